@@ -7,6 +7,7 @@ from typing import Any, Final
 from ottla.broker.assembly import Assembly
 from ottla.broker.config import Config
 from ottla.broker.log.partition import Partition
+from ottla.broker.security.session import Session
 from ottla.broker.turns import Turns
 from ottla.protocol import codec
 from ottla.testkit.simulation.disk import MemoryDisk
@@ -78,7 +79,7 @@ class BrokerInMemory:
             raise NoAnswer(refusals[0] if refusals else "silence")
 
     def _start(self, frame: memoryview, send: Callable[[Any], None], refuse: Callable[[str], None]) -> None:
-        self.assembly.dispatcher.start(frame, "script", lambda parts, _room: send(parts), refuse)
+        self.assembly.dispatcher.start(frame, Session(peer="script"), lambda parts, _room: send(parts), refuse)
 
     def in_turn(self, work: Callable[[], object]) -> None:
         """Run a piece of the broker as a turn of its own."""

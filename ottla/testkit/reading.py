@@ -1,11 +1,18 @@
-"""The records that a consumer gets out of a Fetch: whole, in order, without what was aborted. pure"""
+"""The records that a consumer gets out of a Fetch: whole, in order, without what was aborted. pure
 
-from collections.abc import Iterable
+Source: `CompletedFetch.nextFetchedRecord` of Kafka's consumer.
+"""
+
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from ottla.protocol.batch import read_marker
-from ottla.protocol.batch_header import HEADER_SIZE, read_header
+from ottla.protocol.batch import ABORT, read_marker
+from ottla.protocol.batch_header import BatchHeader, iter_batches
 from ottla.protocol.records import iter_records
+from ottla.protocol.varints import Buffer
+
+Aborted = Iterable[tuple[int, int]]
+"""(producer id, first offset) of each aborted transaction, as a Fetch tells a read_committed consumer."""
 
 
 class TopicRecord(NamedTuple):
@@ -22,31 +29,41 @@ class TopicRecord(NamedTuple):
     producer_epoch: int
 
 
-def readable(
-    topic: str, partition: int, content: bytes, aborted: Iterable[tuple[int, int]] | None, from_offset: int
-) -> tuple[list[TopicRecord], int]:
-    """(records, where to go on). `aborted` is [(producer id, first offset)] for read_committed, else None."""
-    waiting = sorted(aborted or (), key=lambda entry: entry[1])
-    dropped: set[int] = set()
-    records: list[TopicRecord] = []
-    position, following = 0, from_offset
-    view = memoryview(content)
-    while position + HEADER_SIZE <= len(content):
-        header = read_header(content, position)
-        end = position + header.size_bytes
-        if end > len(content):
-            break
-        while waiting and waiting[0][1] <= header.last_offset:
-            dropped.add(waiting.pop(0)[0])
+class Fetched(NamedTuple):
+    """A complete batch of a Fetch; `seen` says whether the consumer gets its records."""
+
+    position: int
+    header: BatchHeader
+    seen: bool
+
+
+def fetched_batches(content: Buffer, aborted: Aborted | None) -> Iterator[Fetched]:
+    """The batches in order; `aborted` is None for read_uncommitted. ProtocolError for what is no batch."""
+    to_come = sorted(aborted or (), key=lambda entry: entry[1])
+    dropping: set[int] = set()
+    for position, header in iter_batches(content):
+        while to_come and to_come[0][1] <= header.last_offset:
+            dropping.add(to_come.pop(0)[0])
         if header.is_control:
-            marker = read_marker(view[position:end], header)
-            if marker is not None and marker.control_type == 0:
-                dropped.discard(header.producer_id)
-        elif not (header.is_transactional and header.producer_id in dropped):
-            for found in iter_records(view[position:end], header):
-                if found.offset >= from_offset:
-                    owner = header.producer_id, header.producer_epoch
-                    records.append(TopicRecord(topic, partition, *found[:5], *owner))
+            marker = read_marker(content, header, position)
+            if marker is not None and marker.control_type == ABORT:
+                dropping.discard(header.producer_id)
+        is_dropped = header.is_transactional and header.producer_id in dropping
+        yield Fetched(position, header, not (header.is_control or is_dropped))
+
+
+def readable(
+    topic: str, partition: int, content: Buffer, aborted: Aborted | None, from_offset: int
+) -> tuple[list[TopicRecord], int]:
+    """(records, where to go on) of a fetch from this offset."""
+    records: list[TopicRecord] = []
+    following = from_offset
+    for position, header, seen in fetched_batches(content, aborted):
         following = max(following, header.next_offset)
-        position = end
+        if not seen:
+            continue
+        owner = header.producer_id, header.producer_epoch
+        for found in iter_records(content, header, position):
+            if found.offset >= from_offset:
+                records.append(TopicRecord(topic, partition, *found[:5], *owner))
     return records, following

@@ -22,6 +22,7 @@ from ottla.testkit.simulation.outcome import Outcome, judge, run_seed
 from ottla.testkit.simulation.plants import PLANTS
 from ottla.testkit.simulation.shrink import shrink
 from ottla.testkit.simulation.world import World
+from ottla.testkit.usage import command_line
 
 SHRUNK_MOST = 3
 SHOWN_MOST = 20
@@ -67,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m ottla.testkit.simulate", description=__doc__.partition("\n")[0])
+    parser = command_line(__doc__, "python -m ottla.testkit.simulate")
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--seed", type=int)
     which.add_argument("--seeds", metavar="FIRST-LAST")

@@ -75,6 +75,14 @@ def test_a_kill_at_any_port_call_loses_nothing(seed):
     assert prepared > 4
 
 
+def test_an_epoch_that_is_given_again_after_a_power_loss_overtakes_nothing():
+    """The coordinator forgot the epoch, the partition did not: its second owner is refused until it meets the sequence
+    that stands in the log."""
+    outcome = run_seed(95714221, clients=["p0", "p1", "p2"], dropped=range(4), steps=140)
+    assert outcome.met["kills before a power loss"] == 1
+    assert outcome.problems == []
+
+
 TRACES = """
 from ottla.testkit.simulation.outcome import judge, run_seed
 from ottla.testkit.simulation.faults import PROFILES

@@ -7,22 +7,25 @@ the broker's own way. While nothing is planned for an API, its requests pass as 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ottla.broker.api.context import DEFAULT_LISTENER, Api, Broker
+from ottla.broker.api.context import Api, Broker
 from ottla.broker.api.table import TABLE
-from ottla.broker.dispatch import Dispatcher, Refuse, Send
+from ottla.broker.dispatch import Dispatcher
 from ottla.broker.memory import Claim, Room
 from ottla.broker.outbox import Part
 from ottla.broker.ports.clock import Clock
+from ottla.broker.security.session import Session
+from ottla.broker.tap import Refuse, Send
 from ottla.broker.turns import Activity, Wait
 from ottla.protocol.errors import ProtocolError
+from ottla.protocol.subject import NameOf
 from ottla.testkit.control import KIT_CLIENT_ID
 from ottla.testkit.control.crash import crash
 from ottla.testkit.control.journal import Journal, Passage
+from ottla.testkit.control.secrets import has_secret_reply, kept_parts, kept_request
 from ottla.testkit.faults.error_reply import error_reply
 from ottla.testkit.faults.exchange import Exchange
 from ottla.testkit.faults.fault import Fault
 from ottla.testkit.faults.plan import Plan
-from ottla.testkit.faults.subject import NameOf
 
 
 class _Served:
@@ -61,41 +64,45 @@ class SteeredDispatcher(Dispatcher):
     def start(
         self,
         frame: memoryview,
-        peer: str,
+        session: Session,
         send: Send,
         refuse: Refuse,
         claim: Claim | None = None,
-        listener_name: str = DEFAULT_LISTENER,
     ) -> Activity[Any] | None:
+        if session.sends_tokens:  # what a client logs in with, and no request (SaslHandshake 0)
+            return super().start(frame, session, send, refuse, claim)
         try:
             exchange = Exchange(bytes(frame), self._name_of)
         except ProtocolError:
-            return super().start(frame, peer, send, refuse, claim, listener_name)
+            return super().start(frame, session, send, refuse, claim)
         if exchange.client_id == KIT_CLIENT_ID:
-            return self._of_the_kit.start(frame, peer, send, refuse, claim, listener_name)
-        passage = self._journal.begin(exchange.frame, peer)
+            return self._of_the_kit.start(frame, session, send, refuse, claim)
+        passage = self._journal.begin(kept_request(exchange), session.peer)
 
         def sent(parts: Sequence[Part], room: Room | None) -> None:
-            send(self._journal.end(passage, parts), room)
+            if has_secret_reply(exchange):
+                self._journal.end(passage, kept_parts(exchange, parts))
+                send(parts, room)
+            else:
+                send(self._journal.end(passage, parts), room)
 
         def refused(reason: str) -> None:
             self._journal.refused(passage, reason)
             refuse(reason)
 
         if not (self._plan.watches("request", exchange.api_key) or self._plan.watches("reply", exchange.api_key)):
-            return super().start(frame, peer, sent, refused, claim, listener_name)
-        steered = self._steer(exchange, passage, peer, sent, refused, claim, listener_name)
+            return super().start(frame, session, sent, refused, claim)
+        steered = self._steer(exchange, passage, session, sent, refused, claim)
         return self._turns.start(steered, lambda _none: None, lambda error: refused(f"a fault broke: {error!r}"))
 
     async def _steer(
         self,
         exchange: Exchange,
         passage: Passage,
-        peer: str,
+        session: Session,
         send: Send,
         refuse: Refuse,
         claim: Claim | None,
-        listener_name: str,
     ) -> None:
         """One request on its way through the faults that strike it."""
         twice = False
@@ -112,8 +119,8 @@ class SteeredDispatcher(Dispatcher):
             twice |= fault.do == "duplicate"
             await self._pass(fault, claim)
         if twice:
-            await self._served(exchange, peer, None, listener_name)
-        served = await self._served(exchange, peer, claim, listener_name)
+            await self._served(exchange, session, None)
+        served = await self._served(exchange, session, claim)
         if served.reason:
             refuse(served.reason)
             return
@@ -148,16 +155,15 @@ class SteeredDispatcher(Dispatcher):
         wait.on_discard = give_up
         await wait
 
-    async def _served(self, exchange: Exchange, peer: str, claim: Claim | None, listener_name: str) -> _Served:
+    async def _served(self, exchange: Exchange, session: Session, claim: Claim | None) -> _Served:
         """Let the broker carry it out."""
         wait: Wait[_Served] = Wait(self._turns)
         activity = super().start(
             memoryview(bytearray(exchange.frame)),  # offsets are written into the batches of a Produce
-            peer,
+            session,
             lambda parts, room: wait.wake(_Served(parts, room)),
             lambda reason: wait.wake(_Served(reason=reason)),
             claim,
-            listener_name,
         )
         if activity is not None:
             wait.on_discard = activity.discard

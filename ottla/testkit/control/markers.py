@@ -8,6 +8,7 @@ from ottla.broker.txn.values import TransactionState
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import TransactionMarker
 from ottla.testkit.control.crash import crash
+from ottla.testkit.faults.fault import Fault
 from ottla.testkit.faults.plan import Named, Plan
 
 Write = Callable[[str, int, TransactionMarker], ErrorCode]
@@ -15,13 +16,14 @@ Write = Callable[[str, int, TransactionMarker], ErrorCode]
 
 class SteeredMarkers:
     """Stands before the broker's sink of markers. A marker that is held or lost is answered as by a leader that does
-    not answer: the coordinator comes back to it."""
+    not answer: the coordinator comes back to it, and at once when what was held is released."""
 
     def __init__(self, broker: Broker, plan: Plan) -> None:
         sink: Any = broker.transactions.sink
         self._write: Write = sink.write_marker
         self._broker = broker
         self._plan = plan
+        self._held: set[tuple[int, str, int, TransactionMarker]] = set()
         sink.write_marker = self.write_marker
 
     def write_marker(self, topic: str, index: int, marker: TransactionMarker) -> ErrorCode:
@@ -29,14 +31,18 @@ class SteeredMarkers:
         plan = self._plan
         if not (plan.watches("marker") or plan.watches("marker_reply")):
             return self._write(topic, index, marker)
-        named = {"topic": topic, "partition": index, "transactional_id": self._owner(marker.producer_id)}
+        owner = self._owner(marker.producer_id)
+        named = {"transactional_id": owner, "producer_id": marker.producer_id, "topic": topic, "partition": index}
         occasion = Named(named)
         for fault in plan.striking("marker", occasion):
             if fault.do == "crash":
                 crash(fault)
             elif fault.do == "reply":
                 return fault.error
-            elif fault.do == "lose" or not fault.released:
+            elif fault.do == "lose":
+                return ErrorCode.REQUEST_TIMED_OUT
+            elif not fault.released:
+                self._hold(fault, topic, index, marker)
                 return ErrorCode.REQUEST_TIMED_OUT
         error = self._write(topic, index, marker)
         for fault in plan.striking("marker_reply", occasion):
@@ -44,6 +50,19 @@ class SteeredMarkers:
                 crash(fault)
             error = ErrorCode.REQUEST_TIMED_OUT
         return error
+
+    def _hold(self, fault: Fault, topic: str, index: int, marker: TransactionMarker) -> None:
+        """Count it among what the fault holds: once, however often the coordinator comes back to it."""
+        key = fault.id, topic, index, marker
+        if key in self._held:
+            return
+
+        def go_on() -> None:
+            self._held.discard(key)
+            self._broker.transactions.states.retry_markers()
+
+        self._held.add(key)
+        self._plan.hold(fault, go_on)
 
     def _owner(self, producer_id: int) -> str | None:
         """The transactional id that has the producer id."""

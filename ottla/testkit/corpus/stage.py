@@ -17,12 +17,12 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records import NewRecord
+from ottla.protocol.structs import error_codes
 from ottla.protocol.values import NO_TIMESTAMP, ProducerIdAndEpoch, TopicPartition
 from ottla.testkit.corpus.book import LOG_APPEND_TIME, Book
 from ottla.testkit.furnish import message
 from ottla.testkit.in_memory import BrokerInMemory
 from ottla.testkit.metadata import create_internal_topic, next_producer_id
-from ottla.testkit.simulation import wire
 from ottla.testkit.simulation.disk import MemoryDisk
 from ottla.testkit.simulation.ports import PortCalls
 from ottla.testkit.simulation.schedule import START_MS, Schedule
@@ -156,7 +156,7 @@ class Stage:
         errors: list[ErrorCode] = []
         for _ in range(_TRIES):
             reply = self.broker.call(ask)
-            errors = [ErrorCode(code) for code in wire.error_codes(reply) if code]
+            errors = [ErrorCode(code) for code in error_codes(reply) if code]
             if not errors:
                 return reply
             if not all(error.retriable for error in errors):

@@ -5,7 +5,6 @@ damage                    every truncation of a 256 KiB segment, every bit of a 
 failures --every 1        every (so many'th) call of the disk fails once, in three ways
 """
 
-import argparse
 import sys
 import time
 from collections import Counter
@@ -18,6 +17,7 @@ from ottla.testkit.crash.damages import Kind, sweep_file
 from ottla.testkit.crash.failures import sweep as sweep_failures
 from ottla.testkit.crash.logs import Shape
 from ottla.testkit.crash.states import Tally, sample
+from ottla.testkit.usage import command_line
 
 SHOWN_MOST = 20
 LARGE = Shape(262_144, 1_500)
@@ -29,7 +29,7 @@ ROLLED = Shape(16_384, 300, segment_bytes=6_000)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """0 when nothing was found, 1 otherwise."""
-    parser = argparse.ArgumentParser(prog="python -m ottla.testkit.crash", description=__doc__.partition("\n")[0])
+    parser = command_line(__doc__, "python -m ottla.testkit.crash")
     parser.add_argument("what", choices=["states", "damage", "failures"])
     parser.add_argument("--states", type=int, default=20_000, help="how many crash states at least")
     parser.add_argument("--every", type=int, default=1, help="only every so many'th damage or failing call")

@@ -14,6 +14,7 @@ from typing import Any, Final
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
+from ottla.protocol.structs import error_codes
 from ottla.protocol.values import ProducerIdAndEpoch, TopicPartition
 from ottla.testkit.crash.life import Life
 from ottla.testkit.in_memory import NoAnswer
@@ -220,7 +221,7 @@ class Script:
         refused: list[int] = []
 
         def told(at: int, reply: Any) -> None:
-            errors = [error for error in wire.error_codes(reply) if error != wire.NONE]
+            errors = [error for error in error_codes(reply) if error != wire.NONE]
             refused.extend(errors)
             if not errors:
                 self.ledger.plain.add(sent[at][0])
@@ -242,7 +243,7 @@ class Script:
         """The answer to a request that is sent again while a retry may help."""
         for _ in range(_TRIES):
             reply = self.life.call(ask())
-            errors = [*wire.error_codes(reply)]
+            errors = [*error_codes(reply)]
             if all(error == wire.NONE for error in errors):
                 return reply
             if not all(error == wire.NONE or error in wire.RETRIABLE for error in errors):

@@ -4,9 +4,8 @@ from collections import Counter
 
 from ottla.client import ProducerFenced, transaction
 from ottla.client.libraries import view_of
-from ottla.protocol.api_keys import ApiKey
 from ottla.testkit.demo.stage import Stage
-from ottla.testkit.proxy import Proxy
+from ottla.testkit.proxying import ProxyServer
 
 LEDGER, AUDIT_LOG, STOCK = "financial-ledger", "audit-log", "stock-deductions"
 ORDERS, SETTLEMENTS, SHIPMENTS = "orders", "settlements", "shipments"
@@ -111,21 +110,20 @@ def a_lost_acknowledgement(stage: Stage) -> None:
         "A proxy between producer and broker swallows one answer to Produce: the record is in the log, the producer",
         "does not know, and sends it again. The same happens to a plain producer and to an idempotent one.",
     )
-    host, _, port = stage.broker.bootstrap.rpartition(":")
     rows: list[tuple[str, int, int, int]] = []
-    with Proxy(host, int(port)) as proxy:
+    with ProxyServer(stage.broker.bootstrap) as proxy:
         for guarantee, topic, idempotent in (
             ("at least once", PAYMENTS_AT_LEAST_ONCE, False),
             ("exactly once", PAYMENTS, True),
         ):
-            producer = stage.producer(bootstrap=proxy.address, enable_idempotence=idempotent, retries=5)
+            producer = stage.producer(bootstrap=proxy.bootstrap, enable_idempotence=idempotent, retries=5)
             producer.send(topic, key=ACCOUNT, value="payment 1").get(timeout=10)
-            before = proxy.requests[ApiKey.PRODUCE]
-            fault = proxy.lose_response(ApiKey.PRODUCE)
+            before = proxy.requests["Produce"]
+            fault = proxy.add(at="reply", api="Produce", do="drop")
             metadata = producer.send(topic, key=ACCOUNT, value="payment 2").get(timeout=10)
-            sent = proxy.requests[ApiKey.PRODUCE] - before
+            sent = proxy.requests["Produce"] - before
             producer.send(topic, key=ACCOUNT, value="payment 3").get(timeout=10)
-            lost = fault.happened.is_set() and sent == 2
+            lost = fault.hits > 0 and sent == 2
             screen.claim(lost, f"{guarantee}: the answer to payment 2 was lost, and payment 2 was sent again")
             copies = Counter(record.value for record in stage.read(topic, "read_uncommitted"))["payment 2"]
             rows.append((guarantee, sent, copies, metadata.offset))

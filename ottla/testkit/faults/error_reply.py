@@ -12,10 +12,10 @@ from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.frames import response_prefix
+from ottla.protocol.structs import ERROR_FIELDS
 
 _K: Final = ApiKey
 _BY_ROWS: Final = frozenset({_K.FETCH, _K.METADATA})
-_ERRORS: Final = frozenset({"error_code", "partition_error_code"})
 
 _SOURCES: Final[dict[str, tuple[str, ...]]] = {
     "partition_responses": ("partition_data",),
@@ -35,8 +35,12 @@ _SOURCES_OF_API: Final[dict[tuple[int, str], tuple[str, ...]]] = {
     (_K.ALTER_CONFIGS, "responses"): ("resources",),
     (_K.INCREMENTAL_ALTER_CONFIGS, "responses"): ("resources",),
     (_K.DESCRIBE_CONFIGS, "results"): ("resources",),
+    (_K.CREATE_ACLS, "results"): ("creations",),
+    (_K.DELETE_ACLS, "filter_results"): ("filters",),
     (_K.CREATE_PARTITIONS, "results"): ("topics",),
     (_K.DELETE_GROUPS, "results"): ("groups_names",),
+    (_K.DESCRIBE_USER_SCRAM_CREDENTIALS, "results"): ("users",),
+    (_K.ALTER_USER_SCRAM_CREDENTIALS, "results"): ("deletions", "upsertions"),
 }
 _PLAIN: Final = {
     "coordinators": "key",
@@ -48,7 +52,7 @@ _PLAIN: Final = {
     "responses": "name",
 }
 """Where the mirrored array has plain values: the field of the row that gets it."""
-_SAME: Final = {"partition_index": ("partition_index", "partition", "index"), "index": ("index",)}
+_SAME: Final = {"partition_index": ("partition_index", "partition", "index"), "index": ("index",), "user": ("name",)}
 """Fields that requests have under other names."""
 _NOTHING: Final = frozenset(
     {
@@ -72,7 +76,7 @@ def _made(struct: Any, api_key: int, version: int, request: Any, error: ErrorCod
     values: dict[str, Any] = {}
     whole = "error_code" in served and isinstance(request, codec.request_class(api_key)) and api_key not in _BY_ROWS
     for name, field in served.items():
-        if name in _ERRORS:
+        if name in ERROR_FIELDS:
             values[name] = int(error)
         elif field.is_array():
             values[name] = [] if whole else list(_rows(name, field, api_key, version, request, error))
@@ -102,7 +106,7 @@ def _rows(name: str, field: Any, api_key: int, version: int, request: Any, error
 
 def _has_error(field: Any) -> bool:
     return any(
-        name in _ERRORS or (inner.is_array() and inner.is_struct_array() and _has_error(inner))
+        name in ERROR_FIELDS or (inner.is_array() and inner.is_struct_array() and _has_error(inner))
         for name, inner in field.fields.items()
     )
 

@@ -6,7 +6,7 @@ from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.frames import parse_request_header
-from ottla.testkit.faults.subject import NameOf, Subject, subject_of
+from ottla.protocol.subject import NameOf, Subject, producer_ids_of, subject_of
 
 _NOBODY = Subject(frozenset(), frozenset(), frozenset())
 
@@ -50,6 +50,14 @@ class Exchange:
                 self._subject = _NOBODY
         return self._subject
 
+    @property
+    def producer_ids(self) -> frozenset[int]:
+        """Those that it carries; none if it cannot be read. They are looked for each time: few faults ask."""
+        try:
+            return producer_ids_of(self.message)
+        except ProtocolError:
+            return frozenset()
+
     def answers_to(self, name: str, value: object) -> bool:
         """Whether a condition of a fault holds; topic and partition each for themselves."""
         if name == "client_id":
@@ -58,6 +66,8 @@ class Exchange:
             return value in self.subject.transactional_ids
         if name == "group":
             return value in self.subject.groups
+        if name == "producer_id":
+            return value in self.producer_ids
         if name == "topic":
             return any(topic == value for topic, _ in self.subject.partitions)
         return name == "partition" and any(index == value for _, index in self.subject.partitions)

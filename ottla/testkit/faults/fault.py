@@ -42,14 +42,17 @@ OF_THE_BROKER: Final = frozenset({"marker", "marker_reply", "append", "sync"})
 """Points that only a broker of ours has; `crash`, too, wants a broker that is ours."""
 
 CONDITIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "request": ("client_id", "transactional_id", "group", "topic", "partition"),
-    "reply": ("client_id", "transactional_id", "group", "topic", "partition"),
-    "marker": ("transactional_id", "topic", "partition"),
-    "marker_reply": ("transactional_id", "topic", "partition"),
+    "request": ("client_id", "transactional_id", "producer_id", "group", "topic", "partition"),
+    "reply": ("client_id", "transactional_id", "producer_id", "group", "topic", "partition"),
+    "marker": ("transactional_id", "producer_id", "topic", "partition"),
+    "marker_reply": ("transactional_id", "producer_id", "topic", "partition"),
     "append": ("topic", "partition"),
     "sync": ("topic", "partition"),
 }
-"""What `where` may say at each point."""
+"""What `where` may say at each point. `producer_id` is that of requests which carry one, and of batches in Produce."""
+
+NUMBERS: Final = frozenset({"partition", "producer_id"})
+"""Conditions whose value is a number; all others are strings."""
 
 _FIELDS: Final = ("at", "api", "where", "nth", "times", "do", "error", "ms", "id", "hits")
 
@@ -167,8 +170,8 @@ def _where(given: Any, at: str) -> dict[str, object]:
     where: dict[str, object] = {}
     for name, value in given.items():
         _known(str(name), CONDITIONS[at], f"condition at {at!r}")
-        if name == "partition":
-            value = _whole("partition", value, least=0)
+        if name in NUMBERS:
+            value = _whole(str(name), value, least=0)
         elif not isinstance(value, str):
             raise FaultError(f"{name} is a string, not {value!r}")
         where[str(name)] = value

@@ -35,8 +35,12 @@ class Plan:
         """The fault of this number."""
         return self._faults.get(fault_id)
 
+    def check(self, fault: Fault) -> None:
+        """FaultError if it cannot strike here."""
+
     def add(self, fault: Fault) -> Fault:
-        """Plan it; its `id` is new."""
+        """Plan it; its `id` is new. FaultError if it cannot strike here."""
+        self.check(fault)
         self._last_id += 1
         fault.id = self._last_id
         self._faults[fault.id] = fault

@@ -7,10 +7,10 @@ wrote it (`told_apart`): an idempotent producer numbers its records. What then s
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from ottla.protocol.batch import ABORT, read_marker
 from ottla.protocol.batch_header import BatchHeader, iter_batches
 from ottla.protocol.records import iter_records
 from ottla.testkit.checks.operations import text_of, told_apart
+from ottla.testkit.reading import fetched_batches
 
 
 class Named(NamedTuple):
@@ -43,27 +43,13 @@ def _named(key: str, header: BatchHeader, content: Any, position: int) -> Iterat
 
 
 def committed_batches(key: str, content: Any, aborted: Iterable[Any]) -> Iterator[Batch]:
-    """`read_batches` as a consumer sees it that reads committed: without what the broker says is of an aborted one.
-
-    Source: `CompletedFetch.nextFetchedRecord` of Kafka's consumer.
-    """
-    to_come = sorted(aborted, key=_first_offset)
-    dropping: set[int] = set()
-    for position, header in iter_batches(content):
-        while to_come and to_come[0].first_offset <= header.last_offset:
-            dropping.add(to_come.pop(0).producer_id)
-        if header.is_control:
-            marker = read_marker(content, header, position)
-            if marker is not None and marker.control_type == ABORT:
-                dropping.discard(header.producer_id)
-        elif header.magic == 2 and not (header.is_transactional and header.producer_id in dropping):
+    """`read_batches` as a consumer sees it that reads committed: without what the broker says is of an aborted one."""
+    transactions = [(row.producer_id, row.first_offset) for row in aborted]
+    for position, header, seen in fetched_batches(content, transactions):
+        if seen and header.magic == 2:
             yield Batch(header, tuple(_named(key, header, content, position)))
 
 
 def end_of(content: Any, start: int) -> int:
     """The offset behind the last complete batch; `start` if there is none."""
     return max((header.next_offset for _, header in iter_batches(content)), default=start)
-
-
-def _first_offset(row: Any) -> int:
-    return int(row.first_offset)

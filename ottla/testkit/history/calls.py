@@ -7,10 +7,10 @@ from uuid import UUID
 
 from ottla.protocol import codec
 from ottla.protocol.errors import ProtocolError
+from ottla.protocol.subject import Subject
 from ottla.testkit.control.journal import Passage
 from ottla.testkit.faults.exchange import Exchange
 from ottla.testkit.faults.names import TopicNames
-from ottla.testkit.faults.subject import Subject
 
 _SIZE_BYTES = 4
 

@@ -1,8 +1,9 @@
 """Requests to an admin port, with nothing but the standard library. shell"""
 
 import json
-from http.client import HTTPConnection, HTTPException
-from typing import Any, Final
+from collections.abc import Generator
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from typing import Any, Final, NoReturn
 from urllib.parse import quote, urlsplit
 
 __tracebackhide__ = True  # pytest then shows the line of the test, and what it was told
@@ -36,8 +37,31 @@ class Admin:
     def delete(self, path: str) -> Any:
         return self._ask("DELETE", path)
 
+    def lines(self, path: str) -> Generator[Any, None, None]:
+        """The JSON of each line of an answer that goes on. AdminFailed for a refusal, ConnectionError if nobody
+        answers, also when the broker ends."""
+        connection, response = self._open("GET", path)
+        if response.status >= 400:
+            _refused("GET", path, response, _read(connection, response))
+        assert connection.sock is not None
+        connection.sock.settimeout(None)  # nothing may pass for long
+        try:
+            while line := response.readline():
+                yield json.loads(line)
+        except HTTPException as error:
+            raise ConnectionError(f"{self.url} broke off: {error!r}") from error
+        finally:
+            connection.close()
+
     def _ask(self, method: str, path: str, body: object = None) -> Any:
         """The JSON of the answer. AdminFailed for a refusal, ConnectionError if nobody answers."""
+        connection, response = self._open(method, path, body)
+        answer = _read(connection, response)
+        if response.status >= 400:
+            _refused(method, path, response, answer)
+        return answer
+
+    def _open(self, method: str, path: str, body: object = None) -> tuple[HTTPConnection, HTTPResponse]:
         address = urlsplit(self.url)
         connection = HTTPConnection(address.hostname or "", address.port, timeout=TIMEOUT_S)
         headers = {"Content-Type": "application/json"} if body is not None else {}
@@ -45,17 +69,28 @@ class Admin:
             headers["Authorization"] = f"Bearer {self._token}"
         try:
             connection.request(method, path, None if body is None else json.dumps(body), headers)
-            response = connection.getresponse()
-            content = response.read()
-        except HTTPException as error:
-            raise ConnectionError(f"{self.url} broke off: {error!r}") from error
-        finally:
+            return connection, connection.getresponse()
+        except (HTTPException, OSError) as error:
             connection.close()
-        answer = json.loads(content) if content else None
-        if response.status >= 400:
-            message = answer.get("error") if isinstance(answer, dict) else None
-            raise AdminFailed(response.status, message or f"{method} {path}: {response.status}")
-        return answer
+            if isinstance(error, OSError):
+                raise
+            raise ConnectionError(f"{self.url} broke off: {error!r}") from error
+
+
+def _read(connection: HTTPConnection, response: HTTPResponse) -> Any:
+    """The whole answer as JSON."""
+    try:
+        content = response.read()
+    except HTTPException as error:
+        raise ConnectionError(f"{connection.host}:{connection.port} broke off: {error!r}") from error
+    finally:
+        connection.close()
+    return json.loads(content) if content else None
+
+
+def _refused(method: str, path: str, response: HTTPResponse, answer: Any) -> NoReturn:
+    message = answer.get("error") if isinstance(answer, dict) else None
+    raise AdminFailed(response.status, message or f"{method} {path}: {response.status}")
 
 
 def escaped(name: str) -> str:

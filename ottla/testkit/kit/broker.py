@@ -25,7 +25,7 @@ from ottla.testkit.kit.wire import KafkaError, OpenProducer, Transaction, Wire, 
 from ottla.testkit.reading import TopicRecord
 
 __tracebackhide__ = True  # pytest then shows the line of the test, and what it was told
-WAIT_S: Final = 30.0
+WAIT_S: Final = 60.0
 SETTLE_S: Final = 5.0
 _LOOK_S: Final = 0.02
 _SHOWN: Final = 10

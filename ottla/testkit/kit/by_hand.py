@@ -12,11 +12,10 @@ import time
 from collections import Counter
 from typing import Any, Final
 
-from ottla.client.connection import BlockingConnection
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import ProducerIdAndEpoch
-from ottla.testkit.kit.wire import TRANSACTION, WAIT_S, KafkaError, Wire
+from ottla.testkit.kit.wire import TRANSACTION, KafkaError, Wire, connect, when_ready
 from ottla.testkit.simulation import wire as requests
 from ottla.testkit.simulation.wire import V1, V2, Ask, Generation
 
@@ -43,7 +42,7 @@ class ProducerByHand:
         self.identity = self._asked() if identity is None else ProducerIdAndEpoch(*identity)
 
     def _asked(self) -> ProducerIdAndEpoch:
-        reply = self._wire.when_ready(
+        reply = when_ready(
             lambda: self._send(requests.init_producer_id(self.transactional_id, 60_000), self._coordinator),
             lambda reply: reply.error_code,
             f"a producer id for {self.transactional_id}",
@@ -115,6 +114,5 @@ class ProducerByHand:
         return self.transactional_id
 
     def _send(self, asked: Ask, address: str | None) -> Any:
-        host, _, port = (address or self._wire.bootstrap).rpartition(":")
-        with BlockingConnection(host.strip("[]"), int(port), client_id=CLIENT_ID, timeout_s=WAIT_S) as connection:
+        with connect(address or self._wire.bootstrap, CLIENT_ID) as connection:
             return connection.send(asked.message, asked.version)

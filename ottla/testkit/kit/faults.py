@@ -15,7 +15,7 @@ from ottla.testkit.kit.desks import FaultDesk
 from ottla.testkit.kit.process import BrokerProcess
 
 __tracebackhide__ = True  # pytest then shows the line of the test, and what it was told
-WAIT_S: Final = 30.0
+WAIT_S: Final = 60.0
 
 _CRASHES: Final = {
     "before_decide": ("request", "EndTxn"),
@@ -164,11 +164,13 @@ class Faults:
 
     def on(self, api: str, *, nth: int = 1, times: int | None = 1, optional: bool = False, **where: Any) -> OnRequest:
         """Requests of an API (`EndTxn`): the `nth` and so many `times` (None: all from then on) of those that have the
-        `client_id`, `transactional_id`, `group`, `topic` or `partition`. An `optional` one need not strike."""
+        `client_id`, `transactional_id`, `producer_id`, `group`, `topic` or `partition`. An `optional` one need not
+        strike."""
         return OnRequest(self, {"api": api, "nth": nth, "times": times, "where": where}, optional)
 
     def on_marker(self, *, nth: int = 1, times: int | None = None, optional: bool = False, **where: Any) -> OnMarker:
-        """Markers, of a `transactional_id`, to a `topic` and `partition`: all of them unless told otherwise."""
+        """Markers, of a `transactional_id` or `producer_id`, to a `topic` and `partition`: all of them unless told
+        otherwise."""
         return OnMarker(self, {"at": "marker", "nth": nth, "times": times, "where": where}, optional)
 
     def on_append(self, *, nth: int = 1, times: int | None = 1, optional: bool = False, **where: Any) -> OnDisk:

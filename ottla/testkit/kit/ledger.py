@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch_header import HEADER_SIZE, read_header
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.structs import error_codes
 from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.testkit.control.journal import Passage
 from ottla.testkit.history.calls import Call, read_calls
@@ -14,7 +15,6 @@ K: Final = ApiKey
 _CALLS: Final = frozenset(
     {K.INIT_PRODUCER_ID, K.ADD_PARTITIONS_TO_TXN, K.ADD_OFFSETS_TO_TXN, K.PRODUCE, K.TXN_OFFSET_COMMIT, K.END_TXN}
 )
-_ERRORS: Final = ("error_code", "partition_error_code")
 
 
 class LedgerEntry(NamedTuple):
@@ -81,20 +81,10 @@ def _first_batch(request: Any) -> tuple[int, int]:
 
 def _outcome(call: Call) -> str:
     if call.reply is not None:
-        return next((ErrorCode(error).name for error in _errors(call.reply) if error), "NONE")
+        return next((ErrorCode(error).name for error in error_codes(call.reply) if error), "NONE")
     if call.passage.reason:
         return "connection closed"
     return "unanswered" if call.passage.reply is None else "lost"
-
-
-def _errors(message: Any) -> Iterator[int]:
-    for name, field in type(message).fields.items():
-        value = getattr(message, name, None)
-        if name in _ERRORS and value is not None:
-            yield value
-        elif field.is_array() and field.is_struct_array():
-            for row in value or ():
-                yield from _errors(row)
 
 
 def _number(message: Any, *names: str) -> int:

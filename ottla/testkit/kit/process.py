@@ -7,13 +7,15 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-START_TIMEOUT_S: Final = 60.0
+START_TIMEOUT_S: Final = 300.0
 STOP_TIMEOUT_S: Final = 20.0
+ABORT_TIMEOUT_S: Final = 5.0
 _LOOK_S: Final = 0.005
 
 SETTINGS: Final[Mapping[str, str]] = {
@@ -75,7 +77,11 @@ class BrokerProcess:
             with self.log_file.open("ab") as log:
                 # The pipe ends with this process, however it ends, and the broker with it.
                 self._process = subprocess.Popen(
-                    self._command(ready), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=log
+                    self._command(ready),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    stderr=log,
+                    env=os.environ | {"PYTHONFAULTHANDLER": "1"},
                 )
             self._await_ready(ready)
             self.starts += 1
@@ -83,7 +89,7 @@ class BrokerProcess:
                 hook()
 
     def stop(self) -> None:
-        """Stop it cleanly."""
+        """Stop it cleanly. One that does not stop is killed, with a warning that ends with its log."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
@@ -135,7 +141,7 @@ class BrokerProcess:
             if self._process.poll() is not None:
                 raise BrokerFailed(f"the broker ended with {self._process.returncode}:\n{self.log_tail()}")
             if time.monotonic() > deadline:
-                self.kill()
+                _abort(self._process)
                 raise BrokerFailed(f"the broker is not ready after {START_TIMEOUT_S:g} s:\n{self.log_tail()}")
             time.sleep(_LOOK_S)
         self.bootstrap = lines["ready"].rpartition("//")[2]
@@ -146,15 +152,31 @@ class BrokerProcess:
             process = self._process
             if process is None:
                 return
+            killed = False
             if process.poll() is None:
                 process.send_signal(number)
                 try:
                     process.wait(STOP_TIMEOUT_S)
                 except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
+                    _abort(process)
+                    killed = True
             if process.stdin is not None:  # not before: its end is a signal too
                 process.stdin.close()
+        if killed:
+            late = f"the broker had to be killed, {STOP_TIMEOUT_S:g} s after {number.name}"
+            warnings.warn(
+                f"{late}. Where it stood, and what it logged:\n{self.log_tail()}", RuntimeWarning, stacklevel=3
+            )
+
+
+def _abort(process: "subprocess.Popen[bytes]") -> None:
+    """End it, with the stacks of all its threads at the end of its log if Python still can."""
+    process.send_signal(signal.SIGABRT)
+    try:
+        process.wait(ABORT_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def temporary_directory() -> Path:

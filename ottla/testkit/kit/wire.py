@@ -7,6 +7,7 @@ under test: no fault strikes it, and no history tells of it.
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.client.connection import BlockingConnection
@@ -18,7 +19,7 @@ from ottla.testkit.reading import TopicRecord, readable
 
 __tracebackhide__ = True  # pytest then shows the line of the test, and what it was told
 K: Final = ApiKey
-WAIT_S: Final = 30.0
+WAIT_S: Final = 60.0
 FETCH_BYTES: Final = 16 * 1024 * 1024
 _AGAIN_S: Final = 0.02
 _LATEST: Final = -1
@@ -79,11 +80,6 @@ class Wire:
         """The address that the test knows."""
         return self._bootstrap()
 
-    @staticmethod
-    def when_ready(attempt: Callable[[], T], error_of: Callable[[T], int], what: str) -> T:
-        """What a reply says when leaders and coordinators are there. KafkaError."""
-        return _until_there(attempt, error_of, what)
-
     def close(self) -> None:
         """Close all connections."""
         with self._lock:
@@ -101,9 +97,7 @@ class Wire:
                     return self._connections[address].send(request, version)
                 except (OSError, RuntimeError):  # the broker has been restarted
                     self._connections.pop(address).close()
-            host, _, port = address.rpartition(":")
-            connection = BlockingConnection(host.strip("[]"), int(port), client_id=KIT_CLIENT_ID, timeout_s=WAIT_S)
-            self._connections[address] = connection
+            connection = self._connections[address] = connect(address, KIT_CLIENT_ID)
             return connection.send(request, version)
 
     # ---- topics and records
@@ -147,7 +141,7 @@ class Wire:
             topics = [{"name": topic, "partitions": rows}]
             return self.ask(K.LIST_OFFSETS, 4, self.leader(topic, partition), **asked, topics=topics)
 
-        reply = _until_there(attempt, lambda reply: reply.topics[0].partitions[0].error_code, what)
+        reply = when_ready(attempt, lambda reply: reply.topics[0].partitions[0].error_code, what)
         return int(reply.topics[0].partitions[0].offset)
 
     def read(self, topic: str, partition: int, isolation: str, start: int = 0) -> Iterator[TopicRecord]:
@@ -200,7 +194,7 @@ class Wire:
             row = next((row for row in found.partitions if row.partition_index == partition), None)
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if row is None else int(row.error_code)
 
-        reply = _until_there(attempt, error, f"the leader of {topic}-{partition}", _WHEN_READY)
+        reply = when_ready(attempt, error, f"the leader of {topic}-{partition}")
         if len(reply.brokers) == 1:
             return None
         leader = next(row.leader_id for row in reply.topics[0].partitions if row.partition_index == partition)
@@ -212,11 +206,10 @@ class Wire:
         """Every transactional id of every broker."""
         found = []
         for address in self._brokers():
-            listed = _until_there(
-                lambda address=address: self.ask(K.LIST_TRANSACTIONS, 0, address, **_ALL),  # type: ignore[misc]
+            listed = when_ready(
+                partial(self.ask, K.LIST_TRANSACTIONS, 0, address, **_ALL),
                 lambda reply: reply.error_code,
                 "list transactions",
-                _WHEN_READY,
             )
             ids = [row.transactional_id for row in listed.transaction_states]
             if ids:
@@ -256,11 +249,10 @@ class Wire:
         """Every group of every broker."""
         found: list[str] = []
         for address in self._brokers():
-            reply = _until_there(
-                lambda address=address: self.ask(K.LIST_GROUPS, 2, address),  # type: ignore[misc]
+            reply = when_ready(
+                partial(self.ask, K.LIST_GROUPS, 2, address),
                 lambda reply: reply.error_code,
                 "list groups",
-                _WHEN_READY,
             )
             found += [group.group_id for group in reply.groups]
         return sorted(found)
@@ -296,7 +288,7 @@ class Wire:
             return self.ask(K.INIT_PRODUCER_ID, 3, address, **asked, producer_id=-1, producer_epoch=-1)
 
         what = f"abort the transaction of {transaction.transactional_id}"
-        _until_there(attempt, lambda reply: reply.error_code, what, _WHEN_READY | {ErrorCode.CONCURRENT_TRANSACTIONS})
+        when_ready(attempt, lambda reply: reply.error_code, what, _WHEN_READY | {ErrorCode.CONCURRENT_TRANSACTIONS})
 
     def _brokers(self) -> list[str | None]:
         reply = self.ask(K.METADATA, 5, topics=[], allow_auto_topic_creation=False)
@@ -306,11 +298,10 @@ class Wire:
 
     def coordinator(self, key: str, key_type: int) -> str | None:
         """The address of the coordinator of a group or a transactional id; None for the broker that the test knows."""
-        reply = _until_there(
+        reply = when_ready(
             lambda: self.ask(K.FIND_COORDINATOR, 2, key=key, key_type=key_type),
             lambda reply: reply.error_code,
             f"the coordinator of {key}",
-            _WHEN_READY,
         )
         address = f"{reply.host}:{reply.port}"
         return None if address == self._bootstrap() else address
@@ -327,13 +318,13 @@ _WHEN_READY: Final = frozenset(
 )
 
 
-def _until_there(
+def when_ready(
     attempt: Callable[[], T],
     error_of: Callable[[T], int],
     what: str,
     again: frozenset[ErrorCode] = _WHEN_READY,
 ) -> T:
-    """What a reply says when it is not one of those errors any more. KafkaError."""
+    """What a reply says when leaders and coordinators are there, or none of the errors in `again`. KafkaError."""
     deadline = time.monotonic() + WAIT_S
     while True:
         reply = attempt()
@@ -343,6 +334,12 @@ def _until_there(
             continue
         _check(error, what)
         return reply
+
+
+def connect(address: str, client_id: str) -> BlockingConnection:
+    """A connection to HOST:PORT."""
+    host, _, port = address.rpartition(":")
+    return BlockingConnection(host.strip("[]"), int(port), client_id=client_id, timeout_s=WAIT_S)
 
 
 def _open_at(row: Any) -> tuple[int, int, int, int]:

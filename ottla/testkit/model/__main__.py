@@ -22,6 +22,7 @@ from ottla.testkit.model.plants import PLANTS
 from ottla.testkit.model.trace import replay
 from ottla.testkit.model.values import V1, V2, Bounds, Violation
 from ottla.testkit.model.world import World, partition_of
+from ottla.testkit.usage import command_line
 
 DEFAULT = "copies=1,crashes=1,transactions=1/1"
 NUMBERS = ("copies", "give_ups", "crashes", "timeouts", "first_epoch")
@@ -134,7 +135,7 @@ def _as_text(result: Result, seconds: float) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m ottla.testkit.model", description=__doc__.splitlines()[0])
+    parser = command_line(__doc__, "python -m ottla.testkit.model")
     parser.add_argument("--level", type=int, choices=(0, 1, 2), help="transaction.version (1 and 2)")
     parser.add_argument("--clients", help="the generations of A and B, as 1,2")
     parser.add_argument("--bounds", default=DEFAULT, help=f"({DEFAULT})")

@@ -14,14 +14,17 @@ from typing import Any, Final, NamedTuple
 from ottla.broker.api.table import TABLE
 from ottla.broker.cluster.image import TRANSACTION_STATE_TOPIC
 from ottla.broker.config import Config
-from ottla.broker.counts import Counts
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_loader import new_log
 from ottla.broker.log.long_work import LongWork
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import AppendResult, FetchIsolation
+from ottla.broker.metrics import Metrics
 from ottla.broker.ports.workers import LaterWorkers
+from ottla.broker.quotas.quotas import QuotaManagers
+from ottla.broker.security.session import Session
+from ottla.broker.tap import Tap
 from ottla.broker.turns import Turns
 from ottla.broker.txn.coordinator import TransactionCoordinator
 from ottla.broker.txn.log import encode_change
@@ -252,7 +255,8 @@ class RealBroker:
         broker: Any = SimpleNamespace(
             config=Config(), clock=self.clock, turns=turns, cluster=self, transactions=self.coordinator,
             long_work=LongWork(turns, LaterWorkers(turns.next_turn), 1 << 20), topics_by_id={},
-            counts=Counts(),
+            metrics=Metrics(), events=None, tap=Tap(), authorizer=None, may=lambda *_: True,
+            quotas=QuotaManagers(turns, self.clock.monotonic_ms),
         )  # fmt: skip
         self._dispatcher = Dispatcher(broker, TABLE)
         self._turn(self.coordinator.start)
@@ -268,7 +272,7 @@ class RealBroker:
         activities: list[Any] = []
 
         def serve() -> None:
-            activities.append(self._dispatcher.start(frame, "peer", _ignore, self._refused))
+            activities.append(self._dispatcher.start(frame, Session(peer="peer"), _ignore, self._refused))
 
         self._turn(serve)
         activity = activities[0]

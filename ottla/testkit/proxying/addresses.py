@@ -123,6 +123,11 @@ def _plain(value: Any, field: Any) -> Any:
     return value
 
 
+def address_text(host: str, port: int) -> str:
+    """`HOST:PORT`, as `parse_address` reads it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def parse_address(given: str) -> Address:
     """`HOST:PORT`, `[::1]:9092` too; ProtocolError."""
     host, colon, port = given.rpartition(":")

@@ -4,25 +4,40 @@ import asyncio
 import json
 import logging
 import signal
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.testkit.history.events import events
 from ottla.testkit.history.lines import checker_lines
 from ottla.testkit.proxying.proxy import Proxy
 
+if TYPE_CHECKING:
+    from ottla.broker.admin.port import AdminPort
+    from ottla.broker.admin.settings import AdminSettings
+
 log = logging.getLogger(__name__)
 
 
-async def serve(proxy: Proxy, ready: Any) -> None:
-    """Run until SIGINT or SIGTERM; `ready` is called when clients may come. OSError if they cannot."""
+async def serve(proxy: Proxy, ready: Callable[[str | None], None], admin: "AdminSettings | None" = None) -> None:
+    """Run until SIGINT or SIGTERM; `ready` is called with the address of the admin port, if there is one, when clients
+    may come. OSError if a port cannot be had."""
     await proxy.start()
+    port = await _open_admin(proxy, admin) if admin is not None else None
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    ready()
+    ready(port.address if port is not None else None)
     await stop.wait()
+    if port is not None:
+        port.close()
     await proxy.close()
+
+
+async def _open_admin(proxy: Proxy, settings: "AdminSettings") -> "AdminPort":
+    from ottla.testkit.proxying.admin import open_admin  # and HTTP, which most proxies do without
+
+    return await open_admin(proxy, settings)
 
 
 def leave(proxy: Proxy, history: Path | None, event_file: Path | None) -> None:

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import Protocol
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ProtocolError
@@ -16,6 +16,7 @@ from ottla.protocol.frames import parse_request_header
 from ottla.protocol.produce_wire import decode_produce_request
 from ottla.testkit.control import KIT_CLIENT_ID
 from ottla.testkit.control.journal import Journal, Passage
+from ottla.testkit.control.secrets import kept_reply, kept_request
 from ottla.testkit.faults.error_reply import error_reply
 from ottla.testkit.faults.exchange import Exchange
 from ottla.testkit.faults.fault import Fault
@@ -26,10 +27,6 @@ from ottla.testkit.proxying.ends import End
 from ottla.testkit.proxying.pending import Asked, Pending
 
 log = logging.getLogger(__name__)
-
-_CREATE_DELEGATION_TOKEN, _ALTER_USER_SCRAM_CREDENTIALS = 38, 51
-SECRET: Final = frozenset({ApiKey.SASL_AUTHENTICATE, _CREATE_DELEGATION_TOKEN, _ALTER_USER_SCRAM_CREDENTIALS})
-"""APIs of which the journal keeps headers only."""
 
 
 class Around(Protocol):
@@ -133,7 +130,7 @@ class Passing:
 
     def _passage(self, exchange: Exchange) -> Passage:
         if exchange.client_id != KIT_CLIENT_ID:
-            return self._around.journal.begin(_without_secrets(exchange), self._peer)
+            return self._around.journal.begin(kept_request(exchange), self._peer)
         unseen = Passage(0, 0, self._peer, b"")
         unseen.kept = False
         return unseen
@@ -167,7 +164,7 @@ class Passing:
             if asked.answer is None:
                 reply = await self._changed(asked, reply)
             if reply is not None:
-                self._around.journal.end(asked.passage, (_kept(asked.exchange, reply),))
+                self._around.journal.end(asked.passage, (kept_reply(asked.exchange, reply),))
                 await self._sent(self._client.send(reply), "the client")
             else:
                 self._around.journal.end(asked.passage, ())
@@ -249,19 +246,6 @@ def _is_answered(exchange: Exchange) -> bool:
         return decode_produce_request(exchange.api_version, body).acks != 0
     except ProtocolError:
         return True  # a broker says what is wrong, or closes
-
-
-def _without_secrets(exchange: Exchange) -> bytes:
-    if exchange.api_key not in SECRET:
-        return exchange.frame
-    _, body = parse_request_header(memoryview(exchange.frame))
-    return exchange.frame[: len(exchange.frame) - len(body)]
-
-
-def _kept(exchange: Exchange, reply: bytes) -> bytes:
-    """The reply as the journal has it, with its size."""
-    kept = reply[:4] if exchange.api_key in SECRET else reply
-    return len(kept).to_bytes(4, "big") + kept
 
 
 def _blame(fault: Fault, exchange: Exchange) -> str:

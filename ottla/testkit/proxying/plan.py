@@ -7,9 +7,8 @@ from ottla.testkit.faults.plan import Plan
 class ProxyPlan(Plan):
     """A plan that refuses what only a broker of ours can do."""
 
-    def add(self, fault: Fault) -> Fault:
-        """Plan it; FaultError if it strikes inside a broker."""
+    def check(self, fault: Fault) -> None:
+        """FaultError if it strikes inside a broker."""
         if fault.at in OF_THE_BROKER or fault.do == "crash":
             what = f"{fault.do!r} at {fault.at!r}"
             raise FaultError(f"{what} needs a broker of ours: a proxy has the faults of requests and replies")
-        return super().add(fault)

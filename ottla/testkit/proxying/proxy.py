@@ -11,7 +11,7 @@ from typing import Final
 from ottla.testkit.control.journal import MOST_BYTES, Journal
 from ottla.testkit.faults.exchange import Exchange
 from ottla.testkit.faults.names import TopicNames
-from ottla.testkit.proxying.addresses import Address
+from ottla.testkit.proxying.addresses import Address, address_text
 from ottla.testkit.proxying.ends import End
 from ottla.testkit.proxying.passing import Passing
 from ottla.testkit.proxying.plan import ProxyPlan
@@ -65,8 +65,7 @@ class Proxy:
     @property
     def bootstrap(self) -> str:
         """What clients on this machine take as bootstrap server."""
-        host = self._advertised_host or "127.0.0.1"
-        return f"[{host}]:{self._ports[self.upstream]}" if ":" in host else f"{host}:{self._ports[self.upstream]}"
+        return address_text(self._advertised_host or "127.0.0.1", self._ports[self.upstream])
 
     @property
     def brokers(self) -> dict[Address, int]:

@@ -13,6 +13,7 @@ from ottla.broker.costs import COPY_BYTE_US, FILE_CALL_US, SYNC_US, WRITE_FILE_U
 from ottla.broker.ports.disk import Buffer, Disk, Volume
 from ottla.broker.ports.slices import CutShort
 from ottla.broker.ports.timed import charge_nobody
+from ottla.protocol.steps import Steps
 from ottla.testkit.simulation.disk_errors import DiskErrors
 from ottla.testkit.simulation.ports import Killed, PortCalls
 from ottla.testkit.simulation.power import PowerLoss, left_by_pages, left_in_order
@@ -313,7 +314,10 @@ class MemoryDisk:
     def random_id(self) -> bytes:
         return self.random.randbytes(16)
 
-    def spread(self, work: Callable[[Disk, T], R], items: Sequence[T], sizes: Sequence[int]) -> dict[int, R]:
+    def spread(
+        self, work: Callable[[Disk, T], R], items: Sequence[T], sizes: Sequence[int], done: Callable[[int], None]
+    ) -> Steps[dict[int, R]]:
+        yield from ()
         return {}
 
     # --- what the simulation does

@@ -139,7 +139,7 @@ PLANTS: Final[dict[str, Plant]] = {
         write if write.error or _verify(broker, request, write) else write._replace(message="verified")
         for write in writes
     ]
-    await verification._sleep(broker, 30)
+    await verification.sleep(broker.turns, broker.clock, 30)
     joined = await _join(""",
         ),
         Change(produce, _VERIFY, "error = error or (NO_ERROR if message else _verify(broker, request, write))"),

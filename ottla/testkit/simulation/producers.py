@@ -273,7 +273,7 @@ class Producer(Process):
                     write.lost = write.lost or errors.get(write.op) != wire.NONE
             if self.transactional_id is not None and not self._is_hit():
                 answers = [(write.place, write.lost, errors[write.op]) for write in batch if write.op in errors]
-                self.world.violations.extend(promises.of_order(self.name, answers))
+                self.world.violations.extend(promises.of_order(self.world, self.name, answers))
             pending = [write for write in pending if errors.get(write.op) != wire.NONE]
             self._raise_final(pending, errors)
             self._maybe_take_back(pending)
@@ -393,7 +393,7 @@ class Producer(Process):
             last_offset = row.base_offset + len(write.values) - 1
             self.world.violations.extend(promises.of_write(self.world, *write.place, last_offset))
             if not write.follows and self.transactional_id is not None and self.generation is wire.V2:
-                self.world.violations.append(f"gap-accepted: {self.name} left a sequence out for {key}")
+                self.world.violations.extend(promises.of_gap(self.world, self.name, *write.place))
         return error
 
     def _raise_final(self, pending: Sequence[Write], errors: dict[int, int]) -> None:

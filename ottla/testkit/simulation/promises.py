@@ -30,15 +30,23 @@ def of_write(world: "World", topic: str, index: int, last_offset: int) -> Iterat
     )
 
 
-def of_order(name: str, answers: Iterable[tuple[tuple[str, int], bool, int]]) -> Iterator[str]:
+def of_order(world: "World", name: str, answers: Iterable[tuple[tuple[str, int], bool, int]]) -> Iterator[str]:
     """[(partition, whether it may have been appended before, error)] of batches of a transaction in their order: none
     is appended before one that was refused (KAFKA-14402)."""
+    if world.lost_power:
+        return  # an epoch that the coordinator forgot is given again, and its first owner's sequences are in the log
     refused: set[tuple[str, int]] = set()
     for place, may_be_there, error in answers:
         if error != wire.NONE and not may_be_there:
             refused.add(place)
         elif error == wire.NONE and place in refused:
             yield f"overtaken: a batch of {name} to {place[0]}-{place[1]} is appended, and the one before it is not"
+
+
+def of_gap(world: "World", name: str, topic: str, index: int) -> Iterator[str]:
+    """A batch of transactions V2 is appended that does not follow the one before it."""
+    if not world.lost_power:
+        yield f"gap-accepted: {name} left a sequence out for {topic}/{index}"
 
 
 def of_marker(world: "World", marker: TransactionMarker) -> Iterator[str]:

@@ -5,13 +5,14 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.broker.api.context import DEFAULT_LISTENER
 from ottla.broker.api.table import TABLE
 from ottla.broker.assembly import Assembly
-from ottla.broker.dispatch import Dispatcher, Refuse, Send
+from ottla.broker.dispatch import Dispatcher
 from ottla.broker.memory import Claim
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.workers import Job, LaterWorkers, OnEnd
+from ottla.broker.security.session import Session
+from ottla.broker.tap import Refuse, Send
 from ottla.broker.turns import Activity
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import TransactionMarker
@@ -38,15 +39,14 @@ class Served(Dispatcher):
     def start(
         self,
         frame: memoryview,
-        peer: str,
+        session: Session,
         send: Send,
         refuse: Refuse,
         claim: Claim | None = None,
-        listener_name: str = DEFAULT_LISTENER,
     ) -> Activity[Any] | None:
         if self._world.assembly is not None:
-            self._world.causes.served(self._world.assembly, frame, peer)
-        return super().start(frame, peer, send, refuse, claim, listener_name)
+            self._world.causes.served(self._world.assembly, frame, session.peer)
+        return super().start(frame, session, send, refuse, claim)
 
 
 class PeerLink:

@@ -1,6 +1,6 @@
 """The requests of the simulated clients, as kafka-python's messages, and the versions in which they go. pure"""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from ottla.protocol import codec
@@ -230,14 +230,3 @@ def write_txn_marker(producer: ProducerIdAndEpoch, topic: str, indexes: Sequence
         ],
     )
     return Ask(ApiKey.WRITE_TXN_MARKERS, 1, message)
-
-
-def error_codes(reply: Any) -> Iterator[int]:
-    """Every error code of a reply, wherever it stands."""
-    if hasattr(reply, "error_code"):
-        yield reply.error_code
-    for name in ("topics", "responses", "partitions", "partition_responses", "results_by_topic_v3_and_below"):
-        for row in getattr(reply, name, None) or ():
-            yield from error_codes(row)
-    for row in getattr(reply, "results_by_partition", None) or ():
-        yield row.partition_error_code

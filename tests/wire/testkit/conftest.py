@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.wire.testkit.faces import LIBRARIES, face
+from tests.wire.testkit.faces import EACH_LIBRARY, face
 
 
-@pytest.fixture(params=LIBRARIES)
+@pytest.fixture(params=EACH_LIBRARY)
 def client(request, ottla_broker):
     """Producers and consumers of one library after the other, by the same names; they are closed behind the test."""
     made = face(request.param, ottla_broker.bootstrap)

@@ -10,8 +10,10 @@ import threading
 import pytest
 
 from tests.patience import PATIENCE_S
+from tests.wire.once_more import one_at_hand_others_slow
 
 LIBRARIES = {"kafka-python": "kafka", "aiokafka": "aiokafka", "confluent-kafka": "confluent_kafka"}
+EACH_LIBRARY = one_at_hand_others_slow(LIBRARIES)
 PATIENCE_MS = PATIENCE_S * 1000
 
 

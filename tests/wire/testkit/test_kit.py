@@ -128,6 +128,38 @@ def test_a_commit_is_held_between_prepare_and_complete(kafka_txn_producer, kafka
     ottla_broker.assert_committed(kafka_topic, ["held"])
 
 
+def test_a_marker_that_is_released_is_written_at_once(
+    kafka_txn_producer, kafka_topic_factory, ottla_broker, ottla_faults, ottla_clock
+):
+    topic = kafka_topic_factory(partitions=2)
+    producer = kafka_txn_producer("tx-at-once")
+    marker = ottla_faults.on_marker(topic=topic).hold()
+    producer.begin_transaction()
+    for partition in range(2):
+        producer.send(topic, b"held", partition=partition).get(10)
+    producer.commit_transaction()
+    marker.wait_hit(2)
+    ottla_clock.freeze()  # no back-off ends any more
+    assert marker.held == 2
+    marker.release()
+    assert ottla_broker.transaction("tx-at-once").state == "CompleteCommit"
+    assert [record.value for record in ottla_broker.records(topic)] == [b"held"] * 2
+
+
+def test_a_fault_strikes_one_producer_id(kafka_txn_producer, kafka_topic, ottla_broker, ottla_faults):
+    struck, spared = kafka_txn_producer("tx-struck"), kafka_txn_producer("tx-spared")
+    producer_id = ottla_broker.transaction("tx-struck").producer_id
+    batch = ottla_faults.on("Produce", producer_id=producer_id, times=None).delay(1)
+    marker = ottla_faults.on_marker(producer_id=producer_id).hold()
+    for producer in (struck, spared, spared):  # it begins again when its first has all markers
+        _commit(producer, kafka_topic, b"paid")
+    marker.wait_hit()
+    assert batch.hits == 1
+    assert ottla_broker.transaction("tx-struck").state == "PrepareCommit"
+    marker.release()
+    ottla_broker.assert_committed(kafka_topic, ["paid"] * 3)
+
+
 @pytest.mark.parametrize("at", ["before_decide", "after_prepare", "after_markers(1)", "before_ack"])
 def test_the_broker_dies_within_a_commit_and_comes_back(
     at, kafka_txn_producer, kafka_topic, ottla_broker, ottla_faults
@@ -189,6 +221,19 @@ def _offset(position):
     from kafka.structs import OffsetAndMetadata
 
     return OffsetAndMetadata(position, "", -1)
+
+
+def test_a_subscription_that_kafka_python_forgets_is_made_good(
+    kafka_producer, kafka_consumer, kafka_topic, ottla_faults
+):
+    """It comes while a Metadata request is in flight, and there is no group whose rebalance would tell of it."""
+    kafka_producer().send(kafka_topic, b"there").get(10)
+    metadata = ottla_faults.on("Metadata", client_id="forgetful", nth=2).hold()
+    consumer = kafka_consumer(client_id="forgetful")
+    metadata.wait_hit()
+    consumer.subscribe([kafka_topic])
+    metadata.release()
+    assert next(consumer).value == b"there"
 
 
 def test_lag_that_stays_says_how_far_it_is(kafka_producer, kafka_consumer, kafka_topic, kafka_group_id, ottla_broker):

@@ -15,8 +15,9 @@ def run(directory, source, *arguments):
     """The end of pytest's words, on a project of one file."""
     (directory / "test_project.py").write_text(source)
     plugin = ["-p", "ottla.testkit.pytest_plugin", "-p", "no:cacheprovider", "--strict-markers"]
+    places = [f"--rootdir={directory}", f"--basetemp={directory / 'base'}"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *plugin, f"--rootdir={directory}", "-q", *arguments, str(directory)],
+        [sys.executable, "-m", "pytest", *plugin, *places, "-q", *arguments, str(directory)],
         capture_output=True,
         text=True,
         timeout=300,
@@ -60,7 +61,7 @@ def test_failing(kafka_txn_producer, kafka_topic, ottla_broker):
     producer.send(kafka_topic, b"open").get(10)
     assert False
 """
-    code, told = run(tmp_path, source, f"--basetemp={tmp_path / 'base'}")
+    code, told = run(tmp_path, source)
     assert code == 1, told
     assert "Initialized transactionalId tx-shown" in told
     assert "tx-shown: Ongoing" in told

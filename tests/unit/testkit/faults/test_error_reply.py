@@ -6,8 +6,9 @@ from ottla.broker.api.table import TABLE
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.structs import error_codes
+from ottla.protocol.subject import subject_of
 from ottla.testkit.faults.error_reply import error_reply
-from ottla.testkit.faults.subject import subject_of
 from ottla.testkit.furnish import message
 
 REFUSED = ErrorCode.NOT_COORDINATOR
@@ -37,16 +38,6 @@ def _encodes(field, value, version):
     return True
 
 
-def _errors(message):
-    for name, field in type(message).fields.items():
-        value = getattr(message, name, None)
-        if name in ("error_code", "partition_error_code"):
-            yield value
-        elif field.is_array() and field.is_struct_array():
-            for row in value or ():
-                yield from _errors(row)
-
-
 @pytest.mark.parametrize(("key", "version"), SERVED, ids=[f"{ApiKey(key).title}-{version}" for key, version in SERVED])
 def test_every_request_can_be_refused(key, version):
     request = _filled(codec.request_class(key), version)
@@ -54,7 +45,7 @@ def test_every_request_can_be_refused(key, version):
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     correlation_id, response = codec.decode_response(key, version, frame[4:])
     assert correlation_id == 5
-    errors = list(_errors(response))
+    errors = list(error_codes(response))
     assert (REFUSED in errors and set(errors) <= {0, REFUSED}) or (key, version) in WITHOUT_ERROR
 
 

@@ -1,0 +1,132 @@
+"""What an admin port can be asked about the faults of a plan, those of a broker or of a proxy. free"""
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
+
+from ottla.broker.admin.routes import AdminError, AdminRequest, AdminResponse, Route
+from ottla.broker.ports.clock import Clock
+from ottla.broker.turns import Turns, Wait
+from ottla.testkit.control.query import number
+from ottla.testkit.faults.fault import Fault, FaultError, parse_fault
+from ottla.testkit.faults.plan import Plan
+
+MOST_WAIT_MS: Final = 60_000
+MOST_FAULTS: Final = 1_000
+_FAULT_US: Final = 20.0
+
+Settle = Callable[[], Coroutine[Wait[Any], None, None]]
+"""Waits until what a release has let go has gone on."""
+
+
+def fault_routes(plan: Plan, turns: Turns, clock: Clock, settle: Settle | None = None) -> Sequence[Route]:
+    """The routes, on the event loop where the faults strike. `clock` is the machine's."""
+    desk = _FaultDesk(plan, turns, clock, settle)
+    return (
+        Route("GET", "/v1/faults", desk.list_faults, "The faults that are planned, with their counters"),
+        Route("POST", "/v1/faults", desk.add_fault, "Plan a fault, or a list of them", {"type": ["object", "array"]}),
+        Route("DELETE", "/v1/faults", desk.clear_faults, "Take back all faults; they are returned"),
+        Route(
+            "GET",
+            "/v1/faults/{id}",
+            desk.show_fault,
+            "One fault, when it has struck `hits` times or `wait_ms` have passed",
+            query={"hits": "so many strikes are waited for", "wait_ms": "how long at most, up to a minute"},
+        ),
+        Route("DELETE", "/v1/faults/{id}", desk.remove_fault, "Take a fault back, and let go what it holds"),
+        Route("POST", "/v1/faults/{id}/release", desk.release_fault, "Let go what a fault holds"),
+    )
+
+
+class _FaultDesk:
+    def __init__(self, plan: Plan, turns: Turns, clock: Clock, settle: Settle | None) -> None:
+        self._plan = plan
+        self._turns = turns
+        self._clock = clock
+        self._settle = settle
+
+    async def list_faults(self, request: AdminRequest) -> AdminResponse:
+        return AdminResponse(body=await self._all_shown(list(self._plan)))
+
+    async def add_fault(self, request: AdminRequest) -> AdminResponse:
+        plan = self._plan
+        given = request.body if isinstance(request.body, list) else [request.body]
+        if len(given) + len(plan) > MOST_FAULTS:
+            raise AdminError(
+                409, f"At most {MOST_FAULTS} faults are planned at once: DELETE /v1/faults takes them back"
+            )
+        faults = []
+        for each in given:
+            try:
+                fault = parse_fault(each)
+                plan.check(fault)
+            except FaultError as error:
+                raise AdminError(422, str(error)) from None
+            faults.append(fault)
+            await self._rest()
+        added = await self._all_shown([plan.add(fault) for fault in faults])
+        return AdminResponse(201, added if isinstance(request.body, list) else added[0])
+
+    async def clear_faults(self, request: AdminRequest) -> AdminResponse:
+        return AdminResponse(body=await self._all_shown(self._plan.clear()))
+
+    async def show_fault(self, request: AdminRequest) -> AdminResponse:
+        fault = self._fault(request)
+        hits, wait_ms = number(request, "hits"), min(number(request, "wait_ms"), MOST_WAIT_MS)
+        if fault.hits < hits and wait_ms:
+            await self._struck(fault, hits, wait_ms)
+        return AdminResponse(body=self._shown(fault))
+
+    async def remove_fault(self, request: AdminRequest) -> AdminResponse:
+        fault = self._fault(request)
+        self._plan.remove(fault.id)
+        return AdminResponse(body=self._shown(fault))
+
+    async def release_fault(self, request: AdminRequest) -> AdminResponse:
+        fault = self._fault(request)
+        if fault.do != "hold":
+            raise AdminError(409, f"Fault {fault.id} holds nothing: it does {fault.do!r}")
+        self._plan.release(fault.id)
+        if self._settle is not None:
+            await self._settle()
+        return AdminResponse(body=self._shown(fault))
+
+    def _fault(self, request: AdminRequest) -> Fault:
+        given = request.parameters["id"]
+        fault = self._plan.get(int(given)) if given.isascii() and given.isdigit() else None
+        if fault is None:
+            raise AdminError(404, f"There is no fault {given:.50}: GET /v1/faults lists them")
+        return fault
+
+    async def _all_shown(self, faults: Sequence[Fault]) -> list[dict[str, object]]:
+        shown = []
+        for fault in faults:
+            shown.append(self._shown(fault))
+            await self._rest()
+        return shown
+
+    async def _rest(self) -> None:
+        """One fault was read or shown: others may be due."""
+        self._turns.charge(_FAULT_US)
+        await self._turns.share()
+
+    def _shown(self, fault: Fault) -> dict[str, object]:
+        return fault.to_json() | {"held": self._plan.held(fault.id)}
+
+    async def _struck(self, fault: Fault, hits: int, wait_ms: int) -> None:
+        """Wait until a fault has struck so often, on the machine's clock."""
+        plan = self._plan
+        wait: Wait[None] = Wait(self._turns)
+        timer = self._clock.call_later(wait_ms, lambda: wait.wake(None))
+
+        def look(struck: Fault) -> None:
+            if fault.hits >= hits:
+                wait.wake(None)
+
+        def leave() -> None:
+            timer.cancel()
+            plan.watchers.discard(look)
+
+        plan.watchers.add(look)
+        wait.on_discard = leave
+        await wait
+        leave()

@@ -1,0 +1,41 @@
+"""What an admin port can be asked about the requests and replies that have passed. free"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from ottla.broker.admin.routes import AdminRequest, AdminResponse, Route
+from ottla.broker.turns import Turns
+from ottla.testkit.control.journal import Journal
+from ottla.testkit.control.query import number
+from ottla.testkit.history.passages import passage_to_json
+
+MOST_PASSAGES: Final = 1_000
+_PASSAGE_US: Final = 20.0
+
+
+def journal_routes(journal: Journal, turns: Turns) -> Sequence[Route]:
+    """The route to this journal."""
+
+    async def read_journal(request: AdminRequest) -> AdminResponse:
+        shown: list[dict[str, Any]] = []
+        most = min(number(request, "limit", MOST_PASSAGES), MOST_PASSAGES)
+        for passage in journal.since(number(request, "since")):
+            if len(shown) == most:
+                break
+            shown.append(passage_to_json(passage))
+            turns.charge(_PASSAGE_US)
+            await turns.share()
+        return AdminResponse(body={"last": journal.last, "dropped": journal.dropped, "passages": shown})
+
+    return (
+        Route(
+            "GET",
+            "/v1/journal",
+            read_journal,
+            f"Requests and replies as bytes in base64, up to {MOST_PASSAGES} in the order in which they came",
+            query={
+                "since": "those behind this number; 0 for the first that is still there",
+                "limit": "how many at most",
+            },
+        ),
+    )

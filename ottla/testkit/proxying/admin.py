@@ -1,0 +1,97 @@
+"""The admin port of a proxy: its faults, its journal and its connections, for programs in any language. shell"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any, Final
+
+from ottla import __version__
+from ottla.broker.admin.fields import NUMBER, TEXT
+from ottla.broker.admin.loglevel import LogLevels
+from ottla.broker.admin.port import AdminPort
+from ottla.broker.admin.routes import AdminRequest, AdminResponse, Route
+from ottla.broker.admin.settings import AdminSettings
+from ottla.broker.ports.clock import LoopClock
+from ottla.broker.ports.network import LoopNetwork
+from ottla.broker.turns import Turns
+from ottla.testkit.control.fault_routes import fault_routes
+from ottla.testkit.control.journal_routes import journal_routes
+from ottla.testkit.proxying.addresses import address_text
+from ottla.testkit.proxying.proxy import Proxy
+
+log = logging.getLogger(__name__)
+
+MOST_AWAY_MS: Final = 86_400_000
+_PROXY: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "version": TEXT,
+        "upstream": {"type": "string", "description": "The address of the cluster that it was given."},
+        "bootstrap": {"type": "string", "description": "Where clients on this machine bootstrap."},
+        "brokers": {
+            "type": "array",
+            "description": "The port of the proxy that stands for each address of the cluster.",
+            "items": {"type": "object", "properties": {"address": TEXT, "port": NUMBER}},
+        },
+        "connections": {"type": "integer", "description": "How many have been accepted."},
+        "requests": {
+            "type": "object",
+            "description": "How many have come, by Kafka's name of the API.",
+            "additionalProperties": NUMBER,
+        },
+    },
+}
+_HANG_UP: Final = {
+    "type": "object",
+    "properties": {"for_ms": {"type": "number", "minimum": 0, "maximum": MOST_AWAY_MS}},
+}
+
+
+async def open_admin(proxy: Proxy, settings: AdminSettings) -> AdminPort:
+    """Listen, and answer on this event loop, which is the proxy's. OSError if the port cannot be had."""
+    loop = asyncio.get_running_loop()
+    clock = LoopClock(loop)
+    turns = Turns(clock.next_turn, _log_bug)
+    clock.enter = turns.event
+    port = AdminPort(settings, LoopNetwork(loop), clock)
+    await port.bind()
+    steering = [*fault_routes(proxy.plan, turns, clock), *journal_routes(proxy.journal, turns)]
+    port.answer([*_own_routes(proxy), *steering, *LogLevels(clock).routes])
+    port.listen(turns)
+    return port
+
+
+def _own_routes(proxy: Proxy) -> Sequence[Route]:
+    async def show(request: AdminRequest) -> AdminResponse:
+        return AdminResponse(
+            body={
+                "version": __version__,
+                "upstream": address_text(*proxy.upstream),
+                "bootstrap": proxy.bootstrap,
+                "brokers": [
+                    {"address": address_text(*address), "port": port} for address, port in proxy.brokers.items()
+                ],
+                "connections": proxy.connections,
+                "requests": dict(proxy.requests),
+            }
+        )
+
+    async def hang_up(request: AdminRequest) -> AdminResponse:
+        proxy.hang_up(request.body.get("for_ms", 0) / 1000)
+        return await show(request)
+
+    return (
+        Route("GET", "/v1/proxy", show, "Say where the proxy stands, and what has come", response_schema=_PROXY),
+        Route(
+            "POST",
+            "/v1/proxy/hang-up",
+            hang_up,
+            "Close every connection of clients, and each new one at once until `for_ms` have passed",
+            _HANG_UP,
+            _PROXY,
+        ),
+    )
+
+
+def _log_bug(error: Exception) -> None:
+    log.error("A step on the admin port failed", exc_info=error)

@@ -1,0 +1,18 @@
+"""The command line of a program that is described by the docstring of its module. pure"""
+
+import argparse
+from typing import Final
+
+KINDS: Final = ("pure", "shell", "frozen", "free")
+"""One of these ends the first line of a module. It is for who changes the module, not for who runs it."""
+
+
+def command_line(doc: str | None, prog: str | None = None) -> argparse.ArgumentParser:
+    """A parser whose `--help` shows the docstring, line by line as it stands there, without the word of KINDS."""
+    first, line_end, rest = (doc or "").partition("\n")
+    text, _, last = first.rpartition(" ")
+    return argparse.ArgumentParser(
+        prog=prog,
+        description=(text if last in KINDS else first) + line_end + rest,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
