@@ -3,8 +3,9 @@
 import logging
 import stat
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
@@ -17,6 +18,24 @@ LEAST_TOKEN_CHARS: Final = 16
 MOST_TOKEN_BYTES: Final = 4096
 
 _log = logging.getLogger("ottla.broker.admin")
+
+
+def opens_admin_port(meaning: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The options of a command that opens an admin port; `meaning` is the help of --admin-listen."""
+    listen = click.option(
+        "--admin-listen",
+        metavar="HOST:PORT",
+        envvar="OTTLA_ADMIN_LISTEN",
+        help=f"{meaning}  [env: OTTLA_ADMIN_LISTEN]",
+    )
+    token = click.option(
+        "--admin-token-file",
+        metavar="FILE",
+        type=click.Path(),
+        envvar="OTTLA_ADMIN_TOKEN_FILE",
+        help="Who asks the admin port must know the token in this file.  [env: OTTLA_ADMIN_TOKEN_FILE]",
+    )
+    return lambda command: listen(token(command))
 
 
 def admin_or_exit(listen: str | None, token_file: str | None) -> "AdminSettings | None":

@@ -84,7 +84,7 @@ def _options(loaded: Loaded) -> list[_Option]:
     return [
         _Option(
             option.key,
-            value_text(getattr(config, option.attribute)),
+            option.shown(getattr(config, option.attribute)),
             value_text(option.default),
             str(config.origin(option.key)),
             option.meaning + "".join(f" Also {key}." for key in option.also),

@@ -1,8 +1,12 @@
 """Log lines on stderr, in Kafka's pattern or as JSON: how much of what, and never more than anybody can read. shell
 
 What clients send stands in the lines. So a line is cut at `MOST_CHARACTERS`, none of its characters moves a cursor or
-begins a line, and of one kind of line there are `MOST_LINES` in `WINDOW_S` seconds; those left out are counted. Kinds
-are told apart by their text without the names in it. Whoever asks for DEBUG of a logger gets all of its lines.
+begins a line, and of one kind of line there are `MOST_LINES` in `WINDOW_S` seconds, `MOST_LINES_OF_ONE` for what one
+address does; those left out are counted. Kinds are told apart by their text without the names in it. Whoever asks for
+DEBUG of a logger gets all of its lines.
+
+Who writes a line gives what goes into its text by name, and may give more: `log.info("Deleted topic %(topic)s",
+{"topic": name})`. What of that is in `FIELDS` stands in a line of JSON as a field of its own.
 """
 
 import json
@@ -11,8 +15,6 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from difflib import get_close_matches
-from importlib.util import find_spec
 from typing import Final, TextIO
 
 from ottla.cli.printable import printable
@@ -20,20 +22,14 @@ from ottla.cli.printable import printable
 MOST_CHARACTERS: Final = 2_000
 MOST_TRACEBACK_CHARACTERS: Final = 20_000
 MOST_LINES: Final = 100
+MOST_LINES_OF_ONE: Final = 50
+MOST_FIELD_CHARACTERS: Final = 250
 WINDOW_S: Final = 10.0
-LEVELS: Final[Mapping[str, int]] = {
-    "DEBUG": logging.DEBUG,
-    "INFO": logging.INFO,
-    "WARN": logging.WARNING,
-    "WARNING": logging.WARNING,
-    "ERROR": logging.ERROR,
-    "FATAL": logging.CRITICAL,
-    "CRITICAL": logging.CRITICAL,
-    # What else log4j has.
-    "TRACE": logging.DEBUG,
-    "ALL": logging.DEBUG,
-    "OFF": logging.CRITICAL + 1,
-}
+FIELDS: Final = (
+    *("topic", "partition", "transactional_id", "producer_id", "producer_epoch", "group", "client_id", "peer", "api"),
+    *("error", "principal", "operation"),
+)
+"""What a line is about, by names that all lines share: who looks for one of them finds all that was said of it."""
 _LINE_ENDS: Final = {code: f"\\x{code:02x}" for code in (*range(32), 127)}
 
 Kind = tuple[str, int, str]
@@ -59,15 +55,21 @@ class JsonFormatter(logging.Formatter):
     """One JSON object a line, with the time in UTC."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = {
+        line: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
             "message": _cut(record.getMessage(), MOST_CHARACTERS),
         }
+        if isinstance(record.args, Mapping):
+            line |= {name: _field(record.args[name]) for name in FIELDS if record.args.get(name) not in (None, "")}
         if record.exc_info:
             line["exception"] = _cut(self.formatException(record.exc_info), MOST_TRACEBACK_CHARACTERS)
         return json.dumps(line)
+
+
+def _field(value: object) -> object:
+    return value if isinstance(value, int) else _cut(str(value), MOST_FIELD_CHARACTERS)
 
 
 def _cut(text: str, most: int) -> str:
@@ -80,16 +82,19 @@ class BoundedHandler(logging.StreamHandler[TextIO]):
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
         self._since = 0.0
-        self._counts: Counter[Kind] = Counter()
+        self._written: Counter[Kind] = Counter()
+        self._left_out: Counter[Kind] = Counter()
+        self._of_one: Counter[tuple[Kind, str]] = Counter()
 
     def emit(self, record: logging.LogRecord) -> None:
         if not 0 <= record.created - self._since < WINDOW_S:  # the clock may be set back
             self._end_window(record.created)
         if record.levelno >= logging.INFO and not logging.getLogger(record.name).isEnabledFor(logging.DEBUG):
             kind = record.name, record.levelno, str(record.msg)
-            self._counts[kind] += 1
-            if self._counts[kind] > MOST_LINES:
+            if self._written[kind] >= MOST_LINES or self._is_too_much_of_one(kind, record):
+                self._left_out[kind] += 1
                 return
+            self._written[kind] += 1
         super().emit(record)
 
     def close(self) -> None:
@@ -101,47 +106,21 @@ class BoundedHandler(logging.StreamHandler[TextIO]):
         super().close()
 
     def _end_window(self, now: float) -> None:
-        counts, self._counts, self._since = self._counts, Counter(), now
-        for (name, level, text), count in counts.items():
-            if count > MOST_LINES:
-                line = "%d more lines like this one within %d seconds: %s"
-                super().emit(logging.LogRecord(name, level, "", 0, line, (count - MOST_LINES, WINDOW_S, text), None))
+        left_out, self._left_out, self._since = self._left_out, Counter(), now
+        self._written.clear()
+        self._of_one.clear()
+        for (name, level, text), count in left_out.items():
+            line = "%d more lines like this one within %d seconds: %s"
+            super().emit(logging.LogRecord(name, level, "", 0, line, (count, WINDOW_S, text), None))
 
-
-def parse_levels(given: str) -> dict[str, int]:
-    """`INFO,ottla.broker.group=DEBUG` as levels by logger, "" being all others; ValueError says what is wrong."""
-    levels = {"": logging.INFO}
-    for part in given.split(","):
-        name, equals, level = (each.strip() for each in part.rpartition("="))
-        number = LEVELS.get(level.upper())
-        if number is None:
-            raise ValueError(f"{level or part!r} is not a level: {', '.join(LEVELS)}")
-        if equals and not name:
-            raise ValueError(f"{part!r} names no logger")
-        _check_logger(name)
-        levels[name] = number
-    return levels
-
-
-def _check_logger(name: str) -> None:
-    """Loggers are named by modules. What is not ours may have any name."""
-    if name.partition(".")[0] != "ottla":
-        return
-    known = "ottla"
-    for part in name.split(".")[1:]:
-        package = find_spec(known)
-        if package is None or find_spec(f"{known}.{part}") is None:
-            near = get_close_matches(part, _modules_in(known), 1)
-            hint = f"; did you mean {known}.{near[0]}?" if near else ""
-            raise ValueError(f"there is no logger {name}{hint}")
-        known = f"{known}.{part}"
-
-
-def _modules_in(package: str) -> list[str]:
-    from pkgutil import iter_modules  # for who mistyped
-
-    found = find_spec(package)
-    return [each.name for each in iter_modules(found.submodule_search_locations)] if found is not None else []
+    def _is_too_much_of_one(self, kind: Kind, record: logging.LogRecord) -> bool:
+        """Whether one address has had its part of the lines: what others do must be heard too."""
+        peer = record.args.get("peer") if isinstance(record.args, Mapping) else None
+        if not isinstance(peer, str):
+            return False
+        address = peer.rpartition(":")[0] or peer
+        self._of_one[kind, address] += 1  # of those who have had lines, which are no more than lines
+        return self._of_one[kind, address] > MOST_LINES_OF_ONE
 
 
 def log_to_stderr(log_format: str, levels: Mapping[str, int] | None = None) -> None:

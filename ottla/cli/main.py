@@ -17,9 +17,19 @@ GROUPS: Final = {
     "Run": {
         "serve": ("ottla.cli.serve", "Run the broker."),
         "configs": ("ottla.cli.configs", "List options with value, default, origin and meaning."),
-        "ctl": ("ottla.cli.ctl.command", "Ask and steer a running broker over its admin port."),
+        "ctl": ("ottla.cli.ctl.command", "Ask and steer a running broker or proxy over its admin port."),
     },
     "Look": {
+        "health": ("ottla.cli.health", "Say whether a broker serves, and what is missing."),
+        "top": (
+            "ottla.cli.top.command",
+            "Watch open transactions, partitions that hold readers back, and lagging groups.",
+        ),
+        "trace": ("ottla.cli.trace.command", "Show requests and replies as they pass, a line each."),
+        "acl": (
+            "ottla.cli.acl.command",
+            "Say which ACL decides whether a principal may do something, or which is missing.",
+        ),
         "txn": (
             "ottla.cli.txn.command",
             "Say what holds back committed reads, and which transactions nobody will end.",
@@ -47,6 +57,7 @@ GROUPS: Final = {
     },
     "Test": {
         "proxy": ("ottla.cli.proxy", "Put faults between clients and any Kafka, and record what passes."),
+        "certs": ("ottla.cli.certs", "Write certificates for tests of TLS."),
         "corpus": ("ottla.cli.corpus", "Write log directories with what their readers must make of them."),
     },
     "For tests of Ottla itself": {

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from ottla.cli.logs import log_to_stderr, parse_levels
+from ottla.cli.admin import admin_or_exit, opens_admin_port, warn_of_readers
+from ottla.cli.logs import log_to_stderr
 
 NEVER_STRUCK, REFUSED = 1, 2
 _file = partial(click.Path, dir_okay=False, path_type=Path)
@@ -29,6 +30,7 @@ _file = partial(click.Path, dir_okay=False, path_type=Path)
     metavar="HOST",
     help="What clients are told.  [default: the host they have reached the proxy at]",
 )
+@opens_admin_port("Open an admin port, where faults are planned while the proxy runs.")
 @click.option("--faults", "plan", metavar="FILE", type=_file(exists=True), help="A list of faults, as JSON or YAML.")
 @click.option(
     "--history", metavar="FILE", type=_file(writable=True), help="Write lines for `ottla check-history` at the end."
@@ -53,6 +55,8 @@ def proxy(
     upstream: str,
     listen: str,
     advertised_host: str | None,
+    admin_listen: str | None,
+    admin_token_file: str | None,
     plan: Path | None,
     history: Path | None,
     event_file: Path | None,
@@ -61,7 +65,8 @@ def proxy(
 ) -> None:
     """Put faults between clients and any Kafka, and record what passes.
 
-    Prints `ready HOST:PORT` when clients may come. Every broker of the cluster gets a port of the proxy, and clients
+    Prints `ready HOST:PORT` when clients may come, and `admin http://HOST:PORT` if it has that port, for `ottla ctl`.
+    Every broker of the cluster gets a port of the proxy, and clients
     are told that one. SIGTERM and SIGINT end it; it says then how often each fault has struck.
 
     Exit codes: 0 ended, 1 a fault has never struck and --all-must-strike, 2 usage.
@@ -73,12 +78,19 @@ def proxy(
     from ottla.testkit.proxying.main import leave, serve
     from ottla.testkit.proxying.proxy import Proxy
 
-    log_to_stderr("text", parse_levels("INFO"))
+    admin = admin_or_exit(admin_listen, admin_token_file)
+    log_to_stderr("text")
+    if admin_token_file is not None:
+        warn_of_readers(admin_token_file)
+
+    def say_ready(admin_address: str | None) -> None:
+        click.echo(f"ready {running.bootstrap}" + (f"\nadmin {admin_address}" if admin_address else ""))
+
     try:
         running = Proxy(parse_address(upstream), parse_address(listen), advertised_host, journal_bytes)
         for given in read_plan(plan) if plan is not None else ():
             running.plan.add(parse_fault(given))
-        asyncio.run(serve(running, lambda: click.echo(f"ready {running.bootstrap}")))
+        asyncio.run(serve(running, say_ready, admin))
     except (FaultError, PlanError, ProtocolError, OSError) as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(REFUSED)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import click
 
-from ottla.cli.admin import admin_or_exit, warn_of_readers
-from ottla.cli.logs import log_to_stderr, parse_levels
+from ottla.broker.loggers import parse_levels
+from ottla.cli.admin import admin_or_exit, opens_admin_port, warn_of_readers
+from ottla.cli.logs import log_to_stderr
 from ottla.cli.parent import stop_at_end_of_input
 from ottla.cli.settings import load_or_exit, takes_settings
 
@@ -43,19 +44,7 @@ def _levels(context: click.Context, parameter: click.Parameter, given: str) -> d
     is_flag=True,
     help="Say also in Kafka's words that the broker has started: testcontainers waits for that.",
 )
-@click.option(
-    "--admin-listen",
-    metavar="HOST:PORT",
-    envvar="OTTLA_ADMIN_LISTEN",
-    help="Open the admin port, an HTTP server for tools and tests, such as 127.0.0.1:9644.  [env: OTTLA_ADMIN_LISTEN]",
-)
-@click.option(
-    "--admin-token-file",
-    metavar="FILE",
-    type=click.Path(),
-    envvar="OTTLA_ADMIN_TOKEN_FILE",
-    help="Who asks the admin port must know the token in this file.  [env: OTTLA_ADMIN_TOKEN_FILE]",
-)
+@opens_admin_port("Open the admin port, an HTTP server for tools and tests, such as 127.0.0.1:9644.")
 @click.option(
     "--test-control",
     is_flag=True,
@@ -107,8 +96,8 @@ def serve(
     """Run the broker.
 
     Prints `ready PLAINTEXT://HOST:PORT`, a line for each listener, when it serves, and `admin http://HOST:PORT` if it
-    has that port; logs go to stderr. SIGTERM, SIGINT
-    and SIGHUP drain and stop it, a second signal forces. Flags go before the environment (KAFKA_LOG_SEGMENT_BYTES),
+    has that port; logs go to stderr. SIGTERM and SIGINT drain and stop it, a second signal forces. SIGHUP does so too,
+    unless a listener has TLS: then keystores are read anew. Flags go before the environment (KAFKA_LOG_SEGMENT_BYTES),
     that before the file.
     """
     if ready_file is not None:

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from ottla.broker.config import (
     from_environment,
     from_flags,
     from_properties,
+    jaas_file_of,
     load_config,
 )
 from ottla.broker.config.listeners import parse_listeners
@@ -70,10 +72,19 @@ def load_or_exit(properties: str | None, data_dir: str | None, listen: str | Non
             _refuse_twice(flags, "--listen", ("listeners",))
             flags.append(Setting("listeners", _listener(listen), Origin(FLAG, "--listen")))
         file = from_properties(read_properties(Path(properties)), properties) if properties else []
-        return load_config(flags, from_environment(os.environ), file)
+        return load_config(flags, from_environment(os.environ), file, jaas_file=_jaas_file())
     except ConfigError as error:
         click.echo(f"ottla: {error}", err=True)
         sys.exit(IMPOSSIBLE_VALUE)
+
+
+def _jaas_file() -> str:
+    """What stands in the file of JAAS entries that the environment names; nothing if it cannot be read, for it may be
+    meant for others."""
+    name = jaas_file_of(os.environ)
+    with suppress(OSError, UnicodeDecodeError):
+        return Path(name).read_text(encoding="utf-8") if name else ""
+    return ""
 
 
 def _listener(listen: str) -> str:

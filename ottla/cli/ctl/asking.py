@@ -1,7 +1,7 @@
-"""A broker's admin port as the commands see it: a refusal, or no answer, is one line and an exit code. shell"""
+"""An admin port as the commands see it: a refusal, or no answer, is one line and an exit code. shell"""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, Final, NoReturn
 from urllib.parse import urlsplit
 
@@ -42,9 +42,25 @@ class Port:
         """The answer; a refusal ends the command."""
         return self._ask(lambda: self._admin.post(path, body))
 
+    def put(self, path: str, body: object) -> Any:
+        """The answer; a refusal ends the command."""
+        return self._ask(lambda: self._admin.put(path, body))
+
     def delete(self, path: str) -> Any:
         """The answer; a refusal ends the command."""
         return self._ask(lambda: self._admin.delete(path))
+
+    def lines(self, path: str) -> Generator[Any, None, None]:
+        """The objects of a stream, as they come; its end ends the command, as a refusal does."""
+        stream = self._admin.lines(path)
+        yield self._ask(lambda: next(stream))
+        try:
+            yield from stream
+        except OSError:
+            pass  # the broker has ended without more words
+        finally:
+            stream.close()
+        _exit(REFUSED, f"{self.url} has ended the stream")
 
     def _ask(self, ask: Callable[[], Any], *, or_nothing: bool = False) -> Any:
         try:
@@ -53,13 +69,18 @@ class Port:
             if refusal.status == _NOT_FOUND and or_nothing:
                 return None
             if refusal.status == _NOT_FOUND and str(refusal).startswith("There is nothing at "):
-                _exit(REFUSED, f"{self.url} cannot do that: the broker was started without --test-control")
+                _exit(REFUSED, f"{self.url} cannot do that: {self._what_it_lacks()}")
             _exit(REFUSED, str(refusal))
         except OSError as error:
             what = f"nobody answers at {self.url}: {error.strerror or error}"
             _exit(NOT_ASKED, f"{what}. --admin names the port that `ottla serve --admin-listen` has opened")
         except ValueError:
             _exit(NOT_ASKED, f"what answers at {self.url} is no admin port of Ottla")
+
+    def _what_it_lacks(self) -> str:
+        if self.find("/v1/proxy") is not None:
+            return "a proxy moves no broker's time"
+        return "the broker was started without --test-control"
 
 
 def refuse(message: str) -> NoReturn:

@@ -8,23 +8,29 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ottla.cli.ctl.duration import parse_duration
+from ottla.cli.ctl.loglevel import loglevel
+from ottla.cli.ctl.options import asks, in_front, keep, run
 
 if TYPE_CHECKING:
     from ottla.cli.ctl.asking import Port
     from ottla.cli.output import Output
 
 _ALWAYS: Final = "always"
+_NUMBERS: Final = frozenset({"partition", "producer_id"})
 
 
 @click.group()
-def ctl() -> None:
-    """Ask and steer a running broker over its admin port.
+@in_front
+@click.pass_context
+def ctl(context: click.Context, /, **given: str | None) -> None:
+    """Ask and steer a running broker or proxy over its admin port.
 
     The broker opens the port with `ottla serve --admin-listen HOST:PORT`. Its time and faults can be steered if it was
-    started with --test-control too.
+    started with --test-control too. `ottla proxy --admin-listen HOST:PORT` has faults in any case, and no time.
 
-    Exit codes: 0 done, 1 the broker refused, 2 usage, or nobody answered.
+    Exit codes: 0 done, 1 it refused, 2 usage, or nobody answered.
     """
+    keep(context, **given)
 
 
 @ctl.group()
@@ -40,62 +46,33 @@ def fault() -> None:
     """Plan what goes wrong, and see what did."""
 
 
-def _asks(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that all commands have."""
-    for decorate in (
-        click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True),
-        click.option(
-            "--admin-token-file",
-            metavar="FILE",
-            type=click.Path(),
-            envvar="OTTLA_ADMIN_TOKEN_FILE",
-            help="The token of the port, if it asks for one.  [env: OTTLA_ADMIN_TOKEN_FILE]",
-        ),
-        click.option(
-            "--admin",
-            "url",
-            metavar="URL",
-            default="http://127.0.0.1:9644",
-            show_default=True,
-            envvar="OTTLA_ADMIN",
-            help="Where the admin port is.  [env: OTTLA_ADMIN]",
-        ),
-    ):
-        command = decorate(command)
-    return command
-
-
-def _run(url: str, admin_token_file: str | None, format_name: str, work: Callable[["Port", "Output"], None]) -> None:
-    from ottla.cli.ctl.asking import Port
-    from ottla.cli.output import output_for
-
-    output = output_for(format_name)
-    work(Port(url, admin_token_file), output)
-    output.close()
+ctl.add_command(loglevel)
 
 
 @ctl.command()
-@_asks
+@asks
 def status(**where: Any) -> None:
-    """Say which broker this is, and what a test has done to it."""
-    from ottla.cli.ctl.show import show_status
+    """Say which broker or proxy this is, and what a test has done to it."""
+    from ottla.cli.ctl.show import show_proxy, show_status
 
-    _run(
-        **where,
-        work=lambda port, output: show_status(
-            output, port.get("/v1/broker"), port.find("/v1/clock"), port.find("/v1/faults")
-        ),
-    )
+    def work(port: "Port", output: "Output") -> None:
+        broker = port.find("/v1/broker")
+        if broker is not None:
+            show_status(output, broker, port.find("/v1/clock"), port.find("/v1/faults"))
+        else:
+            show_proxy(output, port.get("/v1/proxy"), port.get("/v1/faults"))
+
+    run(**where, work=work)
 
 
 def _clock(ask: Callable[["Port"], Any], where: dict[str, Any]) -> None:
     from ottla.cli.ctl.show import show_clock
 
-    _run(**where, work=lambda port, output: show_clock(output, ask(port)))
+    run(**where, work=lambda port, output: show_clock(output, ask(port)))
 
 
 @clock.command("show")
-@_asks
+@asks
 def show_(**where: Any) -> None:
     """Say what time it is for the broker."""
     _clock(lambda port: port.get("/v1/clock"), where)
@@ -103,7 +80,7 @@ def show_(**where: Any) -> None:
 
 @clock.command()
 @click.argument("duration")
-@_asks
+@asks
 def advance(duration: str, **where: Any) -> None:
     """Jump ahead by DURATION, such as 7d or 1h30m.
 
@@ -117,21 +94,21 @@ def advance(duration: str, **where: Any) -> None:
 
 
 @clock.command()
-@_asks
+@asks
 def freeze(**where: Any) -> None:
     """Let time stand still."""
     _clock(lambda port: port.post("/v1/clock/freeze"), where)
 
 
 @clock.command()
-@_asks
+@asks
 def resume(**where: Any) -> None:
     """Let time go on from where it stands."""
     _clock(lambda port: port.post("/v1/clock/resume"), where)
 
 
 @clock.command()
-@_asks
+@asks
 def reset(**where: Any) -> None:
     """Take the time of the machine again."""
     _clock(lambda port: port.post("/v1/clock/reset"), where)
@@ -144,11 +121,11 @@ def _faults(ask: Callable[["Port"], Any], where: dict[str, Any]) -> None:
         answer = ask(port)
         show_faults(output, answer if isinstance(answer, list) else [answer])
 
-    _run(**where, work=work)
+    run(**where, work=work)
 
 
 @fault.command("list")
-@_asks
+@asks
 def list_(**where: Any) -> None:
     """List the faults that are planned, with how often each has struck."""
     _faults(lambda port: port.get("/v1/faults"), where)
@@ -160,7 +137,7 @@ def _conditions(context: click.Context, parameter: click.Parameter, given: tuple
         name, separator, value = text.partition("=")
         if not separator or name in conditions:
             raise click.BadParameter(f"{text} is not NAME=VALUE, each name once", context, parameter)
-        conditions[name] = int(value) if name == "partition" and value.isdecimal() else value
+        conditions[name] = int(value) if name in _NUMBERS and value.isdecimal() else value
     return conditions
 
 
@@ -184,7 +161,7 @@ def _times(context: click.Context, parameter: click.Parameter, given: str) -> in
     metavar="NAME=VALUE",
     multiple=True,
     callback=_conditions,
-    help="Only with this client_id, transactional_id, group, topic or partition; may repeat.",
+    help="Only with this client_id, transactional_id, producer_id, group, topic or partition; may repeat.",
 )
 @click.option("--nth", type=click.IntRange(min=1), default=1, show_default=True, help="The first one that is struck.")
 @click.option(
@@ -192,7 +169,7 @@ def _times(context: click.Context, parameter: click.Parameter, given: str) -> in
 )
 @click.option("--error", metavar="NAME", help="What reply answers (NOT_COORDINATOR), or a disk fails with (ENOSPC).")
 @click.option("--ms", type=click.FloatRange(min=0, min_open=True), help="How long delay delays.")
-@_asks
+@asks
 def add(
     deed: str,
     at: str,
@@ -216,7 +193,7 @@ def add(
 
 @fault.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@_asks
+@asks
 def load(file: Path, **where: Any) -> None:
     """Plan the faults of FILE: YAML or JSON, one fault or a list. All of them, or none if one cannot be."""
     from ottla.cli.ctl.asking import refuse
@@ -231,7 +208,7 @@ def load(file: Path, **where: Any) -> None:
 
 @fault.command()
 @click.argument("number", metavar="ID", type=click.IntRange(min=1))
-@_asks
+@asks
 def remove(number: int, **where: Any) -> None:
     """Take a fault back, and let go what it holds."""
     _faults(lambda port: port.delete(f"/v1/faults/{number}"), where)
@@ -239,7 +216,7 @@ def remove(number: int, **where: Any) -> None:
 
 @fault.command()
 @click.argument("number", metavar="ID", type=click.IntRange(min=1))
-@_asks
+@asks
 def release(number: int, **where: Any) -> None:
     """Let go what a fault holds."""
     _faults(lambda port: port.post(f"/v1/faults/{number}/release"), where)
@@ -249,7 +226,7 @@ def release(number: int, **where: Any) -> None:
 @click.option(
     "--expect-hits", is_flag=True, help="Exit with 1 if one of them never struck: what it was for is untested."
 )
-@_asks
+@asks
 def clear(expect_hits: bool, **where: Any) -> None:
     """Take back all faults, and show how often each has struck."""
     missed: list[Any] = []

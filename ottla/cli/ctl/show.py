@@ -8,6 +8,7 @@ from ottla.cli.ctl.duration import duration_text
 from ottla.cli.output import Output
 
 FAULT_COLUMNS: Final = ("id", "do", "at", "api", "where", "error", "ms", "nth", "times", "seen", "hits", "held")
+LEVEL_COLUMNS: Final = ("logger", "level", "until_ms", "then")
 CLOCK_COLUMNS: Final = ("now_ms", "ahead_ms", "frozen")
 
 Answer = Mapping[str, Any]
@@ -19,7 +20,8 @@ def show_status(output: Output, broker: Answer, clock: Answer | None, faults: Se
     where = ", ".join(addresses) or "no address that clients are given"
     output.line(
         "status",
-        f"Ottla {broker['version']}, node {broker['node_id']} of cluster {broker['cluster_id']}, serves {where}.",
+        f"Ottla {broker['version']}, node {broker['node_id']} of cluster {broker['cluster_id']}, serves {where}. "
+        f"It was started at {_time(broker['started_ms'], 'seconds')}.",
     )
     columns = ("started_ms", "data_dir", "test_control")
     output.table("broker", columns, [(broker["started_ms"], broker["data_dir"], clock is not None)])
@@ -30,15 +32,27 @@ def show_status(output: Output, broker: Answer, clock: Answer | None, faults: Se
         show_faults(output, faults)
 
 
+def show_proxy(output: Output, proxy: Answer, faults: Sequence[Answer]) -> None:
+    """Where a proxy stands, what has come, and what a test has planned for it."""
+    connections = proxy["connections"]
+    output.line(
+        "status",
+        f"Ottla {proxy['version']}, a proxy at {proxy['bootstrap']} in front of {proxy['upstream']}. It has accepted "
+        f"{connections} connection{'' if connections == 1 else 's'}.",
+    )
+    output.table("brokers", ("address", "port"), [(each["address"], each["port"]) for each in proxy["brokers"]])
+    output.table("requests", ("api", "count"), sorted(proxy["requests"].items()))
+    show_faults(output, faults)
+
+
 def show_clock(output: Output, clock: Answer) -> None:
     """The broker's time."""
-    now = datetime.fromtimestamp(clock["now_ms"] / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")
     ahead_ms = clock["ahead_ms"]
     against = "the time of the machine"
     if ahead_ms:
         against = f"{duration_text(abs(ahead_ms))} {'ahead of' if ahead_ms > 0 else 'behind'} the machine"
     stands = ", and stands still" if clock["frozen"] else ""
-    output.line("answer", f"It is {now.removesuffix('+00:00')} UTC for the broker: {against}{stands}.")
+    output.line("answer", f"It is {_time(clock['now_ms'], 'milliseconds')} for the broker: {against}{stands}.")
     output.table("clock", CLOCK_COLUMNS, [[clock[name] for name in CLOCK_COLUMNS]])
 
 
@@ -46,6 +60,16 @@ def show_faults(output: Output, faults: Sequence[Answer]) -> None:
     """Faults with their counters; `times` is null for a fault that strikes always."""
     rows = [[_cell(name, fault.get(name)) for name in FAULT_COLUMNS] for fault in faults]
     output.table("faults", FAULT_COLUMNS, rows)
+
+
+def show_levels(output: Output, levels: Sequence[Answer]) -> None:
+    """Loggers with their levels; `until_ms` is null for a level that lasts."""
+    output.table("levels", LEVEL_COLUMNS, [[each[name] for name in LEVEL_COLUMNS] for each in levels])
+
+
+def _time(ms: int, precision: str) -> str:
+    at = datetime.fromtimestamp(ms / 1000, UTC).replace(tzinfo=None)
+    return f"{at.isoformat(sep=' ', timespec=precision)} UTC"
 
 
 def _cell(name: str, value: Any) -> Any:

@@ -134,7 +134,14 @@ def _identity(found: "Directory") -> list[tuple[str, Any]]:
     rows: list[tuple[str, Any]] = [("format", "Apache Kafka (KRaft)" if wrote else "Ottla (files of Kafka)")]
     rows += sorted((key, value) for key, value in found.properties.items())
     rows += [("clean stop", found.clean), ("in use by", found.holder)]
-    rows += sorted(found.image.features.items())
+    image = found.image
+    rows += sorted(image.features.items())
+    held = (
+        ("ACLs", len(image.acls)),
+        ("SCRAM credentials", len(image.scram_credentials)),
+        ("entities with quotas", len(image.client_quotas)),
+    )
+    rows += [row for row in held if row[1]]
     return rows
 
 

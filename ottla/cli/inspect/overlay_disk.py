@@ -15,6 +15,7 @@ from typing import NoReturn, TypeVar
 from ottla.broker.ports.disk import Buffer, Disk, File, Lock, RealDisk, SyncJob, Volume
 from ottla.broker.ports.timed import charge_nobody
 from ottla.cli.read_only import ReadOnlyFile
+from ottla.protocol.steps import Steps
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -148,7 +149,10 @@ class OverlayDisk:
     def random_id(self) -> bytes:
         return secrets.token_bytes(16)
 
-    def spread(self, work: Callable[[Disk, T], R], items: Sequence[T], sizes: Sequence[int]) -> dict[int, R]:
+    def spread(
+        self, work: Callable[[Disk, T], R], items: Sequence[T], sizes: Sequence[int], done: Callable[[int], None]
+    ) -> Steps[dict[int, R]]:
+        yield from ()
         return {}
 
     def close(self) -> None:

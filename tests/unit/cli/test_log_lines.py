@@ -8,8 +8,9 @@ import sys
 import pytest
 from click.testing import CliRunner
 
+from ottla.broker.loggers import parse_levels
 from ottla.cli import logs
-from ottla.cli.logs import BoundedHandler, JsonFormatter, KafkaFormatter, log_to_stderr, parse_levels
+from ottla.cli.logs import BoundedHandler, JsonFormatter, KafkaFormatter, log_to_stderr
 from ottla.cli.main import main
 
 
@@ -33,6 +34,17 @@ def test_no_other_character_moves_a_cursor(sent):
 def test_json_line_is_one_line():
     line = JsonFormatter().format(record("Aborted %s", "a\nb"))
     assert "\n" not in line and json.loads(line)["message"] == "Aborted a\nb"
+
+
+def test_what_a_line_is_about_has_fields_in_json():
+    given = {"topic": "ledger", "partition": 0, "transactional_id": "t" * 300, "group": None, "why": "so"}
+    made = record("%(topic)s-%(partition)d broke: %(why)s", given)
+    line = json.loads(JsonFormatter().format(made))
+    assert line["message"] == "ledger-0 broke: so"
+    assert (line["topic"], line["partition"]) == ("ledger", 0)
+    assert line["transactional_id"].startswith("t" * 250 + "... (50 characters more)")
+    assert not {"group", "why", "peer"} & line.keys()
+    assert KafkaFormatter().format(made).endswith(" ledger-0 broke: so (ottla.txn)")
 
 
 @pytest.mark.parametrize("formatter", [KafkaFormatter(), JsonFormatter()], ids=["text", "json"])
@@ -68,6 +80,17 @@ def test_lines_of_one_kind_are_counted_when_there_are_too_many(bounded):
     assert lines() == [*(f"Refused {number}" for number in range(logs.MOST_LINES)), "Another"]
     handler.handle(record("Refused %s", "later", at=1_000.0 + logs.WINDOW_S))
     assert lines()[-2:] == ["23 more lines like this one within 10 seconds: Refused %s", "Refused later"]
+
+
+def test_one_address_does_not_silence_others(bounded):
+    handler, lines = bounded
+    for port in range(3 * logs.MOST_LINES):
+        handler.handle(record("Refused %(peer)s", {"peer": f"10.0.0.1:{port}"}))
+    handler.handle(record("Refused %(peer)s", {"peer": "10.0.0.2:1"}))
+    assert len(lines()) == logs.MOST_LINES_OF_ONE + 1 and lines()[-1] == "Refused 10.0.0.2:1"
+    handler.close()
+    left_out = 3 * logs.MOST_LINES - logs.MOST_LINES_OF_ONE
+    assert lines()[-1] == f"{left_out} more lines like this one within 10 seconds: Refused %(peer)s"
 
 
 def test_what_was_left_out_is_told_at_the_end(bounded):

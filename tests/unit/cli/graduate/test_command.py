@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from ottla.broker.cluster.image import MetadataImage
 from ottla.broker.cluster.kraft import read_metadata
+from ottla.broker.cluster.kraft_bootstrap import security_records
 from ottla.broker.config import Config, Listener
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.server import Server
@@ -19,7 +20,8 @@ from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.kraft_records import SnapshotId, snapshot_name
 from ottla.protocol.metadata_records import parse_uuid
 from ottla.protocol.records import iter_records
-from ottla.testkit.metadata import create_internal_topic, create_topic, next_producer_id
+from ottla.protocol.security_records import AccessControlEntryRecord, ClientQuotaRecord, UserScramCredentialRecord
+from ottla.testkit.metadata import change_security, create_internal_topic, create_topic, next_producer_id
 
 PROPERTIES = {
     "process.roles": "broker,controller",
@@ -101,6 +103,20 @@ def test_bootstrap_file_says_what_the_metadata_log_said(directory, properties):
         assert {(place.leader, place.replicas, place.directories) for place in topic.registrations} == {
             (1, (1,), (directory_id,))
         }
+
+
+def test_acls_users_and_quotas_go_along(directory, properties):
+    given = [
+        AccessControlEntryRecord(b"E" * 16, 2, "ledger", 3, "User:alice", "*", 3, 3),
+        UserScramCredentialRecord("alice", 1, b"salt", b"stored", b"server", 4096),
+        ClientQuotaRecord((("client-id", None), ("user", "alice")), "producer_byte_rate", 1024.0, False),
+        ClientQuotaRecord((("client-id", None), ("user", "alice")), "request_percentage", 50.0, False),
+    ]
+    serve(directory, lambda broker: change_security(broker.cluster, given))
+    assert run(directory, properties()).exit_code == 0
+    image = MetadataImage()
+    read_metadata({QUORUM: (directory / "bootstrap.checkpoint").read_bytes()}, image)
+    assert [*security_records(image)] == given
 
 
 def test_quorum_of_one_is_made_unless_the_properties_name_the_voters(directory, properties, tmp_path):

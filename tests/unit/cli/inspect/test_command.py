@@ -1,5 +1,6 @@
 """`ottla inspect` on copies of the directories that Apache Kafka wrote, and on damaged ones."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -7,7 +8,11 @@ import sys
 import pytest
 from click.testing import CliRunner
 
+from ottla.broker.config import Config, Listener
+from ottla.broker.server import Server
 from ottla.cli.main import main
+from ottla.protocol.security_records import AccessControlEntryRecord, ClientQuotaRecord
+from ottla.testkit.metadata import change_security
 from tests.unit.cli.kafka_directory import unpack
 
 HOLD = """
@@ -160,6 +165,24 @@ def test_a_torn_checkpoint_that_nobody_needs_is_told_and_is_no_damage(tmp_path):
 def test_a_directory_of_something_else_is_refused(tmp_path):
     assert run(tmp_path) == (2, f"ottla: {tmp_path} holds neither meta.properties nor partitions\n")
     assert run(tmp_path / "absent")[0] == 2
+
+
+def test_acls_users_and_quotas_are_counted(tmp_path):
+    async def live():
+        users = "SCRAM-SHA-512=[name=alice,password=a],SCRAM-SHA-256=[name=alice,password=a]"
+        listener = Listener("PLAINTEXT", "127.0.0.1", 0)
+        server = Server(Config(log_dirs=str(tmp_path / "data"), listeners=(listener,), add_scram=users))
+        await server.start()
+        acls = [AccessControlEntryRecord(bytes([n] * 16), 2, "ledger", 3, "User:alice", "*", 3, 3) for n in range(3)]
+        rates = ("producer_byte_rate", "consumer_byte_rate")
+        quotas = [ClientQuotaRecord((("user", "alice"),), rate, 1.0, False) for rate in rates]
+        change_security(server.broker.cluster, [*acls, *quotas])
+        await server.stop()
+
+    asyncio.run(live())
+    _, found = run(tmp_path / "data")
+    identity = {row["what"]: row["value"] for row in found["identity"]}
+    assert (identity["ACLs"], identity["SCRAM credentials"], identity["entities with quotas"]) == (3, 2, 1)
 
 
 def test_text_says_the_same_in_tables(directory):

@@ -1,0 +1,1 @@
+"""`ottla acl`: who may do what, and why."""

@@ -1,0 +1,75 @@
+"""`ottla acl why`: which entry decides, or which is missing. shell"""
+
+import sys
+from pathlib import Path
+
+import click
+
+from ottla.cli.bootstrap import asks_a_cluster
+
+ALLOWED, REFUSED, NOT_ASKED = 0, 1, 2
+
+
+@click.group()
+def acl() -> None:
+    """Say which ACL decides whether a principal may do something, or which is missing.
+
+    `kafka-acls` and `kafka-python admin acls` list, make and delete entries; this says what they
+    come to.
+    """
+
+
+@acl.command()
+@click.option("--principal", required=True, metavar="User:NAME", help="Who wants to do it.")
+@click.option("--operation", required=True, metavar="OPERATION", help="What: Read, Write, Describe, IdempotentWrite...")
+@click.option(
+    "--resource",
+    required=True,
+    metavar="TYPE:NAME",
+    help="To what: Topic:NAME, Group:NAME, TransactionalId:NAME, Cluster, User:NAME.",
+)
+@click.option("--host", default="", metavar="ADDRESS", help="From where.  [default: from nowhere that an entry names]")
+@click.option(
+    "--data-dir",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Read the entries from a data directory instead of asking a broker.",
+)
+@asks_a_cluster
+def why(
+    principal: str,
+    operation: str,
+    resource: str,
+    host: str,
+    command_config: Path | None,
+    data_dir: Path | None,
+    bootstrap_server: str,
+    timeout_s: float,
+    format_name: str,
+) -> None:
+    """Say which ACL decides whether a principal may do something, or which is missing.
+
+    Of any Kafka, Ottla or Apache: the entries are asked of it (it wants Describe on Cluster for that), or read from a
+    data directory. The answer comes with the line of `kafka-acls` that changes it.
+
+    Nobody outside of a broker can see its super users (they may do everything), nor whether
+    allow.everyone.if.no.acl.found lets everybody do what no entry is about.
+
+    Exit codes: 0 the entries allow it, 1 they do not, 2 usage, or there was no answer.
+    """
+    from ottla.cli.acl.entries import Unanswered, entries_of_cluster, entries_of_directory
+    from ottla.cli.acl.question import parse_question
+    from ottla.cli.acl.why import explain, show
+    from ottla.cli.output import output_for
+
+    try:
+        question = parse_question(principal, operation, resource, host)
+        if data_dir is not None:
+            entries = entries_of_directory(data_dir)
+        else:
+            entries = entries_of_cluster(question, bootstrap_server, command_config, timeout_s)
+    except (Unanswered, ValueError) as error:
+        click.echo(f"ottla: {error}", err=True)
+        sys.exit(NOT_ASKED)
+    found = explain(question, entries)
+    show(found, output_for(format_name), bootstrap_server)
+    sys.exit(ALLOWED if found.decision.allowed else REFUSED)

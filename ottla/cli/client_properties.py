@@ -1,0 +1,53 @@
+"""Properties of a Java client, as options of kafka-python. shell"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from ottla.broker.config.jaas import parse_jaas
+from ottla.broker.config.sources import from_properties
+
+_OPTIONS: Final = {
+    "security.protocol": "security_protocol",
+    "sasl.mechanism": "sasl_mechanism",
+    "ssl.truststore.location": "ssl_cafile",
+    "ssl.keystore.location": "ssl_certfile",
+    "ssl.key.password": "ssl_password",
+}
+_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+def client_options(path: Path | None) -> dict[str, object]:
+    """What `--command-config` of Kafka's tools says of TLS and SASL; nothing without a file.
+
+    ValueError says what of it is not served here.
+    """
+    if path is None:
+        return {}
+    given = {setting.key: setting.text for setting in from_properties(path.read_text(), str(path))}
+    options: dict[str, object] = {_OPTIONS[key]: text for key, text in given.items() if key in _OPTIONS}
+    for store in ("ssl.truststore", "ssl.keystore"):
+        if f"{store}.location" in given and given.get(f"{store}.type", "JKS") != "PEM":
+            raise ValueError(f"{path}: {store}.type must be PEM here")
+    if given.get("ssl.endpoint.identification.algorithm") == "":
+        options["ssl_check_hostname"] = False
+    if given.get("security.protocol", "").startswith("SASL_"):
+        options |= _login(path, given)
+    return options
+
+
+def _login(path: Path, given: Mapping[str, str]) -> dict[str, object]:
+    """Who logs in, of the JAAS entry."""
+    if given.get("sasl.mechanism") not in _MECHANISMS:
+        raise ValueError(f"{path}: sasl.mechanism must be {', '.join(_MECHANISMS[:-1])} or {_MECHANISMS[-1]} here")
+    try:
+        module = parse_jaas(given.get("sasl.jaas.config", ""))
+    except ValueError as error:
+        raise ValueError(f"{path}: sasl.jaas.config must be {error}") from None
+    missing = [name for name in ("username", "password") if name not in module.options]
+    if missing:
+        raise ValueError(f"{path}: sasl.jaas.config must have {' and '.join(missing)} here")
+    return {
+        "sasl_plain_username": module.options["username"],
+        "sasl_plain_password": module.options["password"],
+    }

@@ -1,0 +1,72 @@
+"""`ottla ctl loglevel`: hear more of a part of the broker for some minutes. shell"""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ottla.cli.ctl.duration import parse_duration
+from ottla.cli.ctl.options import asks, run
+
+if TYPE_CHECKING:
+    from ottla.cli.ctl.asking import Port
+    from ottla.cli.output import Output
+
+
+@click.group()
+def loglevel() -> None:
+    """Hear more, or less, of a part of the broker for some minutes.
+
+    LOGGER is a module of the broker, such as ottla.broker.group, or root for all that have no level of their own.
+    """
+
+
+def _levels(method: str, path: str, where: dict[str, Any], body: object = None) -> None:
+    def work(port: "Port", output: "Output") -> None:
+        from ottla.cli.ctl.show import show_levels
+
+        answer = port.put(path, body) if method == "put" else getattr(port, method)(path)
+        show_levels(output, answer if isinstance(answer, list) else [answer])
+
+    run(**where, work=work)
+
+
+def _path(logger: str) -> str:
+    from urllib.parse import quote
+
+    return f"/v1/loglevel/{quote(logger, safe='')}"
+
+
+@loglevel.command("show")
+@asks
+def show_(**where: Any) -> None:
+    """List the levels of loggers that are not their parent's."""
+    _levels("get", "/v1/loglevel", where)
+
+
+@loglevel.command("set")
+@click.argument("logger")
+@click.argument("level")
+@click.option(
+    "--for",
+    "duration",
+    metavar="DURATION",
+    default="5m",
+    show_default=True,
+    help="When it goes back by itself; up to 1d.",
+)
+@asks
+def set_(logger: str, level: str, duration: str, **where: Any) -> None:
+    """Let LOGGER tell what is of LEVEL and above: DEBUG, INFO, WARN, ERROR or OFF."""
+    try:
+        for_ms = round(parse_duration(duration))
+    except ValueError as error:
+        raise click.BadParameter(f"{duration}: {error}") from None
+    _levels("put", _path(logger), where, {"level": level.upper(), "for_ms": for_ms})
+
+
+@loglevel.command()
+@click.argument("logger")
+@asks
+def reset(logger: str, **where: Any) -> None:
+    """Give LOGGER its level back before the time is over."""
+    _levels("delete", _path(logger), where)

@@ -1,0 +1,72 @@
+"""The options of every `ottla ctl` command, and how one asks and prints. shell"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from click.core import ParameterSource
+
+if TYPE_CHECKING:
+    from ottla.cli.ctl.asking import Port
+    from ottla.cli.output import Output
+
+
+_IN_FRONT: Final = f"{__name__}.in_front"
+_ADMIN_HELP: Final = "Where the admin port is."
+_TOKEN_HELP: Final = "The token of the port, if it asks for one."
+
+
+def in_front(group: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that may stand in front of a command as well as behind it."""
+    token = click.option("--admin-token-file", metavar="FILE", type=click.Path(), help=_TOKEN_HELP)
+    return click.option("--admin", "url", metavar="URL", help=_ADMIN_HELP)(token(group))
+
+
+def keep(context: click.Context, **given: str | None) -> None:
+    """Keep what stood in front of the command for it."""
+    context.meta[_IN_FRONT] = {name: value for name, value in given.items() if value is not None}
+
+
+def _or_in_front(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """What the command line has, behind the command or in front of it; then the environment, then the default."""
+    name = parameter.name or ""
+    if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+        return value
+    given: dict[str, str] = context.meta.get(_IN_FRONT, {})
+    return given.get(name, value)
+
+
+def asks(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that all commands have."""
+    for decorate in (
+        click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True),
+        click.option(
+            "--admin-token-file",
+            metavar="FILE",
+            type=click.Path(),
+            envvar="OTTLA_ADMIN_TOKEN_FILE",
+            callback=_or_in_front,
+            help=f"{_TOKEN_HELP}  [env: OTTLA_ADMIN_TOKEN_FILE]",
+        ),
+        click.option(
+            "--admin",
+            "url",
+            metavar="URL",
+            default="http://127.0.0.1:9644",
+            show_default=True,
+            envvar="OTTLA_ADMIN",
+            callback=_or_in_front,
+            help=f"{_ADMIN_HELP}  [env: OTTLA_ADMIN]",
+        ),
+    ):
+        command = decorate(command)
+    return command
+
+
+def run(url: str, admin_token_file: str | None, format_name: str, work: Callable[["Port", "Output"], None]) -> None:
+    from ottla.cli.ctl.asking import Port
+    from ottla.cli.output import output_for
+
+    output = output_for(format_name)
+    work(Port(url, admin_token_file), output)
+    output.close()

@@ -1,0 +1,1 @@
+"""`ottla top`: what holds readers back in a cluster, as it goes on."""

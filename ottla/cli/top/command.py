@@ -1,0 +1,78 @@
+"""`ottla top`: open transactions, partitions that hold readers back, and lagging groups of any Kafka. shell"""
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from ottla.cli.bootstrap import asks_a_cluster
+
+if TYPE_CHECKING:
+    from ottla.cli.top.watch import Watch
+
+DONE, NOT_ASKED = 0, 2
+NEEDS_RICH: Final = "the live view needs rich: pip install 'ottla[top]'; --once needs nothing"
+
+
+@click.command()
+@asks_a_cluster
+@click.option("--once", is_flag=True, help="Look once, print what there is, and end.")
+@click.option(
+    "--interval-s",
+    type=click.FloatRange(min=0.2),
+    default=2.0,
+    show_default=True,
+    help="Between two looks of the live view.",
+)
+def top(
+    bootstrap_server: str,
+    command_config: Path | None,
+    once: bool,
+    format_name: str,
+    interval_s: float,
+    timeout_s: float,
+) -> None:
+    """Watch open transactions, partitions that hold readers back, and lagging groups.
+
+    For any Kafka, Ottla or Apache, 3.0 or later. What hurts most is at the top. Keys of the live view: arrows and Tab
+    move, / filters by name, Esc takes the filter away, q ends.
+
+    Exit codes: 0 done, 2 usage, or the brokers could not be asked.
+    """
+    if not once:
+        if format_name == "json":
+            raise click.UsageError("--format json is for --once")
+        if importlib.util.find_spec("rich") is None:
+            _end(NEEDS_RICH)
+        if not (sys.stdin.isatty() and sys.stdout.isatty()):
+            raise click.UsageError("the live view needs a terminal; --once prints what there is, and ends")
+    from ottla.cli.client_properties import client_options
+    from ottla.cli.top.watch import Watch  # the codecs: not for `ottla --help`
+    from ottla.cli.txn.cluster import Unanswered, parse_address
+
+    try:
+        addresses = [parse_address(part) for part in bootstrap_server.split(",")]
+        with Watch(addresses, timeout_s, client_options(command_config)) as watch:
+            if once:
+                _print(watch, format_name)
+            else:
+                from ottla.cli.top.live import run
+
+                run(watch, interval_s)
+    except (Unanswered, ValueError) as error:
+        _end(str(error))
+    sys.exit(DONE)
+
+
+def _print(watch: "Watch", format_name: str) -> None:
+    from ottla.cli.output import output_for
+    from ottla.cli.top.show import show
+
+    show(watch.look(), output_for(format_name))
+
+
+def _end(problem: str) -> None:
+    click.echo(f"ottla: {problem}", err=True)
+    sys.exit(NOT_ASKED)

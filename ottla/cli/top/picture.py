@@ -1,0 +1,184 @@
+"""A cluster at one moment: open transactions, partitions that hold readers back, lagging groups. pure
+
+What hurts most comes first: transactions that nobody will end, then those whose time is over, then the oldest; groups
+by their lag.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from ottla.broker.txn.verdict import KnownTransaction, OpenTransaction, Standing, Verdict, age_ms, time_left_ms
+from ottla.protocol.values import TopicPartition
+
+PLACES_SHOWN: Final = 3
+_PAIN: Final = (Standing.FORGOTTEN, Standing.OVERDUE, Standing.UNKNOWN, Standing.ENDING, Standing.IN_TIME)
+
+
+class Ends(NamedTuple):
+    """Where readers of a partition are let to: those of committed records, and all others."""
+
+    last_stable_offset: int
+    high_watermark: int
+
+
+class Ongoing(NamedTuple):
+    """An open transaction, as its coordinator has it. `age_ms` is since its first partition was added."""
+
+    transactional_id: str
+    state: str
+    coordinator: int
+    producer_id: int
+    epoch: int
+    age_ms: int | None
+    time_left_ms: int | None
+    partitions: tuple[TopicPartition, ...]
+
+
+class HeldBack(NamedTuple):
+    """A partition of which committed readers do not get all. None is what nobody could tell."""
+
+    topic: str
+    partition: int
+    ends: Ends
+    age_ms: int | None
+    transactional_id: str | None
+    producer_id: int | None
+    standing: Standing
+
+    @property
+    def records(self) -> int:
+        """How many offsets are held back."""
+        return self.ends.high_watermark - self.ends.last_stable_offset
+
+
+class GroupLag(NamedTuple):
+    """A group with what it has still to read of the partitions that it has committed offsets of: to the high
+    watermark, and below the last stable offset. In between lies what is held back."""
+
+    group_id: str
+    state: str
+    coordinator: int
+    partitions: int
+    lag: int
+    stable_lag: int
+
+
+class LeftOut(NamedTuple):
+    """There are more of something than one look is for."""
+
+    what: str
+    looked_at: int
+    of: int
+
+
+class Picture(NamedTuple):
+    """What was found, what was not looked at this time, and who did not answer."""
+
+    now_ms: int
+    transactions: Sequence[Ongoing] = ()
+    held_back: Sequence[HeldBack] = ()
+    groups: Sequence[GroupLag] = ()
+    left_out: Sequence[LeftOut] = ()
+    gaps: Sequence[str] = ()
+
+    def matching(self, text: str) -> "Picture":
+        """What has this text in a name, whatever its case."""
+        wanted = text.casefold()
+
+        def has(*names: str | None) -> bool:
+            return any(name is not None and wanted in name.casefold() for name in names)
+
+        return self._replace(
+            transactions=[
+                each
+                for each in self.transactions
+                if has(each.transactional_id, each.state, *(topic for topic, _ in each.partitions))
+            ],
+            held_back=[each for each in self.held_back if has(each.topic, each.transactional_id, each.standing)],
+            groups=[each for each in self.groups if has(each.group_id, each.state)],
+        )
+
+
+def ongoing(known: KnownTransaction, now_ms: int) -> Ongoing:
+    """The row of an open transaction."""
+    return Ongoing(
+        known.transactional_id,
+        known.state,
+        known.coordinator,
+        known.producer_id,
+        known.epoch,
+        None if known.start_ms < 0 else max(0, now_ms - known.start_ms),
+        time_left_ms(known, now_ms),
+        tuple(sorted(known.partitions)),
+    )
+
+
+def held_back(
+    place: TopicPartition, ends: Ends, pinning: tuple[OpenTransaction, Verdict] | None, since_ms: int, now_ms: int
+) -> HeldBack:
+    """The row of a partition, with the open transaction that begins where its committed readers stand. `since_ms` is
+    when they were first seen there, for want of anything better."""
+    if pinning is None:
+        return HeldBack(*place, ends, max(0, now_ms - since_ms), None, None, Standing.UNKNOWN)
+    opened, verdict = pinning
+    return HeldBack(
+        *place,
+        ends,
+        age_ms(opened, verdict, now_ms),
+        None if verdict.known is None else verdict.known.transactional_id,
+        opened.producer_id,
+        verdict.standing,
+    )
+
+
+def group_lag(
+    group: tuple[str, str, int], committed: Sequence[tuple[TopicPartition, int]], ends: dict[TopicPartition, Ends]
+) -> GroupLag:
+    """The row of a group (id, state, coordinator) with these committed offsets."""
+    lag = stable_lag = 0
+    for place, offset in committed:
+        at = ends.get(place)
+        if at is not None:
+            lag += max(0, at.high_watermark - offset)
+            stable_lag += max(0, at.last_stable_offset - offset)
+    return GroupLag(*group, len(committed), lag, stable_lag)
+
+
+def by_pain(picture: Picture) -> Picture:
+    """The same, with what hurts most at the top."""
+    return picture._replace(
+        transactions=sorted(
+            picture.transactions,
+            key=lambda each: (each.time_left_ms is None or each.time_left_ms >= 0, -(each.age_ms or 0)),
+        ),
+        held_back=sorted(
+            picture.held_back, key=lambda each: (_PAIN.index(each.standing), -(each.age_ms or 0), -each.records)
+        ),
+        groups=sorted(picture.groups, key=lambda each: (-each.lag, each.group_id)),
+    )
+
+
+def places_text(places: Sequence[TopicPartition]) -> str:
+    """The first partitions, and how many more there are."""
+    shown = ", ".join(f"{topic}-{number}" for topic, number in places[:PLACES_SHOWN])
+    more = len(places) - PLACES_SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def sentence(picture: Picture) -> str:
+    """What there is, in a sentence."""
+    overdue = sum(1 for each in picture.transactions if each.time_left_ms is not None and each.time_left_ms < 0)
+    forgotten = sum(1 for each in picture.held_back if each.standing is Standing.FORGOTTEN)
+    records = sum(each.records for each in picture.held_back)
+    lag = max((each.lag for each in picture.groups), default=0)
+    behind = f", the largest lag is {lag}" if lag else ""
+    unended = f" ({forgotten} of them by a transaction that nobody will end)" if forgotten else ""
+    return (
+        f"{_counted(len(picture.transactions), 'open transaction')}, {overdue} overdue; "
+        f"{_counted(records, 'offset')} held back in {_counted(len(picture.held_back), 'partition')}{unended}; "
+        f"{_counted(len(picture.groups), 'group')}{behind}."
+    )
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

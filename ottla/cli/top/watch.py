@@ -1,0 +1,307 @@
+"""What `ottla top` asks of a cluster, with a bound on what one look costs. shell
+
+One look asks each broker for its open transactions and its groups, and leaders for the ends of at most
+`MOST_PARTITIONS` partitions: first those that held readers back the last time, those of open transactions and of
+groups, then others in turn, so that all are seen in time. What is left out is counted.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Final, NamedTuple, TypeVar
+
+from ottla.broker.txn.verdict import KnownTransaction, OpenTransaction, Verdict
+from ottla.cli.top.picture import Ends, GroupLag, HeldBack, LeftOut, Picture, by_pain, group_lag, held_back, ongoing
+from ottla.cli.txn.cluster import (
+    LATEST,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    Address,
+    Cluster,
+    Topology,
+    Unanswered,
+    by_leader,
+    error_name,
+)
+from ottla.cli.txn.judged import judged
+from ottla.client.login import PLAINTEXT, SecurityOptions
+from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.values import TopicPartition
+
+MOST_TRANSACTIONS: Final = 500
+MOST_PARTITIONS: Final = 2_000
+MOST_HELD_BACK: Final = 200
+MOST_GROUPS: Final = 100
+MOST_GROUPS_AT_ONCE: Final = 20
+OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+OLDER_MS: Final = (10_000, 60_000, 600_000, 3_600_000)
+"""If there are too many open transactions, only those are asked for that are older than this, or this, ..."""
+_BATCHED: Final = 8
+_NAMED: Final = 9
+"""Versions of OffsetFetch: from the first on it takes several groups, up to the second it has topics by name."""
+
+_T = TypeVar("_T")
+
+
+class _Group(NamedTuple):
+    group_id: str
+    state: str
+    coordinator: int
+
+
+class Watch(Cluster):
+    """A cluster that is looked at again and again."""
+
+    def __init__(self, bootstrap: Sequence[Address], timeout_s: float, security: SecurityOptions = PLAINTEXT) -> None:
+        super().__init__(bootstrap, timeout_s, security)
+        self._held_since_ms: dict[tuple[TopicPartition, int], int] = {}
+        self._next_partition = self._next_group = 0
+        self._lagging: list[str] = []
+        # Who has let a question of this look time out, and what was said of it.
+        self._silent: dict[Address, str] = {}
+
+    def look(self) -> Picture:
+        """The cluster now. Unanswered if no broker tells which there are; who else does not answer is in `gaps`."""
+        gaps: list[str] = []
+        left_out: list[LeftOut] = []
+        self._silent.clear()
+        topology = self.topology()
+        known, count = self._known_open(topology, gaps)
+        if count > len(known):
+            left_out.append(LeftOut("transactions", len(known), count))
+        committed = self._committed(topology, gaps, left_out)
+        touched = [place for each in known for place in each.partitions]
+        touched += [place for _, offsets in committed for place, _ in offsets]
+        ends = self._ends(topology, touched, gaps, left_out)
+        now_ms = round(time.time() * 1000)
+        groups = [group_lag(group, offsets, ends) for group, offsets in committed]
+        self._remember_lagging(groups)
+        return by_pain(
+            Picture(
+                now_ms,
+                [ongoing(each, now_ms) for each in known],
+                self._held_back(ends, now_ms, gaps, left_out),
+                groups,
+                left_out,
+                gaps,
+            )
+        )
+
+    def _ask(self, address: Address, message: Any, version: int | None = None) -> Any:
+        """As ever, but nobody is waited for twice in one look."""
+        if address in self._silent:
+            raise Unanswered(self._silent[address])
+        began_s = time.monotonic()
+        try:
+            return super()._ask(address, message, version)
+        except Unanswered as error:
+            if time.monotonic() - began_s >= self._timeout_s:
+                self._silent[address] = str(error)
+            raise
+
+    # --- transactions
+
+    def _known_open(self, topology: Topology, gaps: list[str]) -> tuple[list[KnownTransaction], int]:
+        """The open transactions, the oldest ones if there are too many, and how many there are."""
+        known: list[KnownTransaction] = []
+        count = 0
+        for broker, address in sorted(topology.brokers.items()):
+            try:
+                total, ids = self._open_ids(broker, address)
+                known += self.described(broker, address, ids[: MOST_TRANSACTIONS - len(known)])
+            except Unanswered as error:
+                gaps.append(str(error))
+            else:
+                count += total
+        known = [each for each in known if each.state in OPEN_STATES]
+        return known, max(count, len(known)) if count > MOST_TRANSACTIONS else len(known)
+
+    def _open_ids(self, broker: int, address: Address) -> tuple[int, list[str]]:
+        listing = codec.request_class(ApiKey.LIST_TRANSACTIONS)
+
+        def listed(**filters: Any) -> list[str]:
+            request = listing(state_filters=list(OPEN_STATES), producer_id_filters=[], **filters)
+            reply = self._ask(address, request)
+            if reply.error_code:
+                raise Unanswered(f"broker {broker} does not list its transactions: {error_name(reply.error_code)}")
+            return [row.transactional_id for row in reply.transaction_states]
+
+        found = listed()
+        total = len(found)
+        for older_ms in OLDER_MS if self._serves(address, ApiKey.LIST_TRANSACTIONS) >= 1 else ():
+            if len(found) <= MOST_TRANSACTIONS:
+                break
+            older = listed(duration_filter=older_ms)
+            if not older:
+                break
+            found = older
+        return total, found
+
+    # --- partitions
+
+    def _ends(
+        self, topology: Topology, touched: Iterable[TopicPartition], gaps: list[str], left_out: list[LeftOut]
+    ) -> dict[TopicPartition, Ends]:
+        everywhere = [(name, number) for name in sorted(topology.topics) for number in sorted(topology.topics[name])]
+        there = set(everywhere)
+        first = [place for place, _ in self._held_since_ms]
+        wanted = dict.fromkeys(place for place in (*first, *touched) if place in there)
+        chosen = dict.fromkeys(islice(wanted, MOST_PARTITIONS * 3 // 4))
+        rest = [place for place in everywhere if place not in chosen]
+        some, self._next_partition = _in_turn(rest, self._next_partition, MOST_PARTITIONS - len(chosen))
+        chosen.update(dict.fromkeys(some))
+        if len(chosen) < len(everywhere):
+            left_out.append(LeftOut("partitions", len(chosen), len(everywhere)))
+        # In this order, so that what is committed in between is not taken for held back.
+        ends = self._listed(topology, list(chosen), READ_UNCOMMITTED, gaps)
+        stable = self._listed(topology, list(chosen), READ_COMMITTED, gaps)
+        return {place: Ends(min(offset, stable[place]), offset) for place, offset in ends.items() if place in stable}
+
+    def _listed(
+        self, topology: Topology, places: Sequence[TopicPartition], isolation: int, gaps: list[str]
+    ) -> dict[TopicPartition, int]:
+        request = codec.request_class(ApiKey.LIST_OFFSETS)
+        topic_row = request.ListOffsetsTopic
+        found: dict[TopicPartition, int] = {}
+        for leader, batch in by_leader(topology, places):
+            if leader is None:
+                continue
+            topics: dict[str, list[Any]] = {}
+            for name, number in batch:
+                asked = topic_row.ListOffsetsPartition(
+                    partition_index=number, current_leader_epoch=-1, timestamp=LATEST
+                )
+                topics.setdefault(name, []).append(asked)
+            rows = [topic_row(name=name, partitions=partitions) for name, partitions in topics.items()]
+            try:
+                reply = self._ask(
+                    topology.brokers[leader], request(replica_id=-1, isolation_level=isolation, topics=rows)
+                )
+            except Unanswered as error:
+                gaps.append(str(error))
+                continue
+            for topic in reply.topics:
+                for row in topic.partitions:
+                    if not row.error_code:
+                        found[topic.name, row.partition_index] = row.offset
+        return found
+
+    def _held_back(
+        self, ends: dict[TopicPartition, Ends], now_ms: int, gaps: list[str], left_out: list[LeftOut]
+    ) -> list[HeldBack]:
+        behind = {place: each for place, each in ends.items() if each.last_stable_offset < each.high_watermark}
+        since = self._held_since_ms
+        self._held_since_ms = {
+            (place, each.last_stable_offset): since.get((place, each.last_stable_offset), now_ms)
+            for place, each in behind.items()
+        }
+        # Those that have stood longest, if there are too many.
+        chosen = sorted(behind, key=lambda place: self._held_since_ms[place, behind[place].last_stable_offset])
+        if len(chosen) > MOST_HELD_BACK:
+            left_out.append(LeftOut("partitions that hold back", MOST_HELD_BACK, len(chosen)))
+            del chosen[MOST_HELD_BACK:]
+        pinning, is_whole = self._pinning(chosen, gaps)
+        return [
+            held_back(
+                place,
+                behind[place],
+                pinning.get(place),
+                self._held_since_ms[place, behind[place].last_stable_offset],
+                now_ms,
+            )
+            for place in chosen
+            if place in pinning or not is_whole  # else it has ended meanwhile
+        ]
+
+    def _pinning(
+        self, places: Sequence[TopicPartition], gaps: list[str]
+    ) -> tuple[dict[TopicPartition, tuple[OpenTransaction, Verdict]], bool]:
+        """The open transaction that begins first in each of these partitions, and whether all of them told."""
+        if not places:
+            return {}, True
+        try:
+            opened, unheard = self.open_transactions(places)
+            first: dict[TopicPartition, OpenTransaction] = {}
+            for each in sorted(opened, key=lambda each: each.start_offset):
+                first.setdefault(each.place, each)
+            rows, _, unsure, _ = judged(self, list(first.values()))
+        except Unanswered as error:
+            gaps.append(str(error))
+            return {}, False
+        gaps += [*unheard, *unsure]
+        return {each.place: (each, verdict) for each, verdict in rows}, not unheard and not unsure
+
+    # --- groups
+
+    def _committed(
+        self, topology: Topology, gaps: list[str], left_out: list[LeftOut]
+    ) -> list[tuple[_Group, list[tuple[TopicPartition, int]]]]:
+        """Some groups with what they have committed: those that lagged most, and others in turn."""
+        groups: dict[str, _Group] = {}
+        for broker, address in sorted(topology.brokers.items()):
+            try:
+                reply = self._ask(address, codec.request_class(ApiKey.LIST_GROUPS)())
+                if reply.error_code:
+                    raise Unanswered(f"broker {broker} does not list its groups: {error_name(reply.error_code)}")
+            except Unanswered as error:
+                gaps.append(str(error))
+            else:
+                for row in reply.groups:
+                    if row.protocol_type in ("", "consumer"):
+                        state = str(getattr(row, "group_state", None) or "-")
+                        groups[row.group_id] = _Group(row.group_id, state, broker)
+        first = [group_id for group_id in self._lagging if group_id in groups]
+        rest = sorted(groups.keys() - set(first))
+        some, self._next_group = _in_turn(rest, self._next_group, MOST_GROUPS - len(first))
+        chosen = [groups[group_id] for group_id in (*first, *some)]
+        if len(chosen) < len(groups):
+            left_out.append(LeftOut("groups", len(chosen), len(groups)))
+        found: list[tuple[_Group, list[tuple[TopicPartition, int]]]] = []
+        for broker, address in sorted(topology.brokers.items()):
+            of_broker = [group for group in chosen if group.coordinator == broker]
+            try:
+                found += self._offsets_of(address, of_broker)
+            except Unanswered as error:
+                gaps.append(str(error))
+        return found
+
+    def _offsets_of(
+        self, address: Address, groups: Sequence[_Group]
+    ) -> Iterator[tuple[_Group, list[tuple[TopicPartition, int]]]]:
+        request = codec.request_class(ApiKey.OFFSET_FETCH)
+        served = self._serves(address, ApiKey.OFFSET_FETCH) if groups else 0
+        if served < _BATCHED:
+            for group in groups:
+                reply = self._ask(address, request(group_id=group.group_id, topics=None))
+                yield group, _offsets(reply.topics)
+            return
+        by_id = {group.group_id: group for group in groups}
+        for start in range(0, len(groups), MOST_GROUPS_AT_ONCE):
+            some = groups[start : start + MOST_GROUPS_AT_ONCE]
+            asked = [request.OffsetFetchRequestGroup(group_id=group.group_id, topics=None) for group in some]
+            for row in self._ask(address, request(groups=asked), min(served, _NAMED)).groups:
+                if not row.error_code:
+                    yield by_id[row.group_id], _offsets(row.topics)
+
+    def _remember_lagging(self, groups: Sequence[GroupLag]) -> None:
+        worst = sorted((each for each in groups if each.lag), key=lambda each: -each.lag)
+        self._lagging = [each.group_id for each in worst[: MOST_GROUPS // 2]]
+
+
+def _offsets(topics: Any) -> list[tuple[TopicPartition, int]]:
+    return [
+        ((topic.name, row.partition_index), row.committed_offset)
+        for topic in topics
+        for row in topic.partitions
+        if row.committed_offset >= 0 and not row.error_code
+    ]
+
+
+def _in_turn(items: Sequence[_T], at: int, most: int) -> tuple[list[_T], int]:
+    """So many from this place on, around the end, and the place behind them."""
+    if len(items) <= most:
+        return list(items), 0
+    at %= len(items)
+    chosen = [*items[at : at + most], *items[: max(0, at + most - len(items))]]
+    return chosen, (at + most) % len(items)

@@ -1,0 +1,1 @@
+"""`ottla trace`: requests and replies of a running broker, as lines."""

@@ -1,0 +1,92 @@
+"""A request or a reply as one line, as a packet dump has it. pure
+
+    12:00:01.123 127.0.0.1:50744 order-1 > EndTxn v3 #12 87 B: transactional_id=tx-1 producer_id=0 committed=true
+    12:00:01.125 127.0.0.1:50744 order-1 < EndTxn v3 #12 16 B 1.30 ms: PRODUCER_FENCED
+
+A topic stands in front of its partitions (`ledger-0(...)`), as nobody reads them apart.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from ottla.cli.printable import printable
+
+_TOPIC_NAMES: Final = ("name", "topic", "topic_id")
+_PARTITION_NUMBERS: Final = ("index", "partition_index", "partition")
+_ARROWS: Final = {"request": ">", "reply": "<", "closed": "!"}
+
+Told = Mapping[str, Any]
+
+
+def line_of(told: Told) -> str:
+    """The line of one object of `/v1/trace`."""
+    at = datetime.fromtimestamp(told["time_ms"] / 1000).strftime("%H:%M:%S.%f")[:-3]
+    if told["kind"] == "dropped":
+        return f"{at} {told['count']} requests and replies are missing: they came faster than they were read"
+    who = f"{told['peer']} {told['client_id'] or '-'} {_ARROWS[told['kind']]}"
+    line = f"{at} {who} {told['api']} v{told['version']} #{told['correlation_id']}"
+    if "size_bytes" in told:
+        line += f" {told['size_bytes']} B"
+    if "took_ms" in told:
+        line += f" {told['took_ms']:.2f} ms"
+    return printable(f"{line}: {' '.join(_facts(told))}".removesuffix(": "))
+
+
+def _facts(told: Told) -> Iterator[str]:
+    if told["kind"] == "closed":
+        yield f"closed, {told['reason']}"
+        return
+    if told["kind"] == "reply":
+        yield from told["errors"] or ["ok" if told["size_bytes"] else "no reply"]
+    if told["fields"] is not None:
+        # An error of the whole has been said.
+        yield from (_fact(name, value) for name, value in told["fields"].items() if name != "error_code")
+    elif told["size_bytes"]:
+        yield f"({told.get('unreadable', 'too large to be shown')})"
+    if "rows_left_out" in told:
+        yield f"({told['rows_left_out']} more rows)"
+
+
+def _fact(name: str, value: Any) -> str:
+    return f"{name}={_text(value)}"
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return f"[{', '.join(part for item in value for part in _items(item))}]"
+    if isinstance(value, dict):
+        return f"({' '.join(_fact(name, each) for name, each in value.items())})"
+    return str(value)
+
+
+def _items(item: Any) -> Iterator[str]:
+    """The text of an item of an array; of a topic, that of each of its partitions."""
+    topic, partitions = _partitions_of(item)
+    if topic is None:
+        yield _text(item)
+        return
+    for partition in partitions:
+        if isinstance(partition, dict):
+            number = next(name for name in _PARTITION_NUMBERS if name in partition)
+            rest = _text({name: value for name, value in partition.items() if name != number})
+            yield f"{topic}-{partition[number]}{rest if rest != '()' else ''}"
+        else:
+            yield f"{topic}-{partition}"
+
+
+def _partitions_of(item: Any) -> tuple[str | None, list[Any]]:
+    """The name and the partitions of a topic that says nothing else; None for any other item."""
+    if isinstance(item, dict) and len(item) == 2:
+        (name, topic), (_, rows) = item.items()
+        if name in _TOPIC_NAMES and isinstance(rows, list) and rows and all(map(_is_partition, rows)):
+            return topic, rows
+    return None, []
+
+
+def _is_partition(row: Any) -> bool:
+    return isinstance(row, int) or (isinstance(row, dict) and any(name in row for name in _PARTITION_NUMBERS))

@@ -1,0 +1,157 @@
+"""`ottla acl why`: the sentence, the entries, and the line of kafka-acls that changes the answer."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from ottla.cli.acl import entries as asked
+from ottla.cli.main import main
+from ottla.client.acls import AclsRefused
+from ottla.protocol.acls import AclOperation, PatternType, PermissionType
+from ottla.protocol.security_records import AccessControlEntryRecord
+
+LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
+ALLOW, DENY = PermissionType.ALLOW, PermissionType.DENY
+MISSING = (
+    "What is missing: kafka-acls --bootstrap-server localhost:9092 --add --allow-principal User:alice --operation "
+)
+
+
+def entry(
+    name="orders",
+    operation=AclOperation.WRITE,
+    permission=ALLOW,
+    pattern=LITERAL,
+    principal="User:alice",
+    host="*",
+    kind=2,
+):
+    return AccessControlEntryRecord(b"", kind, name, pattern, principal, host, operation, permission)
+
+
+@pytest.fixture
+def why(monkeypatch):
+    """Ask about entries; (exit code, what is told as JSON, or as text)."""
+
+    def ask(entries, operation="Write", resource="Topic:orders", *more, output="json", principal="User:alice"):
+        monkeypatch.setattr(asked, "describe_acls", lambda *_: entries)
+        words = ["acl", "why", "--principal", principal, "--operation", operation, "--resource", resource, *more]
+        result = CliRunner().invoke(main, [*words, "--format", output])
+        return result.exit_code, json.loads(result.stdout) if output == "json" and result.stdout else result.output
+
+    return ask
+
+
+def test_the_entry_that_allows_is_named(why):
+    code, told = why([entry("payments"), entry("ord", pattern=PREFIXED)])
+    assert code == 0
+    assert told["answer"] == (
+        "User:alice may Write on Topic:orders: an entry allows User:alice Write on Topic names that begin with ord "
+        "from any host."
+    )
+    assert [(row["deciding"], row["name"]) for row in told["entries"]] == [(True, "ord")]
+    assert "add" not in told and "super.users" in told["unseen"]
+
+
+def test_what_is_missing_is_ready_to_paste(why):
+    code, told = why([])
+    assert code == 1
+    assert told["answer"] == "User:alice may not Write on Topic:orders: no entry is about it at all."
+    assert told["add"] == f"{MISSING}Write --topic orders"
+    _, told = why([entry(principal="User:bob")])
+    assert told["answer"].endswith("no entry that is about it allows it.")
+
+
+@pytest.mark.parametrize(
+    ("operation", "resource", "words"),
+    [
+        ("describe", "group:my group", "Describe --group 'my group'"),
+        ("TWO_PHASE_COMMIT", "TransactionalId:t*", "TwoPhaseCommit --transactional-id 't*'"),
+        ("IdempotentWrite", "Cluster", "IdempotentWrite --cluster"),
+        ("ALTER", "cluster:kafka-cluster", "Alter --cluster"),
+        ("CreateTokens", "User:User:bob", "CreateTokens --user-principal User:bob"),
+    ],
+)
+def test_every_resource_has_its_option(why, operation, resource, words):
+    assert why([], operation, resource)[1]["add"] == MISSING + words
+
+
+def test_a_deny_is_what_must_go(why):
+    denying = entry("or", AclOperation.ALL, DENY, PREFIXED, "User:*", "10.0.0.1")
+    code, told = why([entry(), denying], "Write", "Topic:orders", "--host", "10.0.0.1")
+    assert code == 1
+    assert told["answer"] == (
+        "User:alice may not Write on Topic:orders from 10.0.0.1: an entry denies User:* All on Topic names that begin "
+        "with or from 10.0.0.1."
+    )
+    assert told["change"] == (
+        "No ALLOW helps against a DENY; what takes it away: kafka-acls --bootstrap-server localhost:9092 --remove "
+        "--deny-principal 'User:*' --deny-host 10.0.0.1 --operation All --topic or --resource-pattern-type prefixed"
+    )
+
+
+def test_without_a_host_entries_of_single_hosts_are_told_and_do_not_count(why):
+    code, told = why([entry(host="10.0.0.1")])
+    assert code == 1
+    assert told["hosts"] == "Without --host, entries for single hosts do not count: 10.0.0.1."
+    assert why([entry(host="10.0.0.1")], "Write", "Topic:orders", "--host", "10.0.0.1")[0] == 0
+
+
+def test_text_says_the_same(why):
+    code, told = why([entry(permission=DENY)], output="text")
+    assert code == 1
+    assert "User:alice may not Write on Topic:orders" in told and "deciding" in told and "--remove" in told
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["Write", "Topic:orders", "--", "alice"], "--principal alice: must be TYPE:NAME"),
+        (["Fly", "Topic:orders"], "--operation Fly: must be one of Read, Write"),
+        (["All", "Topic:orders"], "--operation All: must be one of"),
+        (["Write", "orders"], "--resource orders: must be Topic:NAME"),
+        (["Write", "Cluster:mine"], "--resource Cluster:mine: must be"),
+        (["Write", "Topic:"], "--resource Topic:: must be"),
+    ],
+)
+def test_what_cannot_be_asked_is_said_in_a_sentence(why, words, sentence):
+    principal = words[3] if len(words) > 2 else "User:alice"
+    code, told = why([], *words[:2], principal=principal, output="text")
+    assert code == 2 and told.startswith(f"ottla: {sentence}") and told.count("\n") == 1
+
+
+def test_brokers_that_do_not_tell_are_one_line(why, monkeypatch):
+    def refuse(*_):
+        raise AclsRefused("the broker has no authorizer (authorizer.class.name): everybody may do everything")
+
+    monkeypatch.setattr(asked, "describe_acls", refuse)
+    words = ["acl", "why", "--principal", "User:a", "--operation", "Read", "--resource", "Topic:t"]
+    result = CliRunner().invoke(main, words)
+    assert (result.exit_code, result.output.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("security.protocol=SASL_SSL", "sasl.mechanism must be PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512 here"),
+        (
+            "security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.jaas.config=a.B required username=u;",
+            "sasl.jaas.config must have password here",
+        ),
+        ("ssl.truststore.location=/a.jks", "ssl.truststore.type must be PEM here"),
+    ],
+)
+def test_properties_that_are_not_served_are_named(why, tmp_path, line, words):
+    properties = tmp_path / "client.properties"
+    properties.write_text(line)
+    code, told = why([], "Write", "Topic:orders", "--command-config", str(properties), output="text")
+    assert (code, told) == (2, f"ottla: {properties}: {words}\n")
+
+
+def test_properties_with_a_broken_login_repeat_nothing_of_it(why, tmp_path):
+    properties = tmp_path / "client.properties"
+    login = "a.B required username=u password=hunter2 !"
+    properties.write_text(f"security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.jaas.config={login}")
+    code, told = why([], "Write", "Topic:orders", "--command-config", str(properties), output="text")
+    assert code == 2 and "sasl.jaas.config must be" in told and "hunter2" not in told
