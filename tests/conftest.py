@@ -18,7 +18,8 @@ import pytest
 # Log directories for whoever reads files (the scan, the audit, the data source), browsers, tests in several processes.
 pytest_plugins = [
     "tests.segment_files",
-    "tests.browser",
+    "tests.certificates",
+    "tests.chromium",
     "tests.groups",
     "tests.out_of_sight",
     "ottla.testkit.pytest_plugin",

@@ -10,6 +10,7 @@ from ottla.broker.assembly import Assembly
 from ottla.broker.config import Config
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.ports.disk import Volume
+from ottla.broker.security.session import ANONYMOUS
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
@@ -70,7 +71,7 @@ class _Disk(MemoryDisk):
 class Client:
     """A connection of its own, for requests that are sent and not waited for; `replies` are what they were answered."""
 
-    def __init__(self, lone, name):
+    def __init__(self, lone, name, principal=ANONYMOUS):
         self.replies = []
         self.closed = False
         self._asked = deque()
@@ -78,6 +79,7 @@ class Client:
         self._lone = lone
         self._connection = lone.assembly.accept()
         self._link = Link(lone, self, self._connection, name)
+        self._connection.session.principal = principal
 
     def post(self, api_key, version, **fields):
         """Send a request, which is there a moment later."""
@@ -88,6 +90,11 @@ class Client:
     def send(self, api_key, version, **fields):
         """Send a request, and let the broker do what it does at once."""
         self.post(api_key, version, **fields)
+        self._lone.rest(0.1)
+
+    def send_bytes(self, data):
+        """What may be no request at all."""
+        self._link.send(data)
         self._lone.rest(0.1)
 
     def hang_up(self):
@@ -204,9 +211,9 @@ class Lone:
             self.rest()
         return reply
 
-    def client(self, name="other"):
-        """One more client."""
-        return Client(self, name)
+    def client(self, name="other", principal=ANONYMOUS):
+        """One more client, whose address has this name."""
+        return Client(self, name, principal)
 
     def create_topic(self, name, partitions=1, **configs):
         """Its partitions; configs have underscores in the place of dots."""

@@ -2,7 +2,8 @@
 
 A broker in the process freezes what its start has made and thaws everything when it stops; so do its tests
 (`ottla/broker/collector.py`). What was thawed is frozen again behind the test, so that the next broker does not pay for
-pytest. What the test has left in cycles is frozen with it; after so many tests a collection comes first.
+pytest; in a test that stops broker after broker, behind each from the second on. What the test has left in cycles is
+frozen with it; after so many tests a collection comes first.
 """
 
 import gc
@@ -20,8 +21,10 @@ class OutOfSight:
         self._unfreeze = gc.unfreeze
 
     def unfreeze(self):
-        self.thawed = True
         self._unfreeze()
+        if self.thawed:
+            gc.freeze()
+        self.thawed = True
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self):
@@ -30,6 +33,7 @@ class OutOfSight:
 
     def pytest_runtest_logfinish(self):
         if self.thawed:
+            self._unfreeze()
             self.times += 1
             self.freeze(self.times % THAWED_AT_MOST == 0)
 

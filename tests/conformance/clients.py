@@ -292,11 +292,11 @@ def lacks(name):
     return "" if shutil.which(needed) else f"no {needed} on the path"
 
 
-def start_client(name, bootstrap, directory):
-    """Starts the driver of a client library; files go to `directory`."""
+def start_client(name, bootstrap, directory, options=None):
+    """Starts the driver of a client library; files go to `directory`. Java's clients may all have more `options`."""
     log_file = directory / f"{name}.log"
     if name == "java":
-        command = _java(directory)
+        command = [*_java(directory), *(f"{key}={value}" for key, value in (options or {}).items())]
     elif name in ("franz-go", "sarama"):
         command = [_built(directory), name]
     elif name == "kafkajs":

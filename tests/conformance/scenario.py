@@ -10,8 +10,7 @@ from contextlib import ExitStack
 
 from clients import Client, DriverError, eventually, eventually_equal
 
-from ottla.protocol.api_keys import ApiKey
-from ottla.testkit.proxy import Proxy
+from ottla.testkit.proxying import ProxyServer
 
 STEPS = []
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -264,21 +263,16 @@ def a_transaction_that_outlives_its_timeout_is_fenced(stage):
     eventually_equal(lambda: stage.client.values([topic]), ["behind it", "in time"])
 
 
-def _proxy(stage):
-    host, _, port = stage.client.bootstrap.rpartition(":")
-    return Proxy(host, int(port))
-
-
 def _lose_one_acknowledgement(stage, idempotent):
     """The values in the topic after the acknowledgement of `paid once` got lost and the client sent it again."""
     topic = stage.topics("payments")
-    with _proxy(stage) as proxy:
-        with stage.producer(idempotent=idempotent, bootstrap=proxy.address) as producer:
+    with ProxyServer(stage.client.bootstrap) as proxy:
+        with stage.producer(idempotent=idempotent, bootstrap=proxy.bootstrap) as producer:
             producer.send(topic, "before")
-            fault = proxy.lose_response(ApiKey.PRODUCE)
+            fault = proxy.add(at="reply", api="Produce", do="drop")
             producer.send(topic, "paid once")
             producer.send(topic, "after")
-        assert fault.happened.is_set()
+        assert fault.hits
     return stage.client.values([topic], "read_uncommitted")
 
 
@@ -295,12 +289,12 @@ def without_idempotence_it_leaves_two(stage):
 @step
 def a_lost_acknowledgement_inside_a_transaction_leaves_one_copy(stage):
     topic = stage.topics("payments")
-    with _proxy(stage) as proxy, stage.producer("payer", bootstrap=proxy.address) as producer:
+    with ProxyServer(stage.client.bootstrap) as proxy, stage.producer("payer", bootstrap=proxy.bootstrap) as producer:
         producer.begin()
-        fault = proxy.lose_response(ApiKey.PRODUCE)
+        fault = proxy.add(at="reply", api="Produce", do="drop")
         producer.send(topic, "paid once")
         producer.commit()
-        assert fault.happened.is_set()
+        assert fault.hits
     eventually_equal(lambda: stage.client.values([topic], "read_uncommitted"), ["paid once"])
     eventually_equal(lambda: stage.client.values([topic]), ["paid once"])
 

@@ -105,9 +105,9 @@ class ApacheKafka(Broker):
     name = "Apache Kafka 4.3.1"
     features: tuple[str, ...] = ()
 
-    def __init__(self, directory, overrides=None):
+    def __init__(self, directory, overrides=None, port=None):
         super().__init__(directory, overrides)
-        port = free_port(span=2)
+        port = port or free_port(span=2)
         self.bootstrap = f"127.0.0.1:{port}"
         self.data_dir = directory / "data"
         properties = "".join(f"{key}={value}\n" for key, value in self.overrides.items())
@@ -151,6 +151,22 @@ class Ottla(Broker):
         if not self.ready_file.exists() or not self.ready_file.read_text().endswith("\n"):
             return False
         self.bootstrap = self.ready_file.read_text().strip().rpartition("//")[2]
+        return True
+
+
+class OttlaByOptions(Ottla):
+    """Ours, with nothing but the options: `addresses` of its listeners by name, by the name in their certificate."""
+
+    def command(self):
+        command = super().command()
+        at = command.index("--listen")
+        return command[:at] + command[at + 2 :]
+
+    def is_ready(self):
+        if not super().is_ready():
+            return False
+        told = [line.split()[1].partition("://") for line in self.ready_file.read_text().splitlines()]
+        self.addresses = {name: f"localhost:{address.rpartition(':')[2]}" for name, _, address in told}
         return True
 
 

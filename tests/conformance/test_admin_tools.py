@@ -79,3 +79,29 @@ def test_kafka_log_dirs_tells_the_size(tool):
     sizes = {row["partition"]: row["size"] for row in directory["partitions"]}
     assert sizes[f"{TOPIC}-0"] > 0
     assert directory["error"] is None
+
+
+@pytest.mark.conformance
+@pytest.mark.maven
+@pytest.mark.parametrize(
+    ("kind", "name", "quota", "told"),
+    [
+        (
+            "users",
+            "alice",
+            "producer_byte_rate=1024,request_percentage=12.5",
+            "Quota configs for user-principal 'alice'",
+        ),
+        ("clients", None, "consumer_byte_rate=2048", "for the default client-id"),
+        ("ips", "10.0.0.1", "connection_creation_rate=5", "for ip '10.0.0.1'"),
+    ],
+)
+def test_kafka_configs_alters_and_describes_quotas(tool, kind, name, quota, told):
+    entity = ["--entity-type", kind, *(["--entity-default"] if name is None else ["--entity-name", name])]
+    tool("kafka.admin.ConfigCommand", "--alter", *entity, "--add-config", quota)
+    described = tool("kafka.admin.ConfigCommand", "--describe", *entity)
+    assert told in described
+    assert all(each.partition("=")[0] in described for each in quota.split(","))
+    names = ",".join(each.partition("=")[0] for each in quota.split(","))
+    tool("kafka.admin.ConfigCommand", "--alter", *entity, "--delete-config", names)
+    assert told not in tool("kafka.admin.ConfigCommand", "--describe", *entity)

@@ -176,7 +176,7 @@ def play(bootstrap, transactional_id, count, first=0):
 
 
 def quota(kafka, *action):
-    """The arguments of a tool that changes or shows the quota of a client: a record that Ottla passes over."""
+    """The arguments of a tool that changes or shows the quota of a client, which is a record in the metadata."""
     client = ("--entity-type", "clients", "--entity-name", "auditor")
     return "kafka.admin.ConfigCommand", "--bootstrap-server", kafka.bootstrap, *action, *client
 

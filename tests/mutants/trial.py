@@ -65,7 +65,7 @@ class Tree:
         """The first test that fails, or why none could be run; None if all pass."""
         own = {"PYTHONPATH": str(self._root), "PYTHONDONTWRITEBYTECODE": "1", "OTTLA_FAST": "1"}
         run = subprocess.Popen(
-            [sys.executable, *PYTEST, *tests],
+            [sys.executable, *PYTEST, f"--basetemp={self._root.with_name(f'{self._root.name}-tmp')}", *tests],
             cwd=self._root,
             env=os.environ | own,
             stdout=subprocess.PIPE,

@@ -218,6 +218,17 @@ def test_no_text_has_tabs_or_blanks_at_the_end_of_a_line():
     )
 
 
+def test_a_pytest_within_the_tests_has_a_directory_of_its_own():
+    """Else it is pytest's next session, and at its end it removes what earlier ones have left in the common directory:
+    for minutes, where they have played a hundred thousand crashes, while the test that has started it waits."""
+    texts = {path: path.read_text(encoding="utf-8") for path in python_files("tests")}
+    faults(
+        f"{relative(path)}: --basetemp=... for the pytest that it starts"
+        for path, text in texts.items()
+        if '"-m", "pytest"' in text and "--basetemp=" not in text
+    )
+
+
 def test_no_module_is_dead():
     """Each module is imported by another of ours or named as a program; one that only its own test imports is dead.
 

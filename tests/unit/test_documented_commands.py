@@ -15,6 +15,8 @@ import pytest
 import yaml
 
 from ottla.broker.admin.about import own_routes, with_description
+from ottla.broker.admin.export import export_route
+from ottla.broker.admin.metrics.page import MetricsPage
 from ottla.broker.admin.routes import Router
 from ottla.broker.config import from_environment, from_flags, load_config
 from ottla.cli.main import main
@@ -113,7 +115,8 @@ def check_python(arguments):
 
 def check_curl(arguments):
     """Asks the admin port for what it has."""
-    router = Router(with_description(own_routes(None, 0, ""), has_token=False))
+    routes = [*own_routes(None, None, 0, ""), MetricsPage(None, None, 0).route, export_route(None, None, None, {})]
+    router = Router(with_description(routes, has_token=False))
     (url,) = (word for word in arguments if word.startswith("http://"))
     router.find("GET", url.removeprefix("http://127.0.0.1:9644"))
 
@@ -217,12 +220,17 @@ def test_an_image_copies_what_exists_and_sets_options_that_exist(stage):
             check_environment(dict(pair.split("=", 1) for pair in shlex.split(text)))
 
 
-@pytest.mark.parametrize("service", COMPOSE["services"])
-def test_a_service_runs_a_command_that_exists(service):
+@pytest.mark.parametrize("service", [name for name, service in COMPOSE["services"].items() if "build" in service])
+def test_a_service_of_ours_runs_a_command_that_exists(service):
     described = COMPOSE["services"][service]
     stage = described["build"]["target"]
     check_container_command([*last(stage, "ENTRYPOINT"), *described.get("command", last(stage, "CMD"))])
     check_environment(described.get("environment", {}))
+
+
+def test_a_service_of_others_has_a_version():
+    images = [service["image"] for service in COMPOSE["services"].values() if "build" not in service]
+    assert images and all(re.fullmatch(r"[\w/]+:v?\d+\.\d+\.\d+", image) for image in images)
 
 
 def test_services_depend_on_and_mount_what_the_file_defines():
@@ -231,3 +239,5 @@ def test_services_depend_on_and_mount_what_the_file_defines():
         assert {volume.split(":")[0] for volume in service.get("volumes", [])} <= set(COMPOSE["volumes"])
         for other, wanted in service.get("depends_on", {}).items():
             assert wanted["condition"] != "service_healthy" or "healthcheck" in COMPOSE["services"][other]
+        assert {config["source"] for config in service.get("configs", [])} <= set(COMPOSE["configs"])
+    assert [each for each in COMPOSE["configs"].values() if not (ROOT / each["file"]).is_file()] == []

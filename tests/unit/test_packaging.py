@@ -40,9 +40,21 @@ def foreign_imports(folder):
     return {normal(distributions.get(module, [module])[0]) for module in foreign}
 
 
-@pytest.mark.parametrize("folder", ["ottla/protocol", "ottla/broker", "ottla/cli"])
-def test_the_core_imports_what_a_plain_install_brings(folder):
-    assert foreign_imports(folder) - names(PROJECT["dependencies"]) == set()
+@pytest.mark.parametrize(
+    ("folder", "extras"), [("ottla/protocol", ()), ("ottla/broker", ("tls", "oauth")), ("ottla/cli", ("tls", "top"))]
+)
+def test_the_core_imports_what_a_plain_install_brings_and_what_its_extras_add(folder, extras):
+    added = [requirement for extra in extras for requirement in PROJECT["optional-dependencies"][extra]]
+    assert foreign_imports(folder) - names(PROJECT["dependencies"]) == names(added)
+
+
+@pytest.mark.parametrize(
+    "command", ["ottla.cli.serve", "ottla.cli.certs", "ottla.cli.top.command", "ottla.broker.server"]
+)
+def test_what_extras_add_is_loaded_when_it_is_asked_for(command):
+    late = {"cryptography", "joserfc", "rich"}
+    source = f"import sys, {command}, ottla.broker.listening; print({late} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", source], capture_output=True, text=True).stdout == "set()\n"
 
 
 def test_the_client_imports_what_a_plain_install_brings_and_the_libraries_of_its_users():

@@ -11,10 +11,8 @@ from ottla.client import CommitUnknown, ProducerFenced, TransactionAborted, Tran
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.demo.screen import Screen
 from ottla.testkit.demo.stage import Broker, Stage, own_broker
-from ottla.testkit.proxy import Proxy
+from ottla.testkit.proxying import ProxyServer
 from tests.patience import PATIENCE_S
-
-END_TXN, PRODUCE = 26, 0
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +33,7 @@ def stage(broker):
 
 @pytest.fixture
 def proxy(broker):
-    host, _, port = broker.bootstrap.rpartition(":")
-    with Proxy(host, int(port)) as proxy:
+    with ProxyServer(broker.bootstrap) as proxy:
         yield proxy
 
 
@@ -90,59 +87,58 @@ def test_a_record_too_large_aborts_and_the_producer_goes_on(stage, broker, name)
 
 
 def test_a_lost_answer_to_produce_is_one_record(stage, proxy, topic, name):
-    producer = stage.producer(name, bootstrap=proxy.address)
+    producer = stage.producer(name, bootstrap=proxy.bootstrap)
     with transaction(producer):
         producer.send(topic, value="first")
-    fault = proxy.lose_response(PRODUCE)
+    fault = proxy.add(at="reply", api="Produce", do="drop")
     with transaction(producer):
         producer.send(topic, value="second")
-    assert fault.happened.is_set()
+    assert fault.hits
     assert values(stage, topic, "read_uncommitted") == ["first", "second"]
 
 
 def test_a_lost_answer_to_the_commit_is_asked_for_again(stage, proxy, topic, name):
-    producer = stage.producer(name, bootstrap=proxy.address)
-    fault = proxy.lose_response(END_TXN)
+    producer = stage.producer(name, bootstrap=proxy.bootstrap)
+    fault = proxy.add(at="reply", api="EndTxn", do="drop")
     with transaction(producer):
         producer.send(topic, value="committed")
-    assert fault.happened.is_set()
-    assert proxy.requests[END_TXN] == 2
+    assert fault.hits
+    assert proxy.requests["EndTxn"] == 2
     assert values(stage, topic) == ["committed"]
 
 
 def test_a_commit_that_is_never_answered_is_unknown(stage, proxy, topic, name):
-    producer = stage.producer(name, bootstrap=proxy.address)
-    fault = proxy.lose_response(END_TXN, disconnect=False)
+    producer = stage.producer(name, bootstrap=proxy.bootstrap)
+    fault = proxy.add(at="reply", api="EndTxn", do="lose")
     with pytest.raises(CommitUnknown), transaction(producer, timeout_ms=500):
         producer.send(topic, value="committed after all")
-    assert fault.happened.is_set()
+    assert fault.hits
     assert producer._closed
     stage.producer(name)  # settles what was left
     assert values(stage, topic) == ["committed after all"]
 
 
 def test_an_abort_that_is_never_answered_is_fatal_and_stays_invisible(stage, proxy, topic, name):
-    producer = stage.producer(name, bootstrap=proxy.address)
-    fault = proxy.lose_response(END_TXN, disconnect=False)
+    producer = stage.producer(name, bootstrap=proxy.bootstrap)
+    fault = proxy.add(at="reply", api="EndTxn", do="lose")
     with pytest.raises(TransactionFatal, match="did not confirm the abort"), transaction(producer, timeout_ms=500):
         producer.send(topic, value="aborted").get(timeout=PATIENCE_S)
         raise ZeroDivisionError
-    assert fault.happened.is_set()
+    assert fault.hits
     stage.producer(name)
     assert values(stage, topic) == []
 
 
 def test_records_that_run_into_the_delivery_timeout_are_not_committed_away(stage, proxy, topic, name):
-    producer = stage.producer(name, bootstrap=proxy.address, delivery_timeout_ms=900, request_timeout_ms=600)
+    producer = stage.producer(name, bootstrap=proxy.bootstrap, delivery_timeout_ms=900, request_timeout_ms=600)
     with transaction(producer):
         producer.send(topic, value="first")
-    faults = [proxy.lose_response(PRODUCE, disconnect=False) for _ in range(2)]
+    fault = proxy.add(at="reply", api="Produce", do="lose", times=2)
     with pytest.raises(TransactionAborted, match="Expiring") as caught, transaction(producer, timeout_ms=10_000):
         producer.send(topic, value="expired")
     assert caught.value.retriable
-    assert faults[0].happened.is_set()
-    if not faults[1].happened.is_set():
-        proxy.cancel(faults[1])
+    assert fault.hits
+    proxy.plan.remove(fault.id)
     with transaction(producer):
         producer.send(topic, value="after")
     assert values(stage, topic) == ["first", "after"]

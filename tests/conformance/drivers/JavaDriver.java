@@ -22,6 +22,8 @@ import org.apache.kafka.common.utils.AppInfoParser;
 
 public class JavaDriver {
   static final ObjectMapper JSON = new ObjectMapper();
+  /** Of every client: how it gets in. */
+  static final Map<String, Object> OPTIONS = new HashMap<>();
   final String bootstrap;
   final Admin admin;
   final Map<String, KafkaProducer<byte[], byte[]>> producers = new HashMap<>();
@@ -29,13 +31,17 @@ public class JavaDriver {
 
   JavaDriver(String bootstrap) {
     this.bootstrap = bootstrap;
-    this.admin = Admin.create(Map.of("bootstrap.servers", bootstrap));
+    Map<String, Object> options = new HashMap<>(OPTIONS);
+    options.put("bootstrap.servers", bootstrap);
+    this.admin = Admin.create(options);
   }
 
   public static void main(String[] args) throws Exception {
     PrintStream answers = new PrintStream(new FileOutputStream(FileDescriptor.out), true, StandardCharsets.UTF_8);
     System.setOut(System.err);
-    JavaDriver driver = new JavaDriver(args[0]);
+    for (String option : Arrays.copyOfRange(args, 0, args.length - 1))
+      OPTIONS.put(option.substring(0, option.indexOf('=')), option.substring(option.indexOf('=') + 1));
+    JavaDriver driver = new JavaDriver(args[args.length - 1]);
     BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
     for (String line; (line = lines.readLine()) != null; ) {
       JsonNode request = JSON.readTree(line);
@@ -96,7 +102,7 @@ public class JavaDriver {
   }
 
   void openProducer(JsonNode args) {
-    Map<String, Object> options = new HashMap<>();
+    Map<String, Object> options = new HashMap<>(OPTIONS);
     options.put("bootstrap.servers", args.get("bootstrap").isNull() ? bootstrap : args.get("bootstrap").asText());
     options.put("acks", args.get("acks").asText());
     options.put("compression.type", args.get("compression").asText());
@@ -140,7 +146,7 @@ public class JavaDriver {
   }
 
   static KafkaConsumer<byte[], byte[]> consumer(String bootstrap, String group, String isolation) {
-    Map<String, Object> options = new HashMap<>();
+    Map<String, Object> options = new HashMap<>(OPTIONS);
     options.put("bootstrap.servers", bootstrap);
     if (group != null) options.put("group.id", group);
     options.put("isolation.level", isolation);

@@ -10,6 +10,8 @@ from collections import Counter
 from enum import Enum
 from typing import NamedTuple
 
+from in_the_log.through import Through
+
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch_header import iter_batches
@@ -17,7 +19,6 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.frames import parse_request_header
 from ottla.protocol.produce_wire import decode_produce_request
 from ottla.protocol.records import iter_records
-from ottla.testkit.proxy import Proxy
 
 AWAY_S = 0.6  # how long the network stays broken, unless somebody says when it is back
 
@@ -63,7 +64,7 @@ class Loss(Enum):
 ENDS_OF_THE_BROKER = frozenset({Loss.KILL, Loss.RESTART})
 
 
-class Watch(Proxy):
+class Watch(Through):
     """Counts by `Sort`: batches in `sent`, those of which the first was written in `of_written`, `refused` with 59.
 
     `errors` counts (sort, error) of all replies. `lose_next` arms one loss; `chance` may deal more: it is called for

@@ -3,11 +3,16 @@
 import ast
 import importlib
 import re
+import runpy
+import sys
 from pathlib import Path
 
 import pytest
 
+from ottla.testkit.usage import KINDS, command_line
+
 FOLDER = Path(__file__).parents[3] / "benchmarks"
+PROGRAMS = sorted(FOLDER.glob("*.py"))
 FILES = sorted(FOLDER.rglob("*.py"))
 
 
@@ -35,6 +40,30 @@ def is_there(module, name):
 
 def test_the_page_has_a_row_for_each_program_and_none_for_another():
     page = (FOLDER / "README.md").read_text(encoding="utf-8")
-    assert sorted(re.findall(r"^\| `([a-z_]+\.py)` \|", page, re.MULTILINE)) == sorted(
-        path.name for path in FOLDER.glob("*.py")
-    )
+    assert sorted(re.findall(r"^\| `([a-z_]+\.py)` \|", page, re.MULTILINE)) == sorted(path.name for path in PROGRAMS)
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.name)
+def test_help_says_what_the_program_is_for_and_nothing_of_the_house(path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.setattr(sys, "argv", [path.name, "--help"])
+    with pytest.raises(SystemExit) as ended:
+        try:
+            runpy.run_path(str(path), run_name="__main__")
+        except ModuleNotFoundError as error:
+            pytest.skip(f"{error.name} is not installed")
+    shown = capsys.readouterr().out
+    first = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))).splitlines()[0]
+    assert ended.value.code == 0
+    assert first.rpartition(" ")[0] + "\n" in shown
+    assert first not in shown
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_word_of_the_house_is_left_out_of_the_first_line_alone(kind):
+    shown = command_line(f"What it does. {kind}\n\n    run it free\n", "name").format_help()
+    assert "\nWhat it does.\n\n    run it free\n" in shown
+
+
+def test_a_docstring_without_the_word_is_shown_as_it_is():
+    assert "\nIt is for free things.\n" in command_line("It is for free things.").format_help()

@@ -1,5 +1,6 @@
 """`ottla serve` as a process, and the requests that its tests send. free"""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -13,7 +14,8 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from tests.patience import PATIENCE_S
 
-SERVE = [sys.executable, "-m", "ottla.cli.main", "serve", "--listen", "127.0.0.1:0"]
+COMMAND = [sys.executable, "-m", "ottla.cli.main", "serve"]
+SERVE = [*COMMAND, "--listen", "127.0.0.1:0"]
 
 
 class Served:
@@ -43,6 +45,36 @@ class Served:
         self.process.send_signal(number)
         self.process.wait(PATIENCE_S)
         return self.process.returncode
+
+
+@contextlib.contextmanager
+def serving(directory, number, *overrides, listen=()):
+    """The lines that a broker says when it is ready, as (name, host, port); `number` of them. Its process id is in
+    the file `pid`."""
+    ready_file = directory / "ready"
+    flags = [word for override in overrides for word in ("--override", override)]
+    command = [*COMMAND, "--data-dir", str(directory / "data"), "--ready-file", str(ready_file), *listen, *flags]
+    environment = {key: text for key, text in os.environ.items() if not key.startswith("KAFKA_")}
+    log = directory / "log"
+    with log.open("w") as stderr:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment)
+    (directory / "pid").write_text(str(process.pid))
+    try:
+        lines = [process.stdout.readline() for _ in range(number)]
+        assert all(line.startswith("ready ") for line in lines), log.read_text()
+        assert ready_file.read_text() == "".join(lines)
+        addresses = []
+        for line in lines:
+            name, _, address = line.removeprefix("ready ").strip().partition("://")
+            host, _, port = address.rpartition(":")
+            addresses.append((name, host.strip("[]"), int(port)))
+        yield addresses
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
 
 
 def create(connection, topic):

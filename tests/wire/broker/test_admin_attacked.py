@@ -4,6 +4,7 @@ import http.client
 import json
 import resource
 import socket
+import time
 
 import pytest
 from served import Served, create, fetch, produce
@@ -145,3 +146,58 @@ def test_who_hangs_up_in_the_middle(served, attackers):
     for end in range(1, len(HEAD), 3):
         client = attackers(HEAD[:end])
         client.close()
+
+
+def test_streams_that_nobody_reads_take_no_place_of_others_for_good(served, attackers):
+    stream = HEAD.replace(b"/v1/broker", b"/v1/events") + b"\r\n"
+    silent = [attackers(stream) for _ in range(16)]
+    for client in silent:
+        assert client.recv(15) == b"HTTP/1.1 200 OK"
+    assert attackers(stream).recv(12) == b"HTTP/1.1 503"
+    for client in silent:
+        client.close()
+    deadline_s = time.monotonic() + PATIENCE_S
+    while attackers(stream).recv(12) != b"HTTP/1.1 200":
+        assert time.monotonic() < deadline_s
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/../../etc/passwd",
+        "/page/../../../etc/passwd",
+        "/page/..%2f..%2f..%2fetc%2fpasswd",
+        "/page/%2e%2e/%2e%2e/etc/passwd",
+        "/page/..\\..\\port.py",
+        "/page/../port.py",
+        "/page/%2e%2e%2fport.py",
+        "/page//etc/passwd",
+        "/page/\xff",
+        "/page/main.js%00.html",
+        "/page/",
+        "/page",
+        "/%2e%2e/pyproject.toml",
+        "/v1/partitions/..%2f..%2fetc/0/why",
+    ],
+)
+def test_no_path_leads_to_a_file(served, attackers, path):
+    client = attackers(b"GET %b HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" % path.encode("latin-1"))
+    answer = b""
+    while piece := client.recv(65_536):
+        answer += piece
+    assert answer.startswith((b"HTTP/1.1 404", b"HTTP/1.1 400")), answer
+    assert b"application/json" in answer and b"root:" not in answer and b"import " not in answer
+
+
+@pytest.mark.parametrize("header", ["Origin: http://evil.example", "Sec-Fetch-Site: cross-site", "Host: evil.example"])
+def test_a_page_of_another_site_is_told_nothing(served, attackers, header):
+    for path in ("overview", "transactions", "partitions", "groups", "refusals", "history", "events", "broker"):
+        host = "" if header.startswith("Host") else "Host: localhost\r\n"
+        client = attackers(f"GET /v1/{path} HTTP/1.1\r\n{host}{header}\r\n\r\n".encode())
+        assert client.recv(12) == b"HTTP/1.1 403", path
+
+
+def test_bodies_that_are_no_json(served, attackers):
+    for body in (b"{", b'{"level": "DEBUG"', b"\xff\xfe", b"[" * 100_000, b'{"level":1e999}', b'"\\ud800"', b"NaN"):
+        head = b"PUT /v1/loglevel/root HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        assert is_refused(attackers(head + b"Content-Length: %d\r\nConnection: close\r\n\r\n%b" % (len(body), body)))

@@ -40,6 +40,8 @@ PAGE = """<!doctype html><title>trying</title>
   });
 </script>"""
 
+LINKING = """<!doctype html><title>linking</title><a href="ADMIN/">the picture</a>"""
+
 
 @pytest.fixture(scope="module")
 def steered(tmp_path_factory):
@@ -58,7 +60,8 @@ def page_port(steered):
 
     class Page(BaseHTTPRequestHandler):
         def do_GET(self):
-            content = PAGE.replace("ADMIN", steered.admin.url).encode()
+            page = LINKING if self.path == "/link" else PAGE
+            content = page.replace("ADMIN", steered.admin.url).encode()
             self.send_response(200)
             self.send_header("Content-Type", "text/html; charset=utf-8")
             self.send_header("Content-Length", str(len(content)))
@@ -96,3 +99,10 @@ def test_a_name_that_leads_here_is_no_way_in(browser, steered):
 def test_who_types_the_address_is_answered(browser, steered):
     drawn = browser("--dump-dom", f"{steered.admin.url}/v1/broker").stdout
     assert '"cluster_id"' in drawn
+
+
+def test_a_link_of_another_site_opens_the_page(tab, steered, page_port):
+    tab.open(f"http://127.0.0.1:{page_port}/link")
+    tab.value("document.querySelector('a').click()")
+    tab.until(f"location.href.startsWith('{steered.admin.url}/') && document.title === 'Ottla'")
+    tab.until("document.querySelector('#connection').dataset.state === 'live'")

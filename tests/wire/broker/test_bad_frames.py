@@ -81,8 +81,6 @@ APIS = [
     Case("api-removed-leader-and-isr", header(4, 0, rest=bytes(8)), says="API 4 v0"),
     Case("api-of-controllers-vote", header(52, 0, rest=bytes(8)), says="API 52 v0"),
     Case("api-of-controllers-heartbeat", header(63, 0, rest=bytes(8)), says="API 63 v0"),
-    Case("sasl-handshake", sound(17, 1, mechanism="PLAIN"), alike=False, says="SaslHandshake v1"),
-    Case("sasl-authenticate", sound(36, 0, auth_bytes=b"\0u\0p"), alike=False, says="SaslAuthenticate v0"),
     Case("metadata-v99", header(METADATA, 99, rest=bytes(8)), says="Metadata v99"),
     Case("metadata-v-minus-1", header(METADATA, -1, rest=bytes(8)), says="Metadata v-1"),
     Case("produce-v2", header(PRODUCE, 2, rest=bytes(10)), says="Produce v2"),
@@ -174,6 +172,16 @@ def test_api_versions_not_served_is_answered_in_version_0(rig, case):
     assert (correlation_id, error, rows) == (CORRELATION_ID, ErrorCode.UNSUPPORTED_VERSION, 1)
     assert struct.unpack_from(">hhh", reply, 10) == (API_VERSIONS, 0, TABLE[API_VERSIONS].max_version)
     assert len(reply) == 16
+
+
+def test_logins_are_answered_where_nobody_logs_in(rig):
+    with rig.connect() as peer:
+        peer.send(sound(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN"))
+        assert peer.reply(ApiKey.SASL_HANDSHAKE, 1).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        peer.send(sound(ApiKey.SASL_AUTHENTICATE, 0, auth_bytes=b"\0u\0p"))
+        assert peer.reply(ApiKey.SASL_AUTHENTICATE, 0).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        peer.send(LEGAL_METADATA)
+        assert peer.frame() is not CLOSED
 
 
 def software(name, version="1.0"):

@@ -8,6 +8,7 @@ from served import create, produce
 
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
+from ottla.testkit.furnish import message
 from tests.patience import PATIENCE_S
 
 
@@ -112,3 +113,27 @@ def test_limits_change_while_the_broker_runs_and_stay_after_a_restart(serve):
     assert [asks(client) for client in clients] == [True, True, True, False]
     for client in clients:
         client.close()
+
+
+def quota(connection, address, per_second):
+    """AlterClientQuotas of an address; None takes it away."""
+    ops = [{"key": "connection_creation_rate", "value": per_second or 0.0, "remove": per_second is None}]
+    entity = [{"entity_type": "ip", "entity_name": address}]
+    asked = message(ApiKey.ALTER_CLIENT_QUOTAS, 1, entries=[{"entity": entity, "ops": ops}], validate_only=False)
+    return connection.send(asked, 1).entries[0].error_code
+
+
+def test_beyond_the_quota_of_its_address_a_connection_is_refused(serve):
+    served = serve().ready()
+    control = served.connect()
+    assert quota(control, "10.0.0.1", 1.0) == quota(control, None, 1.0) == 0
+    clients = opened(served, 100)
+    answered = sum(map(asks, clients))
+    assert 10 <= answered < 100  # a burst of ten seconds, and who came in while that lasted
+    assert quota(control, "127.0.0.1", 1_000_000.0) == 0
+    clients += (more := opened(served, 10))
+    assert all(map(asks, more))
+    for client in (control, *clients):
+        client.close()
+    assert served.end() == 0
+    assert "has a quota (connection_creation_rate)" in served.process.stderr.read()

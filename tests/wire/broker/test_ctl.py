@@ -3,6 +3,7 @@
 import http.client
 import json
 import socket
+from datetime import UTC, datetime
 
 import pytest
 from click.testing import CliRunner
@@ -76,6 +77,28 @@ def test_status_says_which_broker_it_is_and_what_was_done_to_it(steered):
     assert document["broker"][0]["test_control"] is True
 
 
+def test_status_says_in_words_when_the_broker_was_started(steered):
+    started = datetime.fromtimestamp(steered.told("status")["broker"][0]["started_ms"] / 1000, UTC)
+    assert f"It was started at {started:%Y-%m-%d %H:%M:%S} UTC." in steered.ctl("status").stdout
+
+
+def test_the_port_may_be_named_in_front_of_the_command_too(steered, plain, tmp_path):
+    wrong = "http://127.0.0.1:1"
+    for arguments in (
+        ["--admin", steered.url, "status"],
+        ["status", "--admin", steered.url],
+        ["--admin", wrong, "status", "--admin", steered.url],
+        ["--admin", steered.url, "clock", "show"],
+    ):
+        done = steered.ctl(*arguments, OTTLA_ADMIN=wrong)
+        assert done.exit_code == 0, (arguments, done.stderr)
+    named = ["--admin", plain.url, "--admin-token-file", plain.token_file]
+    assert steered.ctl(*named, "status").exit_code == 0
+    (tmp_path / "token").write_text(TOKEN.upper())
+    (tmp_path / "token").chmod(0o600)
+    assert steered.ctl(*named, "status", "--admin-token-file", str(tmp_path / "token")).exit_code == 1
+
+
 def test_time_is_moved_stopped_and_given_back(steered):
     moved = steered.told("clock", "advance", "7d")
     check_document("ottla ctl clock", moved)
@@ -101,6 +124,18 @@ def test_connections_to_the_port_live_on_the_time_of_the_machine(steered):
     assert connection.getresponse().status == 200
     assert connection.sock is socket_before  # else http.client would have connected again
     connection.close()
+
+
+def test_a_part_of_the_broker_tells_more_for_some_minutes(steered):
+    heard = steered.told("loglevel", "set", "ottla.broker.group", "debug", "--for", "1h")
+    check_document("ottla ctl loglevel", heard)
+    (row,) = heard["levels"]
+    assert (row["logger"], row["level"], row["then"]) == ("ottla.broker.group", "DEBUG", None)
+    assert row in steered.told("loglevel", "show")["levels"]
+    assert steered.told("loglevel", "reset", "ottla.broker.group")["levels"][0]["level"] == "INFO"
+    refused = steered.ctl("loglevel", "set", "ottla.broker.gruop", "debug")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert refused.stderr == "ottla: There is no logger ottla.broker.gruop; did you mean ottla.broker.group?\n"
 
 
 def test_a_fault_is_added_listed_and_removed(steered):
@@ -198,6 +233,8 @@ def test_the_token_is_asked_for_and_never_shown(plain):
         ("clock", "advance", "7"),
         ("clock", "advance"),
         ("fault", "add"),
+        ("loglevel", "set", "root"),
+        ("loglevel", "set", "root", "DEBUG", "--for", "5"),
         ("fault", "add", "drop", "--where", "topic"),
         ("fault", "add", "drop", "--times", "often"),
         ("fault", "remove", "one"),

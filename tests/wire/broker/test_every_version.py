@@ -165,6 +165,22 @@ def ask_admin(key, request, version, topic, group, row):
             )
         case ApiKey.DESCRIBE_CLUSTER:
             return request()
+        case ApiKey.DESCRIBE_CLIENT_QUOTAS:
+            return request(
+                components=[request.ComponentData(entity_type="user", match_type=2, match=None)], strict=True
+            )
+        case ApiKey.ALTER_CLIENT_QUOTAS:
+            entry = request.EntryData
+            entity = entry.EntityData(entity_type="user", entity_name="alice")
+            quota = entry.OpData(key="producer_byte_rate", value=1e9, remove=False)
+            return request(entries=[entry(entity=[entity], ops=[quota])], validate_only=False)
+        case ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS:
+            return request(users=[request.UserName(name="alice")])
+        case ApiKey.ALTER_USER_SCRAM_CREDENTIALS:
+            made = request.ScramCredentialUpsertion(
+                name="alice", mechanism=1, iterations=4096, salt=b"salt", salted_password=bytes(32)
+            )
+            return request(deletions=[], upsertions=[made])
         case ApiKey.UPDATE_FEATURES:
             update = request.FeatureUpdateKey(version=version, feature="transaction.version", max_version_level=2)
             return request(feature_updates=[update])
@@ -189,10 +205,28 @@ def ask_partitions(key, request, version, topic, group, row):
     return None
 
 
+def ask_security(key, request, version, topic, group, row):
+    match ApiKey(key):
+        case ApiKey.SASL_HANDSHAKE:
+            return request(mechanism="PLAIN")
+        case ApiKey.SASL_AUTHENTICATE:
+            return request(auth_bytes=b"token")
+        case ApiKey.DESCRIBE_ACLS:
+            return request(resource_type_filter=1, pattern_type_filter=1, operation=1, permission_type=1)
+        case ApiKey.CREATE_ACLS:
+            about = {"resource_type": 2, "resource_name": topic, "resource_pattern_type": 3}
+            may = {"principal": "User:a", "host": "*", "operation": 3, "permission_type": 3}
+            return request(creations=[request.AclCreation(**about, **may)])
+        case ApiKey.DELETE_ACLS:
+            wanted = {"resource_type_filter": 2, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
+            return request(filters=[request.DeleteAclsFilter(**wanted)])
+    return None
+
+
 def ask(key, version, topic):
     """A plain request of each API."""
     request = codec.request_class(key)
-    for of_kind in (ask_data, ask_offsets, ask_group, ask_transaction, ask_admin, ask_partitions):
+    for of_kind in (ask_data, ask_offsets, ask_group, ask_transaction, ask_admin, ask_partitions, ask_security):
         asked = of_kind(key, request, version, topic, f"group-{key}-{version}", {"partition_index": 0})
         if asked is not None:
             return asked

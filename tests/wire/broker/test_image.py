@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
 
-from ottla.cli.logs import parse_levels
+from ottla.broker.loggers import parse_levels
 from ottla.client.connection import BlockingConnection
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey

@@ -1,13 +1,11 @@
 """Several listeners on real sockets: who comes in on one is told its address, by every answer that names a broker."""
 
-import contextlib
-import os
 import re
-import signal
 import socket
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
@@ -18,37 +16,12 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from tests.patience import PATIENCE_S
 
-SERVE = [sys.executable, "-m", "ottla.cli.main", "serve"]
+sys.path.insert(0, str(Path(__file__).parent))
+
+from served import COMMAND, serving
+
 INSIDE_AND_OUTSIDE = "listener.security.protocol.map=INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT,CONTROLLER:PLAINTEXT"
 LOOPBACK_6 = pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
-
-
-@contextlib.contextmanager
-def serving(directory, number, *overrides, listen=()):
-    """The lines that a broker says when it is ready, as (name, host, port); `number` of them."""
-    ready_file = directory / "ready"
-    flags = [word for override in overrides for word in ("--override", override)]
-    command = [*SERVE, "--data-dir", str(directory / "data"), "--ready-file", str(ready_file), *listen, *flags]
-    environment = {key: text for key, text in os.environ.items() if not key.startswith("KAFKA_")}
-    log = directory / "log"
-    with log.open("w") as stderr:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment)
-    try:
-        lines = [process.stdout.readline() for _ in range(number)]
-        assert all(line.startswith("ready ") for line in lines), log.read_text()
-        assert ready_file.read_text() == "".join(lines)
-        addresses = []
-        for line in lines:
-            name, _, address = line.removeprefix("ready ").strip().partition("://")
-            host, _, port = address.rpartition(":")
-            addresses.append((name, host.strip("[]"), int(port)))
-        yield addresses
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE_S) == 0
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
 
 
 def two(directory, *overrides, ready=2):
@@ -188,7 +161,7 @@ def test_a_port_that_is_taken_is_named_and_nothing_is_served(tmp_path):
         listeners = f"listeners=INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:{port}"
         flags = ["--override", INSIDE_AND_OUTSIDE, "--override", listeners]
         done = subprocess.run(
-            [*SERVE, "--data-dir", str(tmp_path / "data"), *flags], capture_output=True, text=True, timeout=PATIENCE_S
+            [*COMMAND, "--data-dir", str(tmp_path / "data"), *flags], capture_output=True, text=True, timeout=PATIENCE_S
         )
     assert (done.returncode, done.stdout) == (1, "")
     assert f"Cannot listen on OUTSIDE://127.0.0.1:{port}: " in done.stderr and "Traceback" not in done.stderr

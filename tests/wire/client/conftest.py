@@ -6,9 +6,9 @@ import uuid
 import pytest
 
 from ottla.testkit.demo.stage import Broker
-from ottla.testkit.proxy import Proxy
+from ottla.testkit.proxying import ProxyServer
 from tests.conformance.targets import TARGETS
-from tests.wire.client.libraries import LIBRARIES, client
+from tests.wire.client.libraries import EACH_LIBRARY, client
 from tests.wire.client.topics import make_topic
 
 APACHE = pytest.param("apache", marks=(pytest.mark.maven, pytest.mark.conformance))
@@ -49,12 +49,11 @@ def own_broker(target, tmp_path):
 
 @pytest.fixture
 def proxy(broker):
-    host, _, port = broker.bootstrap.rpartition(":")
-    with Proxy(host, int(port)) as proxy:
+    with ProxyServer(broker.bootstrap) as proxy:
         yield proxy
 
 
-@pytest.fixture(params=LIBRARIES)
+@pytest.fixture(params=EACH_LIBRARY)
 def kafka(request, proxy):  # the proxy stays until the clients behind it are closed
     face = client(request.param)
     yield face

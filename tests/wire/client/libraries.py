@@ -11,15 +11,30 @@ import pytest
 
 from ottla.client import transaction
 from tests.patience import PATIENCE_S
+from tests.wire.once_more import one_at_hand_others_slow
 
 POLL_MS = 2000  # the most that a poll takes: less than a busy machine takes to join a group would never end
 LIBRARIES = {"kafka-python": "kafka", "confluent-kafka": "confluent_kafka", "aiokafka": "aiokafka"}
+EACH_LIBRARY = one_at_hand_others_slow(LIBRARIES)
 
 
 def client(name):
     """The face of a library; skips the test where it is not installed."""
     pytest.importorskip(LIBRARIES[name], reason=f"{name} is not installed")
     return {"kafka-python": KafkaPython, "confluent-kafka": Confluent, "aiokafka": Aiokafka}[name]()
+
+
+def consumer_config(bootstrap, group, session_ms):
+    """What kafka-python and aiokafka both call by these names."""
+    return {
+        "bootstrap_servers": bootstrap,
+        "group_id": group,
+        "isolation_level": "read_committed",
+        "enable_auto_commit": False,
+        "auto_offset_reset": "earliest",
+        "session_timeout_ms": session_ms,
+        "heartbeat_interval_ms": session_ms // 10,
+    }
 
 
 class Client:
@@ -73,15 +88,7 @@ class KafkaPython(Client):
     def consumer(self, bootstrap, topic, group, *, session_ms=45_000, numbers=None):
         from kafka import KafkaConsumer, TopicPartition
 
-        consumer = KafkaConsumer(
-            bootstrap_servers=bootstrap,
-            group_id=group,
-            isolation_level="read_committed",
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            session_timeout_ms=session_ms,
-            heartbeat_interval_ms=session_ms // 10,
-        )
+        consumer = KafkaConsumer(**consumer_config(bootstrap, group, session_ms))
         self.opened.append(consumer)
         if numbers is None:
             consumer.subscribe([topic])
@@ -209,15 +216,7 @@ class Aiokafka(Client):
         from aiokafka import AIOKafkaConsumer, TopicPartition
 
         async def start():
-            consumer = AIOKafkaConsumer(
-                bootstrap_servers=bootstrap,
-                group_id=group,
-                isolation_level="read_committed",
-                enable_auto_commit=False,
-                auto_offset_reset="earliest",
-                session_timeout_ms=session_ms,
-                heartbeat_interval_ms=session_ms // 10,
-            )
+            consumer = AIOKafkaConsumer(**consumer_config(bootstrap, group, session_ms))
             self.opened.append(consumer)
             if numbers is None:
                 consumer.subscribe([topic])

@@ -13,7 +13,6 @@ from tests.patience import PATIENCE_S
 from tests.wire.client.groups import Member, throw_out, wait_until_nobody_is_in
 from tests.wire.client.topics import committed_offsets, make_topic, values
 
-TXN_OFFSET_COMMIT = 28
 OUTDATED = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID)
 COUNT = 8
 
@@ -98,7 +97,7 @@ def test_a_member_that_was_thrown_out_commits_nothing(broker, join, group, targe
 
 @pytest.mark.slow
 def test_a_member_whose_session_ended_commits_nothing(broker, proxy, join, group, target_topic):
-    member = join(consumes_from=proxy.address, session_ms=6000)  # the least that brokers allow
+    member = join(consumes_from=proxy.bootstrap, session_ms=6000)  # the least that brokers allow
     records = member.polled()
 
     def be_cut_off():
@@ -178,12 +177,12 @@ def test_what_was_polled_before_an_abort_is_refused_and_polled_again(broker, joi
 
 def test_an_empty_poll_sends_no_positions(kafka, proxy, broker, source, target_topic, name):
     class Behind:
-        bootstrap = proxy.address
+        bootstrap = proxy.bootstrap
 
     member = Member(kafka, Behind, name, source, target_topic)
     assert copy_the_rest(broker, target_topic, member) == everything()
-    before = proxy.requests[TXN_OFFSET_COMMIT]
+    before = proxy.requests["TxnOffsetCommit"]
     assert before > 0
     member.copy(member.poll())
     member.copy(member.poll())
-    assert proxy.requests[TXN_OFFSET_COMMIT] == before
+    assert proxy.requests["TxnOffsetCommit"] == before

@@ -3,8 +3,8 @@
 import os
 import subprocess
 import sys
-import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -12,14 +12,14 @@ import pytest
 from ottla.client.connection import BlockingConnection
 from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
-from ottla.testkit.proxy import Proxy
+from ottla.testkit.proxying import ProxyServer
 from tests.conformance.targets import TARGETS
 from tests.patience import PATIENCE_S
 from tests.wire.client.groups import Member, throw_out
 from tests.wire.client.topics import end, make_topic, values
 
 ROOT = Path(__file__).parents[3]
-END_TXN, DESCRIBE_TRANSACTIONS = 26, 65
+DESCRIBE_TRANSACTIONS = 65
 HEADING = "## What each failure comes to"
 # A transactional id is forgotten a second after its last transaction.
 FORGETFUL = {
@@ -35,33 +35,6 @@ kafka.run(kafka.producer(bootstrap, name), [("send", ledger, "1"), ("send", audi
 """
 
 
-class CommitProxy(Proxy):
-    """A proxy that stops the first commit, or its answer, on its way until it may go on."""
-
-    def __init__(self, host, port, stops):
-        self.stops, self.lost = stops, False
-        self.reached, self.go_on = threading.Event(), threading.Event()
-        super().__init__(host, port)
-
-    def on_request(self, frame):
-        api_key = int.from_bytes(frame[:2], "big")
-        if api_key == END_TXN and self.stops == "request":
-            self._stop()
-        return api_key
-
-    def on_reply(self, frame, noted):
-        if noted == END_TXN and self.stops == "reply":
-            self._stop()
-        return frame
-
-    def _stop(self):
-        first = not self.reached.is_set()
-        self.reached.set()
-        self.go_on.wait(PATIENCE_S)
-        if first and self.lost:
-            raise EOFError
-
-
 class Play:
     """A transaction that sends a record to each of two topics, and what became of it."""
 
@@ -73,11 +46,10 @@ class Play:
         self.ledger, self.audit = make_topic(self.broker), make_topic(self.broker, **{"max.message.bytes": "2000"})
         self.records = [("send", self.ledger, "1"), ("send", self.audit, "2")]
 
-    def proxy(self, stops):
-        host, _, port = self.broker.bootstrap.rpartition(":")
-        proxy = CommitProxy(host, int(port), stops)
-        self.proxies.append(proxy)
-        return proxy
+    def behind_a_proxy(self, at, do, times=1):
+        """A proxy with a fault that strikes the commit, and the fault."""
+        proxy = self.proxies.enter_context(ProxyServer(self.broker.bootstrap))
+        return proxy, proxy.add(at=at, api="EndTxn", do=do, times=times)
 
     def block(self, *behind, bootstrap=None, lasts_ms=60_000, **options):
         """Run the block; the name of what it raised."""
@@ -140,51 +112,45 @@ def forgotten(play):
 
 
 def answered_late(play):
-    proxy = play.proxy("reply")
-    raised = play.block("settle", bootstrap=proxy.address, timeout_ms=1500)
-    assert proxy.reached.is_set()
-    proxy.go_on.set()
+    proxy, late = play.behind_a_proxy("reply", "hold", times=None)
+    raised = play.block("settle", bootstrap=proxy.bootstrap, timeout_ms=1500)
+    assert late.hits
+    proxy.plan.release(late.id)
     return raised
 
 
 def never_answered(play):
-    proxy = play.proxy(None)
-    fault = proxy.lose_response(END_TXN, disconnect=False)
-    raised = play.block("settle", bootstrap=proxy.address, timeout_ms=1500)
-    assert fault.happened.is_set()
+    proxy, lost = play.behind_a_proxy("reply", "lose")
+    raised = play.block("settle", bootstrap=proxy.bootstrap, timeout_ms=1500)
+    assert lost.hits
     return raised
 
 
 def lost_behind_the_commit(play):
-    proxy = play.proxy("reply")
-    proxy.lost = True
-    proxy.go_on.set()
-    raised = play.block(bootstrap=proxy.address)
-    assert proxy.reached.is_set()
+    proxy, lost = play.behind_a_proxy("reply", "drop")
+    raised = play.block(bootstrap=proxy.bootstrap)
+    assert lost.hits
     return raised
 
 
 def lost_before_the_commit(play):
-    proxy = play.proxy("request")
-    proxy.lost = True
-    proxy.go_on.set()
-    raised = play.block(bootstrap=proxy.address)
-    assert proxy.reached.is_set()
+    proxy, lost = play.behind_a_proxy("request", "drop")
+    raised = play.block(bootstrap=proxy.bootstrap)
+    assert lost.hits
     return raised
 
 
-def killed(play, stops):
-    proxy = play.proxy(stops)
-    arguments = play.kafka.name, proxy.address, play.name, play.ledger, play.audit
+def killed(play, at):
+    """What is held of a client that has gone is lost."""
+    proxy, held = play.behind_a_proxy(at, "hold")
+    arguments = play.kafka.name, proxy.bootstrap, play.name, play.ledger, play.audit
     environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     program = subprocess.Popen([sys.executable, "-c", PROGRAM, *arguments], cwd=ROOT, env=environment)
     try:
-        assert proxy.reached.wait(PATIENCE_S)
+        proxy.await_hits(held, timeout_s=PATIENCE_S)
     finally:
         program.kill()
         program.wait()
-    proxy.lost = True
-    proxy.go_on.set()
     return "killed"
 
 
@@ -246,19 +212,13 @@ def forgetful(target, tmp_path_factory):
 @pytest.fixture
 def proxies():
     """They stay until the clients behind them are closed."""
-    proxies = []
-    yield proxies
-    for proxy in proxies:
-        proxy.close()
+    with ExitStack() as proxies:
+        yield proxies
 
 
 @pytest.mark.parametrize("failure", FAILURES)
 def test_a_failure_comes_to_what_the_table_says(request, proxies, kafka, broker, name, failure):
     plays = FAILURES[failure]
     play = Play(kafka, request.getfixturevalue("forgetful") if plays is forgotten else broker, name, proxies)
-    try:
-        raised = plays(play)
-        assert f"{raised}; {play.visible()}" == documented()[failure][kafka.name]
-    finally:
-        for proxy in proxies:
-            proxy.go_on.set()
+    raised = plays(play)
+    assert f"{raised}; {play.visible()}" == documented()[failure][kafka.name]

@@ -12,8 +12,6 @@ from tests.patience import PATIENCE_S
 from tests.wire.client.libraries import LIBRARIES, client
 from tests.wire.client.topics import committed_offsets, make_topic, values
 
-END_TXN, PRODUCE = 26, 0
-
 
 def test_what_is_committed_is_there_and_what_raises_is_not(kafka, broker, topic, name):
     producer = kafka.producer(broker.bootstrap, name)
@@ -68,32 +66,32 @@ def test_a_zombie_that_writes_is_fenced_too(kafka, broker, topic, name, behind):
     assert values(broker, topic) == []
 
 
-@pytest.mark.parametrize("api", [END_TXN, PRODUCE], ids=["commit", "produce"])
+@pytest.mark.parametrize("api", ["EndTxn", "Produce"], ids=["commit", "produce"])
 def test_a_lost_answer_is_asked_for_again(kafka, broker, proxy, topic, name, api):
-    producer = kafka.producer(proxy.address, name)
+    producer = kafka.producer(proxy.bootstrap, name)
     kafka.run(producer, [("send", topic, "first")])
-    fault = proxy.lose_response(api)
+    fault = proxy.add(at="reply", api=api, do="drop")
     kafka.run(producer, [("send", topic, "second")])
-    assert fault.happened.is_set()
+    assert fault.hits
     assert values(broker, topic, "read_uncommitted") == values(broker, topic) == ["first", "second"]
 
 
 def test_a_commit_that_is_never_answered_is_unknown(kafka, broker, proxy, topic, name):
-    producer = kafka.producer(proxy.address, name)
-    fault = proxy.lose_response(END_TXN, disconnect=False)
+    producer = kafka.producer(proxy.bootstrap, name)
+    fault = proxy.add(at="reply", api="EndTxn", do="lose")
     with pytest.raises(CommitUnknown):
         kafka.run(producer, [("send", topic, "committed after all"), "settle"], timeout_ms=1500)
-    assert fault.happened.is_set()
+    assert fault.hits
     kafka.producer(broker.bootstrap, name)  # settles what was left
     assert values(broker, topic) == ["committed after all"]
 
 
 def test_an_abort_that_is_never_answered_is_fatal_and_stays_invisible(kafka, broker, proxy, topic, name):
-    producer = kafka.producer(proxy.address, name)
-    fault = proxy.lose_response(END_TXN, disconnect=False)
+    producer = kafka.producer(proxy.bootstrap, name)
+    fault = proxy.add(at="reply", api="EndTxn", do="lose")
     with pytest.raises(TransactionFatal, match="did not confirm the abort"):
         kafka.run(producer, [("send", topic, "aborted"), "settle", ZeroDivisionError()], timeout_ms=1500)
-    assert fault.happened.is_set()
+    assert fault.hits
     kafka.producer(broker.bootstrap, name)
     assert values(broker, topic) == []
 
@@ -101,10 +99,10 @@ def test_an_abort_that_is_never_answered_is_fatal_and_stays_invisible(kafka, bro
 def test_an_abort_with_records_unanswered_never_ends_in_records_that_are_acknowledged_and_lost(
     kafka, broker, proxy, topic, name
 ):
-    producer = kafka.producer(proxy.address, name)
+    producer = kafka.producer(proxy.bootstrap, name)
     kafka.run(producer, [("send", topic, "first")])
-    fault = proxy.lose_response(PRODUCE, disconnect=False)
-    steps = [("send", topic, "given up"), lambda: fault.happened.wait(PATIENCE_S), ZeroDivisionError()]
+    fault = proxy.add(at="reply", api="Produce", do="lose")
+    steps = [("send", topic, "given up"), lambda: proxy.await_hits(fault), ZeroDivisionError()]
     try:
         kafka.run(producer, steps, timeout_ms=1500)
     except TransactionFatal:
@@ -113,12 +111,12 @@ def test_an_abort_with_records_unanswered_never_ends_in_records_that_are_acknowl
     except ZeroDivisionError:
         pass
     kafka.run(producer, [("send", topic, "next")])
-    assert fault.happened.is_set()
+    assert fault.hits
     assert values(broker, topic) == ["first", "next"]
 
 
 def test_a_broker_that_is_away_for_a_while_is_waited_for(kafka, broker, proxy, topic, name):
-    producer = kafka.producer(proxy.address, name)
+    producer = kafka.producer(proxy.bootstrap, name)
     away = [("send", topic, "before"), "settle", lambda: proxy.hang_up(0.5), ("send", topic, "behind")]
     kafka.run(producer, away)
     assert values(broker, topic) == ["before", "behind"]

@@ -1,0 +1,60 @@
+"""Apache Kafka's Java client by each way in: topics, transactions, offsets in them, members of groups, groups told."""
+
+import pytest
+from clients import lacks, start_client
+from scenario import Stage, eventually_equal
+from targets import OttlaByOptions
+
+from tests.ways_in import WAYS, Keys, make_user, of_java, options
+
+KEPT = ["one", "two", "three"]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    return tmp_path_factory.mktemp("java-ways")
+
+
+@pytest.fixture(scope="module")
+def token_file(directory):
+    return directory / "token"
+
+
+@pytest.fixture(scope="module")
+def broker(directory, certificates, token_file):
+    pytest.importorskip("joserfc")
+    keys = Keys()
+    jwks_file = directory / "jwks.json"
+    jwks_file.write_text(keys.jwks())
+    token_file.write_text(keys.token())
+    broker = OttlaByOptions(directory / "broker", options(certificates, jwks_file)).start()
+    make_user(broker.addresses["PLAINTEXT"])
+    yield broker
+    assert broker.stop() == 0, broker.log_tail()
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+def test_the_java_client_comes_in_and_does_all_that_it_may(
+    broker, directory, certificates, token_file, way, monkeypatch
+):
+    if reason := lacks("java"):
+        pytest.skip(reason)
+    allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.files={token_file}"
+    allowed += f" -Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=file://{token_file}"
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", allowed)
+    client = start_client("java", broker.addresses[way.protocol], directory, of_java(way, certificates, token_file))
+    stage = Stage(client, way.name)
+    topic = stage.topics("ledger")
+    with stage.producer("writer") as producer:
+        for values, ending in ((["dropped"], producer.abort), (KEPT, producer.commit)):
+            producer.begin()
+            producer.send(topic, *values)
+            producer.send_offsets(stage.name("sent"), topic, {0: len(values)})
+            ending()
+    member = client.member(stage.name("readers"), [topic])
+    eventually_equal(lambda: [record.value.decode() for record in member.records()], KEPT)
+    member.close()
+    assert client.committed(stage.name("sent"), topic, isolation="read_committed") == [len(KEPT)]
+    assert client.committed(stage.name("readers"), topic)[0] >= 5
+    assert topic in client.topics()
+    client.close()

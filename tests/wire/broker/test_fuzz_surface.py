@@ -1,0 +1,17 @@
+"""What anybody may say who has not logged in, drawn by a seed: nobody gets in, and nothing is left behind."""
+
+import pytest
+
+from tests.fuzz_surface.fuzz import Fuzz
+
+VISITS = 150
+PATIENT_MS = 1000.0
+"""How long another may wait is told by hours of it on a quiet machine, and not here."""
+
+
+def test_hostile_visits_leave_nothing_behind(tmp_path, pytestconfig):
+    pytest.importorskip("joserfc")
+    seed = pytestconfig.getoption("hypothesis_seed", None) or 1
+    done = Fuzz(tmp_path, int(seed), visits=VISITS, clients=4, most_wait_ms=PATIENT_MS).run()
+    assert done.findings == [], f"again by `python -m tests.fuzz_surface --seed {seed} --visits {VISITS}`"
+    assert done.figures["visits"] >= VISITS

@@ -1,0 +1,140 @@
+"""Logging in with tokens on real sockets: an issuer's key set in a file and behind a URL, and tokens that end."""
+
+import contextlib
+import http.server
+import json
+import sys
+import threading
+import time
+from base64 import urlsafe_b64encode
+from pathlib import Path
+
+import pytest
+from joserfc import jwt
+from joserfc.jwk import KeySet, RSAKey
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from logged_in import LIBRARIES, VALUES, Login, refusal
+from served import serving
+
+KEY = RSAKey.generate_key(2048, {"kid": "first"})
+OTHER = RSAKey.generate_key(2048, {"kid": "second"})
+INVALID = '{"status":"invalid_token"}'
+ISSUER, AUDIENCE = "https://issuer.example", "ottla"
+UNSECURED = (
+    "org.apache.kafka.common.security.oauthbearer.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
+)
+
+
+def token(key=KEY, **changed):
+    """One for an hour, from now on."""
+    now_s = int(time.time())
+    claims = {"sub": "alice", "iss": ISSUER, "aud": AUDIENCE, "iat": now_s, "exp": now_s + 3600} | changed
+    return jwt.encode({"alg": "RS256", "kid": key.kid}, claims, key)
+
+
+def key_set(*keys):
+    return json.dumps(KeySet([*keys]).as_dict(private=False)).encode()
+
+
+@contextlib.contextmanager
+def secured(directory, *flags):
+    """The address of a listener that takes tokens."""
+    fixed = (
+        "listeners=SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms=OAUTHBEARER",
+        "group.initial.rebalance.delay.ms=0",
+    )
+    with serving(directory, 1, *fixed, *flags) as ((_, _, port),):
+        yield f"127.0.0.1:{port}"
+
+
+def checked_with(url):
+    return (
+        f"sasl.oauthbearer.jwks.endpoint.url={url}",
+        f"sasl.oauthbearer.expected.issuer={ISSUER}",
+        f"sasl.oauthbearer.expected.audience={AUDIENCE}",
+    )
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    return tmp_path_factory.mktemp("oauth")
+
+
+@pytest.fixture(scope="module")
+def address(directory):
+    file = directory / "keys.json"
+    file.write_bytes(key_set(KEY))
+    with secured(directory, *checked_with(file.as_uri())) as address:
+        yield address
+
+
+def with_token(made):
+    return Login("OAUTHBEARER", token=lambda: made)
+
+
+@pytest.mark.parametrize("through", LIBRARIES)
+def test_who_has_a_token_commits_and_reads(address, through):
+    topic = through.__name__.replace("_", "-")
+    assert through(address, with_token(token(sub=topic)), topic) == VALUES
+
+
+@pytest.mark.parametrize(
+    "made",
+    [token(exp=1), token(aud="other"), token(iss="other"), token(OTHER), token().rpartition(".")[0] + ".", "x"],
+    ids=["expired", "of another audience", "of another issuer", "by another key", "cut", "none"],
+)
+def test_who_has_another_token_is_told_so_and_the_log_does_not_have_it(address, directory, made):
+    assert refusal(address, with_token(made)) == INVALID
+    log = (directory / "log").read_text()
+    assert "the token is refused" in log
+    assert all(piece not in log for piece in made.split(".") if len(piece) > 20)
+
+
+def test_the_keys_behind_a_url_may_come_later_and_change(tmp_path):
+    content = [b"not yet"]
+
+    class Keys(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(content[0])
+
+        def log_message(self, *about):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Keys) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_address[1]}/keys"
+        often = [f"sasl.oauthbearer.jwks.endpoint.{name}=50" for name in ("refresh.ms", "retry.backoff.ms")]
+        try:
+            with secured(tmp_path, *checked_with(url), *often) as address:
+                assert refusal(address, with_token(token())) == INVALID
+                for key in (KEY, OTHER):
+                    content[0] = key_set(key)
+                    until_let_in(address, token(key))
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def until_let_in(address, made):
+    """Log in as soon as the broker has the keys."""
+    for _ in range(600):
+        if not refusal(address, with_token(made)):
+            return
+        time.sleep(0.05)
+    raise AssertionError("nobody is let in")
+
+
+def test_unsigned_tokens_are_taken_where_an_option_says_so_and_nowhere_else(tmp_path, address):
+    parts = (b'{"alg":"none"}', b'{"sub":"alice","exp":%d}' % (time.time() + 3600), b"")
+    made = ".".join(urlsafe_b64encode(each).decode().rstrip("=") for each in parts)
+    assert refusal(address, with_token(made)) == INVALID
+    key = "listener.name.sasl_plaintext.oauthbearer.sasl.server.callback.handler.class"
+    with secured(tmp_path, f"{key}={UNSECURED}") as unsecured:
+        assert refusal(unsecured, with_token(made)) == ""
+    assert "anybody" in (tmp_path / "log").read_text()

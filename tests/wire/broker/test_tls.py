@@ -1,0 +1,338 @@
+"""TLS on real sockets: every client library, certificates of clients, what is no TLS, and keystores that change."""
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer
+
+from ottla.client.connection import BlockingConnection
+from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+from ottla.testkit.furnish import message
+from tests.patience import PATIENCE_S
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from served import COMMAND, serving
+
+PATIENCE_MS = PATIENCE_S * 1000
+RECORDS = 40
+VALUE = b"v" * 50_000
+"""So that a reply is a slice of a file, read and encrypted in pieces."""
+
+
+@contextmanager
+def secured(directory, certificates, *overrides):
+    """The ports of a listener with TLS and of a plain one."""
+    flags = [
+        "listeners=SSL://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
+        "ssl.keystore.type=PEM",
+        f"ssl.keystore.location={certificates.broker}",
+        "ssl.truststore.type=PEM",
+        f"ssl.truststore.location={certificates.ca}",
+        *overrides,
+    ]
+    directory.mkdir(exist_ok=True)
+    with serving(directory, 2, *flags) as addresses:
+        yield tuple(port for _, _, port in addresses)
+
+
+def through_kafka_python(address, certificates, topic):
+    own = {"ssl_certfile": certificates.client, "ssl_keyfile": certificates.client}
+    config = {"bootstrap_servers": address, "security_protocol": "SSL", "ssl_cafile": certificates.ca, **own}
+    patience = {"max_block_ms": PATIENCE_MS, "request_timeout_ms": 60_000}
+    with KafkaProducer(**config, **patience, transactional_id=topic) as producer:
+        producer.init_transactions()
+        for commit in (False, True):
+            producer.begin_transaction()
+            for _ in range(RECORDS):
+                producer.send(topic, VALUE)
+            producer.commit_transaction() if commit else producer.abort_transaction()
+    consumer = KafkaConsumer(
+        topic, **config, group_id=topic, auto_offset_reset="earliest", isolation_level="read_committed",
+        consumer_timeout_ms=PATIENCE_MS,
+    )  # fmt: skip
+    try:
+        return [next(consumer).value for _ in range(RECORDS)]
+    finally:
+        consumer.close()
+
+
+def through_confluent(address, certificates, topic):
+    confluent = pytest.importorskip("confluent_kafka")
+    config = {
+        "bootstrap.servers": address,
+        "security.protocol": "ssl",
+        "ssl.ca.location": str(certificates.ca),
+        "ssl.certificate.location": str(certificates.client),
+        "ssl.key.location": str(certificates.client),
+    }
+    producer = confluent.Producer({**config, "transactional.id": topic})
+    producer.init_transactions(PATIENCE_S)
+    for commit in (False, True):
+        producer.begin_transaction()
+        for _ in range(RECORDS):
+            producer.produce(topic, VALUE)
+        producer.flush(PATIENCE_S)
+        producer.commit_transaction(PATIENCE_S) if commit else producer.abort_transaction(PATIENCE_S)
+    consumer = confluent.Consumer({**config, "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    try:
+        messages = [consumer.poll(PATIENCE_S) for _ in range(RECORDS)]
+        assert [message.error() for message in messages] == [None] * RECORDS
+        return [message.value() for message in messages]
+    finally:
+        consumer.close()
+
+
+def through_aiokafka(address, certificates, topic):
+    aiokafka = pytest.importorskip("aiokafka")
+    context = ssl.create_default_context(cafile=certificates.ca)
+    context.load_cert_chain(certificates.client)
+    config = {"bootstrap_servers": address, "security_protocol": "SSL", "ssl_context": context}
+
+    async def play():
+        producer = aiokafka.AIOKafkaProducer(**config, transactional_id=topic)
+        async with producer, producer.transaction():
+            for _ in range(RECORDS):
+                await producer.send(topic, VALUE)
+        consumer = aiokafka.AIOKafkaConsumer(
+            topic, **config, group_id=topic, auto_offset_reset="earliest", isolation_level="read_committed"
+        )
+        async with consumer:
+            return [(await asyncio.wait_for(consumer.getone(), PATIENCE_S)).value for _ in range(RECORDS)]
+
+    return asyncio.run(play())
+
+
+@pytest.fixture(scope="module")
+def ports(tmp_path_factory, certificates):
+    """Of a broker that asks every client for a certificate."""
+    with secured(tmp_path_factory.mktemp("secured"), certificates, "ssl.client.auth=required") as ports:
+        yield ports
+
+
+@pytest.mark.parametrize("through", [through_kafka_python, through_confluent, through_aiokafka])
+def test_a_client_with_a_certificate_commits_and_reads(ports, certificates, through):
+    topic = through.__name__.replace("_", "-")
+    assert through(f"localhost:{ports[0]}", certificates, topic) == [VALUE] * RECORDS
+
+
+def shake_hands(port, cafile, certificate=None, **options):
+    """A connection that has said hello; ssl.SSLError or OSError if it was not let in."""
+    context = ssl.create_default_context(cafile=cafile)
+    for name, value in options.items():
+        setattr(context, name, value)
+    if certificate is not None:
+        context.load_cert_chain(certificate)
+    plain = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
+    return context.wrap_socket(plain, server_hostname="localhost")
+
+
+def is_turned_away(connection):
+    """Whether the broker closes it; TLS 1.3 tells a client of its certificate behind the handshake."""
+    try:
+        connection.sendall(b"x")
+        return connection.recv(1) == b""
+    except OSError:
+        return True
+
+
+def test_who_has_no_certificate_of_the_ca_stays_outside(ports, certificates, other_certificates):
+    for certificate in (None, other_certificates.client):
+        assert is_turned_away(shake_hands(ports[0], certificates.ca, certificate))
+    with pytest.raises(OSError):
+        shake_hands(ports[0], certificates.ca, maximum_version=ssl.TLSVersion.TLSv1_2)
+    with shake_hands(ports[0], certificates.ca, certificates.client) as connection:
+        assert connection.version() == "TLSv1.3"
+
+
+def test_who_is_turned_away_is_told_why(ports, certificates, other_certificates):
+    """Else a client takes it for a broker that is away, and tries again until its patience ends."""
+    for certificate, alert in ((None, "CERTIFICATE_REQUIRED"), (other_certificates.client, "UNKNOWN_CA")):
+        connection = shake_hands(ports[0], certificates.ca, certificate)
+        with pytest.raises(ssl.SSLError) as told:
+            connection.recv(1)
+        assert alert in str(told.value)
+    with pytest.raises(ssl.SSLError, match="ALERT_HANDSHAKE_FAILURE"):
+        shake_hands(ports[0], certificates.ca, maximum_version=ssl.TLSVersion.TLSv1_2)
+
+
+def test_a_client_that_does_not_trust_the_broker_goes_away(ports, other_certificates):
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake_hands(ports[0], other_certificates.ca, other_certificates.client)
+
+
+def test_what_is_no_tls_is_told_apart(tmp_path, certificates):
+    with secured(tmp_path, certificates) as (encrypted, plain):
+        for first in (b"\x00\x00\x00\x10\x00\x12\x00\x03", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100_000):
+            with socket.create_connection(("127.0.0.1", encrypted), timeout=PATIENCE_S) as client:
+                client.sendall(first)
+                assert is_turned_away(client)
+        with pytest.raises(OSError):
+            shake_hands(plain, certificates.ca)
+        shake_hands(encrypted, certificates.ca).close()
+    log = (tmp_path / "log").read_text()
+    assert "it speaks no TLS on a listener with SSL: give the client security.protocol=SSL" in log
+    assert "an HTTP request came where Kafka's protocol is spoken over TLS" in log
+    assert "a TLS handshake came where PLAINTEXT is spoken" in log
+    assert "Traceback" not in log
+
+
+def test_many_come_at_once(ports, certificates):
+    with ThreadPoolExecutor(50) as pool:
+        connections = [*pool.map(lambda _: shake_hands(ports[0], certificates.ca, certificates.client), range(200))]
+    assert {connection.version() for connection in connections} == {"TLSv1.3"}
+    for connection in connections:
+        connection.close()
+
+
+def alter(port, **values):
+    """The error and its text for new configs of the broker."""
+    request = codec.request_class(ApiKey.INCREMENTAL_ALTER_CONFIGS)
+    resource = request.AlterConfigsResource
+    configs = [
+        resource.AlterableConfig(name=name, config_operation=0, value=str(value)) for name, value in values.items()
+    ]
+    asked = request(resources=[resource(resource_type=4, resource_name="1", configs=configs)], validate_only=False)
+    with BlockingConnection("127.0.0.1", port, timeout_s=PATIENCE_S) as connection:
+        (row,) = connection.send(asked, version=1).responses
+    return row.error_code, row.error_message
+
+
+def test_a_keystore_is_exchanged_while_clients_are_there(tmp_path, certificates, other_certificates):
+    name = "listener.name.ssl.ssl.keystore.location"
+    with secured(tmp_path, certificates) as (encrypted, plain):
+        stays = shake_hands(encrypted, certificates.ca)
+        error, text = alter(plain, **{name: "/no/such.pem"})
+        assert error == ErrorCode.INVALID_REQUEST and "ssl.keystore.location /no/such.pem: No such file" in text
+        shake_hands(encrypted, certificates.ca).close()
+        assert alter(plain, **{name: other_certificates.broker}) == (0, None)
+        shake_hands(encrypted, other_certificates.ca).close()
+        with pytest.raises(ssl.SSLCertVerificationError):
+            shake_hands(encrypted, certificates.ca)
+        stays.sendall(b"\x00\x00\x00\x0a\x00\x12\x00\x00\x00\x00\x00\x07\x00\x00")
+        assert stays.recv(8)[4:] == b"\x00\x00\x00\x07"
+        stays.close()
+    log = (tmp_path / "log").read_text()
+    assert "The listener SSL has taken its keystore anew" in log
+
+
+def awaited(log, line):
+    """Wait until the broker has said it."""
+    deadline = time.monotonic() + PATIENCE_S
+    while line not in log.read_text():
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.02)
+
+
+def test_a_daemon_takes_its_keystores_at_a_hangup(tmp_path, certificates, other_certificates):
+    keystore = tmp_path / "broker.pem"
+    shutil.copy(certificates.broker, keystore)
+    with secured(tmp_path, certificates, f"ssl.keystore.location={keystore}") as (encrypted, _):
+        stays = shake_hands(encrypted, certificates.ca)
+        shutil.copy(other_certificates.broker, keystore)
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGHUP)
+        awaited(tmp_path / "log", "The listener SSL has taken its keystore anew")
+        shake_hands(encrypted, other_certificates.ca).close()
+        stays.sendall(b"\x00\x00\x00\x0a\x00\x12\x00\x00\x00\x00\x00\x07\x00\x00")
+        assert stays.recv(8)[4:] == b"\x00\x00\x00\x07"
+        stays.close()
+        keystore.write_text("half of a")
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGHUP)
+        awaited(tmp_path / "log", "the certificate that was there stays in use")
+        shake_hands(encrypted, other_certificates.ca).close()
+
+
+IN_A_TERMINAL = """
+import os, pty, sys, time
+from pathlib import Path
+ready, *command = sys.argv[1:]
+process_id, terminal = pty.fork()
+if process_id == 0:
+    os.execv(command[0], command)
+while not Path(ready).exists():
+    time.sleep(0.02)
+os.close(terminal)
+_, status = os.waitpid(process_id, 0)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_a_broker_whose_terminal_is_gone_ends(tmp_path, certificates):
+    """Though it has a keystore: nobody is left who could stop it with Ctrl-C."""
+    ready = tmp_path / "ready"
+    flags = ["listeners=SSL://127.0.0.1:0", "ssl.keystore.type=PEM", f"ssl.keystore.location={certificates.broker}"]
+    command = [*COMMAND, "--data-dir", tmp_path / "data", "--ready-file", ready]
+    command += [word for flag in flags for word in ("--override", flag)]
+    script = [sys.executable, "-c", IN_A_TERMINAL, ready]
+    assert subprocess.run([*script, *command], timeout=PATIENCE_S).returncode == 0
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_a_keystore_that_cannot_be_is_told_at_the_start(tmp_path, certificates):
+    flags = ["listeners=SSL://127.0.0.1:0", "ssl.keystore.type=PEM", f"ssl.keystore.location={certificates.ca}"]
+    command = [*COMMAND, "--data-dir", tmp_path / "d", *(word for flag in flags for word in ("--override", flag))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert re.search(r"Listener SSL: ssl.keystore.location .*ca.pem: there must be one PRIVATE KEY", done.stderr)
+
+
+def may_create(connection, topic):
+    """The error of a new topic, or None if the broker hangs up."""
+    row = {"name": topic, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+    asked = message(ApiKey.CREATE_TOPICS, 5, topics=[row], timeout_ms=60_000, validate_only=False)
+    try:
+        connection.sendall(codec.encode_request(asked, 5, 1, "by hand"))
+        with connection.makefile("rb") as stream:
+            size = stream.read(4)
+            frame = stream.read(int.from_bytes(size, "big"))
+    except OSError:
+        return None
+    return codec.decode_response(ApiKey.CREATE_TOPICS, 5, frame)[1].topics[0].error_code if frame else None
+
+
+AUTHORIZER = "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
+@pytest.mark.parametrize(
+    ("rules", "user"),
+    [("DEFAULT", "CN=client"), ("RULE:^CN=(.*)$/$1/U,DEFAULT", "CLIENT")],
+)
+def test_the_owner_of_a_certificate_is_who_acls_are_about(tmp_path, certificates, rules, user):
+    flags = [
+        "ssl.client.auth=requested",
+        AUTHORIZER,
+        f"super.users=User:{user}",
+        f"ssl.principal.mapping.rules={rules}",
+    ]
+    with secured(tmp_path, certificates, *flags) as (port, _):
+        with shake_hands(port, certificates.ca, certificates.client) as connection:
+            assert may_create(connection, "own") == ErrorCode.NONE
+        with shake_hands(port, certificates.ca) as nobody:
+            assert may_create(nobody, "other") == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_a_certificate_that_no_rule_is_for_lets_nobody_in(tmp_path, certificates):
+    flags = ["ssl.client.auth=requested", "ssl.principal.mapping.rules=RULE:^CN=x$/x/"]
+    with secured(tmp_path, certificates, *flags) as (port, _):
+        with shake_hands(port, certificates.ca, certificates.client) as connection:
+            assert may_create(connection, "own") is None
+        with shake_hands(port, certificates.ca) as nobody:
+            assert may_create(nobody, "other") == ErrorCode.NONE
+    log = (tmp_path / "log").read_text()
+    assert "no rule of ssl.principal.mapping.rules is for the name in its certificate, CN=client" in log
+    assert "Traceback" not in log

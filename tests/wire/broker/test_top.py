@@ -1,0 +1,191 @@
+"""`ottla top` on a broker: what it prints once, how much it looks at, and the live view on a terminal."""
+
+import contextlib
+import importlib.util
+import json
+import os
+import pty
+import select
+import signal
+import sys
+import time
+
+import pytest
+from click.testing import CliRunner
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.structs import OffsetAndMetadata
+from served import Served
+
+from ottla.cli.main import main
+from ottla.cli.top import watch as watching
+from ottla.cli.top.watch import Watch
+from tests.patience import PATIENCE_S
+from tests.unit.cli.test_terminal import check_document
+
+HOSTILE = "order-\x1b[2J"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("top")
+    more = ["--override", "auto.create.topics.enable=true", "--override", "num.partitions=4"]
+    served = Served(folder / "data", "--admin-listen", "127.0.0.1:0", "--test-control", *more).ready()
+    served.url = served.process.stdout.readline().removeprefix("admin ").strip()
+    served.bootstrap = f"127.0.0.1:{served.port}"
+    plain = KafkaProducer(bootstrap_servers=served.bootstrap)
+    for number in range(4):
+        plain.send("ledger", b"plain", partition=number).get(PATIENCE_S)
+    for number in range(3):
+        group = KafkaConsumer(bootstrap_servers=served.bootstrap, group_id=f"readers-{number}")
+        place = TopicPartition("ledger", 0)
+        group.assign([place])
+        group.commit({place: OffsetAndMetadata(0, "", -1)})
+        group.close()
+    held = KafkaProducer(bootstrap_servers=served.bootstrap, transactional_id=HOSTILE, transaction_timeout_ms=600_000)
+    held.init_transactions()
+    held.begin_transaction()
+    for number in (1, 0):
+        held.send("ledger", b"held", partition=number).get(PATIENCE_S)
+    plain.send("ledger", b"behind", partition=0).get(PATIENCE_S)
+    yield served
+    held.abort_transaction()
+    held.close()
+    plain.close()
+    assert served.end() == 0
+    served.process.communicate()
+
+
+def top(*arguments):
+    return CliRunner().invoke(main, ["top", *arguments], catch_exceptions=False)
+
+
+def test_once_tells_who_holds_what_back(served):
+    done = top("-b", served.bootstrap, "--once", "--format", "json")
+    assert (done.exit_code, done.stderr) == (0, "")
+    document = json.loads(done.stdout)
+    check_document("ottla top --once", document)
+    (transaction,) = document["transactions"]
+    assert transaction["transactional_id"] == HOSTILE
+    assert transaction["state"] == "Ongoing"
+    assert 0 < transaction["time_left_ms"] <= 600_000 - transaction["age_ms"]
+    assert (transaction["partitions"], transaction["where"]) == (2, "ledger-0, ledger-1")
+    rows = {row["partition"]: row for row in document["partitions"]}
+    assert {row["topic"] for row in rows.values()} == {"ledger"}
+    assert [
+        (number, row["last_stable_offset"], row["high_watermark"], row["held_back"])
+        for number, row in sorted(rows.items())
+    ] == [(0, 1, 3, 2), (1, 1, 2, 1)]
+    assert all((row["standing"], row["transactional_id"]) == ("in time", HOSTILE) for row in rows.values())
+    assert [(row["group"], row["lag"], row["stable_lag"]) for row in document["groups"]] == [
+        (f"readers-{number}", 3, 1) for number in range(3)
+    ]
+    assert "left out" not in document and "not answered" not in document
+
+
+def test_once_as_text_moves_no_cursor(served):
+    done = top("-b", served.bootstrap, "--once")
+    assert done.exit_code == 0
+    assert "\x1b" not in done.stdout and "order-\\x1b[2J" in done.stdout
+    assert done.stdout.startswith("1 open transaction, 0 overdue; 3 offsets held back in 2 partitions; 3 groups")
+
+
+def test_a_look_is_bounded_says_so_and_comes_to_all_in_time(served, monkeypatch):
+    monkeypatch.setattr(watching, "MOST_PARTITIONS", 20)
+    monkeypatch.setattr(watching, "MOST_GROUPS", 2)
+    monkeypatch.setattr(watching, "MOST_HELD_BACK", 1)
+    with Watch([("127.0.0.1", served.port)], PATIENCE_S) as watch:
+        seen, groups = set(), set()
+        ends = watch._ends
+        monkeypatch.setattr(watch, "_ends", lambda *args: (found := ends(*args), seen.update(found))[0])
+        picture = watch.look()
+        assert {(each.what, each.looked_at) for each in picture.left_out} == {
+            ("partitions", 20),
+            ("partitions that hold back", 1),
+            ("groups", 2),
+        }
+        of = {each.what: each.of for each in picture.left_out}
+        assert (of["partitions that hold back"], of["groups"]) == (2, 3)
+        assert of["partitions"] > 100  # with those of the internal topics
+        for _ in range(1 + of["partitions"] // 10):
+            picture = watch.look()
+            groups.update(each.group_id for each in picture.groups)
+            assert len(picture.held_back) == 1
+        assert len(seen) == of["partitions"]
+        assert groups == {"readers-0", "readers-1", "readers-2"}
+
+
+def test_of_too_many_transactions_some_are_described_and_all_counted(served, monkeypatch):
+    others = [
+        KafkaProducer(bootstrap_servers=served.bootstrap, transactional_id=f"other-{number}") for number in range(2)
+    ]
+    try:
+        for producer in others:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send("ledger", b"other", partition=3).get(PATIENCE_S)
+        monkeypatch.setattr(watching, "MOST_TRANSACTIONS", 1)
+        monkeypatch.setattr(watching, "OLDER_MS", (0,))
+        with Watch([("127.0.0.1", served.port)], PATIENCE_S) as watch:
+            picture = watch.look()
+        assert len(picture.transactions) == 1
+        assert ("transactions", 1, 3) in picture.left_out
+    finally:
+        for producer in others:
+            producer.abort_transaction()
+            producer.close()
+
+
+def test_who_does_not_answer_is_told_and_the_rest_is_shown(served):
+    plan = ["ctl", "fault", "add", "reply", "--api", "ListGroups", "--error", "COORDINATOR_LOAD_IN_PROGRESS"]
+    assert CliRunner().invoke(main, [*plan, "--times", "1", "--admin", served.url]).exit_code == 0
+    document = json.loads(top("-b", served.bootstrap, "--once", "--format", "json").stdout)
+    check_document("ottla top --once", document)
+    (row,) = document["not answered"]
+    assert row["reason"].endswith("does not list its groups: COORDINATOR_LOAD_IN_PROGRESS")
+    assert len(document["transactions"]) == 1
+
+
+def test_what_cannot_be_shown_is_one_line(served, monkeypatch):
+    done = top("-b", "127.0.0.1:1", "--once")
+    assert done.exit_code == 2
+    assert done.stderr == "ottla: 127.0.0.1:1: nothing listens there (-b HOST:PORT names the brokers to ask)\n"
+    assert top("-b", "nowhere", "--once").exit_code == 2
+    assert "--format json is for --once" in top("-b", served.bootstrap, "--format", "json").stderr
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    done = top("-b", served.bootstrap)
+    assert (done.exit_code, done.stderr) == (
+        2,
+        "ottla: the live view needs rich: pip install 'ottla[top]'; --once needs nothing\n",
+    )
+
+
+def test_the_live_view_draws_filters_and_ends_on_a_terminal(served):
+    pytest.importorskip("rich", reason="the live view needs rich: pip install 'ottla[top]'")
+    words = [sys.executable, "-m", "ottla", "top", "-b", served.bootstrap, "--interval-s", "0.2"]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(sys.executable, words, os.environ | {"TERM": "xterm", "COLUMNS": "120", "LINES": "30"})
+    shown = bytearray()
+
+    def until(*parts):
+        start, deadline = len(shown), time.monotonic() + PATIENCE_S
+        while not all(part in shown[start:] for part in parts):
+            assert time.monotonic() < deadline, bytes(shown[-2000:])
+            if select.select([terminal], [], [], 1.0)[0]:
+                shown.extend(os.read(terminal, 65_536))
+
+    try:
+        until(b"order-\\x1b[2J", b"readers-0", b"held back")
+        os.write(terminal, b"/nothing of the kind")
+        until(b"/nothing of the kind", b"transactions 0", b"groups 0")
+        os.write(terminal, b"\x1b")
+        until(b"readers-0")
+        os.write(terminal, b"\x1b[3~\x1b[Bq")
+        with contextlib.suppress(OSError):  # that of a terminal which nobody has open any more
+            while data := os.read(terminal, 65_536):
+                shown.extend(data)
+    finally:
+        os.close(terminal)
+        os.kill(pid, signal.SIGKILL)  # nothing, if it has ended
+        _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0

@@ -1,0 +1,104 @@
+"""`ottla trace` beside clients of a broker, while a fault of a test strikes."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from served import Served, create, fetch, produce
+
+from ottla.client.connection import BlockingConnection
+from ottla.protocol.api_keys import ApiKey
+from ottla.testkit.furnish import message
+from ottla.testkit.kit.admin import Admin
+from tests.patience import PATIENCE_S
+
+TRACE = [sys.executable, "-m", "ottla.cli.main", "trace"]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    data_dir = tmp_path_factory.mktemp("traced") / "data"
+    served = Served(data_dir, "--admin-listen", "127.0.0.1:0", "--test-control").ready()
+    served.url = served.process.stdout.readline().removeprefix("admin ").strip()
+    yield served
+    served.end()
+    served.process.communicate()
+
+
+@pytest.fixture
+def traced(served):
+    """Start `ottla trace`; it listens when it is returned."""
+    started = []
+
+    def start(*arguments):
+        command = [*TRACE, "--admin", served.url, *arguments]
+        running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        started.append(running)
+        assert running.stderr.readline() == f"listening at {served.url}\n"
+        return running
+
+    yield start
+    for running in started:
+        running.kill()
+        running.communicate()
+
+
+def client(served, name):
+    return BlockingConnection("127.0.0.1", served.port, client_id=name, timeout_s=PATIENCE_S)
+
+
+def test_what_one_client_does_is_shown_as_it_passes(served, traced):
+    tracing = traced("--client-id", "orders", "--count", "6")
+    with client(served, "orders") as own, client(served, "else") as other:
+        for connection in (other, own):
+            create(connection, "traced")
+            produce(connection, "traced", b"x")
+        own.send(fetch("traced", 0), version=11)
+    shown, _ = tracing.communicate(timeout=PATIENCE_S)
+    lines = [line.split(" ", 3)[2:] for line in shown.splitlines()]
+    assert tracing.returncode == 0 and len(lines) == 6
+    assert {who for who, _ in lines} == {"orders"}
+    assert [" ".join(rest.split(" ")[:3]) for _, rest in lines] == [
+        *("> Metadata v4", "< Metadata v4"),
+        *("> Produce v9", "< Produce v9"),
+        *("> Fetch v11", "< Fetch v11"),
+    ]
+    assert "topic_data=[traced-0(records=(size_bytes=" in lines[2][1]
+    assert "responses=[traced-0(high_watermark=2 last_stable_offset=2 " in lines[5][1]
+
+
+def test_faults_are_seen_as_clients_see_them(served, traced):
+    Admin(served.url).post("/v1/faults", {"do": "reply", "api": "EndTxn", "error": "COORDINATOR_NOT_AVAILABLE"})
+    Admin(served.url).post("/v1/faults", {"at": "reply", "do": "drop", "api": "EndTxn"})
+    tracing = traced("--transactional-id", "tx-1", "--api", "endtxn", "--count", "4", "--format", "json")
+    ended = {"transactional_id": "tx-1", "producer_id": 0, "producer_epoch": 0, "committed": True}
+    with client(served, "orders") as connection:
+        connection.send(message(ApiKey.END_TXN, 3, **ended), version=3)
+        with pytest.raises(ConnectionError):
+            connection.send(message(ApiKey.END_TXN, 3, **ended), version=3)
+    shown, _ = tracing.communicate(timeout=PATIENCE_S)
+    told = [json.loads(line) for line in shown.splitlines()]
+    assert [each["kind"] for each in told] == ["request", "reply", "request", "closed"]
+    assert told[0]["fields"] == ended
+    assert told[1]["errors"] == ["COORDINATOR_NOT_AVAILABLE"]
+    assert "fault" in told[3]["reason"]
+
+
+def test_a_broker_that_ends_ends_its_traces(tmp_path):
+    served = Served(tmp_path / "data", "--admin-listen", "127.0.0.1:0").ready()
+    url = served.process.stdout.readline().removeprefix("admin ").strip()
+    command = [*TRACE, "--admin", url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tracing:
+        assert tracing.stderr.readline() == f"listening at {url}\n"
+        assert served.end() == 0
+        assert tracing.wait(PATIENCE_S) == 1
+        assert tracing.stderr.read() == f"ottla: {url} has ended the stream\n"
+    assert "Traceback" not in served.process.communicate()[1]
+
+
+def test_an_api_that_there_is_not_is_one_line(served):
+    command = [*TRACE, "--admin", served.url, "--api", "EndTx"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "ottla: There is no API EndTx: did you mean EndTxn?\n"
