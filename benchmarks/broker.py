@@ -7,55 +7,22 @@
 The clients are librdkafka (confluent-kafka) in processes of their own. CPU is the broker's user and system time.
 """
 
-import argparse
 import contextlib
-import json
 import os
 import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
-from confluent_kafka.admin import AdminClient, NewTopic
 from parts import processes
 from parts.broker import report
+from parts.broker.runs import create_topics, run
 from parts.processes import Broker
 
-WORKLOADS = Path(__file__).resolve().parent / "parts" / "broker" / "workloads.py"
+from ottla.testkit.usage import command_line
+
 MANY = 16
-
-
-def run(broker: Broker, workload: str, **arguments: Any) -> dict[str, Any]:
-    """Run one workload in its own process; adds the broker's `cpu_s` over the measured part."""
-    command = [
-        sys.executable,
-        str(WORKLOADS),
-        workload,
-        json.dumps({"bootstrap": broker.bootstrap, **arguments}),
-    ]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None and process.stdout is not None
-        if process.stdout.readline() != "ready\n":
-            raise SystemExit(f"{workload} did not get ready against {broker.name}")
-        before = broker.cpu_s()
-        process.stdin.write("go\n")
-        process.stdin.flush()
-        line = process.stdout.readline()
-        after = broker.cpu_s()
-    if not line:
-        raise SystemExit(f"{workload} failed against {broker.name}")
-    result: dict[str, Any] = json.loads(line)
-    result["cpu_s"] = None if before is None or after is None else after - before
-    return result
-
-
-def create_topics(broker: Broker, partitions: dict[str, int]) -> None:
-    topics = [NewTopic(name, count, 1) for name, count in partitions.items()]
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 3})
-    for future in admin.create_topics(topics).values():
-        future.result(30)
 
 
 def ratio(numerator: float | None, denominator: float) -> float | None:
@@ -122,7 +89,7 @@ def measure_help() -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--bootstrap", help="measure a running broker at HOST:PORT instead of starting ours")
     parser.add_argument("--pid", type=int, help="its process id; without it there are no CPU times and no memory")
     parser.add_argument("--against", choices=["kafka"], help="measure Apache Kafka too and print the ratios")

@@ -7,7 +7,6 @@ alike. A read of read_committed begins with the fates of the partitions, as a qu
 read_uncommitted, per record returned; `wall` the CPU time of the whole read by that of the other.
 """
 
-import argparse
 import json
 import resource
 import tempfile
@@ -20,6 +19,7 @@ from ottla.scan import schemas
 from ottla.scan.damage_log import FAIL, DamageLog
 from ottla.scan.listing import list_partitions
 from ottla.scan.needs import check_worker
+from ottla.testkit.usage import command_line
 
 COLUMNS = {
     "offset": ("offset",),
@@ -81,7 +81,7 @@ def rows_of(found):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0].removesuffix(" free"))
+    parser = command_line(__doc__)
     parser.add_argument("--size-mib", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--only", default="", help="the column sets whose name has this in it")

@@ -27,6 +27,8 @@ from parts.cpu_time import cpu_of_ended_children
 from parts.figures import Figures, Row, machine, show
 from parts.log import make_log
 
+from ottla.testkit.usage import command_line
+
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "tests" / "data" / "kafka-4.3.1"
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")
@@ -132,7 +134,7 @@ def _known(key: str, figures: Figures) -> Figures:
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--size-mib", type=int, default=1000, help="of the log that make_log.py makes")
     parser.add_argument("--only", default="", help="what has this in its name")

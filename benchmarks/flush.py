@@ -10,7 +10,6 @@ appends that wait for each other: the partition added, the batch, PrepareCommit,
 producer writes to a partition of its own and goes on as soon as it is answered.
 """
 
-import argparse
 import contextlib
 import os
 import selectors
@@ -27,6 +26,7 @@ from parts.figures import Figures, Row, machine, show
 from ottla.broker.ports.kernel_syncs import KernelSyncs
 from ottla.broker.ports.syncs import sync_descriptors
 from ottla.protocol.errors import ErrorCode
+from ottla.testkit.usage import command_line
 
 ONE_BY_ONE = Path(__file__).resolve().parent / "parts" / "one_by_one.py"
 COUNTS = (1, 16, 64)
@@ -196,7 +196,7 @@ def flushes(root: Path, seconds: float, rounds: int) -> Figures:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--seconds", type=float, default=1.0, help="of each slice")
     parser.add_argument("--rounds", type=int, default=5, help="slices of each broker")
     parser.add_argument("--format", choices=["text", "json"], default="text")

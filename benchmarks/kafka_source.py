@@ -33,6 +33,8 @@ from parts.kafka_source.compared import Timing, heading, line_of, row_of, turns
 from parts.kafka_source.connector import connector, need_java_and_maven
 from parts.log import TOPIC, make_log
 
+from ottla.testkit.usage import command_line
+
 HERE = Path(__file__).resolve().parent
 COLUMNS = {
     "offset and key": {"offset": "long", "key": "binary"},
@@ -256,7 +258,7 @@ def _tell(line: str) -> None:
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--size-mib", type=int, default=2150)
     parser.add_argument("--dump-mib", type=int, default=256, help="of segments whose records are printed")
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)

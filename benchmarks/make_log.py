@@ -6,15 +6,16 @@
 judge, but the page cache holds them once.
 """
 
-import argparse
 import time
 from pathlib import Path
 
 from parts.log import VALUE_BYTES, make_log
 
+from ottla.testkit.usage import command_line
+
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0].removesuffix(" free"))
+    parser = command_line(__doc__)
     parser.add_argument("directory")
     parser.add_argument("--size-mib", type=int, default=2150)
     parser.add_argument("--partitions", type=int, default=4)

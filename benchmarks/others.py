@@ -32,6 +32,7 @@ from parts.others.ordinary import LOADS
 from parts.others.stage import Figures
 
 from ottla.broker.api.table import TABLE
+from ottla.testkit.usage import command_line
 
 MOST_CPU_MS = 20.0
 
@@ -56,7 +57,7 @@ def run(attack: Attack, seconds: float, kafka_script: Path | None) -> dict[str, 
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="attacks, or with --walk APIs")
     parser.add_argument("--walk", action="store_true", help="every API served, from its schema, on a large state")
     parser.add_argument("--match", default="", metavar="TEXT", help="requests of the walk whose titles contain this")

@@ -18,6 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from ottla.testkit.usage import command_line
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
@@ -99,7 +101,7 @@ def works(place):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--delay-ms", type=float, default=30)
     parser.add_argument("--repeats", type=int, default=3)

@@ -8,7 +8,6 @@ the request to those of the reply and what follows in the same turn. The machine
 does a little.
 """
 
-import argparse
 import re
 import sys
 from collections import Counter
@@ -30,6 +29,7 @@ from ottla.testkit.simulation.disk import MemoryDisk
 from ottla.testkit.simulation.network import Link, Weather
 from ottla.testkit.simulation.ports import PortCalls
 from ottla.testkit.simulation.schedule import Schedule, VirtualClock
+from ottla.testkit.usage import command_line
 
 ROUNDS = 3
 STILL = Weather(delay_ms=0.0, stall=0.0, split=0.0, reset=0.0, late=0.0)
@@ -180,7 +180,7 @@ def play(broker: Counted) -> None:
 
 def main() -> None:
     """Play, and print the table or the files of one request."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser = command_line(__doc__)
     parser.add_argument("--files", metavar="REQUEST", help="list the files that this request meets")
     wanted = parser.parse_args().files
     broker = Counted()

@@ -8,7 +8,6 @@ each range, a second is entered with them and ends every transaction. What is fo
 Wall time, CPU of all processes, and the bytes that travel between tasks: states to the driver and back, and totals.
 """
 
-import argparse
 import os
 import pickle
 import resource
@@ -24,6 +23,7 @@ import numpy as np  # noqa: E402
 from ottla.scan import events, headers, states  # noqa: E402
 from ottla.scan.kernels import kernel  # noqa: E402
 from ottla.scan.needs import check_worker  # noqa: E402
+from ottla.testkit.usage import command_line  # noqa: E402
 
 PRODUCERS = 2_000
 STRIDE = 7_919  # coprime to PRODUCERS: neighbours in the log are different producers
@@ -159,7 +159,7 @@ def run(context, batches, partitions, ranges):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser = command_line(__doc__)
     parser.add_argument("--batches", type=int, default=100_000_000)
     parser.add_argument("--partitions", type=int, default=64)
     parser.add_argument("--ranges", type=int, default=4)

@@ -6,7 +6,6 @@ The log is that of `make_log.py`; it has just been written, so the page cache is
 of this process, the JVM and all workers, of the most expensive one.
 """
 
-import argparse
 import json
 import os
 import sys
@@ -19,6 +18,8 @@ from typing import NamedTuple
 
 from parts.cpu_time import cpu_of_tree
 from parts.log import make_log
+
+from ottla.testkit.usage import command_line
 
 ROOT = Path(__file__).resolve().parents[1]
 ALL_COLUMNS = None
@@ -158,7 +159,7 @@ def line_of(row):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0].removesuffix(" free"))
+    parser = command_line(__doc__)
     parser.add_argument("--size-mib", type=int, default=2150)
     parser.add_argument("--copies", type=int, default=1, help="topics, all but the first hard links; default: 1")
     parser.add_argument("--cores", type=int, default=2)

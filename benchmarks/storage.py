@@ -8,7 +8,6 @@ requests, of a broker of its own. The long log is sparse: 100 segments of a GiB 
 batches only where the look-ups go. What flushes cost: `flush.py`.
 """
 
-import argparse
 import contextlib
 import os
 import random
@@ -35,6 +34,7 @@ from ottla.protocol.batch_header import assign_offsets, read_header, seal, write
 from ottla.protocol.indexes import OFFSET_ENTRY, TIME_ENTRY
 from ottla.protocol.snapshot import encode_snapshot
 from ottla.protocol.steps import to_the_end
+from ottla.testkit.usage import command_line
 
 NOW_MS = 1_700_000_000_000
 SETTINGS = LogConfig()
@@ -139,7 +139,7 @@ def side_by_side(root: Path, size_bytes: int, value_bytes: int, rounds: int) -> 
     best_s = float("inf")
     for _ in range(rounds):
         began = time.perf_counter()
-        found = recover_in_processes(RealDisk(), jobs)
+        found = to_the_end(recover_in_processes(RealDisk(), jobs))
         best_s = min(best_s, time.perf_counter() - began)
         if len(found) < len(jobs):
             raise SystemExit("not every log was recovered")
@@ -341,7 +341,7 @@ def killed(data_dir: Path) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--partitions", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=["recovery", "lookup", "partitions"], action="append")

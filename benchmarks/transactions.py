@@ -8,7 +8,6 @@ The clients speak the protocol themselves; the broker runs in a process of its o
 collection (parts/watched.py). Times are CPU times of the broker, medians of rounds, unless the row says wall.
 """
 
-import argparse
 import contextlib
 import statistics
 import struct
@@ -29,6 +28,7 @@ from ottla.client.connection import BlockingConnection
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+from ottla.testkit.usage import command_line
 
 PIPELINED = 64
 MINUTE_MS = 60_000
@@ -258,7 +258,7 @@ def many_producers(count: int, rounds: int) -> Figures:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--ids", type=int, default=1_000_000, help="idle ids, and producers of a partition")
     parser.add_argument("--open", type=int, default=100_000, help="open transactions of one partition")
     parser.add_argument("--rounds", type=int, default=5)

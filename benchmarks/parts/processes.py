@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,11 +87,15 @@ def ottla(
     data_dir: Path | None = None,
     overrides: Sequence[str] = (),
     program: Sequence[str] = ("-m", "ottla.cli.main"),
+    listen: bool = True,
 ) -> Iterator[Broker]:
-    """Our broker on a free port, with an empty data directory unless one is given."""
+    """Our broker on a free port, with an empty data directory unless one is given.
+
+    Unless it is to `listen` there, `overrides` have its listeners, a plain one first.
+    """
     with tempfile.TemporaryDirectory(prefix="ottla-benchmark-") as directory:
         ready_file = Path(directory) / "ready"
-        command = [sys.executable, *program, "serve", "--listen", "127.0.0.1:0"]
+        command = [sys.executable, *program, "serve", *(["--listen", "127.0.0.1:0"] if listen else [])]
         command += ["--data-dir", str(data_dir or f"{directory}/data"), "--ready-file", str(ready_file)]
         command += [f"--override={override}" for override in overrides]
         with _running(command, Path(directory) / "log") as (process, began):
@@ -103,15 +107,18 @@ def ottla(
 
 
 @contextlib.contextmanager
-def apache_kafka(script: Path, data_dir: Path | None = None) -> Iterator[Broker]:
+def apache_kafka(
+    script: Path, data_dir: Path | None = None, options: Callable[[int], str] = lambda port: ""
+) -> Iterator[Broker]:
     """Apache Kafka, one KRaft node; the format of its directory is not counted.
 
     `data_dir`: it serves this one, which our broker has served before, and which `ottla graduate` prepares for it.
+    `options`: lines of its properties file, given its port; the controller has the next one.
     """
     port = _two_free_ports()
     with tempfile.TemporaryDirectory(prefix="kafka-benchmark-") as directory:
         command = ["bash", str(script), "format", directory, str(port)]
-        subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.run(command, check=True, input=options(port), text=True, stderr=subprocess.DEVNULL)
         if data_dir is not None:
             _graduate(data_dir, Path(directory) / "server.properties")
         with _running(["bash", str(script), "start", directory], Path(directory) / "log") as (process, began):
@@ -175,3 +182,10 @@ def _two_free_ports() -> int:
             port: int = first.getsockname()[1]
             with contextlib.suppress(OSError, OverflowError), socket.create_server(("127.0.0.1", port + 1)):
                 return port
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that nobody listens on."""
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [server.getsockname()[1] for server in servers]

@@ -11,6 +11,12 @@ from ottla.protocol.errors import ErrorCode
 
 VALUE = b"x" * 100
 NEVER_TIMES_OUT_MS = 900_000
+NOT_YET = (
+    ErrorCode.NOT_COORDINATOR,  # of a partition of `__transaction_state` that a Kafka has made and not yet loaded
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+)
 
 
 def open_connection(bootstrap: str) -> BlockingConnection:
@@ -99,8 +105,7 @@ class Transactional:
                 producer_id=-1,
                 producer_epoch=-1,
             )
-            busy = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS)
-            if not check(answer.error_code, *busy):
+            if not check(answer.error_code, *NOT_YET):
                 break
             time.sleep(0.02)
         self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch

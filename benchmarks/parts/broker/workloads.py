@@ -30,10 +30,13 @@ def percentiles(samples_s: list[float], prefix: str) -> dict[str, float]:
     return {f"{prefix}_p{p}_ms": 1000 * ordered[min(last, len(ordered) * p // 100)] for p in (50, 99)}
 
 
-def produce(bootstrap: str, topic: str, megabytes: int, batch_size_bytes: int, linger_ms: int) -> dict[str, float]:
-    """Values of 1 KiB that do not compress, acks=all, to one partition."""
+def produce(
+    bootstrap: str, topic: str, megabytes: int, batch_size_bytes: int, linger_ms: int, **options: str
+) -> dict[str, float]:
+    """Values of 1 KiB that do not compress, acks=all, to one partition. `options` are the client's own."""
     producer = Producer(
         {
+            **options,
             "bootstrap.servers": bootstrap,
             "log_level": LOG_LEVEL,
             "acks": "all",
@@ -72,10 +75,11 @@ def produce(bootstrap: str, topic: str, megabytes: int, batch_size_bytes: int, l
     return {"bytes": size_bytes, "seconds": elapsed_s}
 
 
-def consume(bootstrap: str, topic: str, count: int) -> dict[str, float]:
+def consume(bootstrap: str, topic: str, count: int, **options: str) -> dict[str, float]:
     """`count` records of partition 0 from its beginning."""
     consumer = Consumer(
         {
+            **options,
             "bootstrap.servers": bootstrap,
             "log_level": LOG_LEVEL,
             "group.id": f"benchmark-{os.getpid()}",

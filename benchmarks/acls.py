@@ -1,0 +1,170 @@
+"""What 100,000 ACLs cost: to load, to keep, and to ask for each request. free
+
+    python benchmarks/acls.py [--entries 100000] [--rounds 5]
+
+CPU time of this process, the least of the rounds; memory without the entries themselves, which the image of the
+metadata has. `first` is a question that nobody has asked yet, `again` one whose answer is remembered, `any topic` what
+an idempotent producer without a transactional id asks, for the first time. The last line is a Produce of one record to
+one topic, from its frame to its reply on a broker in memory, with and without an authorizer, which take turns.
+"""
+
+import gc
+import math
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from random import Random
+from statistics import median
+from typing import TypeVar
+
+from ottla.broker.config import Config
+from ottla.broker.security.acl import AclAuthorizer
+from ottla.broker.security.authorizer import Need
+from ottla.broker.security.session import Session
+from ottla.protocol import codec
+from ottla.protocol.acls import AclOperation, PatternType, PermissionType, ResourceType
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.batch import build_batch
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.security_records import AccessControlEntryRecord
+from ottla.testkit.furnish import message as _message
+from ottla.testkit.in_memory import BrokerInMemory
+from ottla.testkit.simulation.disk import MemoryDisk
+from ottla.testkit.simulation.ports import PortCalls
+from ottla.testkit.simulation.schedule import Schedule
+from ottla.testkit.simulation.wire import Ask
+from ottla.testkit.usage import command_line
+
+T = TypeVar("T")
+
+ASKED = 5_000
+PRODUCED = 1_000
+WRITE = Need(AclOperation.WRITE, ResourceType.TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+ME = Session(peer="10.0.0.1:40000", principal="User:client-7")
+
+
+def _entry(number: int, name: str, principal: str, pattern: PatternType, host: str = "*") -> AccessControlEntryRecord:
+    operation, allow = AclOperation.WRITE, PermissionType.ALLOW
+    return AccessControlEntryRecord(
+        number.to_bytes(16, "big"), ResourceType.TOPIC, name, pattern, principal, host, operation, allow
+    )
+
+
+def teams(count: int) -> Iterator[AccessControlEntryRecord]:
+    """A topic each for a thousand clients, and prefixes of 40 lengths."""
+    for number in range(count):
+        if number % 10:
+            yield _entry(
+                number, f"team-{number % 100}-topic-{number}", f"User:client-{number % 1_000}", PatternType.LITERAL
+            )
+        else:
+            prefix = f"team-{number % 100}-{number}-".ljust(12 + number // 10 % 40, "x")
+            yield _entry(number, prefix, f"User:client-{number % 1_000}", PatternType.PREFIXED)
+
+
+def one_topic(count: int) -> Iterator[AccessControlEntryRecord]:
+    """Everybody's entry is for the same topic."""
+    for number in range(count):
+        yield _entry(number, "team-7-topic-7", f"User:client-{number}", PatternType.LITERAL)
+
+
+def hosts(count: int) -> Iterator[AccessControlEntryRecord]:
+    """A host each."""
+    for number in range(count):
+        host = f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
+        yield _entry(number, f"team-{number % 100}-topic-{number}", f"User:client-{number}", PatternType.LITERAL, host)
+
+
+def measured(entries: list[AccessControlEntryRecord], rounds: int) -> tuple[float, float, float, float, float]:
+    """(MB, seconds to load, us of the first question, us of it again, us for any topic)."""
+    gc.collect()
+    tracemalloc.start()
+    kept = _loaded(entries)
+    size_bytes = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    del kept
+    names = [f"team-{number % 100}-topic-{number}" for number in range(ASKED)]
+    times = []
+    for _ in range(rounds):
+        gc.collect()
+        load_s, authorizer = _timed(lambda: _loaded(entries))
+        ask = authorizer.authorize
+
+        def all_names(ask: Callable[[Session, Need, str], bool] = ask) -> None:
+            for name in names:
+                ask(ME, WRITE, name)
+
+        first_s, _ = _timed(all_names)
+        again_s, _ = _timed(all_names)
+        any_s, _ = _timed(lambda authorizer=authorizer: authorizer.authorize_by_resource_type(ME, WRITE))
+        times.append((load_s, first_s / ASKED * 1e6, again_s / ASKED * 1e6, any_s * 1e6))
+    load_s, first_us, again_us, any_us = map(min, zip(*times, strict=True))
+    return size_bytes / 1e6, load_s, first_us, again_us, any_us
+
+
+def _loaded(entries: list[AccessControlEntryRecord]) -> AclAuthorizer:
+    authorizer = AclAuthorizer()
+    for entry in entries:
+        authorizer.add(entry)
+    return authorizer
+
+
+def _timed(work: Callable[[], T]) -> tuple[float, T]:
+    start_s = time.process_time()
+    result = work()
+    return time.process_time() - start_s, result
+
+
+def produce_us(entries: list[AccessControlEntryRecord], rounds: int) -> tuple[float, float]:
+    """(without an authorizer, how much more with one): the least, and the median of the differences."""
+    broker = BrokerInMemory(
+        MemoryDisk(PortCalls(), Random(1), lambda work: work()), Schedule(), Config(log_dirs="/data")
+    )
+    row = {"name": "ledger", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+    broker.call(Ask(ApiKey.CREATE_TOPICS, 5, _message(ApiKey.CREATE_TOPICS, 5, topics=[row], timeout_ms=1)))
+    batch = bytes(build_batch([(b"k", b"v" * 100)], timestamp_ms=1_700_000_000_000))
+    topic = {"name": "ledger", "partition_data": [{"index": 0, "records": batch}]}
+    fields = {"transactional_id": None, "acks": -1, "timeout_ms": 1, "topic_data": [topic]}
+    frame = codec.encode_request(_message(ApiKey.PRODUCE, 9, **fields), 9, 1, "client")[4:]
+    start, broker_of, refused = broker.assembly.dispatcher.start, broker.assembly.broker, list[str]()
+
+    def once() -> None:
+        start(memoryview(bytearray(frame)), ME, lambda buffers, room: None, refused.append)
+
+    def many() -> None:
+        for _ in range(PRODUCED):
+            broker.in_turn(once)
+
+    authorizer = _loaded([*entries, _entry(len(entries), "ledger", ME.principal, PatternType.LITERAL)])
+    least, more = math.inf, []
+    for number in range(rounds * 4 + 1):
+        broker_of.authorizer = None
+        without_s, _ = _timed(many)
+        broker_of.authorizer = authorizer
+        with_s, _ = _timed(many)
+        if number:  # the first round compiles
+            least = min(least, without_s)
+            more.append(with_s - without_s)
+    if refused:
+        raise ValueError(refused[0])
+    return least / PRODUCED * 1e6, median(more) / PRODUCED * 1e6
+
+
+def main() -> None:
+    """Print a row for each way in which entries may lie, and what a request costs."""
+    parser = command_line(__doc__)
+    parser.add_argument("--entries", type=int, default=100_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    given = parser.parse_args()
+    print("| entries | memory, MB | load, s | first, us | again, us | any topic, us |\n|---|---|---|---|---|---|")
+    for lie in (teams, one_topic, hosts):
+        entries = list(lie(given.entries))
+        figures = measured(entries, given.rounds)
+        name = lie.__name__.replace("_", " ")
+        print(f"| {name} | " + " | ".join(f"{figure:.2f}" for figure in figures) + " |")
+    least_us, more_us = produce_us([*teams(given.entries)], given.rounds)
+    print(f"\nProduce of one topic: {least_us:.1f} us without an authorizer, {more_us:.1f} us more with one")
+
+
+if __name__ == "__main__":
+    main()

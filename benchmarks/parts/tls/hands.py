@@ -1,0 +1,78 @@
+"""A client that shakes hands: one after another, many in one moment, or once and then stays. free
+
+    python benchmarks/parts/tls/hands.py HOST PORT CAFILE
+
+A program of its own, so that its CPU time is not the broker's. It reads a line, `one 100`, `burst 500` or `idle 1000`,
+does so many handshakes, and answers with a line: how many seconds they took. `idle` are kept until the next line.
+"""
+
+import selectors
+import socket
+import ssl
+import sys
+import time
+
+PATIENCE_S = 120
+
+
+class Client:
+    """One connection that is shaking hands, without a thread."""
+
+    def __init__(self, host: str, port: int, context: ssl.SSLContext) -> None:
+        plain = socket.create_connection((host, port), timeout=PATIENCE_S)
+        self.socket = context.wrap_socket(plain, server_hostname="localhost", do_handshake_on_connect=False)
+        self.socket.setblocking(False)
+
+    def step(self) -> int:
+        """What it waits for: 0 when it is done."""
+        try:
+            self.socket.do_handshake()
+        except ssl.SSLWantReadError:
+            return selectors.EVENT_READ
+        except ssl.SSLWantWriteError:
+            return selectors.EVENT_WRITE
+        return 0
+
+
+def burst(host: str, port: int, context: ssl.SSLContext, count: int) -> list[Client]:
+    """All at once: each has come before the first begins."""
+    clients = [Client(host, port, context) for _ in range(count)]
+    selector = selectors.DefaultSelector()
+    for client in clients:
+        if waits_for := client.step():
+            selector.register(client.socket, waits_for, client)
+    while selector.get_map():
+        ready = selector.select(PATIENCE_S)
+        if not ready:
+            raise SystemExit("the broker does not go on with a handshake")
+        for key, _ in ready:
+            waits_for = key.data.step()
+            if waits_for:
+                selector.modify(key.fileobj, waits_for, key.data)
+            else:
+                selector.unregister(key.fileobj)
+    return clients
+
+
+def main() -> None:
+    host, port, cafile = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    context = ssl.create_default_context(cafile=cafile)
+    kept: list[Client] = []
+    print("ready", flush=True)
+    for line in sys.stdin:
+        what, count = line.split()
+        for client in kept:
+            client.socket.close()
+        kept = []
+        began = time.perf_counter()
+        if what == "one":
+            for _ in range(int(count)):
+                (client,) = burst(host, port, context, 1)
+                client.socket.close()
+        else:
+            kept = burst(host, port, context, int(count))
+        print(time.perf_counter() - began, flush=True)
+
+
+if __name__ == "__main__":
+    main()

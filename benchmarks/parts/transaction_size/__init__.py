@@ -1,0 +1,1 @@
+"""Pieces of `transaction_size.py`. free"""
