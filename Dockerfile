@@ -14,7 +14,7 @@ RUN useradd --system --create-home ottla \
 USER ottla
 VOLUME /data
 EXPOSE 9092
-HEALTHCHECK --interval=5s --timeout=3s --start-period=2s --retries=5 CMD ["test", "-f", "/tmp/ottla.ready"]
+HEALTHCHECK --interval=5s --timeout=5s --start-period=60s --retries=3 CMD ["ottla", "health", "--ready-file", "/tmp/ottla.ready"]
 CMD ["/etc/kafka/docker/run"]
 
 FROM broker AS spark

@@ -68,6 +68,8 @@ docs: $(STAMP)
 	mv docs/protocol-support.md.new docs/protocol-support.md
 	$(BIN)/python -m ottla.testkit.options_page > docs/options.md.new
 	mv docs/options.md.new docs/options.md
+	$(BIN)/python -m ottla.testkit.metrics_page > docs/metrics.md.new
+	mv docs/metrics.md.new docs/metrics.md
 
 site: $(STAMP)
 	$(BIN)/mkdocs build --quiet
