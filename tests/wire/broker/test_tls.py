@@ -258,14 +258,13 @@ def test_a_daemon_takes_its_keystores_at_a_hangup(tmp_path, certificates, other_
 
 
 IN_A_TERMINAL = """
-import os, pty, sys, time
-from pathlib import Path
-ready, *command = sys.argv[1:]
+import os, pty, sys
 process_id, terminal = pty.fork()
 if process_id == 0:
-    os.execv(command[0], command)
-while not Path(ready).exists():
-    time.sleep(0.02)
+    os.execv(sys.argv[1], sys.argv[1:])
+said = b""
+while b"ready SSL" not in said:  # what it had still to say could not be said
+    said += os.read(terminal, 4096)
 os.close(terminal)
 _, status = os.waitpid(process_id, 0)
 sys.exit(os.waitstatus_to_exitcode(status))
@@ -274,12 +273,10 @@ sys.exit(os.waitstatus_to_exitcode(status))
 
 def test_a_broker_whose_terminal_is_gone_ends(tmp_path, certificates):
     """Though it has a keystore: nobody is left who could stop it with Ctrl-C."""
-    ready = tmp_path / "ready"
     flags = ["listeners=SSL://127.0.0.1:0", "ssl.keystore.type=PEM", f"ssl.keystore.location={certificates.broker}"]
-    command = [*COMMAND, "--data-dir", tmp_path / "data", "--ready-file", ready]
+    command = [*COMMAND, "--data-dir", tmp_path / "data"]
     command += [word for flag in flags for word in ("--override", flag)]
-    script = [sys.executable, "-c", IN_A_TERMINAL, ready]
-    assert subprocess.run([*script, *command], timeout=PATIENCE_S).returncode == 0
+    assert subprocess.run([sys.executable, "-c", IN_A_TERMINAL, *command], timeout=PATIENCE_S).returncode == 0
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 
