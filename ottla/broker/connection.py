@@ -24,6 +24,7 @@ from ottla.broker.memory import FREE_BYTES, Room
 from ottla.broker.outbox import Outbox, Part
 from ottla.broker.ports.clock import Timer
 from ottla.broker.ports.hangups import has_hung_up
+from ottla.broker.ports.listener import LOST
 from ottla.broker.ports.slices import CutShort
 from ottla.broker.security.sasl import LOGIN_MS, Authenticator
 from ottla.broker.security.session import DEFAULT_LISTENER, Session
@@ -147,7 +148,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._broken = True
         self._connections.discard(self)
-        self._outbox.clear()
+        self._outbox.disconnect()
+        self._transport = LOST
         self._discard()
         if self._muted is not None:
             self._muted.cancel()

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
 from ottla.broker.costs import COPY_BYTE_US
+from ottla.broker.ports.listener import LOST
 from ottla.broker.ports.slices import CutShort, FileSlice, send_before_more
 from ottla.broker.turns import Turns
 
@@ -87,6 +88,12 @@ class Outbox:
         socket = transport.get_extra_info("socket")
         if socket is not None and not self.is_encrypted:
             self._socket = socket.fileno()
+
+    def disconnect(self) -> None:
+        """Send nothing more, and let go of the transport."""
+        self.clear()
+        self._transport = LOST
+        self._socket = -1
 
     @property
     def descriptor(self) -> int:

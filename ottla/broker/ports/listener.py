@@ -24,6 +24,29 @@ _LIMITS: Final[dict[str, Any]] = {"ssl_handshake_timeout": HELLO_S, "ssl_shutdow
 _GONE: Final = frozenset((errno.ECONNABORTED, errno.EPROTO, errno.EINTR, errno.EPERM))
 
 
+class LostTransport(Transport):
+    """What stands in for the transport of a connection that is lost.
+
+    With TLS, uvloop's transport refers to the protocol. Were it the other way round as well, only a garbage collection
+    would end both, and one that has frozen them (`collector`) never would.
+    """
+
+    def is_closing(self) -> bool:
+        return True
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        """It is closed."""
+
+    def abort(self) -> None:
+        """It is closed."""
+
+
+LOST: Final = LostTransport()
+
+
 class Door(Protocol):
     """Who decides about connections."""
 

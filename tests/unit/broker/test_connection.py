@@ -1,6 +1,7 @@
 """One connection without a socket: order, backpressure, bad frames."""
 
 import struct
+import weakref
 
 import pytest
 
@@ -474,3 +475,15 @@ def test_a_request_that_waits_holds_no_memory_for_receiving():
         peer.turns.event(lambda number=number: waits[number].wake(None))
     assert peer.sent == struct.pack(">ii", 1, 2)
     assert peer.connection._inbox.capacity_bytes == 0
+
+
+def test_a_lost_connection_and_its_transport_end_without_a_collection():
+    """That of TLS refers to its protocol, as this one does, and a collection may have frozen both."""
+    peer = Peer(echo)
+    peer.receive(heartbeat(1))
+    transport = weakref.ref(peer.transport)
+    peer.transport = None
+    peer.connection.connection_lost(None)
+    assert transport() is None
+    peer.connection.abort()  # what was put off may still come
+    peer.connection.close()
