@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from ottla.broker.ports.clock import Clock
+from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.turns import Turns, Wait
 
 
@@ -14,14 +14,16 @@ class Deadline:
     def __init__(self, clock: Clock, turns: Turns, delay_ms: float, work: Callable[[], None]) -> None:
         self._turns = turns
         self._work: Callable[[], None] | None = work
-        self._timer = clock.call_later(delay_ms, self._is_due)
+        self._timer: Timer | None = clock.call_later(delay_ms, self._is_due)
 
     def cancel(self) -> None:
         """Take the call back, also while the sockets are read; harmless when it has run."""
         self._work = None
-        self._timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _is_due(self) -> None:
+        self._timer = None  # it refers to this, and both would stay until a garbage collection
         self._turns.behind_input(self._run)
 
     def _run(self) -> None:

@@ -61,6 +61,8 @@ class Wait(Generic[T]):
         self._value = value
         if self._activity is not None:
             self._turns.later(self._activity.step)
+        else:
+            self.on_discard = None  # nobody will be suspended here (`ended`)
 
     def __await__(self) -> Generator["Wait[Any]", None, T]:
         if not self.done:
@@ -80,8 +82,9 @@ class Wait(Generic[T]):
         """Forget the handler and take back what it registered."""
         self.done = True
         self._activity = None
-        if self.on_discard is not None:
-            self.on_discard()
+        on_discard, self.on_discard = self.on_discard, None
+        if on_discard is not None:
+            on_discard()
 
 
 class _Rest(Wait[None]):

@@ -87,6 +87,11 @@ class SnapshotWriter:
             self._file.close()
             self._file = None
 
+    def close(self) -> None:
+        """Write nothing more, and let go of who hears of it."""
+        self.stop()
+        self._written = self._failed = _nobody
+
     def _begin(self, turns: Turns, end_offset: int) -> None:
         path = self.path(end_offset)
         encoder = SnapshotEncoder(len(self._producers))
@@ -120,3 +125,7 @@ class SnapshotWriter:
             self._failed(error)
         else:
             _log.error("A snapshot of producers in %s was given up", self._directory, exc_info=error)
+
+
+def _nobody(_told: object) -> None:
+    """Hears what is said of a log that is closed."""

@@ -398,8 +398,18 @@ class UnifiedLog:
         self._snapshots.stop()
 
     def close(self) -> None:
-        """Close the files for good."""
+        """Close the files for good.
+
+        The partition refers to its log, and the log to who hears of its failures: that ends here, or a deleted
+        partition would stay until a garbage collection, and for ever if one has frozen it (`collector`).
+        """
         self.segments.close()
+        self._snapshots.close()
+        self._failed = _nobody
+
+
+def _nobody(_error: OSError) -> None:
+    """Hears of what fails in a log that is closed."""
 
 
 def _clear_append_time(batch: memoryview, header: BatchHeader) -> None:

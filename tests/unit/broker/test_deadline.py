@@ -2,12 +2,20 @@
 
 import heapq
 import itertools
-from types import SimpleNamespace
 
 import pytest
 
 from ottla.broker.deadline import Deadline
 from ottla.broker.turns import MOST_LOOKS, Turns
+from tests.unit.broker.dropped import all_freed
+
+
+class Timer:
+    def __init__(self, callback):
+        self.callback = callback
+
+    def cancel(self):
+        self.callback = None
 
 
 class Loop:
@@ -27,8 +35,7 @@ class Loop:
         raise error
 
     def call_later(self, delay_ms, callback):
-        timer = SimpleNamespace(callback=callback)
-        timer.cancel = lambda: setattr(timer, "callback", None)
+        timer = Timer(callback)
         heapq.heappush(self._timers, (self.ms + delay_ms, next(self._order), timer))
         return timer
 
@@ -123,3 +130,17 @@ def test_a_deadline_is_cancelled_also_while_the_sockets_are_read(loop):
     loop.settle()
     deadline.cancel()
     assert told == []
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_deadline_that_is_over_ends_without_a_collection(loop, cancelled):
+    """Though a timer keeps what it calls, as uvloop's does without a delay."""
+    kept = []
+    with all_freed():
+        deadline = Deadline(loop, loop.turns, 0.0, lambda: None)
+        kept.append(loop._timers[0][2])
+        if cancelled:
+            deadline.cancel()
+        loop.settle()
+        del deadline
+        kept.clear()

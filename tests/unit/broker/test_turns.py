@@ -2,10 +2,12 @@
 
 import gc
 import weakref
+from functools import partial
 
 import pytest
 
 from ottla.broker.turns import OWN_US, SHARE_US, Gate, Turns, Wait
+from tests.unit.broker.dropped import all_freed
 
 
 class Loop:
@@ -361,3 +363,25 @@ def test_a_handler_that_has_waited_at_a_gate_is_freed_when_it_ends(loop):
         assert freed() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("woken", [False, True])
+@pytest.mark.parametrize("awaited", [False, True])
+def test_a_wait_that_is_over_ends_without_a_collection(loop, woken, awaited):
+    """What takes it back refers to it; it may be woken before anybody is suspended in it."""
+
+    async def handler(wait):
+        await wait
+
+    with all_freed():
+        wait = Wait(loop.turns)
+        wait.on_discard = lambda wait=wait: wait
+        if awaited:
+            activity = loop.turns.start(handler(wait), lambda result: None, loop.bugs.append)
+            loop.turns.event(partial(wait.wake, None) if woken else activity.discard)
+            del activity
+        elif woken:
+            wait.wake(None)
+        else:
+            wait.discard()
+        del wait

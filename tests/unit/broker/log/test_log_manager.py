@@ -10,6 +10,7 @@ from ottla.broker.log.log_config import LogConfig, LogManagerConfig
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.turns import SHARE_US, Wait
 from ottla.protocol.errors import ErrorCode
+from tests.unit.broker.dropped import all_freed
 
 
 def lines(broker, name):
@@ -427,3 +428,9 @@ def test_deleted_files_go_over_many_turns_while_they_take_long(broker, produce):
     while turns:
         broker.turns.event(turns.pop())
     assert not list(broker.directory.glob("*-delete"))
+
+
+def test_a_deleted_partition_ends_without_a_collection(broker, produce):
+    with all_freed():
+        assert not produce(broker.partition()).error
+        broker.manager.delete_later(broker.manager.rename_for_deletion("t", 0))

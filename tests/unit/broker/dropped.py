@@ -1,0 +1,24 @@
+"""What a broker drops is freed by its last reference: a collection that has frozen it would never free it. free"""
+
+import gc
+from collections import Counter
+from contextlib import contextmanager
+
+
+@contextmanager
+def all_freed():
+    """Fails where objects of ours that are dropped within wait for a garbage collection."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        yield
+        gc.collect()
+        left = Counter(type(each).__qualname__ for each in gc.garbage if type(each).__module__.startswith("ottla."))
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        if was_enabled:
+            gc.enable()
+    assert not left
