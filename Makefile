@@ -33,7 +33,7 @@ help:
 	@echo "make format       let ruff rewrite what it can"
 	@echo "make clean        remove the environment and the caches"
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml hatch_build.py ottla/protocol/record_walk.py
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"Python 3.11 or later is needed, {sys.executable} is {v.major}.{v.minor}: make PYTHON=python3.12 ...")'
 	@echo "making the environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)

@@ -34,6 +34,7 @@ from ottla.broker.ports.workers import ThreadWorkers
 from ottla.broker.storage import Storage
 from ottla.broker.turns import Turns
 from ottla.protocol import codec
+from ottla.protocol.walked import which_walk
 
 if TYPE_CHECKING:
     from ottla.broker.admin.port import AdminPort
@@ -143,7 +144,8 @@ class Server:
             await self.stop()
             raise
         self._health.running(self.broker)
-        log.info("Serving %s on %s", Path(self.config.log_dirs).absolute(), self._listening.describe())
+        directory, listeners = Path(self.config.log_dirs).absolute(), self._listening.describe()
+        log.info("Serving %s on %s (%s walk over records)", directory, listeners, which_walk())
         self._assembly.start_housekeeping()
         self._collector.start()
         return addresses

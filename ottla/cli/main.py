@@ -1,6 +1,7 @@
 """The `ottla` command. Its subcommands are imported when they are called, so that help is instant. shell"""
 
 import os
+import platform
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -115,8 +116,24 @@ class LateCommands(click.Group):
                 raise SystemExit(PIPE_CLOSED) from None
 
 
+def _tell_version(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
+    if asked and not context.resilient_parsing:
+        from ottla.protocol.walked import which_walk
+
+        build = f"{platform.python_implementation()} {platform.python_version()}, {which_walk()} walk over records"
+        click.echo(f"ottla, version {__version__} ({build})")
+        context.exit()
+
+
 @click.command(cls=LateCommands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="ottla")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_tell_version,
+    help="Show the version, and what it runs on, and exit.",
+)
 def main() -> None:
     """Kafka's small sibling: the exactly-once half of Kafka in one process, on Kafka's own files."""
 

@@ -6,7 +6,7 @@ check does not: consumers would stop on them.
 """
 
 from struct import Struct
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -24,25 +24,21 @@ from ottla.protocol.batch_header import (
 from ottla.protocol.compression import NAMES, NONE, TooLarge
 from ottla.protocol.compression_steps import decompress_steps
 from ottla.protocol.errors import NO_ERROR, ErrorCode, ProtocolError
-from ottla.protocol.steps import BYTE_US, RECORD_US, Steps, to_the_end
+from ottla.protocol.steps import BYTE_US, Steps, to_the_end
 from ottla.protocol.values import NO_TIMESTAMP
-from ottla.protocol.varints import MAX_VARLONG_SIZE, Buffer, read_unsigned_varint
+from ottla.protocol.varints import Buffer
+from ottla.protocol.walked import SLICE_RECORDS, walk_at_once, walk_steps
 
 DEFAULT_MAX_DECOMPRESSED_BYTES = 100 * 1024 * 1024
-SLICE_RECORDS: Final = 1_000
-"""Records, or headers of one, that are checked in one step."""
 _SLICE_BYTES: Final = 1 << 20
 """Bytes whose CRC is computed in one step."""
 
-# Length, attributes, timestamp delta, offset delta, key length, value length, header count: one byte each.
-_MIN_RECORD_SIZE = 7
 # Smallest size field of the oldest format, and where the magic stands in all of them (`LegacyRecord`, `Records`).
 _MIN_LEGACY_LENGTH = 14
 _UP_TO_MAGIC = 17
 _CODEC_AT = ATTRIBUTES_OFFSET + 1
 _SIZE = Struct(">i")
 _MAX_INT64 = 2**63 - 1
-_FAR = 1 << 70
 
 
 class BatchCheck(NamedTuple):
@@ -69,12 +65,6 @@ class Checked(NamedTuple):
 
     check: BatchCheck
     raw: Buffer | None
-
-
-_Slice: TypeAlias = tuple[int, int, int, int, int, int, int]
-"""Records that were walked, in a plain tuple, because each batch has one: position and index behind them, twice the
-largest and the smallest timestamp delta, the first null key; then, if the next record has too many headers to be walked
-with others, how many of them begin at the position, and where they end, else 0 twice."""
 
 
 def check_produced_batch(
@@ -110,14 +100,10 @@ def check_at_once(buffer: memoryview) -> Checked | None:
         return Checked(refused, None)
     raw = buffer[HEADER_SIZE:end]
     try:
-        _check_room(raw, count)
-        at, _, high, low, first_null_key, _, many_headers = _check_slice(raw, 0, 0, count)
-        if many_headers:
-            return None
-        _check_end(raw, at)
+        walked = walk_at_once(raw, count)
     except (ProtocolError, IndexError) as error:
         return _refuse_records(error, header)
-    return _accept(header, raw, high, low, first_null_key)
+    return None if walked is None else _accept(header, raw, *walked)
 
 
 def check_steps(buffer: memoryview, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> Steps[Checked]:
@@ -143,12 +129,12 @@ def check_steps(buffer: memoryview, *, max_decompressed_bytes: int = DEFAULT_MAX
             raw = payload
         else:
             raw = yield from decompress_steps(payload, header.compression, limit_bytes=max_decompressed_bytes)
-        high, low, first_null_key = yield from _check_frames(raw, header.record_count)
+        walked = yield from walk_steps(raw, header.record_count)
     except TooLarge as error:
         return Checked(_refuse(ErrorCode.MESSAGE_TOO_LARGE, str(error), header), None)
     except (ProtocolError, IndexError) as error:
         return _refuse_records(error, header)
-    return _accept(header, raw, high, low, first_null_key)
+    return _accept(header, raw, *walked)
 
 
 def _accept(header: BatchHeader, raw: Buffer, high: int, low: int, first_null_key: int) -> Checked:
@@ -232,141 +218,3 @@ def _check_header(header: BatchHeader, crc: int) -> BatchCheck | None:
         message = f"compression type {header.compression}"
         return _refuse(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, message, header)
     return None
-
-
-def _check_room(raw: Buffer, count: int) -> None:
-    if count * _MIN_RECORD_SIZE > len(raw):
-        raise ProtocolError(f"{count} records cannot be in {len(raw)} bytes")
-
-
-def _check_end(raw: Buffer, at: int) -> None:
-    if at != len(raw):
-        raise ProtocolError(f"{len(raw) - at} bytes behind the last record")
-
-
-def _check_frames(raw: Buffer, count: int) -> Steps[tuple[int, int, int]]:
-    """Walk the `count` records of the decompressed section; raises ProtocolError or IndexError if they do not fit.
-
-    Comes to twice the largest and the smallest timestamp delta, and the first null key.
-    """
-    _check_room(raw, count)
-    high, low, first_null_key = -_FAR, _FAR, -1
-    at = index = 0
-    while index < count:
-        first = index
-        walked = _check_slice(raw, at, index, min(index + SLICE_RECORDS, count))
-        at, index, highest, lowest, null_key, headers, stop = walked
-        high = max(high, highest)
-        low = min(low, lowest)
-        if first_null_key < 0:
-            first_null_key = null_key
-        yield (index - first) * RECORD_US
-        if stop:
-            for left in range(headers, 0, -SLICE_RECORDS):
-                at = _check_headers(raw, at, min(left, SLICE_RECORDS))
-                yield SLICE_RECORDS * RECORD_US
-            if at != stop:
-                raise ProtocolError(f"record {index} is not as long as its fields")
-            index += 1
-    _check_end(raw, at)
-    return high, low, first_null_key
-
-
-# The hot loop of Produce: varints of one or two bytes are read in place and compared in zig-zag form (even is not
-# negative, 1 is -1), longer ones by a call. Lengths are never negative here, so the position only grows and the one
-# comparison with `stop` bounds every field of a record.
-def _check_slice(raw: Buffer, at: int, first: int, behind: int) -> _Slice:
-    """Walk the records of index `first` to `behind - 1` from position `at` on, or fewer if they have many headers."""
-    end, headers_left = len(raw), SLICE_RECORDS
-    high, low, first_null_key = -_FAR, _FAR, -1  # the first two are twice the timestamp deltas
-    for index in range(first, behind):
-        x = raw[at]
-        at += 1
-        if x > 127:
-            if (y := raw[at]) < 128:
-                x += (y << 7) - 128
-                at += 1
-            else:
-                x, at = read_unsigned_varint(raw, at - 1)
-        stop = at + (x >> 1)
-        if x & 1 or stop > end:
-            raise ProtocolError(f"record {index} overruns the batch")
-        x = raw[at + 1]  # behind the attributes, which mean nothing yet
-        at += 2
-        if x > 127:
-            x, at = _timestamp_delta(raw, at - 1)
-        if x & 1:
-            x = -x - 1
-        if x > high:
-            high = x
-        if x < low:
-            low = x
-        x = raw[at]
-        at += 1
-        if x > 127:
-            if (y := raw[at]) < 128:
-                x += (y << 7) - 128
-                at += 1
-            else:
-                x, at = read_unsigned_varint(raw, at - 1)
-        if x != index << 1:
-            raise ProtocolError(f"record {index} has another offset delta")
-        x = raw[at]
-        at += 1
-        if x > 127:
-            x, at = read_unsigned_varint(raw, at - 1)
-        if not x & 1:
-            at += x >> 1
-        elif x != 1:
-            raise ProtocolError(f"record {index} has a negative key length")
-        elif first_null_key < 0:
-            first_null_key = index
-        x = raw[at]
-        at += 1
-        if x > 127:
-            if (y := raw[at]) < 128:
-                x += (y << 7) - 128
-                at += 1
-            else:
-                x, at = read_unsigned_varint(raw, at - 1)
-        if not x & 1:
-            at += x >> 1
-        elif x != 1:
-            raise ProtocolError(f"record {index} has a negative value length")
-        x = raw[at]
-        at += 1
-        if x:
-            count, at = _count_headers(raw, at - 1, stop)
-            headers_left -= count
-            if headers_left < 0:
-                return at, index, high, low, first_null_key, count, stop
-            at = _check_headers(raw, at, count)
-        if at != stop:
-            raise ProtocolError(f"record {index} is not as long as its fields")
-    return at, behind, high, low, first_null_key, 0, 0
-
-
-def _timestamp_delta(raw: Buffer, at: int) -> tuple[int, int]:
-    return read_unsigned_varint(raw, at, MAX_VARLONG_SIZE)
-
-
-def _count_headers(raw: Buffer, at: int, stop: int) -> tuple[int, int]:
-    """(how many, position behind their number) of the headers of a record that ends at `stop`."""
-    count, at = read_unsigned_varint(raw, at)
-    if count & 1 or count >> 1 > stop - at:
-        raise ProtocolError("a record with an impossible number of headers")
-    return count >> 1, at
-
-
-def _check_headers(raw: Buffer, at: int, count: int) -> int:
-    """The position behind the `count` headers that begin here."""
-    for _ in range(count):
-        size, at = read_unsigned_varint(raw, at)
-        if size & 1:
-            raise ProtocolError("a header without key")
-        size, at = read_unsigned_varint(raw, at + (size >> 1))
-        if not size & 1:
-            at += size >> 1
-        elif size != 1:
-            raise ProtocolError("a header with a negative value length")
-    return at

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hatch_build import lacks
 from ottla import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,13 +23,25 @@ def run(*command, **more):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The folder with both: the sdist of this tree, and the wheel of that sdist."""
+    """The folder with the sdist of this tree, and that sdist unpacked."""
     folder = tmp_path_factory.mktemp("built")
     run("-m", "hatchling", "build", "-t", "sdist", "-d", folder, cwd=ROOT)
     with tarfile.open(folder / f"ottla-{__version__}.tar.gz") as archive:
         archive.extractall(folder, filter="data")
-    run("-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=folder / f"ottla-{__version__}")
     return folder
+
+
+@pytest.fixture(scope="module")
+def plain(built):
+    """The wheel of that sdist without what is compiled."""
+    return wheel_of(built, built / "plain", "0")
+
+
+def wheel_of(built, folder, compiled):
+    environment = {**os.environ, "OTTLA_COMPILE": compiled}
+    run("-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=built / f"ottla-{__version__}", env=environment)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
 
 
 def test_the_sdist_has_what_its_tests_need(built):
@@ -47,8 +60,9 @@ def test_the_sdist_has_what_its_tests_need(built):
     assert [path for path in data if not (tree / path).is_file()] == []
 
 
-def test_the_wheel_is_the_package_and_nothing_else(built):
-    with zipfile.ZipFile(built / f"ottla-{__version__}-py3-none-any.whl") as wheel:
+def test_the_wheel_is_the_package_and_nothing_else(plain):
+    assert plain.name == f"ottla-{__version__}-py3-none-any.whl"
+    with zipfile.ZipFile(plain) as wheel:
         tops = {name.split("/")[0] for name in wheel.namelist()}
         modules = {name for name in wheel.namelist() if name.endswith(".py")}
     assert tops == {"ottla", "pyspark_ottla.py", f"ottla-{__version__}.dist-info"}
@@ -58,14 +72,30 @@ def test_the_wheel_is_the_package_and_nothing_else(built):
     }
 
 
-def test_the_wheel_installs_and_runs(built, tmp_path):
-    wheel = built / f"ottla-{__version__}-py3-none-any.whl"
+def test_the_wheel_installs_and_runs(plain, tmp_path):
+    assert "Python walk over records" in installed(plain, tmp_path)
+
+
+@pytest.mark.skipif(lacks() is not None, reason=f"to compile the walk over records: {lacks()}")
+def test_where_a_compiler_is_the_wheel_has_the_walk_as_machine_code(built, tmp_path):
+    wheel = wheel_of(built, built / "compiled", "1")
+    with zipfile.ZipFile(wheel) as members:
+        compiled = {name.partition(".")[0] for name in members.namelist() if name.endswith(".so")}
+    walk = "ottla/protocol/record_walk_compiled"
+    assert compiled == {walk, f"{walk}__mypyc"}
+    assert "compiled walk over records" in installed(wheel, tmp_path)
+
+
+def installed(wheel, tmp_path):
+    """What its `--version` tells."""
     run("-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", tmp_path / "site", wheel)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
     where = run("-c", "import ottla; print(ottla.__file__)", cwd=tmp_path, env=environment)
     assert Path(where.strip()).is_relative_to(tmp_path)
-    assert __version__ in run("-m", "ottla.cli.main", "--version", cwd=tmp_path, env=environment)
     assert "ready" in run("-m", "ottla.cli.main", "serve", "--help", cwd=tmp_path, env=environment)
+    told = run("-m", "ottla.cli.main", "--version", cwd=tmp_path, env=environment)
+    assert __version__ in told
+    return told
 
 
 def test_the_changelog_has_the_version():

@@ -26,11 +26,19 @@ def names(requirements):
     return {normal(re.match(r"[\w.-]+", requirement)[0]) for requirement in requirements}
 
 
+def nodes(tree):
+    """All that may run."""
+    yield tree
+    for node in ast.iter_child_nodes(tree):
+        if not (isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
+            yield from nodes(node)
+
+
 def foreign_imports(folder):
-    """The distributions that the modules of a folder import, at any depth of their code."""
+    """The distributions that the modules of a folder import, at any depth of their code; not for their types alone."""
     found = set()
     for path in (ROOT / folder).rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 found |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.level == 0:

@@ -1,0 +1,155 @@
+"""What the bytes of produce and consume cost at the least in Python, and what the walk over records adds. free
+
+    python benchmarks/floor.py [--megabytes 1024] [--rounds 3] [--format json]
+
+CPU seconds per GB, minimum, median and maximum of the rounds, which take turns. A floor is what no broker in Python can
+be below: `recv + CRC + pwrite` receives, checks and writes batches of 1 MB, `pread + send` and `sendfile` send a file
+that is in the kernel's cache. The walk is the check of each record's frame; in machine code where the package was
+built with a C compiler.
+"""
+
+import json
+import multiprocessing
+import os
+import platform
+import socket
+import statistics
+import sysconfig
+import tempfile
+import time
+
+from crc32c import crc32c
+from parts import processes
+
+from ottla.protocol import walked
+from ottla.protocol.batch import build_batch
+from ottla.protocol.batch_header import HEADER_SIZE, read_header
+from ottla.testkit.usage import command_line
+
+BATCH_BYTES = 1_000_000
+RECORD_BYTES = (1024, 100, 10)
+
+
+def send_zeros(port, size_bytes):
+    block = bytes(BATCH_BYTES)
+    with socket.create_connection(("127.0.0.1", port)) as peer:
+        for _ in range(size_bytes // BATCH_BYTES):
+            peer.sendall(block)
+
+
+def receive_all(port, _size_bytes):
+    block = bytearray(BATCH_BYTES)
+    with socket.create_connection(("127.0.0.1", port)) as peer:
+        while peer.recv_into(block):
+            pass
+
+
+def beside(peer, size_bytes, work):
+    """CPU seconds of `work(socket)` in this process, while another is `peer`."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        other = multiprocessing.Process(target=peer, args=(listening.getsockname()[1], size_bytes))
+        other.start()
+        accepted, _ = listening.accept()
+        with accepted:
+            began = time.process_time()
+            work(accepted)
+            seconds = time.process_time() - began
+        other.join()
+    return seconds
+
+
+def write(size_bytes, file):
+    def work(peer):
+        block = memoryview(bytearray(BATCH_BYTES))
+        filled = at = 0
+        while got := peer.recv_into(block[filled:]):
+            filled += got
+            if filled == BATCH_BYTES:
+                crc32c(block)
+                at += os.pwrite(file, block, at)
+                filled = 0
+
+    os.ftruncate(file, 0)
+    return beside(send_zeros, size_bytes, work)
+
+
+def read_and_send(size_bytes, file):
+    def work(peer):
+        for at in range(0, size_bytes, BATCH_BYTES):
+            peer.sendall(os.pread(file, BATCH_BYTES, at))
+
+    return beside(receive_all, size_bytes, work)
+
+
+def send_file(size_bytes, file):
+    def work(peer):
+        at = 0
+        while at < size_bytes:
+            at += os.sendfile(peer.fileno(), file, at, min(BATCH_BYTES, size_bytes - at))
+
+    return beside(receive_all, size_bytes, work)
+
+
+def walk(record_bytes, size_bytes, walk_compiled):
+    """CPU seconds for as many bytes of batches whose values have so many."""
+    count = min(walked.SLICE_RECORDS, BATCH_BYTES // (record_bytes + 12))
+    batch = build_batch([(b"key", bytes(record_bytes))] * count)
+    raw, records = memoryview(batch)[HEADER_SIZE:], read_header(batch).record_count
+    before, walked.walk_compiled = walked.walk_compiled, walk_compiled
+    try:
+        began = time.process_time()
+        for _ in range(max(1, size_bytes // 8 // len(raw))):
+            walked.walk_at_once(raw, records)
+        return (time.process_time() - began) * size_bytes / (max(1, size_bytes // 8 // len(raw)) * len(raw))
+    finally:
+        walked.walk_compiled = before
+
+
+def rows(size_bytes, rounds, file):
+    """Name of a case to its CPU seconds per GB in each round."""
+    cases = {
+        "recv + CRC + pwrite": lambda: write(size_bytes, file),
+        "pread + send": lambda: read_and_send(size_bytes, file),
+        "sendfile": lambda: send_file(size_bytes, file),
+    }
+    walks = {"Python": None} | ({"compiled": walked.walk_compiled} if walked.walk_compiled else {})
+    for record_bytes in RECORD_BYTES:
+        for name, one in walks.items():
+            cases[f"walk, {record_bytes}-byte records, {name}"] = lambda record_bytes=record_bytes, one=one: walk(
+                record_bytes, size_bytes, one
+            )
+    found = {name: [] for name in cases}
+    for _ in range(rounds):
+        for name, case in cases.items():
+            found[name].append(case() / (size_bytes / 1e9))
+    return found
+
+
+def interpreter():
+    """Its version, and whether it was built with profile-guided and link-time optimization."""
+    flags = sysconfig.get_config_var("CONFIG_ARGS") or ""
+    kinds = [name for name, flag in (("PGO", "--enable-optimizations"), ("LTO", "--with-lto")) if flag in flags]
+    return f"{platform.python_version()} ({' and '.join(kinds) or 'neither PGO nor LTO'})"
+
+
+def main():
+    parser = command_line(__doc__)
+    parser.add_argument("--megabytes", type=int, default=1024)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    arguments = parser.parse_args()
+    machine = processes.machine()
+    with tempfile.TemporaryFile(prefix="ottla-floor-") as file:
+        found = rows(arguments.megabytes * 1_000_000, arguments.rounds, file.fileno())
+    build = interpreter()
+    if arguments.format == "json":
+        print(json.dumps({"machine": machine, "python": build, "cpu_s_gb": found}))
+        return
+    print(f"Python {build}; {machine['cores']} cores, load {machine['load_1_min']:.2f}")
+    print(f"{'CPU s/GB':36} {'min':>7} {'median':>7} {'max':>7}")
+    for name, figures in found.items():
+        print(f"{name:36} {min(figures):7.3f} {statistics.median(figures):7.3f} {max(figures):7.3f}")
+
+
+if __name__ == "__main__":
+    main()
