@@ -18,7 +18,11 @@ except ImportError:
 
 SLICE_RECORDS: Final = 1_000
 """Records, or headers of one, that are walked in one step."""
-_WINDOW_BYTES: Final = 1 << 20
+_WINDOW_BYTES: Final = 64 * 1024
+"""So much is copied for the compiled walk at once: it stays in a processor's cache, and is not so large that the
+allocator would ask the system for it and give it back each time (`allocator.MAPPED_BYTES`)."""
+_STEP_BYTES: Final = 2 << 20
+"""Bytes that are copied in one step, a batch of 1 MiB that is checked at once among them."""
 
 # Length, attributes, timestamp delta, offset delta, key length, value length, header count: one byte each.
 _MIN_RECORD_SIZE = 7
@@ -32,7 +36,10 @@ Slice: TypeAlias = tuple[int, int, int, int, int, int, int]
 largest and the smallest timestamp delta, the first null key; then, if the next record has too many headers to be walked
 with others, how many of them begin at the position, and where they end, else 0 twice."""
 
-walk_compiled: Callable[[bytes, int, int, int, int], tuple[int, int, int, int, int]] | None = _walk_compiled
+Plain: TypeAlias = tuple[int, int, int, int, int]
+"""The first five of those."""
+
+walk_compiled: Callable[[bytes, int, int, int, int], Plain] | None = _walk_compiled
 
 
 def which_walk() -> str:
@@ -56,7 +63,11 @@ def walk_at_once(raw: Buffer, count: int) -> Walked | None:
     """
     _check_room(raw, count)
     if walk_compiled is not None:
-        at, index, high, low, first_null_key = walk_compiled(bytes(raw), 0, 0, count, SLICE_RECORDS)
+        if len(raw) <= _WINDOW_BYTES:
+            walked = walk_compiled(bytes(raw), 0, 0, count, SLICE_RECORDS)
+        else:
+            walked = _Window(raw).walk(0, 0, count)
+        at, index, high, low, first_null_key = walked
         if index == count and at == len(raw):
             return high, low, first_null_key
     at, _, high, low, first_null_key, _, many_headers = walk_slice(raw, 0, 0, count)
@@ -113,15 +124,29 @@ class _Window:
         copied_bytes, self._copied_bytes = self._copied_bytes, 0
         return copied_bytes
 
-    def walk_slice(self, at: int, first: int, behind: int) -> Slice:
-        """As of the function, but it may stop before `behind` where the window ends."""
+    def walk(self, at: int, index: int, behind: int) -> Plain:
+        """As far as records are plain, unless more is copied than goes into a step."""
         assert walk_compiled is not None
-        self._move(at)
-        start = self._start
-        near, index, high, low, first_null_key = walk_compiled(self._data, at - start, first, behind, SLICE_RECORDS)
-        if index > first:
-            return start + near, index, high, low, first_null_key, 0, 0
-        return walk_slice(self._raw, at, first, behind)
+        high, low, first_null_key = -_FAR, _FAR, -1
+        while index < behind and self._copied_bytes < _STEP_BYTES:
+            self._move(at)
+            start = self._start
+            near, reached, highest, lowest, null_key = walk_compiled(
+                self._data, at - start, index, behind, SLICE_RECORDS
+            )
+            if reached == index:
+                break
+            at, index = start + near, reached
+            high = max(high, highest)
+            low = min(low, lowest)
+            if first_null_key < 0:
+                first_null_key = null_key
+        return at, index, high, low, first_null_key
+
+    def walk_slice(self, at: int, first: int, behind: int) -> Slice:
+        """As of the function, but it may stop before `behind`."""
+        walked = self.walk(at, first, behind)
+        return (*walked, 0, 0) if walked[1] > first else walk_slice(self._raw, at, first, behind)
 
     def _move(self, at: int) -> None:
         """Go on to `at` unless most of the window is still ahead, so that nothing is copied again and again."""

@@ -67,7 +67,8 @@ def test_sections_larger_than_the_window_get_the_same_verdict(walk, monkeypatch,
         data, count = section(drawn)
 
         def come_to(data=data, count=count):
-            return to_the_end(walked.walk_steps(memoryview(data), count))
+            at_once = walked.walk_at_once(memoryview(data), count)
+            return at_once, to_the_end(walked.walk_steps(memoryview(data), count))
 
         assert verdict(monkeypatch, walk, come_to) == verdict(monkeypatch, None, come_to), (count, data.hex())
 
