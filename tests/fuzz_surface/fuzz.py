@@ -139,8 +139,10 @@ class Fuzz:
                 self.findings.append(f"{left} sockets more than at the start")
         if sound.longest_ms > self._most_wait_ms:
             self.findings.append(f"another client waited {sound.longest_ms:.1f} ms of the broker's time")
-        if memory and max(memory) - memory[0] > MOST_GROWTH_MB:
-            self.findings.append(f"memory grew from {memory[0]:.0f} to {max(memory):.0f} MB")
+        # All versions of requests have been met by then, and the clients hold as many connections as they may.
+        warm = memory[len(memory) // 10 :]
+        if warm and max(warm) - warm[0] > MOST_GROWTH_MB:
+            self.findings.append(f"memory grew from {warm[0]:.0f} to {max(warm):.0f} MB")
         if broker.stop() != 0:
             self.findings.append(f"the stop ended with {broker.process.returncode}")
         self.findings += [f"in the log: {line}" for line in broker.unsound()[:20]]
@@ -151,7 +153,7 @@ class Fuzz:
             "seconds": round(seconds),
             "asked": sound.asked,
             "longest_wait_ms": round(sound.longest_ms, 1),
-            "memory_mb": [round(each, 1) for each in (memory[0], max(memory), memory[-1])] if memory else [],
+            "memory_mb": [round(each, 1) for each in (memory[0], warm[0], max(warm), warm[-1])] if warm else [],
             "log_lines": sum(said.values()),
         }
 
