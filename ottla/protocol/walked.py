@@ -1,7 +1,7 @@
 """The walk over the records of a batch that a client produced: that they are whole, and what their times are. pure
 
 `walk_slice` says what is sound and what is not. Where the package was built with a C compiler, `record_walk` goes ahead
-of it, fifty times as fast, and leaves to it whatever is not plain.
+of it, some twenty times as fast, and leaves to it whatever is not plain.
 """
 
 from collections.abc import Callable
