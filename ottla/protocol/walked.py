@@ -39,6 +39,8 @@ with others, how many of them begin at the position, and where they end, else 0 
 Plain: TypeAlias = tuple[int, int, int, int, int]
 """The first five of those."""
 
+_NOTHING: Final = (-_FAR, _FAR, -1)
+
 walk_compiled: Callable[[bytes, int, int, int, int], Plain] | None = _walk_compiled
 
 
@@ -55,6 +57,11 @@ def _check_room(raw: Buffer, count: int) -> None:
 def _check_end(raw: Buffer, at: int) -> None:
     if at != len(raw):
         raise ProtocolError(f"{len(raw) - at} bytes behind the last record")
+
+
+def _both(one: Walked, other: Walked) -> Walked:
+    """Of two stretches of records, one behind the other."""
+    return max(one[0], other[0]), min(one[1], other[1]), one[2] if one[2] >= 0 else other[2]
 
 
 def walk_at_once(raw: Buffer, count: int) -> Walked | None:
@@ -81,17 +88,14 @@ def walk_steps(raw: Buffer, count: int) -> Steps[Walked]:
     """Walk the `count` records of the decompressed section; raises ProtocolError or IndexError if they do not fit."""
     _check_room(raw, count)
     window = None if walk_compiled is None else _Window(raw)
-    high, low, first_null_key = -_FAR, _FAR, -1
+    found = _NOTHING
     at = index = 0
     while index < count:
         first = index
         behind = min(index + SLICE_RECORDS, count)
         walked = walk_slice(raw, at, index, behind) if window is None else window.walk_slice(at, index, behind)
-        at, index, highest, lowest, null_key, headers, stop = walked
-        high = max(high, highest)
-        low = min(low, lowest)
-        if first_null_key < 0:
-            first_null_key = null_key
+        at, index, high, low, first_null_key, headers, stop = walked
+        found = _both(found, (high, low, first_null_key))
         copied_bytes = 0 if window is None else window.take_copied()
         yield max((index - first) * RECORD_US, copied_bytes * BYTE_US)
         if stop:
@@ -102,7 +106,7 @@ def walk_steps(raw: Buffer, count: int) -> Steps[Walked]:
                 raise ProtocolError(f"record {index} is not as long as its fields")
             index += 1
     _check_end(raw, at)
-    return high, low, first_null_key
+    return found
 
 
 class _Window:
@@ -127,21 +131,17 @@ class _Window:
     def walk(self, at: int, index: int, behind: int) -> Plain:
         """As far as records are plain, unless more is copied than goes into a step."""
         assert walk_compiled is not None
-        high, low, first_null_key = -_FAR, _FAR, -1
+        found = _NOTHING
         while index < behind and self._copied_bytes < _STEP_BYTES:
             self._move(at)
             start = self._start
-            near, reached, highest, lowest, null_key = walk_compiled(
-                self._data, at - start, index, behind, SLICE_RECORDS
-            )
+            walked = walk_compiled(self._data, at - start, index, behind, SLICE_RECORDS)
+            near, reached, high, low, first_null_key = walked
             if reached == index:
                 break
             at, index = start + near, reached
-            high = max(high, highest)
-            low = min(low, lowest)
-            if first_null_key < 0:
-                first_null_key = null_key
-        return at, index, high, low, first_null_key
+            found = _both(found, (high, low, first_null_key))
+        return at, index, *found
 
     def walk_slice(self, at: int, first: int, behind: int) -> Slice:
         """As of the function, but it may stop before `behind`."""
