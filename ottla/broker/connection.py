@@ -177,8 +177,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._serve_later()
             else:
                 self._turns.event(self._serve)
-        elif self._inbox.buffered_bytes > self._inbox.most_ahead_bytes:  # pipelined behind a request that waits
-            self._pause_reading()
+        if self._busy or self._put_off:
+            self._look_ahead()
         self._inbox.settle()
 
     def eof_received(self) -> bool:
@@ -293,6 +293,8 @@ class Connection(asyncio.BufferedProtocol):
             self._holding.sent()
         self._resume_reading()
         self._serve()
+        if self._busy:
+            self._look_ahead()
 
     def _serve(self) -> None:
         """Start requests until one waits, the input ends, too much is unsent, or it is the turn of others."""
@@ -466,6 +468,12 @@ class Connection(asyncio.BufferedProtocol):
             self._await_login(LINGER_MS, self._end)
         else:
             self._end()
+
+    def _look_ahead(self) -> None:
+        """Receive no more of what is pipelined behind the request that waits than there is room for."""
+        inbox = self._inbox
+        if inbox.is_full or inbox.buffered_bytes > inbox.most_ahead_bytes:
+            self._pause_reading()
 
     def _pause_reading(self) -> None:
         if not self._paused_reading and not self._broken and not self._ended:

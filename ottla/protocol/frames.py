@@ -225,6 +225,12 @@ class ReceiveBuffer:
         return INITIAL_BYTES if self._shared is None else self._shared.most_bytes
 
     @property
+    def is_full(self) -> bool:
+        """Whether the next receive would take as much memory again, because a large frame is out and there is no room
+        behind it."""
+        return self._leased > 0 and self._end == len(self._own) > INITIAL_BYTES
+
+    @property
     def capacity_bytes(self) -> int:
         """Memory held for receiving, without what is shared."""
         return len(self._own)

@@ -82,19 +82,21 @@ class Peer:
 
     def receive(self, data):
         while data:
-            memory = self.connection.get_buffer(-1)
-            count = min(len(memory), len(data))
-            memory[:count] = data[:count]
-            del memory
-            self.connection.buffer_updated(count)
-            data = data[count:]
+            data = data[self._receive_once(data) :]
 
-    def receive_while_read(self, data=b""):
+    def _receive_once(self, data):
+        memory = self.connection.get_buffer(-1)
+        count = min(len(memory), len(data))
+        memory[:count] = data[:count]
+        del memory
+        self.connection.buffer_updated(count)
+        return count
+
+    def receive_while_read(self, data=b"", most_bytes=4_096):
         """The same as long as the connection is read; the rest when this is called again."""
         self.unsent += data
         while self.unsent and self.transport.reading and not self.transport.closed:
-            data, self.unsent = self.unsent[:4_096], self.unsent[4_096:]
-            self.receive(data)
+            self.unsent = self.unsent[self._receive_once(self.unsent[:most_bytes]) :]
 
     def next_turn(self):
         """Run what was put off to it; whether there was anything."""

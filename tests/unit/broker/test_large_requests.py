@@ -14,6 +14,7 @@ from ottla.protocol.walker import STEP_ENTRIES
 from tests.unit.broker.peer import Peer, Transport, echo
 
 DELETE_GROUPS = ApiKey.DELETE_GROUPS
+MANY_BYTES = 1 << 20
 
 
 def delete_groups(correlation_id, names):
@@ -99,6 +100,20 @@ def test_a_produce_of_many_partitions_is_decoded_over_several_turns(producing):
         assert counts != [1]
     assert turns >= 4
     assert counts == [10_000, 1] and peer.sent == struct.pack(">2i", 1, 2)
+
+
+def test_large_requests_of_one_client_are_received_into_the_same_memory(producing):
+    """However many it pipelines: what follows one that waits stays in the kernel."""
+    peer, counts = producing
+    inbox = peer.connection._inbox
+    memories = []
+    peer.receive_while_read(b"".join(produce(number, 16_000) for number in range(10)), most_bytes=MANY_BYTES)
+    while peer.next_turn():
+        peer.receive_while_read(most_bytes=MANY_BYTES)
+        if inbox.capacity_bytes >= len(produce(0, 16_000)) and not any(inbox._own is memory for memory in memories):
+            memories.append(inbox._own)
+    assert counts == [16_000] * 10 and peer.transport.reading
+    assert len(memories) == 1
 
 
 def test_a_produce_of_many_partitions_that_is_cut_short_closes_the_connection(producing, caplog):
