@@ -90,7 +90,7 @@ class SnapshotWriter:
     def close(self) -> None:
         """Write nothing more, and let go of who hears of it."""
         self.stop()
-        self._written = self._failed = _nobody
+        self._written = self._failed = nobody
 
     def _begin(self, turns: Turns, end_offset: int) -> None:
         path = self.path(end_offset)
@@ -127,5 +127,5 @@ class SnapshotWriter:
             _log.error("A snapshot of producers in %s was given up", self._directory, exc_info=error)
 
 
-def _nobody(_told: object) -> None:
+def nobody(_told: object) -> None:
     """Hears what is said of a log that is closed."""

@@ -19,7 +19,7 @@ from ottla.broker.log.log_validator import ValidationFailure, ValidationResult, 
 from ottla.broker.log.producer_state_entry import AppendDecision
 from ottla.broker.log.producer_state_manager import AppendOrigin
 from ottla.broker.log.results import AppendResult, FetchDataInfo
-from ottla.broker.log.snapshot_writer import SnapshotWriter
+from ottla.broker.log.snapshot_writer import SnapshotWriter, nobody
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.descriptors import Shortage
 from ottla.broker.ports.disk import Disk
@@ -405,11 +405,7 @@ class UnifiedLog:
         """
         self.segments.close()
         self._snapshots.close()
-        self._failed = _nobody
-
-
-def _nobody(_error: OSError) -> None:
-    """Hears of what fails in a log that is closed."""
+        self._failed = nobody
 
 
 def _clear_append_time(batch: memoryview, header: BatchHeader) -> None:
