@@ -4,6 +4,7 @@ Two brokers take turns, so that what else the machine does meets them alike: one
 """
 
 import contextlib
+import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -22,6 +23,7 @@ PARTITIONS = (10, 100, 1_000, 10_000)
 OPEN = (1, 100, 1_000, 10_000, 100_000)
 MOST_AT_ONCE = 1_000
 PIPELINED = 64
+TURNS = 8
 
 Pairs = list[tuple[float, float]]
 Start = Callable[[], AbstractContextManager[Broker]]
@@ -97,10 +99,12 @@ class Growth:
         self._add(label, size, (few, ours.one_by_one), (many, theirs.one_by_one))
 
     def _add(self, label: str, size: int, *works: tuple[Broker, Callable[[], Any]]) -> None:
-        """The first round is not counted."""
-        rounds = [
-            [each_ms(broker, self._requests, work) * 1000 for broker, work in works] for _ in range(self._rounds + 1)
-        ]
+        """The first round is not counted. They take turns within a round too, because other load comes and goes."""
+        count = max(1, self._requests // TURNS)
+        rounds = []
+        for _ in range(self._rounds + 1):
+            turns = [[each_ms(broker, count, work) * 1000 for broker, work in works] for _ in range(TURNS)]
+            rounds.append([statistics.mean(column) for column in zip(*turns, strict=True)])
         self.found.setdefault(label, {})[size] = [(few, many) for few, many in rounds[1:]]
 
 
