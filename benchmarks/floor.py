@@ -9,85 +9,20 @@ built with a C compiler.
 """
 
 import json
-import multiprocessing
-import os
-import platform
-import socket
 import statistics
-import sysconfig
 import tempfile
 import time
 
-from crc32c import crc32c
 from parts import processes
+from parts.figures import stands_on
+from parts.floors import BATCH_BYTES, CASES
 
 from ottla.protocol import walked
 from ottla.protocol.batch import build_batch
 from ottla.protocol.batch_header import HEADER_SIZE, read_header
 from ottla.testkit.usage import command_line
 
-BATCH_BYTES = 1_000_000
 RECORD_BYTES = (1024, 100, 10)
-
-
-def send_zeros(port, size_bytes):
-    block = bytes(BATCH_BYTES)
-    with socket.create_connection(("127.0.0.1", port)) as peer:
-        for _ in range(size_bytes // BATCH_BYTES):
-            peer.sendall(block)
-
-
-def receive_all(port, _size_bytes):
-    block = bytearray(BATCH_BYTES)
-    with socket.create_connection(("127.0.0.1", port)) as peer:
-        while peer.recv_into(block):
-            pass
-
-
-def beside(peer, size_bytes, work):
-    """CPU seconds of `work(socket)` in this process, while another is `peer`."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        other = multiprocessing.Process(target=peer, args=(listening.getsockname()[1], size_bytes))
-        other.start()
-        accepted, _ = listening.accept()
-        with accepted:
-            began = time.process_time()
-            work(accepted)
-            seconds = time.process_time() - began
-        other.join()
-    return seconds
-
-
-def write(size_bytes, file):
-    def work(peer):
-        block = memoryview(bytearray(BATCH_BYTES))
-        filled = at = 0
-        while got := peer.recv_into(block[filled:]):
-            filled += got
-            if filled == BATCH_BYTES:
-                crc32c(block)
-                at += os.pwrite(file, block, at)
-                filled = 0
-
-    os.ftruncate(file, 0)
-    return beside(send_zeros, size_bytes, work)
-
-
-def read_and_send(size_bytes, file):
-    def work(peer):
-        for at in range(0, size_bytes, BATCH_BYTES):
-            peer.sendall(os.pread(file, BATCH_BYTES, at))
-
-    return beside(receive_all, size_bytes, work)
-
-
-def send_file(size_bytes, file):
-    def work(peer):
-        at = 0
-        while at < size_bytes:
-            at += os.sendfile(peer.fileno(), file, at, min(BATCH_BYTES, size_bytes - at))
-
-    return beside(receive_all, size_bytes, work)
 
 
 def walk(record_bytes, size_bytes, walk_compiled):
@@ -107,11 +42,7 @@ def walk(record_bytes, size_bytes, walk_compiled):
 
 def rows(size_bytes, rounds, file):
     """Name of a case to its CPU seconds per GB in each round."""
-    cases = {
-        "recv + CRC + pwrite": lambda: write(size_bytes, file),
-        "pread + send": lambda: read_and_send(size_bytes, file),
-        "sendfile": lambda: send_file(size_bytes, file),
-    }
+    cases = {name: lambda case=case: case(size_bytes, file) for name, case in CASES.items()}
     walks = {"Python": None} | ({"compiled": walked.walk_compiled} if walked.walk_compiled else {})
     for record_bytes in RECORD_BYTES:
         for name, one in walks.items():
@@ -125,13 +56,6 @@ def rows(size_bytes, rounds, file):
     return found
 
 
-def interpreter():
-    """Its version, and whether it was built with profile-guided and link-time optimization."""
-    flags = sysconfig.get_config_var("CONFIG_ARGS") or ""
-    kinds = [name for name, flag in (("PGO", "--enable-optimizations"), ("LTO", "--with-lto")) if flag in flags]
-    return f"{platform.python_version()} ({' and '.join(kinds) or 'neither PGO nor LTO'})"
-
-
 def main():
     parser = command_line(__doc__)
     parser.add_argument("--megabytes", type=int, default=1024)
@@ -141,11 +65,10 @@ def main():
     machine = processes.machine()
     with tempfile.TemporaryFile(prefix="ottla-floor-") as file:
         found = rows(arguments.megabytes * 1_000_000, arguments.rounds, file.fileno())
-    build = interpreter()
     if arguments.format == "json":
-        print(json.dumps({"machine": machine, "python": build, "cpu_s_gb": found}))
+        print(json.dumps({"machine": machine, "cpu_s_gb": found}))
         return
-    print(f"Python {build}; {machine['cores']} cores, load {machine['load_1_min']:.2f}")
+    print(stands_on(machine))
     print(f"{'CPU s/GB':36} {'min':>7} {'median':>7} {'max':>7}")
     for name, figures in found.items():
         print(f"{name:36} {min(figures):7.3f} {statistics.median(figures):7.3f} {max(figures):7.3f}")

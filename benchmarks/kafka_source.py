@@ -288,7 +288,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="ottla-kafka-source-") as scratch:
         compared = Comparison(arguments, Path(scratch), show)
         told = f"{compared.size / 2**30:.2f} GiB, {compared.records:,} records, {arguments.cores} cores"
-        _tell(f"{told}, load {stands_on['load_1_min']:.1f}")
+        _tell(f"{told}, load {stands_on['load_1_min']:.1f}, {stands_on['python']}")
         if arguments.format == "text":
             print(heading())
         compared.dumps()

@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from parts import processes
-from parts.figures import machine
+from parts.descriptors import all_descriptors
+from parts.figures import machine, stands_on
 from parts.others import hour, stage, walk
 from parts.others.attacks import ATTACKS, Attack
 from parts.others.felt import heading, line_of
@@ -98,10 +99,10 @@ def strike_all(attacks: Sequence[Attack], options: argparse.Namespace) -> dict[s
 
 def main() -> None:
     options = arguments()
-    stage.all_descriptors()
+    all_descriptors()
     conditions = machine()
     if options.format == "text":
-        print(f"{conditions['cores']} cores, load {conditions['load_1_min']:.1f} before the start\n")
+        print(f"{stands_on(conditions)}\n")
     results: dict[str, Any] = {"machine": conditions, "goal_cpu_ms": MOST_CPU_MS}
     if options.hour:
         results["hour"] = hour.run(options)

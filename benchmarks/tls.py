@@ -176,9 +176,13 @@ ROWS: Final = (
 )
 
 
-def as_text(results: dict[str, dict[str, float]], machine: dict[str, float]) -> str:
+def as_text(results: dict[str, dict[str, float]], machine: dict[str, Any]) -> str:
     load = f"{machine['load_1_min']:.1f} before, {os.getloadavg()[0]:.1f} after"
-    lines = [f"{machine['cores']} cores, load {load}", "", f"{'':60}" + "".join(f"{name:>10}" for name in results)]
+    lines = [
+        f"{machine['python']}; {machine['cores']} cores, load {load}",
+        "",
+        f"{'':60}" + "".join(f"{name:>10}" for name in results),
+    ]
     for key, label, unit in ROWS:
         values = "".join(f"{figures[key]:10.2f}" for figures in results.values())
         lines.append(f"{label:60}{values} {unit}")

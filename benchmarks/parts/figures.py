@@ -3,7 +3,9 @@
 import json
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from parts import interpreter
 
 Figures = dict[str, float]
 
@@ -18,12 +20,17 @@ class Row(NamedTuple):
     higher_is_better: bool = False
 
 
-def machine() -> dict[str, float]:
+def machine() -> dict[str, Any]:
     """What the figures stand on. To be asked before anything is measured."""
-    return {"cores": os.cpu_count() or 1, "load_1_min": os.getloadavg()[0]}
+    return {"cores": os.cpu_count() or 1, "load_1_min": os.getloadavg()[0], "python": interpreter.named()}
 
 
-def show(rows: Sequence[Row], figures: Figures, machine: dict[str, float], form: str) -> None:
+def stands_on(machine: dict[str, Any]) -> str:
+    """The first line of a table."""
+    return f"{machine['python']}; {machine['cores']} cores, load {machine['load_1_min']:.1f} before the start"
+
+
+def show(rows: Sequence[Row], figures: Figures, machine: dict[str, Any], form: str) -> None:
     """Print the figures that were taken, in the order of `rows`; `form` is text or json."""
     if form == "json":
         goals = {row.key: row.goal for row in rows if row.goal is not None}
@@ -32,8 +39,8 @@ def show(rows: Sequence[Row], figures: Figures, machine: dict[str, float], form:
         print(_as_text(rows, figures, machine))
 
 
-def _as_text(rows: Sequence[Row], figures: Figures, machine: dict[str, float]) -> str:
-    lines = [f"{machine['cores']} cores, load {machine['load_1_min']:.1f} before the start", ""]
+def _as_text(rows: Sequence[Row], figures: Figures, machine: dict[str, Any]) -> str:
+    lines = [stands_on(machine), ""]
     for row in rows:
         value = figures.get(row.key)
         if value is not None:

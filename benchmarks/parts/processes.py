@@ -11,25 +11,24 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
+
+from parts import figures, raw
 
 ROOT = Path(__file__).resolve().parents[2]
 KAFKA_SCRIPT = ROOT / "tests" / "conformance" / "apache-kafka" / "kafka.sh"
 START_TIMEOUT_S = 60
 
 
-def machine() -> dict[str, float]:
-    """What the figures stand on: cores, other load, and the CPU seconds the kernel takes to write 1 GB by itself."""
+def machine() -> dict[str, Any]:
+    """What the figures stand on, and the CPU seconds that the kernel takes to write 1 GB by itself."""
     block, blocks = os.urandom(1_000_000), 128
     with tempfile.TemporaryFile(prefix="ottla-benchmark-") as file:
         began = time.process_time()
         for number in range(blocks):
             os.pwrite(file.fileno(), block, number * len(block))
         write_s = time.process_time() - began
-    return {
-        "cores": os.cpu_count() or 1,
-        "load_1_min": os.getloadavg()[0],
-        "write_cpu_s_gb": write_s * 1e9 / (blocks * len(block)),
-    }
+    return figures.machine() | {"write_cpu_s_gb": write_s * 1e9 / (blocks * len(block))}
 
 
 class Broker:
@@ -45,10 +44,8 @@ class Broker:
         """User and system time so far; None when the process is not known."""
         if self.pid is None:
             return None
-        stat = Path(f"/proc/{self.pid}/stat")
-        if stat.exists():
-            fields = stat.read_text().rpartition(")")[2].split()
-            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        if Path(f"/proc/{self.pid}/stat").exists():
+            return raw.cpu_s(self.pid)
         return _clock_to_seconds(_ps("cputime", self.pid))
 
     def resident_mb(self) -> float | None:
@@ -88,6 +85,7 @@ def ottla(
     overrides: Sequence[str] = (),
     program: Sequence[str] = ("-m", "ottla.cli.main"),
     listen: bool = True,
+    python: str = sys.executable,
 ) -> Iterator[Broker]:
     """Our broker on a free port, with an empty data directory unless one is given.
 
@@ -95,15 +93,15 @@ def ottla(
     """
     with tempfile.TemporaryDirectory(prefix="ottla-benchmark-") as directory:
         ready_file = Path(directory) / "ready"
-        command = [sys.executable, *program, "serve", *(["--listen", "127.0.0.1:0"] if listen else [])]
+        command = [python, *program, "serve", *(["--listen", "127.0.0.1:0"] if listen else [])]
         command += ["--data-dir", str(data_dir or f"{directory}/data"), "--ready-file", str(ready_file)]
         command += [f"--override={override}" for override in overrides]
-        with _running(command, Path(directory) / "log") as (process, began):
+        with running(command, Path(directory) / "log") as (process, began):
             while not (line := ready_file.read_text() if ready_file.exists() else "").endswith("\n"):
                 _check(process, Path(directory) / "log", began)
                 time.sleep(0.002)
             bootstrap = line.split()[1].rpartition("//")[2]
-            yield _answering("ottla", bootstrap, process, Path(directory) / "log", began)
+            yield answering("ottla", bootstrap, process, Path(directory) / "log", began)
 
 
 @contextlib.contextmanager
@@ -121,8 +119,8 @@ def apache_kafka(
         subprocess.run(command, check=True, input=options(port), text=True, stderr=subprocess.DEVNULL)
         if data_dir is not None:
             _graduate(data_dir, Path(directory) / "server.properties")
-        with _running(["bash", str(script), "start", directory], Path(directory) / "log") as (process, began):
-            yield _answering("kafka", f"127.0.0.1:{port}", process, Path(directory) / "log", began)
+        with running(["bash", str(script), "start", directory], Path(directory) / "log") as (process, began):
+            yield answering("kafka", f"127.0.0.1:{port}", process, Path(directory) / "log", began)
 
 
 def _graduate(data_dir: Path, properties: Path) -> None:
@@ -135,7 +133,7 @@ def _graduate(data_dir: Path, properties: Path) -> None:
 
 
 @contextlib.contextmanager
-def _running(command: list[str], log: Path) -> Iterator[tuple["subprocess.Popen[bytes]", float]]:
+def running(command: list[str], log: Path) -> Iterator[tuple["subprocess.Popen[bytes]", float]]:
     with log.open("wb") as output:
         began = time.perf_counter()
         process = subprocess.Popen(command, stdout=output, stderr=output, cwd=ROOT, start_new_session=True)
@@ -157,7 +155,7 @@ def _check(process: "subprocess.Popen[bytes]", log: Path, began: float) -> None:
         raise SystemExit(f"the broker was not ready after {START_TIMEOUT_S} s:\n{log.read_text()[-2000:]}")
 
 
-def _answering(name: str, bootstrap: str, process: "subprocess.Popen[bytes]", log: Path, began: float) -> Broker:
+def answering(name: str, bootstrap: str, process: "subprocess.Popen[bytes]", log: Path, began: float) -> Broker:
     while not _answers_api_versions(bootstrap):
         _check(process, log, began)
         time.sleep(0.005)

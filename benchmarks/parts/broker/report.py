@@ -1,7 +1,7 @@
 """The broker benchmark's figures as a table or as JSON, beside what we want them to be. pure"""
 
 import json
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 Figures = dict[str, float | None]
 
@@ -70,10 +70,10 @@ def ratio_of(ours: float | None, theirs: float | None) -> float | None:
     return ours / theirs if ours is not None and theirs else None
 
 
-def as_text(results: dict[str, Figures], machine: dict[str, float]) -> str:
+def as_text(results: dict[str, Figures], machine: dict[str, Any]) -> str:
     """A table with one column per broker; the first is ours, the ratio is the first to the second."""
     stands_on = (
-        f"{machine['cores']} cores, load {machine['load_1_min']:.1f} before the start; "
+        f"{machine['python']}; {machine['cores']} cores, load {machine['load_1_min']:.1f} before the start; "
         f"the kernel alone takes {machine['write_cpu_s_gb']:.2f} CPU s to write 1 GB"
     )
     names = list(results)
@@ -100,7 +100,7 @@ def as_text(results: dict[str, Figures], machine: dict[str, float]) -> str:
     return "\n".join([stands_on, "", lines[0], "-" * max(map(len, lines)), *lines[1:]])
 
 
-def as_json(results: dict[str, Figures], machine: dict[str, float]) -> str:
+def as_json(results: dict[str, Figures], machine: dict[str, Any]) -> str:
     """The figures by broker, and the ratios of the first to the second."""
     document: dict[str, object] = {"machine": machine, "brokers": results}
     if len(results) == 2:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -41,4 +42,10 @@ def create_topics(broker: Broker, partitions: dict[str, int]) -> None:
     topics = [NewTopic(name, count, 1) for name, count in partitions.items()]
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 3})
     for future in admin.create_topics(topics).values():
+        future.result(30)
+
+
+def delete_topics(broker: Broker, topics: Iterable[str]) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 3})
+    for future in admin.delete_topics(list(topics)).values():
         future.result(30)

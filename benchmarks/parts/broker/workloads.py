@@ -31,9 +31,15 @@ def percentiles(samples_s: list[float], prefix: str) -> dict[str, float]:
 
 
 def produce(
-    bootstrap: str, topic: str, megabytes: int, batch_size_bytes: int, linger_ms: int, **options: str
+    bootstrap: str,
+    topic: str,
+    megabytes: int,
+    batch_size_bytes: int,
+    linger_ms: int,
+    value_size_bytes: int = VALUE_SIZE_BYTES,
+    **options: str,
 ) -> dict[str, float]:
-    """Values of 1 KiB that do not compress, acks=all, to one partition. `options` are the client's own."""
+    """Values that do not compress, acks=all, to one partition. `options` are the client's own."""
     producer = Producer(
         {
             **options,
@@ -47,10 +53,10 @@ def produce(
             "queue.buffering.max.kbytes": 131_072,
         }
     )
-    pool = [os.urandom(VALUE_SIZE_BYTES) for _ in range(POOL)]
+    pool = [os.urandom(value_size_bytes) for _ in range(POOL)]
     failed: list[KafkaError] = []
     producer.list_topics(topic, timeout=10)
-    count = megabytes * 1_000_000 // VALUE_SIZE_BYTES
+    count = megabytes * 1_000_000 // value_size_bytes
 
     def delivered(error: KafkaError | None, _: Message) -> None:
         if error is not None:
@@ -71,7 +77,7 @@ def produce(
     elapsed_s = time.perf_counter() - began
     if failed or left:
         raise SystemExit(f"{len(failed)} records failed, {left} were not acknowledged: {failed[:1]}")
-    size_bytes = count * VALUE_SIZE_BYTES
+    size_bytes = count * value_size_bytes
     return {"bytes": size_bytes, "seconds": elapsed_s}
 
 

@@ -26,12 +26,6 @@ CREATE_AT_ONCE = 500
 Figures = dict[str, Any]
 
 
-def all_descriptors() -> None:
-    """As many descriptors for this process as the system allows it."""
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
 def limited(descriptors: int) -> tuple[str, str]:
     """The program for `processes.ottla` that may open no more than this."""
     limit = f"resource.setrlimit(resource.RLIMIT_NOFILE, ({descriptors}, {descriptors}))"
@@ -217,4 +211,4 @@ def _still_writes(stage: Stage) -> bool:
     return False
 
 
-__all__ = ["PING", "Figures", "Memory", "Stage", "all_descriptors", "limited", "measure", "processes", "staged"]
+__all__ = ["PING", "Figures", "Memory", "Stage", "limited", "measure", "processes", "staged"]

@@ -30,7 +30,7 @@ def fits_of(measured: Measured) -> Fits:
 def as_text(brokers: Sequence[Measured], document: dict[str, Any]) -> str:
     machine, record_bytes = document["machine"], document["record_bytes"]
     lines = [
-        f"{machine['cores']} cores, load {machine['load_1_min']:.1f} before the start, "
+        f"{machine['python']}; {machine['cores']} cores, load {machine['load_1_min']:.1f} before the start, "
         f"{machine['load_1_min_after']:.1f} at the end; records of {record_bytes} bytes, "
         f"medians of {document['rounds']} rounds",
         "",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-MACHINE = {"cores": 2, "load_1_min": 0.5, "write_cpu_s_gb": 0.4}
+MACHINE = {"python": "CPython 3.11.7, PGO", "cores": 2, "load_1_min": 0.5, "write_cpu_s_gb": 0.4}
 PATH = Path(__file__).parents[3] / "benchmarks" / "parts" / "broker" / "report.py"
 
 

@@ -110,7 +110,7 @@ def test_where_nine_tenths_are_reached_is_marked(module, measured):
 
 
 def test_the_table_has_each_size_and_the_constants_of_each_broker(module, measured):
-    machine = {"cores": 2, "load_1_min": 0.5, "load_1_min_after": 1.0}
+    machine = {"python": "CPython 3.11.7, PGO", "cores": 2, "load_1_min": 0.5, "load_1_min_after": 1.0}
     document = {"machine": machine, "record_bytes": 1000, "rounds": 3, "retries": {"ottla": 0}}
     text = module("report").as_text([measured("ottla", 0.01, 0.5)], document)
     rows = {cells[0]: cells[1:] for line in text.splitlines() if (cells := line.split())}

@@ -1,0 +1,1 @@
+"""Pieces of `speed.py`. free"""

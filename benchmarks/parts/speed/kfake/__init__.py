@@ -1,0 +1,1 @@
+"""kfake, the broker in memory that franz-go's own tests use. shell"""

@@ -1,0 +1,137 @@
+"""Ottla, kfake and Apache Kafka in one run: the CPU of each broker, the floor, and how a request's cost grows. shell
+
+    python benchmarks/speed.py                               about ten minutes
+    python benchmarks/speed.py --only table --write docs/measured.md
+    python benchmarks/speed.py --python /opt/pgo/bin/python  also on that interpreter, where Ottla is installed
+    python benchmarks/speed.py --rounds 1 --megabytes 16 --seconds 0.5 --connections 20 --most 100   half a minute
+
+The brokers take turns in each round. Ottla runs with the compiled walk over records and without. kfake needs Go, Apache
+Kafka needs Java 17 and Maven; what is missing is left out, and the table says so. Growth is that of the first column.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from parts import processes
+from parts.descriptors import all_descriptors, room_for_connections
+from parts.floors import CASES
+from parts.speed import growth, table
+from parts.speed.columns import Column, Compared, compared
+from parts.speed.measure import measured
+from parts.speed.rows import FLOOR, FLOORS, Sizes
+from parts.speed.setting import described
+
+from ottla.testkit.usage import command_line
+
+PARTS = ("table", "growth")
+Found = dict[str, dict[str, list[float]]]
+
+
+def tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def floors(megabytes: int) -> dict[str, float]:
+    with tempfile.TemporaryFile(prefix="ottla-floor-") as file:
+        return {
+            FLOORS[name]: case(megabytes * 1_000_000, file.fileno()) / (megabytes / 1000)
+            for name, case in CASES.items()
+        }
+
+
+def rounds_of(columns: list[Column], rounds: int, sizes: Sizes) -> Found:
+    """Column to key to a figure of each round. Who begins a round is another one each time."""
+    found: Found = defaultdict(lambda: defaultdict(list))
+    with contextlib.ExitStack() as stack:
+        brokers = {column.name: stack.enter_context(column.start()) for column in columns}
+        names = list(brokers)
+        for name in names:
+            tell(f"warming up {name} ...")
+            measured(brokers[name], sizes.smaller())
+        for number in range(rounds):
+            first = number % len(names)
+            for name in (FLOOR, *names[first:], *names[:first]):
+                tell(f"round {number + 1} of {rounds}: {name} ...")
+                figures = floors(sizes.megabytes) if name == FLOOR else measured(brokers[name], sizes)
+                for key, value in figures.items():
+                    found[name][key].append(value)
+    return found
+
+
+def grown(column: Column, rounds: int, requests: int, most: int) -> growth.Growth:
+    found = growth.Growth(column.start, rounds, requests)
+    room = room_for_connections()
+    found.connections(sorted({min(size, room) for size in growth.CONNECTIONS if size <= most}))
+    found.partitions([size for size in growth.PARTITIONS if size <= most])
+    found.open_transactions([size for size in growth.OPEN if size <= 10 * most])
+    return found
+
+
+def table_text(chosen: Compared, found: Found, connections: int) -> str:
+    names = [column.name for column in chosen.columns]
+    ours = [column.name for column in chosen.columns if column.ours]
+    notes = "\n".join(f"- {note}" for note in chosen.notes)
+    tables = table.of_brokers(found, names, ours, connections), table.of_floors(found)
+    return "\n\n".join([notes, *tables])
+
+
+def parse() -> argparse.Namespace:
+    parser = command_line(__doc__)
+    parser.add_argument("--python", action="append", default=[], metavar="PATH", help="another interpreter for Ottla")
+    parser.add_argument("--without", action="append", default=[], choices=["kfake", "kafka", "python-walk"])
+    parser.add_argument("--only", choices=PARTS, action="append", help="one part instead of both")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--megabytes", type=int, default=512, help="of records of 1 KiB, half of it of 100 bytes")
+    parser.add_argument("--seconds", type=float, default=3, help="of transactions, with one and with 16 producers")
+    parser.add_argument("--connections", type=int, default=1_000)
+    parser.add_argument(
+        "--most", type=int, default=10_000, help="connections and partitions; open transactions: tenfold"
+    )
+    parser.add_argument("--requests", type=int, default=2_000, help="for each figure of growth")
+    parser.add_argument(
+        "--write", type=Path, metavar="PAGE", help="replace the tables of a page, such as docs/measured.md"
+    )
+    parser.add_argument("--format", choices=["text", "json"], default="text")
+    default = Path(os.environ.get("KAFKA_SCRIPT", processes.KAFKA_SCRIPT))
+    parser.add_argument("--kafka-script", type=Path, default=default, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> None:
+    asked = parse()
+    all_descriptors()
+    machine = processes.machine()
+    parts = asked.only or PARTS
+    document: dict[str, Any] = {"machine": machine}
+    texts: dict[str, str] = {}
+    sizes = Sizes(asked.megabytes, asked.seconds, asked.requests // 2, asked.connections, 3)
+    with tempfile.TemporaryDirectory(prefix="ottla-speed-") as scratch:
+        chosen = compared(asked.python, asked.without, asked.kafka_script, Path(scratch))
+        document["notes"] = chosen.notes
+        if "table" in parts:
+            found = rounds_of(chosen.columns, asked.rounds, sizes)
+            document["table"] = found
+            texts["table"] = table_text(chosen, found, asked.connections)
+        if "growth" in parts:
+            tell(f"growth of {chosen.columns[0].name} ...")
+            document["growth"] = grown(chosen.columns[0], asked.rounds, asked.requests, asked.most).found
+            texts["growth"] = f"{chosen.columns[0].name}.\n\n{table.of_growth(document['growth'])}"
+    stands_on = described(machine["load_1_min"], asked.rounds)
+    texts = {name: f"{stands_on}.\n\n{text}" for name, text in texts.items()}
+    if asked.write:
+        page = asked.write.read_text(encoding="utf-8")
+        for name, text in texts.items():
+            page = table.between_markers(page, name, text)
+        asked.write.write_text(page, encoding="utf-8")
+    print(json.dumps(document, indent=2) if asked.format == "json" else "\n\n".join(texts.values()))
+
+
+if __name__ == "__main__":
+    main()
