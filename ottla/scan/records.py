@@ -19,6 +19,9 @@ from ottla.scan.kernels import Bytes, Longs, expect
 from ottla.scan.listing import PartitionLog
 from ottla.scan.ranges import LogRange
 
+# Plainly a record takes as long as so many bytes of small batches.
+_RECORD_COST_BYTES = 256
+
 
 class Visibility(NamedTuple):
     """What of a partition is visible: offsets in [log_start, limit), but not batches in `aborted` ranges.
@@ -170,7 +173,7 @@ class RecordScan:
     ) -> Iterator[pa.RecordBatch]:
         """Decode batches into the columns; a malformed one is damage, and decoding goes on behind it."""
         done = 0
-        expect(int((sections[:, 1] - sections[:, 0]).sum()))
+        expect(_RECORD_COST_BYTES * int(rows[:, headers.RECORD_COUNT].sum()))
         while done < len(rows):
             decoded, why = self._columns.add(payload, rows[done:], sections[done:], visible.log_start, visible.limit)
             done += decoded
