@@ -4,9 +4,9 @@
 
 Wall seconds from the start of the process to its end, the median of the rounds. The small directory is the one that
 Apache Kafka 4.3.1 wrote, of the tests; the other is made by `make_log.py`. "Compiled" kernels are in numba's cache from
-a round before; "first" is the very first run on a machine, with an empty cache. Programs and files are in the page
-cache, unless `--drop-caches` (as root; it slows down everything else on the machine) drops it before each start. Needs
-Java 17, but for the rows of `ottla audit`.
+a round before; "first" is the very first run on a machine, with an empty cache. For the small directory none is needed.
+Programs and files are in the page cache, unless `--drop-caches` (as root; it slows down everything else on the machine)
+drops it before each start. Needs Java 17, but for the rows of `ottla audit`.
 """
 
 import argparse
@@ -54,8 +54,8 @@ def cases(small: Path, large: Path) -> Iterator[tuple[str, str, float, Sequence[
         return code == 0 and said.split() == [str(expected)]
 
     audit = [sys.executable, "-m", "ottla.cli.main", "audit"]
-    yield "audit_small", "ottla audit, small directory", 6.0, [*audit, str(small)], audited
-    yield "audit_large", "ottla audit, --size-mib", 6.0, [*audit, str(large)], audited
+    yield "audit_small", "ottla audit, small directory", 3.0, [*audit, str(small)], audited
+    yield "audit_large", "ottla audit, --size-mib", 3.0, [*audit, str(large)], audited
     submit = [_spark_submit(), str(ROOT / "ottla" / "spark_jobs" / "audit.py"), str(small)]
     yield "submit", "spark-submit audit.py, small directory", 20.0, submit, audited
     yield "count", 'format("ottla").count(), small directory', 20.0, [sys.executable, "-c", COUNT, str(small)], counted

@@ -21,7 +21,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 import numpy as np  # noqa: E402
 
 from ottla.scan import events, headers, states  # noqa: E402
-from ottla.scan.kernels import kernel  # noqa: E402
+from ottla.scan.kernels import expect, kernel  # noqa: E402
 from ottla.scan.needs import check_worker  # noqa: E402
 from ottla.testkit.usage import command_line  # noqa: E402
 
@@ -91,6 +91,7 @@ def walk(first, end, entering):
     aborted = anomalies = gaps = 0
     for at in range(first, end, CHUNK):
         part = rows[: min(CHUNK, end - at)]
+        expect(part.nbytes)
         make_rows(at, part)
         ended, wrong, missing = follower.follow(part, 0, 0)
         is_aborted = (ended[:, events.ENDED_FATE] == 0) & (ended[:, events.ENDED_FIRST_OFFSET] >= 0)

@@ -142,10 +142,9 @@ def committed(work: Work) -> "Visibility":
 
 
 def _hashes(names: "pa.Array") -> Longs:
-    out = np.empty(len(names), dtype=np.int64)
-    if len(names):
-        _, ends, data = names.buffers()
-        offsets = np.frombuffer(ends, dtype=np.int32)[names.offset : names.offset + len(names) + 1]
-        content = np.frombuffer(data, dtype=np.uint8) if data is not None else np.empty(0, dtype=np.uint8)
-        copies.hash_parts(content, offsets.astype(np.int64), out)
-    return out
+    if not len(names):
+        return np.empty(0, dtype=np.int64)
+    _, ends, data = names.buffers()
+    offsets = np.frombuffer(ends, dtype=np.int32)[names.offset : names.offset + len(names) + 1]
+    content = np.frombuffer(data, dtype=np.uint8) if data is not None else np.empty(0, dtype=np.uint8)
+    return copies.hashes(content, offsets.astype(np.int64))

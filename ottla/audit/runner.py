@@ -84,18 +84,11 @@ class Progress:
         if not self._watched:
             yield
             return
-        from numba.core import event
+        from ottla.scan.kernels import telling_of_compiling
 
-        show = self.show
-
-        class Told(event.Listener):
-            def on_start(self, event: event.Event) -> None:
-                show("compiling, which the first run on a machine does: some seconds")
-
-            def on_end(self, event: event.Event) -> None:
-                pass
-
-        with event.install_listener("numba:compile", Told()):
+        with telling_of_compiling(
+            lambda: self.show("compiling, which the first long run on a machine does: some seconds")
+        ):
             yield
 
 

@@ -14,7 +14,7 @@ from crc32c import crc32c
 from ottla.protocol.batch_header import ATTRIBUTES_OFFSET, HEADER_SIZE, read_header
 from ottla.scan import headers, storage
 from ottla.scan.damage_log import Damage, DamageLog
-from ottla.scan.kernels import Bytes, Longs
+from ottla.scan.kernels import Bytes, Longs, expect
 
 # With what is decoded from it, a chunk should stay in the cache.
 CHUNK_BYTES = 2 * 1024 * 1024
@@ -76,6 +76,7 @@ class SegmentReader:
         next_offset = max(next_offset, piece.base_offset)
         if piece.start >= piece.end:
             return
+        expect(piece.end - piece.start)
         self._file = self._open(piece)
         try:
             self._look_ahead(piece.end - piece.start)
@@ -234,6 +235,7 @@ class SegmentReader:
             window = np.frombuffer(self._file.read(CHUNK_BYTES, position), dtype=np.uint8)
             if len(window) < HEADER_SIZE:
                 return -1
+            expect(len(window))
             found = headers.find_header(
                 window, 0, len(window), piece.file_bytes - position, next_offset, piece.offset_limit
             )

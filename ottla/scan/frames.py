@@ -8,7 +8,7 @@ import numpy as np
 
 from ottla.protocol.batch_header import HEADER_SIZE, MAX_SEQUENCE, TIMESTAMP_TYPE, TRANSACTIONAL
 from ottla.scan import headers
-from ottla.scan.kernels import Bytes, Ints, Long, Longs, inlined, kernel, varint, zigzag
+from ottla.scan.kernels import Bytes, Ints, Long, Longs, inlined, kernel, plainly, varint, zigzag
 
 # What is known of a record once its batch is parsed. Starts are positions in the payload, lengths are -1 for null.
 DELTA = 0  # of its offset
@@ -198,7 +198,11 @@ def append_numbers(row: Longs, parts: Longs, count: Long, at: Long, wanted: Byte
             to[SEQUENCE, index] = base_sequence if base_sequence < 0 else sequence
 
 
-@kernel
+def _copy_slice(payload: Bytes, start: Long, length: Long, out: Bytes, at: Long) -> None:
+    out[at : at + length] = payload[start : start + length]
+
+
+@plainly(_copy_slice)
 def copy_bytes(payload: Bytes, start: Long, length: Long, out: Bytes, at: Long) -> None:
     """`payload[start:start + length]` to `out[at:]`."""
     # Unsigned indexes spare numba's check for negative ones.

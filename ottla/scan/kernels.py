@@ -1,17 +1,19 @@
-"""Compiled building blocks of the scan: the decorator, big-endian integers and varints over uint8 arrays. pure
+"""Building blocks of the scan, compiled where it pays: the decorator, big-endian integers and varints over bytes. pure
 
-Every kernel works on preallocated numpy arrays, releases the GIL and is cached on disk, so that only the first scan on
-a machine pays for the compiler. The cache is beside the sources if these are files and can be written beside, else
-where `kernel_cache` finds a place. What was compiled of other sources is not taken, whichever of them changed.
+Every kernel works on preallocated numpy arrays. It is a function as any other, and runs as one while its process has
+little to read: to compile takes seconds, and to load what was compiled as long as a small log does. With more to read
+it is compiled, releases the GIL and is cached on disk. Either way the results are the same.
 """
 
-import contextlib
-import inspect
-from collections.abc import Callable
-from pathlib import Path
+import dis
+import functools
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FunctionType
 from typing import Any, TypeVar, cast
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
@@ -23,59 +25,124 @@ Long = Any
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+# There are 15,000 small batches in so much, half a second's work; to load kernels takes as long, to compile them five.
+PLAIN_BYTES = 4 * 1024 * 1024
+
+
+class _Process:
+    """What this process was given to read, and who wants to know when it compiles."""
+
+    expected_bytes = 0
+    tell: Callable[[], None] | None = None
+
+
+def expect(size_bytes: int) -> None:
+    """Kernels are about to go over so many bytes; beyond PLAIN_BYTES in all it pays to compile them."""
+    _Process.expected_bytes += size_bytes
+
+
+@contextmanager
+def telling_of_compiling(tell: Callable[[], None]) -> Iterator[None]:
+    """`tell` is called when a kernel is compiled, not when it is loaded."""
+    before, _Process.tell = _Process.tell, tell
+    try:
+        yield
+    finally:
+        _Process.tell = before
+
+
+def tell_of_compiling() -> None:
+    if _Process.tell is not None:
+        _Process.tell()
+
+
+class Callee:
+    """What kernels call: plainly a function of Python, compiled what numba makes of it or takes for it."""
+
+    def __init__(self, plain: Callable[[], Callable[..., Any]], compiled: Callable[[], Callable[..., Any]]) -> None:
+        """Both are made when they are needed first."""
+        self._made: dict[str, Callable[..., Any]] = {}
+        self._makers = {"plain": plain, "compiled": compiled}
+
+    def of_kind(self, kind: str) -> Callable[..., Any]:
+        if kind not in self._made:
+            # Threads of an audit come here together, and one should compile.
+            with _making:
+                if kind not in self._made:
+                    self._made[kind] = self._makers[kind]()
+        return self._made[kind]
+
+    def __call__(self, *arguments: Any) -> Any:
+        if _Process.expected_bytes > PLAIN_BYTES:
+            return self.of_kind("compiled")(*arguments)
+        # Compiled integers wrap around without a word, and come back as those of Python.
+        with np.errstate(over="ignore"):
+            return _python(self.of_kind("plain")(*arguments))
+
+
+_making = threading.RLock()
+
+
+def _calling(function: FunctionType, kind: str) -> Callable[..., Any]:
+    """`function`, which calls others of this kind."""
+    names = {code.argval for code in dis.get_instructions(function) if code.opname == "LOAD_GLOBAL"}
+    named = {name: function.__globals__.get(name) for name in names}
+    called = {name: value.of_kind(kind) for name, value in named.items() if isinstance(value, Callee)}
+    made = FunctionType(function.__code__, function.__globals__ | called, function.__name__, function.__defaults__)
+    return functools.update_wrapper(made, function)
+
+
+def _python(result: Any) -> Any:
+    if isinstance(result, tuple):
+        return tuple(map(_python, result))
+    return result.item() if isinstance(result, np.generic) else result
+
 
 def kernel(function: F) -> F:
-    """Compile `function` on first use. It must not allocate.
-
-    Without numba's runtime (`_nrt`) arrays are not reference-counted inside: the callers hold them. Counting took 145
-    of the 155 ns that a batch cost, for each slice and each argument of a helper is counted.
-    """
-    compiled = numba.njit(nogil=True, boundscheck=False, _nrt=False)(function)
-    _keep(compiled, function)
-    return cast(F, compiled)
-
-
-def _keep(compiled: Any, function: Callable[..., Any]) -> None:
-    """Have `compiled` cached. Nowhere, if nothing can be written at all."""
-    from ottla.scan.kernel_cache import KernelCache, PlacelessKernelCache
-
-    with contextlib.suppress(RuntimeError):
-        if Path(inspect.getfile(function)).exists():
-            compiled._cache = KernelCache(function)
-            return
-    # In an archive, or as in a container with a package of root's and a user without a home.
-    with contextlib.suppress(RuntimeError):
-        compiled._cache = PlacelessKernelCache(function)
+    """A function that Python and kernels call. It must not allocate."""
+    return _callee(function, lambda compiling: compiling.kept)
 
 
 def inlined(function: F) -> F:
     """A helper that is copied into the kernels that call it: a call costs more than these do."""
-    return cast(F, numba.njit(nogil=True, inline="always", _nrt=False)(function))
+    return _callee(function, lambda compiling: compiling.copied)
 
 
-@inlined
-def int16(buffer: Bytes, at: Long) -> Long:
-    return np.int64(np.int16((np.int64(buffer[at]) << 8) | np.int64(buffer[at + 1])))
+def plainly(quick: F) -> Callable[[F], F]:
+    """A kernel for which `quick` does the same, in less time, where nothing is compiled."""
+    return lambda function: _callee(function, lambda compiling: compiling.kept, quick)
 
 
-@inlined
-def uint32(buffer: Bytes, at: Long) -> Long:
-    return (
-        (np.int64(buffer[at]) << 24)
-        | (np.int64(buffer[at + 1]) << 16)
-        | (np.int64(buffer[at + 2]) << 8)
-        | np.int64(buffer[at + 3])
-    )
+def _callee(function: F, how: Callable[[Any], Callable[..., Any]], quick: F | None = None) -> F:
+    own = cast(FunctionType, function)
+
+    def compiled() -> Any:
+        from ottla.scan import compiling
+
+        return how(compiling)(_calling(own, "compiled"))
+
+    return cast(F, functools.update_wrapper(Callee(lambda: quick or _calling(own, "plain"), compiled), function))
 
 
-@inlined
-def int32(buffer: Bytes, at: Long) -> Long:
-    return np.int64(np.int32(uint32(buffer, at)))
+def _big_endian(layout: str) -> Callable[[Bytes, Long], Long]:
+    """The integer at a place, of this layout of `struct`, as an int64."""
+    integer = struct.Struct(layout)
+
+    def plain(buffer: Any, at: Long) -> Long:
+        return np.int64(integer.unpack_from(buffer, at)[0])
+
+    def compiled() -> Any:
+        from ottla.scan import compiling
+
+        return compiling.big_endian(integer.size, is_signed=layout.islower())
+
+    return cast(Callable[[Bytes, Long], Long], Callee(lambda: plain, compiled))
 
 
-@inlined
-def int64(buffer: Bytes, at: Long) -> Long:
-    return (uint32(buffer, at) << 32) | uint32(buffer, at + 4)
+int16 = _big_endian(">h")
+int32 = _big_endian(">i")
+int64 = _big_endian(">q")
+uint32 = _big_endian(">I")
 
 
 @inlined

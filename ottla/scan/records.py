@@ -15,9 +15,12 @@ from ottla.scan.codecs import Scratch
 from ottla.scan.columns import BATCH_BYTES, ColumnBuilder
 from ottla.scan.damage_log import Damage, DamageLog
 from ottla.scan.fates import PartitionFates
-from ottla.scan.kernels import Bytes, Longs
+from ottla.scan.kernels import Bytes, Longs, expect
 from ottla.scan.listing import PartitionLog
 from ottla.scan.ranges import LogRange
+
+# Plainly a record takes as long as so many bytes of small batches.
+_RECORD_COST_BYTES = 256
 
 
 class Visibility(NamedTuple):
@@ -170,6 +173,7 @@ class RecordScan:
     ) -> Iterator[pa.RecordBatch]:
         """Decode batches into the columns; a malformed one is damage, and decoding goes on behind it."""
         done = 0
+        expect(_RECORD_COST_BYTES * int(rows[:, headers.RECORD_COUNT].sum()))
         while done < len(rows):
             decoded, why = self._columns.add(payload, rows[done:], sections[done:], visible.log_start, visible.limit)
             done += decoded

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ottla.protocol.batch_header import MAX_SEQUENCE
-from ottla.scan.kernels import Long, Longs, inlined, kernel
+from ottla.scan.kernels import Long, Longs, expect, inlined, kernel
 
 # What a broker holds. -1 (OFFSET_DELTA: 0) is none.
 PRODUCER_ID = 0
@@ -178,6 +178,7 @@ class Table:
 
     def join(self, later: States, missing: int, clock_ms: int, expiration_ms: int) -> None:
         """Join what a later range knows; `missing` offsets lie between these states and its end."""
+        expect(later.rows.nbytes)
         while self.count + len(later.rows) > len(self.rows):
             self.grow()
         self.count = join_rows(self.rows, self.slots, self.count, later.rows, missing, clock_ms, expiration_ms)
@@ -187,7 +188,9 @@ class Table:
 
     def _index(self) -> None:
         self.slots: Longs = np.zeros(2 * 2 ** (len(self.rows) - 1).bit_length(), dtype=np.int64)
-        fill_slots(self.rows, self.count, self.slots)
+        if self.count:
+            expect(self.rows[: self.count].nbytes)
+            fill_slots(self.rows, self.count, self.slots)
 
 
 _FIRST_CAPACITY = 512

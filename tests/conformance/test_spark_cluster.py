@@ -59,7 +59,8 @@ import json
 from pyspark.sql import SparkSession
 def compiled(_):
     import numpy as np, time
-    from ottla.scan.kernels import varint
+    from ottla.scan import kernels
+    varint = kernels.varint.of_kind("compiled")
     varint(np.array([2], dtype=np.uint8), 0, 1)
     time.sleep(1)
     yield sum(varint.stats.cache_hits.values()), sum(varint.stats.cache_misses.values())

@@ -22,7 +22,8 @@ sys.path.insert(0, sys.argv[1])
 exec(sys.argv[2])
 import numpy as np
 import ottla
-from ottla.scan.kernels import varint
+from ottla.scan import kernels
+varint = kernels.varint.of_kind("compiled")
 assert varint(np.array([2], dtype=np.uint8), 0, 1) == (1, 1)
 stats = varint.stats
 print(json.dumps([ottla.__file__, stats.cache_path, sum(stats.cache_hits.values()), sum(stats.cache_misses.values())]))

@@ -12,7 +12,7 @@ import numpy as np
 
 from ottla.audit.checks.finding import Finding, Severity
 from ottla.audit.checks.words import count
-from ottla.scan.kernels import Bytes, Longs, kernel
+from ottla.scan.kernels import Bytes, Longs, expect, kernel
 
 # Columns of an identity: its hash, 0 input or 1 output, the index of the topic's partition, and the offset.
 HASH = 0
@@ -56,6 +56,15 @@ def hash_parts(data: Bytes, ends: Longs, out: Longs) -> None:
         state *= np.uint64(0xFF51AFD7ED558CCD)
         state ^= state >> np.uint64(33)
         out[index] = np.int64(state)
+
+
+def hashes(data: Bytes, ends: Longs) -> Longs:
+    """64-bit hashes of the byte strings `data[ends[i]:ends[i + 1]]`."""
+    out = np.empty(len(ends) - 1, dtype=np.int64)
+    # Uncompiled, a byte of these takes as long as several of a log.
+    expect(8 * len(data))
+    hash_parts(data, ends, out)
+    return out
 
 
 def unequal(rows: Longs) -> Longs:

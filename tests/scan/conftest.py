@@ -1,0 +1,21 @@
+"""What is said of reading a log holds for kernels of both kinds."""
+
+import pytest
+
+from tests import kernel_kinds
+
+OF_BOTH_KINDS = ("against_scanner", "batch_fates", "chunks", "columns", "fates", "walk", "walk_files", "walk_rules")
+
+
+def pytest_generate_tests(metafunc):
+    name = metafunc.module.__name__.rpartition(".test_")[2]
+    if name in OF_BOTH_KINDS:
+        kinds = [kernel_kinds.COMPILED, kernel_kinds.PLAIN]
+        metafunc.parametrize("kind_of_kernels", kinds, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kind_of_kernels(request):
+    pytest.importorskip("numba", reason="the spark extra is not installed")
+    with kernel_kinds.only(getattr(request, "param", kernel_kinds.COMPILED)):
+        yield

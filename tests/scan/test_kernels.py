@@ -1,0 +1,154 @@
+"""Kernels do the same plainly and compiled, with sound logs and with any bytes; a process compiles when it pays."""
+
+import struct
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+pytest.importorskip("numba", reason="the spark extra is not installed")
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.protocol.batch import build_batch, build_marker
+from ottla.scan import frames, headers, kernels, schemas, states
+from ottla.scan.columns import ColumnBuilder
+from ottla.scan.events import Follower
+from ottla.scan.kernels import int16, int32, int64, kernel, uint32, varint
+from tests.kernel_kinds import COMPILED, PLAIN, only
+from tests.patience import PATIENCE_S
+
+NAMES = [(name, True) for name in schemas.VIEWS[schemas.RECORDS]]
+KINDS = (PLAIN, COMPILED)
+NEVER = np.empty((0, 3), dtype=np.int64)
+# What a process has loaded: with nothing to read, with as much as it goes through plainly, with a byte more.
+CHOOSING = """
+import sys
+import numpy as np
+from ottla.scan import kernels
+for size in 0, kernels.PLAIN_BYTES, 1:
+    kernels.expect(size)
+    assert kernels.varint(np.array([2], dtype=np.uint8), 0, 1) == (1, 1)
+    print("numba" in sys.modules)
+"""
+
+
+@pytest.fixture(scope="module")
+def kind_of_kernels():
+    """Tests say it themselves here."""
+
+
+@kernel
+def read_all(buffer, at):
+    return int16(buffer, at), int32(buffer, at), int64(buffer, at), uint32(buffer, at)
+
+
+def array(data):
+    return np.frombuffer(bytes(data), dtype=np.uint8).copy()
+
+
+@given(data=st.binary(min_size=12, max_size=12), at=st.integers(0, 4))
+def test_integers_are_those_of_the_bytes(data, at):
+    def there(size, signed=True):
+        return int.from_bytes(data[at : at + size], "big", signed=signed)
+
+    for kind in KINDS:
+        with only(kind):
+            assert read_all(array(data), at) == (there(2), there(4), there(8), there(4, signed=False))
+
+
+@given(data=st.binary(max_size=12))
+def test_what_a_kernel_returns_is_of_python(data):
+    for kind in KINDS:
+        with only(kind):
+            assert [type(part) for part in varint(array(data), 0, len(data))] == [int, int]
+
+
+@st.composite
+def logs(draw):
+    """Batches and markers of a few producers, in which some bytes were changed, mostly none of lengths and offsets."""
+    made, offset = bytearray(), 0
+    for _ in range(draw(st.integers(1, 6))):
+        producer = {"producer_id": draw(st.integers(1, 3)), "producer_epoch": draw(st.integers(0, 2))}
+        if draw(st.integers(0, 3)) == 0:
+            epoch, commit = draw(st.integers(0, 2)), draw(st.booleans())
+            batch, count = build_marker(coordinator_epoch=epoch, commit=commit, timestamp_ms=1_000, **producer), 1
+            struct.pack_into(">q", batch, 0, offset)
+        else:
+            content = st.none() | st.binary(max_size=20) | st.just(bytes(200))
+            records = draw(st.lists(st.tuples(content, content), min_size=1, max_size=4))
+            headed = [(*one, [("h", b"x")] * draw(st.integers(0, 2)), draw(st.integers(0, 2_000))) for one in records]
+            shape = {"base_sequence": draw(st.integers(0, 5)), "transactional": draw(st.booleans())}
+            batch, count = build_batch(headed, base_offset=offset, **shape, **producer), len(headed)
+        for _ in range(draw(st.sampled_from([0, 0, 1, 3]))):
+            batch[draw(st.integers(12, len(batch) - 1))] = draw(st.integers(0, 255))
+        made += batch
+        offset += count + draw(st.sampled_from([0, 0, 0, 7]))
+    return bytes(made)
+
+
+def told(data):
+    """All that kernels tell of these bytes, as a file of its own."""
+    buffer, rows = array(data), headers.header_rows(10)
+    end = len(buffer)
+    count, *stopped = headers.walk_headers(buffer, 0, end, end, end, 0, 2**31, rows)
+    rows = rows[:count]
+    follower = Follower(states.empty(), 0, 1_000, has_sequences=True)
+    followed = [found.tolist() for found in follower.follow(rows, 0, 0)]
+    left = follower.leaving()
+    joined = states.enter(left, [left]).rows.tolist()
+    found = headers.find_header(buffer, min(1, end), end, end, 0, 2**31)
+    states_left = left.rows.tolist(), joined
+    return stopped, rows.tolist(), followed, follower.totals.tolist(), states_left, found, read(buffer, rows)
+
+
+def read(buffer, rows):
+    """The records, and why it ended at each batch that cannot be read."""
+    selected, sections = headers.header_rows(len(rows)), np.empty((len(rows), 2), dtype=np.int64)
+    count = frames.select_visible(rows, True, 1, 2**62, NEVER, selected, sections)
+    columns = ColumnBuilder(schemas.arrow_schema(schemas.RECORDS, NAMES))
+    columns.start("topic", 0, 0)
+    ends, done = [], 0
+    while done < count:
+        decoded, why = columns.add(buffer, selected[done:count], sections[done:count], 1, 2**62)
+        done += decoded + (why == frames.MALFORMED)
+        ends.append((decoded, why))
+    return ends, list(columns.take())
+
+
+@pytest.mark.filterwarnings("error")
+@given(data=logs() | st.binary(max_size=300))
+def test_both_kinds_tell_the_same_of_a_log(data):
+    with only(PLAIN):
+        plainly = told(data)
+    with only(COMPILED):
+        assert told(data) == plainly
+
+
+def test_nothing_is_compiled_before_so_much_is_read_that_it_pays():
+    done = subprocess.run(
+        [sys.executable, "-c", CHOOSING], capture_output=True, text=True, check=False, timeout=PATIENCE_S
+    )
+    assert (done.stdout.split(), done.stderr) == (["False", "False", "True"], "")
+
+
+def test_threads_that_come_together_make_a_kernel_once():
+    made, together = [], threading.Barrier(4)
+
+    def make():
+        made.append(1)
+        return abs
+
+    callee = kernels.Callee(make, make)
+
+    def call(number):
+        together.wait(PATIENCE_S)
+        return callee.of_kind(PLAIN)(number)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(call, [-1, -2, -3, -4])) == [1, 2, 3, 4]
+    assert made == [1]
