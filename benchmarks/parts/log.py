@@ -1,7 +1,7 @@
 """A log directory to measure scans on, with every file that a cleanly stopped broker leaves. free
 
 Records of 200 random bytes in batches of about 14 KB, eight interleaved transactional producers a partition, every
-tenth transaction aborted.
+tenth transaction aborted. The same few batches come again and again, unless more `templates` are asked for.
 """
 
 import os
@@ -14,6 +14,7 @@ from ottla.protocol.snapshot import ProducerEntry, encode_snapshot
 
 TOPIC = "financial-ledger"
 PRODUCERS = 8
+TEMPLATES = 16
 RECORDS_PER_BATCH = 64
 BATCHES_PER_TRANSACTION = 10
 ABORTED_EVERY = 10
@@ -103,11 +104,11 @@ class PartitionWriter:
         (self._folder / f"{self.next_offset:020d}.snapshot").write_bytes(encode_snapshot(self.producers.values()))
 
 
-def make_log(root, size_bytes, partitions=4, copies=1):
+def make_log(root, size_bytes, partitions=4, copies=1, templates=TEMPLATES):
     """Write the log into `root`; returns (bytes, records, committed records) with all copies counted."""
     root.mkdir(parents=True, exist_ok=True)
     chance = random.Random(7)
-    templates = [_template(chance) for _ in range(16)]
+    batches = [_template(chance) for _ in range(templates)]
     ends, size, records, committed = {}, 0, 0, 0
     for partition in range(partitions):
         writer = PartitionWriter(root / f"{TOPIC}-{partition}")
@@ -117,7 +118,7 @@ def make_log(root, size_bytes, partitions=4, copies=1):
             time_ms = FIRST_MS + turns * 100
             for _ in range(BATCHES_PER_TRANSACTION):
                 for producer in range(PRODUCERS):
-                    writer.data(_batch(chance.choice(templates), producer, sequences[producer], time_ms))
+                    writer.data(_batch(chance.choice(batches), producer, sequences[producer], time_ms))
                     sequences[producer] += RECORDS_PER_BATCH
             for producer in range(PRODUCERS):
                 commit = (turns + producer) % ABORTED_EVERY != 0
