@@ -3,10 +3,11 @@
     python benchmarks/cache.py [--size-mib 1024] [--rounds 5] [--against kafka] [--format json]
 
 Needs Java 17; `--against ottla` (a broker of ours serves the log) and `--against kafka` (Apache Kafka does) also Maven.
-The log is that of `make_log.py`, but with values that seldom come again. All must first agree on every record. Then
-they take turns: the first query of a cache, which fills it; queries whose files are in the page cache (warm); and
-queries whose files were dropped from it (cold). Times have the planning in them. CPU is that of Spark, its JVM and
-workers; Kafka's source also has that of the broker. The plain Parquet is what Spark itself wrote of the same records.
+The log is that of `make_log.py`, but with values that seldom come again; `--values json` makes text of them, in batches
+that are compressed. All must first agree on every record. Then they take turns: the first query of a cache, which fills
+it; queries whose files are in the page cache (warm); and queries whose files were dropped from it (cold). Times have
+the planning in them. CPU is that of Spark, its JVM and workers; Kafka's source also has that of the broker. The plain
+Parquet is what Spark itself wrote of the same records.
 """
 
 import argparse
@@ -26,16 +27,25 @@ from parts import processes
 from parts.figures import machine
 from parts.kafka_source.connector import connector, need_java_and_maven
 from parts.kafka_source.spark_process import SparkReader, spark_reader, theirs_of, wait_for_leaders
-from parts.log import make_log
+from parts.log import json_value, make_log
 
+from ottla.protocol.compression import ZSTD
 from ottla.testkit.usage import command_line
 
 Timing = dict[str, float | None]
 COLUMNS = {"key": "binary", "value": "binary", "partition": "int", "offset": "long", "timestamp": "timestamp"}
 SCHEMA = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+NARROW_SCHEMA = "partition int, offset long, timestamp timestamp"
+# How values are made, and the codec of the batches.
+VALUES: dict[str, dict[str, Any]] = {"random": {}, "json": {"value": json_value, "codec": ZSTD}}
 # Batches that differ: the values of many megabytes, more than any dictionary or window of a codec has.
 TEMPLATES = 4096
-WORDS = {"read": "five columns, kept nowhere", "sum": "sums over five columns"}
+NARROW = ("partition", "offset", "timestamp")
+WORDS = {
+    "read": "five columns, kept nowhere",
+    "sum": "sums over five columns",
+    "count": "counts, and the last offset and time, by partition",
+}
 
 
 class Contest:
@@ -44,7 +54,7 @@ class Contest:
     def __init__(self, scratch: Path, arguments: argparse.Namespace) -> None:
         self._scratch, self.log, self.cache, self.plain = scratch, scratch / "log", scratch / "cache", scratch / "plain"
         self.size, self.records, self.committed = make_log(
-            self.log, arguments.size_mib * 2**20, arguments.partitions, templates=TEMPLATES
+            self.log, arguments.size_mib * 2**20, arguments.partitions, templates=TEMPLATES, **VALUES[arguments.values]
         )
         self._arguments = arguments
         self.requests: dict[str, dict[str, Any]] = {
@@ -99,9 +109,9 @@ class Contest:
             if against == "kafka":
                 broker = running.enter_context(processes.apache_kafka(processes.KAFKA_SCRIPT, copy))
                 wait_for_leaders(broker.bootstrap)
-            request = theirs_of(broker.bootstrap, COLUMNS)
 
             def ask(do: str) -> Any:
+                request = theirs_of(broker.bootstrap, dict.fromkeys(NARROW, "") if do == "count" else COLUMNS)
                 if do == "check":
                     return theirs.ask({"do": do, **request})
                 before = broker.cpu_s()
@@ -123,7 +133,10 @@ def run(contest: Contest, spark: SparkReader, kafka: Any, rounds: int, show: Cal
         raise SystemExit(f"they read different records: {read}")
 
     def ask(name: str, do: str) -> Timing:
-        timing: Timing = spark.ask({"do": do, **contest.requests[name]})
+        request = contest.requests[name]
+        if do == "count":
+            request = request | {"columns": [*NARROW], "schema": request["schema"] and NARROW_SCHEMA}
+        timing: Timing = spark.ask({"do": do, **request})
         return timing
 
     def first() -> Timing:
@@ -199,6 +212,7 @@ def _tell(line: str) -> None:
 def parse() -> argparse.Namespace:
     parser = command_line(__doc__)
     parser.add_argument("--size-mib", type=int, default=1024)
+    parser.add_argument("--values", choices=(*VALUES,), default="random", help="json: in batches compressed by zstd")
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--rounds", type=int, default=5)
@@ -228,6 +242,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="ottla-cache-") as scratch:
         contest = Contest(Path(scratch), arguments)
         if arguments.format == "text":
+            print(f"values: {arguments.values}; ", end="")
             load = f"load {stands_on['load_1_min']:.1f}"
             print(f"{contest.size / 2**30:.2f} GiB, {contest.committed:,} records, {arguments.cores} cores, {load}")
             print("seconds: least, median, most; beside them the median by that of Parquet, or of the data source")

@@ -81,7 +81,7 @@ def test_partitions_that_a_kafka_compacted_read_the_same(check, tmp_path, isolat
         {"startingOffsets": '{"ledger": {"0": 23, "1": -2}}', "endingOffsets": '{"ledger": {"0": 40, "2": 7}}'},
         {"startingTimestamp": "1", "endingTimestamp": "9999999999999"},
         {"producerIds": "0,1,2,-1"},
-        {"verify": "true"},
+        {"verify": True, "producerIds": 1},
         {"on.damage": "report"},
     ],
 )

@@ -45,7 +45,7 @@ _DESCRIPTION = "spark.job.description"
 
 
 def cached(
-    spark: "SparkSession", path: str | Sequence[str], cache: str | os.PathLike[str], **options: str
+    spark: "SparkSession", path: str | Sequence[str], cache: str | os.PathLike[str], **options: str | int
 ) -> "DataFrame":
     """The view `records` of the log directory `path`, or of several, with what is settled of it read from Parquet.
 
@@ -70,7 +70,7 @@ def cached(
     return reduce(lambda one, other: one.unionAll(other), frames or [_no_rows(spark)])
 
 
-def _checked(path: str | Sequence[str], options: dict[str, str]) -> Options:
+def _checked(path: str | Sequence[str], options: dict[str, str | int]) -> Options:
     known = {name.lower() for name in TAKEN}
     if refused := [name for name in options if name.lower() not in known]:
         raise OptionError(
@@ -78,7 +78,9 @@ def _checked(path: str | Sequence[str], options: dict[str, str]) -> Options:
             'spark.read.format("ottla") has the others, and reads the log itself'
         )
     where = {"path": path} if isinstance(path, str) else {"paths": json.dumps(list(path))}
-    checked = read_options({**where, **options})
+    # `True` is "true", as in the options of Spark's own sources.
+    given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+    checked = read_options({**where, **given})
     if remote := [storage.shown(one) for one in checked.paths if storage.is_remote(one)]:
         raise OptionError(
             f"{remote[0]}: cached() reads log directories on local disks, whose files tell when they change"
