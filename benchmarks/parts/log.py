@@ -1,9 +1,10 @@
 """A log directory to measure scans on, with every file that a cleanly stopped broker leaves. free
 
 Records of 200 random bytes in batches of about 14 KB, eight interleaved transactional producers a partition, every
-tenth transaction aborted.
+tenth transaction aborted. The same few batches come again and again, unless more `templates` are asked for.
 """
 
+import json
 import os
 import random
 
@@ -14,6 +15,7 @@ from ottla.protocol.snapshot import ProducerEntry, encode_snapshot
 
 TOPIC = "financial-ledger"
 PRODUCERS = 8
+TEMPLATES = 16
 RECORDS_PER_BATCH = 64
 BATCHES_PER_TRANSACTION = 10
 ABORTED_EVERY = 10
@@ -103,11 +105,14 @@ class PartitionWriter:
         (self._folder / f"{self.next_offset:020d}.snapshot").write_bytes(encode_snapshot(self.producers.values()))
 
 
-def make_log(root, size_bytes, partitions=4, copies=1):
-    """Write the log into `root`; returns (bytes, records, committed records) with all copies counted."""
+def make_log(root, size_bytes, partitions=4, copies=1, templates=TEMPLATES, value=None, codec=0):
+    """Write the log into `root`; returns (bytes, records, committed records) with all copies counted.
+
+    `value`: makes one of a source of random numbers; `codec`: that of the batches.
+    """
     root.mkdir(parents=True, exist_ok=True)
     chance = random.Random(7)
-    templates = [_template(chance) for _ in range(16)]
+    batches = [_template(chance, value or _random_value, codec) for _ in range(templates)]
     ends, size, records, committed = {}, 0, 0, 0
     for partition in range(partitions):
         writer = PartitionWriter(root / f"{TOPIC}-{partition}")
@@ -117,7 +122,7 @@ def make_log(root, size_bytes, partitions=4, copies=1):
             time_ms = FIRST_MS + turns * 100
             for _ in range(BATCHES_PER_TRANSACTION):
                 for producer in range(PRODUCERS):
-                    writer.data(_batch(chance.choice(templates), producer, sequences[producer], time_ms))
+                    writer.data(_batch(chance.choice(batches), producer, sequences[producer], time_ms))
                     sequences[producer] += RECORDS_PER_BATCH
             for producer in range(PRODUCERS):
                 commit = (turns + producer) % ABORTED_EVERY != 0
@@ -140,12 +145,34 @@ def make_log(root, size_bytes, partitions=4, copies=1):
     return size * copies, records * copies, committed * copies
 
 
-def _template(chance):
-    records = [
-        (b"Account-%08d" % chance.randrange(10**6), chance.randbytes(VALUE_BYTES)) for _ in range(RECORDS_PER_BATCH)
-    ]
+def _random_value(chance):
+    return chance.randbytes(VALUE_BYTES)
+
+
+def json_value(chance):
+    """Of about as many bytes, as programs write them."""
+    day = f"2026-{chance.randrange(1, 13):02d}-{chance.randrange(1, 29):02d}"
+    booked = {
+        "id": f"{chance.getrandbits(128):032x}",
+        "account": f"Account-{chance.randrange(10**6):08d}",
+        "amount": chance.randrange(10**6) / 100,
+        "currency": chance.choice(["EUR", "USD", "GBP"]),
+        "kind": chance.choice(["transfer", "deposit", "withdrawal"]),
+        "bookedAt": f"{day}T{chance.randrange(24):02d}:00:00Z",
+    }
+    return json.dumps(booked).encode()
+
+
+def _template(chance, value, codec):
+    records = [(b"Account-%08d" % chance.randrange(10**6), value(chance)) for _ in range(RECORDS_PER_BATCH)]
     return build_batch(
-        records, timestamp_ms=FIRST_MS, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True
+        records,
+        timestamp_ms=FIRST_MS,
+        producer_id=1,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+        compression=codec,
     )
 
 

@@ -1,4 +1,4 @@
-"""The Spark data source over segment files, the audit jobs, and functions for notebooks (`tables`). free
+"""The Spark data source over segment files, the audit jobs, functions for notebooks (`tables`), and `cached`. free
 
 `from ottla.spark_jobs import transactions, hanging` loads Spark's functions then, not before: an executor imports this.
 Whoever imports it gets workers of the same Python (`interpreter`).
@@ -9,14 +9,19 @@ from typing import TYPE_CHECKING, Any
 from ottla.spark_jobs.interpreter import use_this_python
 
 if TYPE_CHECKING:
+    from ottla.spark_jobs.cache.reading import cached
     from ottla.spark_jobs.tables import gaps, hanging, sequence, shape, throughput, torn, transactions, zombie
 
-__all__ = ["gaps", "hanging", "sequence", "shape", "throughput", "torn", "transactions", "zombie"]
+__all__ = ["cached", "gaps", "hanging", "sequence", "shape", "throughput", "torn", "transactions", "zombie"]
 
 use_this_python()
 
 
 def __getattr__(name: str) -> Any:
+    if name == "cached":
+        from ottla.spark_jobs.cache.reading import cached
+
+        return cached
     if name in __all__:
         from ottla.spark_jobs import tables
 

@@ -16,9 +16,9 @@ if __name__ == "__main__":
     need_click()
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.audit import outputs
 from ottla.audit.outputs import DELTA, PARQUET, Folder, TableFile
@@ -26,19 +26,15 @@ from ottla.audit.program import COULD_NOT_RUN, run_command, show
 from ottla.scan import schemas
 from ottla.scan.needs import WorkerLacks, check_worker
 from ottla.spark_jobs.options import READ_COMMITTED, OptionError, Options, read_options
+from ottla.spark_jobs.row_groups import IN_FOLDERS, parquet_options, row_groups
 from ottla.spark_jobs.session import NoSpark, cannot_run, is_on_spark, lacks_pyspark, session
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from ottla.spark_jobs.command_lines import ExportArguments
     from ottla.spark_jobs.views.planned_range import PlannedRange
     from ottla.spark_jobs.views.query_tasks import RangeTask
 
 DONE = 0
-ROW_GROUP_BYTES = 64 * 1024 * 1024
-# Told by the names of the folders.
-_IN_FOLDERS = ("topic", "partition")
 
 
 class CannotExport(Exception):
@@ -113,8 +109,8 @@ def _export(arguments: "ExportArguments") -> Written:
     with outputs.writing(arguments.output, "", _is_ours, overwrite=arguments.overwrite) as folder:
         done = _written(Export(options, columns, folder, arguments.compression), tasks, arguments)
         if arguments.format == DELTA:
-            schema = schemas.arrow_schema(schemas.RECORDS, [(name, True) for name in (*_IN_FOLDERS, *columns)])
-            delta.commit(folder.path, schema, _IN_FOLDERS, has_files=any(one.files for one in done))
+            schema = schemas.arrow_schema(schemas.RECORDS, [(name, True) for name in (*IN_FOLDERS, *columns)])
+            delta.commit(folder.path, schema, IN_FOLDERS, has_files=any(one.files for one in done))
     return Written(sum(one.files for one in done), sum(one.rows for one in done))
 
 
@@ -150,7 +146,7 @@ def _columns(given: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in given.split(",") if name.strip()) or tuple(known)
     if unknown := [name for name in names if name not in known]:
         raise CannotExport(f"no column {', '.join(unknown)}; records have {', '.join(known)}")
-    kept = tuple(name for name in names if name not in _IN_FOLDERS)
+    kept = tuple(name for name in names if name not in IN_FOLDERS)
     if not kept:
         raise CannotExport("topic and partition are the names of the folders; name another column")
     return kept
@@ -182,45 +178,21 @@ def _writer(export: Export) -> "Callable[[RangeTask], Written]":
 
 def _write_range(export: Export, planned: "PlannedRange") -> int:
     """One file of the visible records of a range; none if there are none. The number of records."""
+    from ottla.scan.damage_log import DamageLog
+    from ottla.spark_jobs.views.planning import told_damage
+
     part = planned.part
     first = part.pieces[0]
     name = f"part-{first.base_offset:020d}-{first.start}.parquet"
     path = export.folder.below(f"topic={part.topic}", f"partition={part.number}", name)
-    options = {"compression": export.compression, "use_dictionary": _repeating(export.columns)}
     rows = 0
-    with TableFile(path, PARQUET, options) as file:
-        for table in _row_groups(export, planned):
+    log = DamageLog(export.options.on_damage)
+    with TableFile(path, PARQUET, parquet_options(export.columns, export.compression)) as file:
+        for table in row_groups(planned, export.columns, log):
             file.add(table)
             rows += len(table)
-    return rows
-
-
-def _repeating(columns: Sequence[str]) -> list[str]:
-    """Columns that are worth a dictionary: keys, values and offsets are mostly unique."""
-    return [name for name in columns if name not in ("key", "value", "offset", "headers", "sequence")]
-
-
-def _row_groups(export: Export, planned: "PlannedRange") -> "Iterator[pa.Table]":
-    import pyarrow as pa
-
-    from ottla.scan.damage_log import DamageLog
-    from ottla.scan.records import RecordScan, uncommitted
-    from ottla.spark_jobs.views.planning import told_damage
-
-    schema = schemas.arrow_schema(schemas.RECORDS, [(name, True) for name in export.columns])
-    log = DamageLog(export.options.on_damage)
-    held: list[Any] = []
-    size = 0
-    visible = planned.visible or uncommitted(planned.part.log_start)
-    for batch in RecordScan(schema, log).read(planned.part, visible, planned.wanted):
-        held.append(batch)
-        size += batch.nbytes
-        if size >= ROW_GROUP_BYTES:
-            yield pa.Table.from_batches(held)
-            held, size = [], 0
-    if held:
-        yield pa.Table.from_batches(held)
     told_damage(log)
+    return rows
 
 
 if __name__ == "__main__":

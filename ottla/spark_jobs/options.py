@@ -37,6 +37,8 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "fetchIsolation": (LOG_END, (LOG_END, HIGH_WATERMARK)),
 }
 _CANONICAL = {name.lower(): name for name in OPTIONS}
+# What is asked for in another way.
+_ELSEWHERE = {"cache": "ottla.spark_jobs.cached(spark, DIR, CACHE) reads a log from a cache"}
 # What Spark itself adds.
 _SPARKS_OPTIONS = ("path", "paths", "serialization.format")
 
@@ -102,7 +104,7 @@ def read_options(given: dict[str, str]) -> Options:
         if key not in OPTIONS and key not in _SPARKS_OPTIONS:
             if is_met(name, value):
                 continue
-            instead = instead_of(name) or f"it has {', '.join(OPTIONS)}"
+            instead = _ELSEWHERE.get(key) or instead_of(name) or f"it has {', '.join(OPTIONS)}"
             raise OptionError(f"the ottla source has no option {name!r}; {instead}")
         values[key] = value.strip() if key in OPTIONS else value
         allowed = OPTIONS[key][1] if key in OPTIONS else ()

@@ -1,7 +1,7 @@
 """The tasks of an audit as tasks of Spark. shell"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ottla.audit.runner import TASK_BYTES, Function, Naming
 from ottla.audit.tasks import Result, Work
@@ -10,8 +10,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ottla.scan.kernels import Longs
+    from ottla.scan.ranges import LogRange
 
 T = TypeVar("T")
+
+
+class OfRange(Protocol):
+    """Work on one range."""
+
+    @property
+    def part(self) -> "LogRange": ...
+
+
+W = TypeVar("W", bound=OfRange)
 
 
 class SparkRunner:
@@ -47,11 +58,11 @@ class SparkRunner:
         return [one for _, (one, _) in done if one is not None], [result for _, (_, told) in done for result in told]
 
 
-def grouped(works: Sequence[Work], parallelism: int) -> list[list[Work]]:
+def grouped(works: Sequence[W], parallelism: int) -> list[list[W]]:
     """Work in tasks of about equal size: one for each core while it is little, never much above TASK_BYTES."""
     total = sum(work.part.cost_bytes for work in works)
     target = min(TASK_BYTES, -(-total // parallelism))
-    groups: list[list[Work]] = []
+    groups: list[list[W]] = []
     room = 0
     for work in sorted(works, key=lambda work: -work.part.cost_bytes):
         if not groups or work.part.cost_bytes > room:

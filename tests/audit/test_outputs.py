@@ -20,7 +20,7 @@ from pyarrow import fs
 from ottla.audit import outputs, pipeline, tasks
 from ottla.audit.outputs import SUCCESS, UNFINISHED, Folder, OutputFailed
 from ottla.scan import storage
-from ottla.spark_jobs import audit, export
+from ottla.spark_jobs import audit, export, row_groups
 from tests.patience import PATIENCE_S
 from tests.s3_server import s3_server
 
@@ -114,7 +114,7 @@ def test_an_export_writes_the_same_everywhere(reference, place, tmp_path, capsys
 
 
 def test_an_export_that_fails_takes_back_what_it_wrote(write_log, place, capsys, monkeypatch):
-    monkeypatch.setattr(export, "ROW_GROUP_BYTES", 1)
+    monkeypatch.setattr(row_groups, "ROW_GROUP_BYTES", 1)
     write_log("a").data(3)
     log = write_log("b")
     log.data(3)

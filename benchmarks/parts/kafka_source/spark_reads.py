@@ -1,8 +1,10 @@
 """One Spark that reads on command, as a process: lines of JSON in, lines of JSON out. free
 
 `kafka_source.py` starts it, also in an environment that has nothing but pyspark: it imports nothing else. The command
-line is {"cores", "jars"}; a request {"do": "check" or "read", "format", "options", "load", "schema", "columns"}.
-`check` gives what was read by partition, `read` the wall and CPU seconds of a read that keeps nothing.
+line is {"cores", "jars"}; a request {"do": WORD, "format", "options", "load", "schema", "columns"}. `check` gives what
+was read by partition, `read` the wall and CPU seconds of a read that keeps nothing, `sum` those of sums over all
+columns, `count` those of counts by partition, `write` keeps all of it as Parquet in "to". With the format `cached`,
+"cache" is the folder of `ottla.spark_jobs.cached`.
 """
 
 import json
@@ -33,6 +35,11 @@ def start(cores: int, jars: list[str]) -> Any:
 
 
 def frame(spark: Any, request: dict[str, Any]) -> Any:
+    if request["format"] == "cached":
+        from ottla.spark_jobs import cached
+
+        rows = cached(spark, request["load"], request["cache"], **request["options"])
+        return rows.select(*request["columns"])
     reader = spark.read.format(request["format"]).options(**request["options"])
     if request["schema"]:
         reader = reader.schema(request["schema"])
@@ -47,11 +54,40 @@ def check(rows: Any) -> list[list[int]]:
     return [list(row) for row in rows.groupBy("partition").agg(f.count("*"), *sums).orderBy("partition").collect()]
 
 
-def read(rows: Any) -> dict[str, float | None]:
-    began, before = time.perf_counter(), cpu_of_tree()
+def noop(rows: Any) -> None:
     rows.write.format("noop").mode("overwrite").save()
+
+
+def sums(rows: Any) -> None:
+    import pyspark.sql.functions as f
+
+    lengths = [f.sum(f.length(name)) for name in ("key", "value")]
+    rows.groupBy("partition").agg(f.count("*"), f.sum("offset"), f.max("timestamp"), *lengths).collect()
+
+
+def counts(rows: Any) -> None:
+    import pyspark.sql.functions as f
+
+    rows.groupBy("partition").agg(f.count("*"), f.max("offset"), f.max("timestamp")).collect()
+
+
+def timed(spark: Any, request: dict[str, Any], action: Any) -> dict[str, float | None]:
+    """Planning counts: that of a cache includes that it is brought up to date."""
+    began, before = time.perf_counter(), cpu_of_tree()
+    action(frame(spark, request))
     wall_s, after = time.perf_counter() - began, cpu_of_tree()
-    return {"wall_s": wall_s, "cpu_s": None if before is None or after is None else after - before}
+    # A worker that ended takes what it had used with it.
+    is_known = before is not None and after is not None and after >= before
+    return {"wall_s": wall_s, "cpu_s": after - before if is_known else None}
+
+
+def answer(spark: Any, request: dict[str, Any]) -> Any:
+    if request["do"] == "check":
+        return check(frame(spark, request))
+    if request["do"] == "write":
+        rows = frame(spark, request)
+        return timed(spark, request, lambda _: rows.write.partitionBy("topic", "partition").parquet(request["to"]))
+    return timed(spark, request, {"sum": sums, "count": counts, "read": noop}[request["do"]])
 
 
 def main() -> None:
@@ -61,9 +97,7 @@ def main() -> None:
     spark = start(**json.loads(sys.argv[1]))
     print(json.dumps({"spark": spark.version}), file=answers, flush=True)
     for line in sys.stdin:
-        request = json.loads(line)
-        rows = frame(spark, request)
-        print(json.dumps(check(rows) if request["do"] == "check" else read(rows)), file=answers, flush=True)
+        print(json.dumps(answer(spark, json.loads(line))), file=answers, flush=True)
     spark.stop()
 
 

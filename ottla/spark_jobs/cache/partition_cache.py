@@ -1,0 +1,149 @@
+"""One partition in a cache: which pieces of it are valid, which are to be written, up to where it is covered. shell"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ottla.scan.narrowing import with_ends
+from ottla.spark_jobs.cache.filling import Fill
+from ottla.spark_jobs.cache.names import Piece, folder_names, piece_of
+from ottla.spark_jobs.cache.seen import Seen, state_of
+from ottla.spark_jobs.cache.stretches import Layout, Stretch, aborted_in, identity, lay_out, segment_piece
+from ottla.spark_jobs.cache.unused import take_away
+
+if TYPE_CHECKING:
+    from ottla.scan.fates import PartitionFates
+    from ottla.scan.listing import PartitionLog, SegmentFile
+    from ottla.scan.records import ReadFilter
+
+
+class PartitionCache:
+    """`lay_out`, then `to_fill`; `add` what was written, `finish`; then ask for `files` and `covered`."""
+
+    def __init__(
+        self, root: Path, log: "PartitionLog", narrowed: "PartitionLog", wanted: "ReadFilter", fates: "PartitionFates"
+    ) -> None:
+        """`narrowed`: `log` with the segments alone that the query reads."""
+        self.log, self.wanted, self.fates = log, wanted, fates
+        self.folder = root.joinpath(*folder_names(log.topic, log.partition))
+        self._narrowed = narrowed
+        self._names: dict[str, int] = {}
+        self._pieces: dict[tuple[int, int, int, str], Piece] = {}
+        self._stretches: list[tuple[Stretch, str]] = []
+        self._unsound: int | None = None
+        self._seen = Seen(self.folder)
+
+    def lay_out(self, *, verify: bool) -> None:
+        """Find what is settled. `verify`: from every batch. Raises OSError if the folder cannot be made or read."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._names = _sizes(self.folder)
+        for piece in filter(None, map(piece_of, sorted(self._names))):
+            self._know(piece, self._names)
+        damaged = {damage.path for damage in self.fates.damage}
+        ends = {segment.base_offset: end for segment, end in with_ends(self.log)}
+        for segment in self._narrowed.segments:
+            limit = min(self.fates.last_stable_offset, ends[segment.base_offset])
+            layout = None if segment.path in damaged else self._layout(segment, limit, verify=verify)
+            if layout is None or not layout.is_sound:
+                self._unsound = segment.base_offset
+                break
+            aborted = self.fates.aborted_ranges
+            self._stretches += [(one, identity(one, aborted)) for one in layout.stretches]
+
+    def to_fill(self) -> list[Fill]:
+        """What is settled and not in the cache."""
+        from ottla.scan.ranges import LogRange
+
+        files = {segment.base_offset: segment for segment in self._narrowed.segments}
+        fills = []
+        for stretch, name in self._stretches:
+            if self._piece(stretch, name) is None:
+                piece = segment_piece(self.log, files[stretch.base_offset], stretch.start, stretch.end)
+                part = LogRange(0, 0, self.log.topic, self.log.partition, 0, (piece,))
+                aborted = aborted_in(stretch, self.fates.aborted_ranges)
+                fills.append(Fill(part, stretch, name, aborted, str(self.folder)))
+        return fills
+
+    def add(self, piece: Piece) -> None:
+        """A piece that a task wrote. Raises FileNotFoundError if it is not here."""
+        sizes = {name: (self.folder / name).stat().st_size for name in piece.sizes}
+        self._names |= sizes
+        self._know(piece, sizes)
+
+    def finish(self) -> None:
+        """Note what was seen, and take away what is not needed. Raises OSError."""
+        bases = {segment.base_offset for segment in self.log.segments}
+        read = {segment.base_offset for segment in self._narrowed.segments}
+        if self._unsound is not None:
+            read = {base for base in read if base < self._unsound}
+        self._seen.forget_others(bases)
+        self._seen.save()
+        pieces = [self._piece(*one) for one in self._stretches]
+        needed = {name for piece in pieces if piece is not None for name in piece.sizes}
+        take_away(self.folder, self._names, needed, lambda base: base in read or base not in bases)
+
+    def valid(self) -> list[tuple[Stretch, Piece]]:
+        """What is read of the cache: without a gap, up to where it is `covered`."""
+        found = []
+        for stretch, name in self._stretches:
+            piece = self._piece(stretch, name)
+            if piece is None:
+                break
+            found.append((stretch, piece))
+        return found
+
+    @property
+    def covered(self) -> int:
+        """The offset below which what the query wants is in the cache."""
+        valid = self.valid()
+        if len(valid) < len(self._stretches):
+            return self._stretches[len(valid)][0].first_offset
+        if self._unsound is not None:
+            return self._unsound
+        return max(self.fates.last_stable_offset, self.log.log_start)
+
+    def _layout(self, segment: "SegmentFile", limit: int, *, verify: bool) -> Layout | None:
+        """As it was noted if the file is the same, else as it is found; None if the file is gone or changes."""
+        try:
+            state = state_of(segment.path, limit)
+            noted = self._seen.stretches(segment.base_offset, state)
+            is_as_listed = state.size_bytes == segment.size_bytes
+            if noted is not None and is_as_listed and not verify:
+                return Layout(noted, is_sound=True)
+            aborted = self.fates.aborted_ranges
+            found = lay_out(self.log, segment, limit, aborted, self._candidates(segment.base_offset))
+            if found.is_sound and state.rests and is_as_listed and state_of(segment.path, limit) == state:
+                self._seen.note(segment.base_offset, state, found.stretches)
+            return found
+        except OSError:
+            return None
+
+    def _candidates(self, base_offset: int) -> Sequence[Piece]:
+        return [piece for piece in self._pieces.values() if piece.base_offset == base_offset]
+
+    def _know(self, piece: Piece, sizes: dict[str, int]) -> None:
+        """A file that is missing, or was cut by a crash, is none."""
+        if all(sizes.get(name) == size for name, size in piece.sizes.items()):
+            self._pieces[piece.base_offset, piece.start, piece.end, piece.identity] = piece
+
+    def _piece(self, stretch: Stretch, name: str) -> Piece | None:
+        return self._pieces.get((stretch.base_offset, stretch.start, stretch.end, name))
+
+
+def forget_partitions(root: Path, logs: "Iterable[PartitionLog]") -> None:
+    """Nothing is needed of partitions that are not among `logs`, all those of the log. Raises OSError."""
+    known = {folder_names(log.topic, log.partition) for log in logs}
+    for folder in root.glob("topic=*/partition=*"):
+        if (folder.parent.name, folder.name) not in known:
+            take_away(folder, _sizes(folder), set(), lambda _: True)
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    """The files there, with their bytes."""
+    sizes = {}
+    for path in folder.iterdir():
+        # What another query was writing has another name by then.
+        with suppress(FileNotFoundError):
+            sizes[path.name] = path.stat().st_size
+    return sizes

@@ -1,0 +1,169 @@
+"""`cached(spark, DIR, cache)`: the records of a log from Parquet files that are made when they are missing. free
+
+Spark reads the files itself, without Python: it is told exactly which are valid. What is not settled, or cannot be
+kept, comes from the data source.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ottla.audit import outputs
+from ottla.scan import schemas, storage
+from ottla.scan.needs import check_worker
+from ottla.spark_jobs.cache.filling import Filled, fill
+from ottla.spark_jobs.cache.names import FOLDER
+from ottla.spark_jobs.cache.partition_cache import PartitionCache
+from ottla.spark_jobs.cache.upkeep import CacheFailed, Run, live_options, parts, up_to_date
+from ottla.spark_jobs.options import READ_COMMITTED, OptionError, Options, read_options
+from ottla.spark_jobs.spark_runner import grouped
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from ottla.spark_jobs.cache.filling import Fill
+
+TAKEN = (
+    "isolation.level",
+    "topics",
+    "partitions",
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "producerIds",
+    "failOnDataLoss",
+    "on.damage",
+    "verify",
+)
+# What Spark's globs give a meaning to.
+_GLOB = set("{}[]*?\\")
+_DESCRIPTION = "spark.job.description"
+
+
+def cached(
+    spark: "SparkSession", path: str | Sequence[str], cache: str | os.PathLike[str], **options: str | int
+) -> "DataFrame":
+    """The view `records` of the log directory `path`, or of several, with what is settled of it read from Parquet.
+
+    `cache` is a folder for these files, which each call brings up to date first. The rows are those of
+    `spark.read.format("ottla").options(**options).load(path)` at the time of the call; options with a dot are given as
+    `**{"isolation.level": "read_uncommitted"}`. Call it for each query: a DataFrame that is kept knows nothing of what
+    was written since, and its files are taken away a day after the log has become another.
+
+    Raises OptionError, CacheFailed, and what the data source raises (DamagedSegment, UnreadableDirectory, DataLost).
+    """
+    checked = _checked(path, options)
+    root = _root(cache, checked)
+    if not hasattr(spark, "_jsparkSession"):
+        raise CacheFailed(
+            "cached() needs a session with its own JVM, not Spark Connect: it runs tasks that write files"
+        )
+    check_worker()
+    caches = up_to_date(root, checked, _run(spark))
+    frames = _from_files(spark, root, caches, checked)
+    if (live := live_options(caches, checked)) is not None:
+        frames.append(spark.read.format("ottla").options(**live).load(list(checked.paths)))
+    return reduce(lambda one, other: one.unionAll(other), frames or [_no_rows(spark)])
+
+
+def _checked(path: str | Sequence[str], options: dict[str, str | int]) -> Options:
+    known = {name.lower() for name in TAKEN}
+    if refused := [name for name in options if name.lower() not in known]:
+        raise OptionError(
+            f"cached() takes no option {', '.join(refused)}; it has {', '.join(TAKEN)}. "
+            'spark.read.format("ottla") has the others, and reads the log itself'
+        )
+    where = {"path": path} if isinstance(path, str) else {"paths": json.dumps(list(path))}
+    # `True` is "true", as in the options of Spark's own sources.
+    given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+    checked = read_options({**where, **given})
+    if remote := [storage.shown(one) for one in checked.paths if storage.is_remote(one)]:
+        raise OptionError(
+            f"{remote[0]}: cached() reads log directories on local disks, whose files tell when they change"
+        )
+    return checked
+
+
+def _root(cache: str | os.PathLike[str], options: Options) -> Path:
+    given = os.fspath(cache)
+    if storage.is_remote(given):
+        raise OptionError(f"{storage.shown(given)}: a cache is in a local folder, or on a disk that all machines share")
+    outputs.check_outside(given, "the cache ", options.paths)
+    root = Path(outputs.absolute(given)) / FOLDER
+    if odd := _GLOB & set(str(root)):
+        raise OptionError(f"{given}: Spark takes {' '.join(sorted(odd))} in a path for a pattern: name another folder")
+    return root
+
+
+def _run(spark: "SparkSession") -> Run:
+    """In tasks of Spark of about equal size."""
+
+    def run(fills: "Sequence[Fill]") -> list[Filled]:
+        context = spark.sparkContext
+        groups = grouped([_Work(one, index) for index, one in enumerate(fills)], context.defaultParallelism)
+        described = context.getLocalProperty(_DESCRIPTION)
+        context.setJobDescription("ottla: fill the cache")
+        try:
+            done = context.parallelize(groups, len(groups)).flatMap(_filled).collect()
+        finally:
+            context.setLocalProperty(_DESCRIPTION, described)
+        return [filled for _, filled in sorted(done, key=lambda one: one[0])]
+
+    return run
+
+
+class _Work(NamedTuple):
+    one: "Fill"
+    number: int
+
+    @property
+    def part(self) -> Any:
+        return self.one.part
+
+
+def _filled(works: Iterable[_Work]) -> list[tuple[int, Filled]]:
+    return [(work.number, fill(work.one)) for work in works]
+
+
+def _from_files(
+    spark: "SparkSession", root: Path, caches: Sequence[PartitionCache], options: Options
+) -> "list[DataFrame]":
+    """What is read whole, and apart from it what has offsets that are not wanted, so that only this is filtered."""
+    found = list(parts(caches, committed_only=options.isolation_level == READ_COMMITTED))
+    whole = [name for part in found if part.bounds is None for name in part.files]
+    edges = [name for part in found if part.bounds is not None for name in part.files]
+    frames = [_read(spark, root, whole, options)] if whole else []
+    if edges:
+        bounds = {(part.topic, part.partition, *part.bounds) for part in found if part.bounds is not None}
+        within = reduce(lambda one, other: one | other, [_within(*one) for one in sorted(bounds)])
+        frames.append(_read(spark, root, edges, options).where(within))
+    return frames
+
+
+def _within(topic: str, partition: int, first: int, end: int) -> "Column":
+    from pyspark.sql import functions as F
+
+    place = (F.col("topic") == topic) & (F.col("partition") == partition)
+    return place & (F.col("offset") >= first) & (F.col("offset") < end)
+
+
+def _read(spark: "SparkSession", root: Path, files: Sequence[str], options: Options) -> "DataFrame":
+    from pyspark.sql import functions as F
+
+    # What a session may be told otherwise: no file may be left out, and times are those of the log.
+    reader = spark.read.options(
+        basePath=str(root), ignoreCorruptFiles="false", ignoreMissingFiles="false", datetimeRebaseMode="CORRECTED"
+    )
+    found = reader.schema(schemas.ddl(schemas.RECORDS)).parquet(*files).select(*schemas.VIEWS[schemas.RECORDS])
+    if options.producer_ids is None:
+        return found
+    return found.where(F.col("producerId").isin(list(options.producer_ids)))
+
+
+def _no_rows(spark: "SparkSession") -> "DataFrame":
+    columns = schemas.VIEWS[schemas.RECORDS].items()
+    return spark.range(0).selectExpr(*(f"cast(null as {kind}) as {name}" for name, kind in columns))

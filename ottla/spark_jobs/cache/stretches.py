@@ -1,0 +1,176 @@
+"""Stretches of a segment, told from all others by what stands in the headers of their batches. shell
+
+A header has the CRC of its batch, its offsets, its place and its producer. So two stretches with the same headers have
+the same records, and which of these are visible follows from the aborted transactions that reach into the stretch.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ottla.scan import headers
+from ottla.scan.chunks import SegmentPiece, SegmentReader
+from ottla.scan.damage_log import REPORT, DamageLog
+from ottla.scan.kernels import Longs
+from ottla.scan.listing import PartitionLog, SegmentFile
+from ottla.spark_jobs.cache.names import Piece
+
+# A stretch that is cached at once is cut behind so much: a task writes one.
+TARGET_BYTES = 128 * 1024 * 1024
+_DIGEST_BYTES = 16
+
+
+class Stretch(NamedTuple):
+    """Whole batches of a segment at positions [start, end), with offsets in [first_offset, end_offset)."""
+
+    base_offset: int
+    start: int
+    end: int
+    first_offset: int
+    end_offset: int
+    digest: str
+
+
+class Layout(NamedTuple):
+    """The settled part of a segment: in `stretches` that follow each other, unless some of it is damaged."""
+
+    stretches: tuple[Stretch, ...]
+    is_sound: bool
+
+
+def aborted_in(stretch: Stretch, aborted: Longs) -> Longs:
+    """The aborted ranges, sorted, as far as they reach into the stretch: where else they reach does not matter."""
+    some = aborted[(aborted[:, 2] >= stretch.first_offset) & (aborted[:, 1] < stretch.end_offset)].copy()
+    some[:, 1] = np.maximum(some[:, 1], stretch.first_offset)
+    some[:, 2] = np.minimum(some[:, 2], stretch.end_offset)
+    return some
+
+
+def identity(stretch: Stretch, aborted: Longs) -> str:
+    """What a piece is named by: the headers, and what is aborted among them."""
+    found = hashlib.blake2b(bytes.fromhex(stretch.digest), digest_size=_DIGEST_BYTES)
+    found.update(np.ascontiguousarray(aborted_in(stretch, aborted), dtype="<i8").tobytes())
+    return found.hexdigest()
+
+
+def lay_out(log: PartitionLog, segment: SegmentFile, limit: int, aborted: Longs, candidates: Sequence[Piece]) -> Layout:
+    """The batches below offset `limit` in stretches: first those of `candidates` that are what is in the segment.
+
+    What is behind these is put together with as many of them as are not larger, so that a segment that grows has few.
+    Raises OSError.
+    """
+    damage = DamageLog(REPORT)
+    kept: list[Stretch] = []
+    end = segment.size_bytes
+    if candidates:
+        # Not only headers: a bit that flipped since makes the log unreadable, which must not be hidden.
+        found, end = _digests(_settled(log, segment, limit, damage, check_crc=True), segment, candidates)
+        kept = _chain([found[one.start, one.end] for one in candidates if _is(one, found, aborted)])
+    at = kept[-1].end if kept else 0
+    while kept and at < end and kept[-1].end - kept[-1].start <= end - at and end - kept[-1].start <= TARGET_BYTES:
+        at = kept.pop().start
+    fresh = list(_cut(_settled(log, segment, limit, damage, start=at), segment, at)) if at < end else []
+    return Layout((*kept, *fresh), is_sound=True) if not damage.found else Layout((), is_sound=False)
+
+
+def digest_of(piece: SegmentPiece) -> str:
+    """That of all batches of `piece`, as they are now. Raises OSError."""
+    found = _Digest(piece.base_offset, piece.start)
+    for rows in _rows(piece, DamageLog(REPORT), check_crc=False):
+        found.add(rows)
+    return found.stretch().digest
+
+
+def segment_piece(log: PartitionLog, segment: SegmentFile, start: int, end: int) -> SegmentPiece:
+    size, is_last = segment.size_bytes, segment.is_last
+    return SegmentPiece(segment.path, segment.base_offset, start, end, size, is_last, log.recovery_point)
+
+
+class _Digest:
+    def __init__(self, base_offset: int, start: int) -> None:
+        self._hash = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+        self._base_offset, self.start, self.end = base_offset, start, start
+        self._first_offset, self._end_offset = -1, -1
+
+    def add(self, rows: Longs) -> None:
+        if len(rows):
+            self._hash.update(np.ascontiguousarray(rows, dtype="<i8").tobytes())
+            if self._first_offset < 0:
+                self._first_offset = int(rows[0, headers.BASE_OFFSET])
+            self._end_offset = int(rows[-1, headers.LAST_OFFSET]) + 1
+            self.end = int(rows[-1, headers.POSITION] + rows[-1, headers.SIZE])
+
+    def stretch(self) -> Stretch:
+        offsets = self._first_offset, self._end_offset
+        return Stretch(self._base_offset, self.start, self.end, *offsets, self._hash.hexdigest())
+
+
+def _rows(piece: SegmentPiece, damage: DamageLog, *, check_crc: bool) -> Iterator[Longs]:
+    """Header rows with their positions in the file."""
+    for chunk in SegmentReader(damage, check_crc=check_crc).chunks(piece):
+        rows = chunk.rows.copy()
+        rows[:, headers.POSITION] += chunk.file_position
+        yield rows
+
+
+def _settled(
+    log: PartitionLog, segment: SegmentFile, limit: int, damage: DamageLog, *, start: int = 0, check_crc: bool = False
+) -> Iterator[Longs]:
+    piece = segment_piece(log, segment, start, segment.size_bytes)
+    for rows in _rows(piece, damage, check_crc=check_crc):
+        is_behind = rows[:, headers.LAST_OFFSET] >= limit
+        if is_behind.any():
+            yield rows[: int(is_behind.argmax())]
+            return
+        yield rows
+
+
+def _digests(
+    all_rows: Iterable[Longs], segment: SegmentFile, candidates: Sequence[Piece]
+) -> tuple[dict[tuple[int, int], Stretch], int]:
+    """What is now where each candidate was, and where the last row ends."""
+    digests = {(one.start, one.end): _Digest(segment.base_offset, one.start) for one in candidates}
+    behind = 0
+    for rows in all_rows:
+        positions = rows[:, headers.POSITION]
+        for edges, digest in digests.items():
+            first, end = np.searchsorted(positions, edges)
+            digest.add(rows[first:end])
+        if len(rows):
+            behind = int(rows[-1, headers.POSITION] + rows[-1, headers.SIZE])
+    return {edges: digest.stretch() for edges, digest in digests.items()}, behind
+
+
+def _is(piece: Piece, found: dict[tuple[int, int], Stretch], aborted: Longs) -> bool:
+    stretch = found[piece.start, piece.end]
+    return stretch.end == piece.end and identity(stretch, aborted) == piece.identity
+
+
+def _chain(stretches: Iterable[Stretch]) -> list[Stretch]:
+    """From the beginning of the segment, each behind the one before; the longest where there are several."""
+    longest: dict[int, Stretch] = {}
+    for one in stretches:
+        if one.start not in longest or one.end > longest[one.start].end:
+            longest[one.start] = one
+    chain: list[Stretch] = []
+    while (at := chain[-1].end if chain else 0) in longest:
+        chain.append(longest[at])
+    return chain
+
+
+def _cut(all_rows: Iterable[Longs], segment: SegmentFile, start: int) -> Iterator[Stretch]:
+    digest = _Digest(segment.base_offset, start)
+    for rows in all_rows:
+        rest = rows
+        while len(rest):
+            ends = rest[:, headers.POSITION] + rest[:, headers.SIZE]
+            count = int(np.searchsorted(ends, digest.start + TARGET_BYTES)) + 1
+            digest.add(rest[:count])
+            if count <= len(rest):
+                yield digest.stretch()
+                digest = _Digest(segment.base_offset, digest.end)
+            rest = rest[count:]
+    if digest.end > digest.start:
+        yield digest.stretch()

@@ -1,0 +1,43 @@
+"""Decoded records in the groups of rows of a Parquet file: what an export writes, and the cache. shell"""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ottla.scan import schemas
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ottla.scan.damage_log import DamageLog
+    from ottla.spark_jobs.views.planned_range import PlannedRange
+
+ROW_GROUP_BYTES = 64 * 1024 * 1024
+# Told by the names of the folders.
+IN_FOLDERS = ("topic", "partition")
+# Mostly.
+UNIQUE = ("key", "value", "offset", "headers", "sequence")
+
+
+def row_groups(planned: "PlannedRange", columns: Sequence[str], log: "DamageLog") -> "Iterator[pa.Table]":
+    """The visible records of a range, in offset order. Raises DamagedSegment if `log` does not take it, OSError."""
+    import pyarrow as pa
+
+    from ottla.scan.records import RecordScan, uncommitted
+
+    schema = schemas.arrow_schema(schemas.RECORDS, [(name, True) for name in columns])
+    held: list[Any] = []
+    size = 0
+    visible = planned.visible or uncommitted(planned.part.log_start)
+    for batch in RecordScan(schema, log).read(planned.part, visible, planned.wanted):
+        held.append(batch)
+        size += batch.nbytes
+        if size >= ROW_GROUP_BYTES:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def parquet_options(columns: Sequence[str], compression: str, *, unique: Sequence[str] = UNIQUE) -> dict[str, Any]:
+    """How Arrow writes them. A dictionary of a column that is `unique` costs, and gives nothing."""
+    return {"compression": compression, "use_dictionary": [name for name in columns if name not in unique]}
