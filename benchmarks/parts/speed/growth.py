@@ -4,6 +4,7 @@ Two brokers take turns, so that what else the machine does meets them alike: one
 """
 
 import contextlib
+import os
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -92,7 +93,7 @@ class Growth:
 
     @contextlib.contextmanager
     def _both(self) -> Iterator[tuple[Broker, Broker]]:
-        with self._start() as few, self._start() as many:
+        with self._start() as few, self._start() as many, _apart(few, many):
             yield few, many
 
     def _note(self, label: str, size: int, few: Broker, ours: Crowd, many: Broker, theirs: Crowd) -> None:
@@ -106,6 +107,27 @@ class Growth:
             turns = [[each_ms(broker, count, work) * 1000 for broker, work in works] for _ in range(TURNS)]
             rounds.append([statistics.mean(column) for column in zip(*turns, strict=True)])
         self.found.setdefault(label, {})[size] = [(few, many) for few, many in rounds[1:]]
+
+
+@contextlib.contextmanager
+def _apart(*brokers: Broker) -> Iterator[None]:
+    """The brokers share one processor and this process has the others.
+
+    A broker that is woken on another processor than its client takes a third more for a request than one that shares
+    it, and the scheduler would give each of two equal brokers its own of the two ways.
+    """
+    if not hasattr(os, "sched_setaffinity") or len(processors := sorted(os.sched_getaffinity(0))) < 2:
+        yield
+        return
+    *ours, theirs = processors
+    for broker in brokers:
+        assert broker.pid is not None
+        os.sched_setaffinity(broker.pid, {theirs})
+    os.sched_setaffinity(0, ours)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, processors)
 
 
 def _tell(size: int, what: str) -> None:
