@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
+TOOL_TIMEOUT_S = 300
 LISTENING_PORTS = (15_000, 32_000)
 KAFKA_SH = HERE / "apache-kafka" / "kafka.sh"
 # Small coordinators load quickly; the scan for timed out transactions (default 10 s) comes every half second.
@@ -51,6 +52,30 @@ def answers_api_versions(bootstrap):
             return len(sock.recv(16)) > 0
     except OSError:
         return False
+
+
+def tool_command(name, *arguments, jvm=()):
+    """A class or a file of Java with all of Kafka's jars; `jvm` has options of the JVM."""
+    return ["bash", str(KAFKA_SH), "tool", *jvm, name, *map(str, arguments)]
+
+
+def run_tool(name, *arguments, jvm=(), cwd=None):
+    """A tool that has ended: its exit code and what it said."""
+    return subprocess.run(
+        tool_command(name, *arguments, jvm=jvm),
+        capture_output=True,
+        text=True,
+        timeout=TOOL_TIMEOUT_S,
+        cwd=cwd,
+        env=os.environ | {"HEAP": "512m"},
+    )
+
+
+def tool_output(name, *arguments):
+    """What a tool prints; it must succeed."""
+    done = run_tool(name, *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 class Broker:
@@ -97,6 +122,37 @@ class Broker:
 
     def log_tail(self):
         return self.log_file.read_text(errors="replace")[-3000:]
+
+
+class FromFile(Broker):
+    """A broker whose properties stand in a file; `bootstrap` is the listener that says when it is ready."""
+
+    start_timeout_s = 300.0
+
+    def __init__(self, directory, properties, bootstrap):
+        super().__init__(directory)
+        self.data_dir = Path(properties["log.dirs"])
+        self.properties = directory / "server.properties"
+        self.properties.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+        self.bootstrap = bootstrap
+
+    def is_ready(self):
+        return answers_api_versions(self.bootstrap)
+
+
+class OttlaFromFile(FromFile):
+    name = "Ottla"
+    more: tuple[str, ...] = ()
+
+    def command(self):
+        return [sys.executable, "-m", "ottla.cli.main", "serve", str(self.properties), *self.more]
+
+
+class ApacheKafkaFromFile(FromFile):
+    name = "Apache Kafka 4.3.1"
+
+    def command(self):
+        return ["env", f"HEAP={os.environ.get('HEAP', '512m')}", "bash", str(KAFKA_SH), "start", str(self.directory)]
 
 
 class ApacheKafka(Broker):

@@ -1,13 +1,11 @@
 """Kafka's own `kafka-acls` makes, lists and deletes entries of our broker, and takes what `ottla acl why` advises."""
 
 import json
-import os
 import shlex
-import subprocess
 
 import pytest
 from click.testing import CliRunner
-from targets import KAFKA_SH, Ottla
+from targets import Ottla, tool_output
 
 from ottla.broker.config.broker import STANDARD_AUTHORIZER
 from ottla.cli.main import main
@@ -28,17 +26,7 @@ def acls(bootstrap):
     """Run `kafka-acls`; its output."""
 
     def run(*words):
-        tool = ["tool", "org.apache.kafka.tools.AclCommand", "--bootstrap-server", bootstrap, *words]
-        done = subprocess.run(
-            ["bash", str(KAFKA_SH), *tool],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=300,
-            env=os.environ | {"HEAP": "128m"},
-        )
-        assert done.returncode == 0, done.stdout
-        return done.stdout
+        return tool_output("org.apache.kafka.tools.AclCommand", "--bootstrap-server", bootstrap, *words)
 
     return run
 

@@ -1,13 +1,11 @@
 """Kafka's own command-line tools change configs, partitions and log starts of our broker."""
 
 import json
-import os
-import subprocess
 
 import pytest
 from kafka import KafkaProducer
 from kafka.admin import KafkaAdminClient, NewTopic
-from targets import KAFKA_SH
+from targets import tool_output
 
 TOPIC = "admin-tools"
 
@@ -25,16 +23,7 @@ def tool(ensemble):
     producer.close()
 
     def run(name, *options):
-        done = subprocess.run(
-            ["bash", str(KAFKA_SH), "tool", name, "--bootstrap-server", bootstrap, *options],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=300,
-            env=os.environ | {"HEAP": "128m"},
-        )
-        assert done.returncode == 0, done.stdout
-        return done.stdout
+        return tool_output(name, "--bootstrap-server", bootstrap, *options)
 
     return run
 

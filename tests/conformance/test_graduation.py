@@ -12,7 +12,7 @@ from kafka.admin import NewTopic
 from kafka.errors import CoordinatorLoadInProgressError
 from kafka.structs import OffsetAndMetadata
 from open_transactions import Client
-from targets import KAFKA_SH, ApacheKafka, Broker, Ottla, free_port
+from targets import KAFKA_SH, ApacheKafka, Broker, Ottla, free_port, tool_output
 from test_written_files import dump
 
 TOPICS = {"financial-ledger": 3, "audit-log": 2, "balances": 1}
@@ -52,14 +52,6 @@ class GraduatedKafka(ApacheKafka):
         self.properties = directory / "server.properties"
         text = self.properties.read_text()
         self.properties.write_text(f"{text}log.dirs={data_dir}\n")
-
-
-def kafka_tool(name, *arguments):
-    """What a tool of Kafka's prints; it must succeed."""
-    command = ["bash", str(KAFKA_SH), "tool", name, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def trimmed(broker):
@@ -229,7 +221,7 @@ def test_everything_moves_to_kafka_and_back(ottla, tmp_path):
         client.end("left-open", *ottla.open, commit=True)
         client.close()
         play(kafka.bootstrap, "order-processor-01", 100, 60)
-        kafka_tool(*quota(kafka, "--alter", "--add-config", "producer_byte_rate=1048576"))
+        tool_output(*quota(kafka, "--alter", "--add-config", "producer_byte_rate=1048576"))
         at_kafka = observe(kafka.bootstrap)
     finally:
         kafka.stop()
@@ -257,6 +249,6 @@ def test_everything_moves_to_kafka_and_back(ottla, tmp_path):
     kafka.start()
     try:
         assert observe(kafka.bootstrap) == at_home
-        assert "producer_byte_rate=1048576" in kafka_tool(*quota(kafka, "--describe"))
+        assert "producer_byte_rate=1048576" in tool_output(*quota(kafka, "--describe"))
     finally:
         kafka.stop()

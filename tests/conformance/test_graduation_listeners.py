@@ -1,13 +1,12 @@
 """One server.properties for Ottla and for Apache Kafka 4.3.1, with several listeners and a cluster.id of its own."""
 
-import sys
 import time
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 from kafka.structs import OffsetAndMetadata
-from targets import KAFKA_SH, Broker, answers_api_versions, free_port
+from targets import ApacheKafkaFromFile, OttlaFromFile, free_port
 from test_graduation import PATIENCE_S, graduate
 
 from ottla.client.connection import BlockingConnection
@@ -41,38 +40,6 @@ def properties(directory, port):
         "transaction.state.log.min.isr": 1,
         "group.initial.rebalance.delay.ms": 0,
     }
-
-
-class Served(Broker):
-    """A broker with a file of properties. `inside` and `outside`: addresses that clients are told there."""
-
-    start_timeout_s = PATIENCE_S
-
-    def __init__(self, directory, port):
-        super().__init__(directory)
-        self.data_dir = directory / "data"
-        self.properties = directory / "server.properties"
-        lines = [f"{key}={value}\n" for key, value in properties(self.data_dir, port).items()]
-        self.properties.write_text("".join(lines))
-        self.inside, self.outside, self.hidden = f"127.0.0.1:{port}", f"localhost:{port + 1}", f"127.0.0.1:{port + 2}"
-
-    def is_ready(self):
-        return answers_api_versions(self.inside)
-
-
-class ServedByOttla(Served):
-    name = "Ottla"
-    more = ()
-
-    def command(self):
-        return [sys.executable, "-m", "ottla.cli.main", "serve", str(self.properties), *self.more]
-
-
-class ServedByKafka(Served):
-    name = "Apache Kafka 4.3.1"
-
-    def command(self):
-        return ["env", "HEAP=512m", "bash", str(KAFKA_SH), "start", str(self.directory)]
 
 
 def metadata(bootstrap):
@@ -125,10 +92,10 @@ def read(bootstrap):
     return sorted(found), offsets
 
 
-def check(broker, cluster_id, count):
+def check(broker, addresses, cluster_id, count):
     """Each listener names itself, and all lead to the same records."""
     leaders = {0: (0, NODE), 1: (0, NODE)}
-    for bootstrap in (broker.inside, broker.outside):
+    for bootstrap in addresses:
         host, _, port = bootstrap.rpartition(":")
         assert metadata(bootstrap) == (cluster_id, [(NODE, host, int(port))], leaders), broker.name
         kept = [number for number in range(count) if number % 3 != 2]
@@ -140,16 +107,18 @@ def check(broker, cluster_id, count):
 @pytest.mark.parametrize("cluster_id", CLUSTERS)
 def test_a_broker_of_several_listeners_moves_to_kafka_and_back_with_its_file_and_its_cluster(tmp_path, cluster_id):
     port = free_port(span=4)
-    ottla, kafka = (kind(tmp_path, port) for kind in (ServedByOttla, ServedByKafka))
+    inside, outside, hidden = (f"127.0.0.1:{port}", f"localhost:{port + 1}", f"127.0.0.1:{port + 2}")
+    shared = properties(tmp_path / "data", port)
+    ottla, kafka = (kind(tmp_path, shared, inside) for kind in (OttlaFromFile, ApacheKafkaFromFile))
     ottla.more = ("--override", f"cluster.id={cluster_id}")
     ottla.start()
     try:
-        admin = KafkaAdminClient(bootstrap_servers=ottla.outside)
+        admin = KafkaAdminClient(bootstrap_servers=outside)
         admin.create_topics([NewTopic(PLACES[0].topic, len(PLACES), 1)])
         admin.close()
-        play(ottla.outside, 0)
-        check(ottla, cluster_id, COUNT)
-        told_of_hidden = metadata(ottla.hidden)
+        play(outside, 0)
+        check(ottla, (inside, outside), cluster_id, COUNT)
+        told_of_hidden = metadata(hidden)
     finally:
         assert ottla.stop() == 0
 
@@ -158,10 +127,10 @@ def test_a_broker_of_several_listeners_moves_to_kafka_and_back_with_its_file_and
     assert "Note:" not in done.stdout
     kafka.start()
     try:
-        check(kafka, cluster_id, COUNT)
-        assert metadata(kafka.hidden) == told_of_hidden
-        play(kafka.inside, COUNT)
-        check(kafka, cluster_id, 2 * COUNT)
+        check(kafka, (inside, outside), cluster_id, COUNT)
+        assert metadata(hidden) == told_of_hidden
+        play(inside, COUNT)
+        check(kafka, (inside, outside), cluster_id, 2 * COUNT)
     finally:
         kafka.stop()
 
@@ -169,6 +138,6 @@ def test_a_broker_of_several_listeners_moves_to_kafka_and_back_with_its_file_and
         ottla.more = more
         ottla.start()
         try:
-            check(ottla, cluster_id, 2 * COUNT)
+            check(ottla, (inside, outside), cluster_id, 2 * COUNT)
         finally:
             assert ottla.stop() == 0

@@ -3,8 +3,6 @@
 One server.properties for both. A move is right if each client is admitted to the same and refused the same there.
 """
 
-import subprocess
-import sys
 import time
 
 import pytest
@@ -12,7 +10,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 from kafka.errors import KafkaError
 from kafka.net.sasl.scram import ScramClient
-from targets import KAFKA_SH, Broker, answers_api_versions, free_port
+from targets import ApacheKafkaFromFile, OttlaFromFile, free_port, tool_output
 from test_graduation import PATIENCE_S, graduate
 
 from ottla.client.connection import BlockingConnection
@@ -62,49 +60,6 @@ def properties(directory, port):
     }
 
 
-class Served(Broker):
-    """A broker with a file of properties; `bootstrap` is where clients log in."""
-
-    start_timeout_s = PATIENCE_S
-
-    def __init__(self, directory, port, more=()):
-        super().__init__(directory)
-        self.data_dir = directory / "data"
-        self.properties = directory / "server.properties"
-        lines = [f"{key}={value}\n" for key, value in (properties(self.data_dir, port) | dict(more)).items()]
-        self.properties.write_text("".join(lines))
-        self.bootstrap = f"127.0.0.1:{port}"
-
-    def is_ready(self):
-        return answers_api_versions(self.bootstrap)
-
-
-class ServedByOttla(Served):
-    name = "Ottla"
-
-    def command(self):
-        return [sys.executable, "-m", "ottla.cli.main", "serve", str(self.properties)]
-
-
-class ServedByKafka(Served):
-    name = "Apache Kafka 4.3.1"
-
-    def command(self):
-        return ["env", "HEAP=512m", "bash", str(KAFKA_SH), "start", str(self.directory)]
-
-    def format(self, *options):
-        """As its operator does."""
-        tool("kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", self.properties, *options)
-
-
-def tool(name, *arguments):
-    """What a tool of Kafka's prints; it must succeed."""
-    command = ["bash", str(KAFKA_SH), "tool", name, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 class Tools:
     """Kafka's tools, as the admin."""
 
@@ -118,10 +73,10 @@ class Tools:
         self._at = ("--bootstrap-server", broker.bootstrap, "--command-config", config)
 
     def configs(self, *arguments):
-        return tool("kafka.admin.ConfigCommand", *self._at, *arguments)
+        return tool_output("kafka.admin.ConfigCommand", *self._at, *arguments)
 
     def acls(self, *arguments):
-        return tool("org.apache.kafka.tools.AclCommand", *self._at, *arguments)
+        return tool_output("org.apache.kafka.tools.AclCommand", *self._at, *arguments)
 
     def furnish(self):
         """A user who may write, one who may read but for a topic that he is denied, and quotas."""
@@ -344,8 +299,9 @@ def make_topics(broker):
 @pytest.mark.maven
 def test_what_kafkas_tools_made_on_ottla_is_enforced_by_kafka_and_what_they_change_there_by_ottla(tmp_path):
     port = free_port(span=3)
-    kafka = ServedByKafka(tmp_path, port)
-    ottla = ServedByOttla(tmp_path, port, {"add.scram": ADD_ADMIN, "cluster.id": CLUSTER})
+    shared = properties(tmp_path / "data", port)
+    kafka = ApacheKafkaFromFile(tmp_path, shared, f"127.0.0.1:{port}")
+    ottla = OttlaFromFile(tmp_path, shared | {"add.scram": ADD_ADMIN, "cluster.id": CLUSTER}, f"127.0.0.1:{port}")
     tools = Tools(ottla)
     ottla.start()
     try:
@@ -379,8 +335,10 @@ def test_what_kafkas_tools_made_on_ottla_is_enforced_by_kafka_and_what_they_chan
 @pytest.mark.maven
 def test_what_a_kafka_was_formatted_and_furnished_with_is_enforced_by_ottla(tmp_path):
     port = free_port(span=3)
-    kafka, ottla = (kind(tmp_path, port) for kind in (ServedByKafka, ServedByOttla))
-    kafka.format("--add-scram", ADD_ADMIN)
+    shared = properties(tmp_path / "data", port)
+    kafka, ottla = (kind(tmp_path, shared, f"127.0.0.1:{port}") for kind in (ApacheKafkaFromFile, OttlaFromFile))
+    options = ("-t", CLUSTER, "-c", kafka.properties, "--add-scram", ADD_ADMIN)
+    tool_output("kafka.tools.StorageTool", "format", *options)
     tools = Tools(kafka)
     kafka.start()
     try:

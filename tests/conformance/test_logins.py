@@ -1,15 +1,13 @@
 """Kafka's own tools make users and log in, by each mechanism, to our broker."""
 
 import json
-import os
-import subprocess
 import sys
 import time
 
 import pytest
 from joserfc import jwt
 from joserfc.jwk import KeySet, RSAKey
-from targets import KAFKA_SH, Ottla
+from targets import Ottla, run_tool
 
 SECURITY = "org.apache.kafka.common.security"
 OAUTH = f"{SECURITY}.oauthbearer"
@@ -56,15 +54,8 @@ def broker(tmp_path_factory):
 
 def tool(name, *options, jvm=()):
     """(its exit code, its output)."""
-    done = subprocess.run(
-        ["bash", str(KAFKA_SH), "tool", *jvm, name, *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=300,
-        env=os.environ | {"HEAP": "128m"},
-    )
-    return done.returncode, done.stdout
+    done = run_tool(name, *options, jvm=jvm)
+    return done.returncode, done.stdout + done.stderr
 
 
 def with_password(module, password):

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from click.testing import CliRunner
 from open_transactions import UNVERIFIED, Client
-from targets import KAFKA_SH, TARGETS
+from targets import TARGETS, run_tool, tool_command
 
 from ottla.cli.main import main
 from ottla.protocol import codec
@@ -25,6 +25,7 @@ from ottla.protocol.errors import ErrorCode
 
 CALM_MS = 600_000
 ROUNDS = 30
+TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 BROKERS = ["ottla", pytest.param("apache", marks=pytest.mark.conformance)]
 
 
@@ -59,8 +60,7 @@ class Tools:
 
     def java(self, *arguments, code=0):
         """The lines that Kafka's command prints, times taken out; stderr where it must fail."""
-        command = ["bash", str(KAFKA_SH), "tool", "org.apache.kafka.tools.TransactionsCommand"]
-        done = run([*command, "--bootstrap-server", self.broker.bootstrap, *map(str, arguments)])
+        done = run_tool(TRANSACTIONS, "--bootstrap-server", self.broker.bootstrap, *arguments)
         assert done.returncode == code, done.stderr
         if code:
             return done.stderr.strip()
@@ -71,7 +71,7 @@ class Tools:
         """A command that our tools advise, with the Python and the Kafka that are here."""
         words = shlex.split(command)
         if words[0] == "kafka-transactions.sh":
-            words[:1] = ["bash", str(KAFKA_SH), "tool", "org.apache.kafka.tools.TransactionsCommand"]
+            words[:1] = tool_command(TRANSACTIONS)
         elif words[:2] == ["kafka-python", "admin"]:
             words[:2] = [sys.executable, "-m", "kafka.admin"]
         else:

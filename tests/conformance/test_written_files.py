@@ -1,12 +1,10 @@
 """What our broker wrote in the scenario, read by others: Kafka's own DumpLogSegments, and the second scanner."""
 
-import os
 import re
 import shutil
-import subprocess
 
 import pytest
-from targets import KAFKA_SH
+from targets import run_tool
 
 from ottla.testkit.scanner import scan_partition, scan_segments
 
@@ -42,15 +40,8 @@ def dump(data_dir, files, *options, compacted=()):
     assert names
     for start in range(0, len(names), FILES_AT_ONCE):
         chosen = names[start : start + FILES_AT_ONCE]
-        command = ["bash", str(KAFKA_SH), "tool", "org.apache.kafka.tools.DumpLogSegments", *options]
-        done = subprocess.run(
-            [*command, "--files", ",".join(chosen)],
-            cwd=data_dir,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            env=os.environ | {"HEAP": "512m"},
-        )
+        files_at = ("--files", ",".join(chosen))
+        done = run_tool("org.apache.kafka.tools.DumpLogSegments", *options, *files_at, cwd=data_dir)
         said = done.stdout + done.stderr
         assert done.returncode == 0, said
         assert said.count("Dumping ") == len(chosen)
