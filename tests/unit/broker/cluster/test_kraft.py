@@ -147,18 +147,18 @@ def test_what_protected_a_cluster_and_does_not_here_is_a_warning(kafkas, caplog,
     with caplog.at_level(logging.INFO):
         kafkas.start()
     (told,) = [record for record in caplog.records if f"records of type {number} ({name})" in record.getMessage()]
-    assert told.levelname == ("WARNING" if protects else "INFO")
+    assert told.levelno == (logging.WARNING if protects else logging.INFO)
 
 
 def test_unknown_records_are_named_once_each_and_lost_protection_is_a_warning(kafkas, caplog):
     kafkas.write(log_of([*BASE, NO_OP], [NO_OP, TOKEN, NO_OP], [ACL, USER, QUOTA], [bytes.fromhex("01630000")]))
     with caplog.at_level(logging.INFO):
         kafkas.start()
-    told = [(each.levelname, each.getMessage()) for each in caplog.records if each.module == "kraft_log"]
+    told = [(each.levelno, each.getMessage()) for each in caplog.records if each.module == "kraft_log"]
     assert told == [
-        ("WARNING", "__cluster_metadata-0 holds 1 records of type 10 (DelegationToken): not enforced here"),
-        ("INFO", "__cluster_metadata-0: passed over 3 records of type 20 (NoOp)"),
-        ("INFO", "__cluster_metadata-0: passed over 1 records of type 99 (an unknown type)"),
+        (logging.WARNING, "__cluster_metadata-0 holds 1 records of type 10 (DelegationToken): not enforced here"),
+        (logging.INFO, "__cluster_metadata-0: passed over 3 records of type 20 (NoOp)"),
+        (logging.INFO, "__cluster_metadata-0: passed over 1 records of type 99 (an unknown type)"),
     ]
 
 
