@@ -5,7 +5,7 @@ Version notes: 1 adds the rebalance timeout (before, the session timeout serves)
 (KIP-814).
 """
 
-from ipaddress import ip_address
+from ipaddress import IPv4Address, ip_address
 from typing import Final
 
 from ottla.broker.api import durability
@@ -75,7 +75,7 @@ def _client_host(peer: str) -> str:
         address = ip_address(host.partition("%")[0])
     except ValueError:
         return f"/{host}"
-    if address.version == 4:
+    if isinstance(address, IPv4Address):
         return f"/{address}"
     if address.ipv4_mapped is not None:
         return f"/{address.ipv4_mapped}"
