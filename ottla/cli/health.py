@@ -94,8 +94,8 @@ def _check_of(
 ) -> tuple[str, Check]:
     """What is asked, in a word, and how."""
     if bootstrap is not None:
+        from ottla.cli.brokers import parse_address  # and the client, which takes longer to import than to ask
         from ottla.cli.client_properties import client_options
-        from ottla.cli.txn.cluster import parse_address  # and the client, which takes longer to import than to ask
 
         try:
             host, port = parse_address(bootstrap)

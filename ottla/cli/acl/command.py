@@ -56,9 +56,10 @@ def why(
 
     Exit codes: 0 the entries allow it, 1 they do not, 2 usage, or there was no answer.
     """
-    from ottla.cli.acl.entries import Unanswered, entries_of_cluster, entries_of_directory
+    from ottla.cli.acl.entries import entries_of_cluster, entries_of_directory
     from ottla.cli.acl.question import parse_question
     from ottla.cli.acl.why import explain, show
+    from ottla.cli.brokers import Unanswered
     from ottla.cli.output import output_for
 
     try:

@@ -1,28 +1,54 @@
-"""The entries that a broker or a data directory has. shell"""
+"""The entries that a cluster or a data directory has. shell"""
 
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
 from ottla.cli.acl.question import Question
+from ottla.cli.brokers import Brokers, Unanswered, error_name, parse_address
 from ottla.cli.client_properties import client_options
-from ottla.client.acls import AclsRefused, describe_acls
+from ottla.protocol import codec
+from ottla.protocol.acls import AclOperation, PatternType, PermissionType
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.security_records import AccessControlEntryRecord
-
-
-class Unanswered(Exception):
-    """There are no entries to decide by; the message is one line that says why."""
 
 
 def entries_of_cluster(
     question: Question, bootstrap: str, properties: Path | None, timeout_s: float
 ) -> list[AccessControlEntryRecord]:
-    """Those whose pattern the name matches. Unanswered, or ValueError for an option that cannot be."""
-    options = client_options(properties)
-    try:
-        return describe_acls(bootstrap.split(","), options, question.resource_type, question.name, timeout_s)
-    except AclsRefused as error:
-        raise Unanswered(str(error)) from None
+    """Those whose pattern the name matches, without ids. Unanswered, or ValueError for an option that cannot be."""
+    addresses = [parse_address(part) for part in bootstrap.split(",")]
+    wanted = codec.request_class(ApiKey.DESCRIBE_ACLS)(
+        resource_type_filter=question.resource_type,
+        resource_name_filter=question.name,
+        pattern_type_filter=PatternType.MATCH,
+        principal_filter=None,
+        host_filter=None,
+        operation=AclOperation.ANY,
+        permission_type=PermissionType.ANY,
+    )
+    with Brokers(addresses, timeout_s, client_options(properties)) as brokers:
+        reply = brokers.ask_any(wanted)
+    if reply.error_code == ErrorCode.SECURITY_DISABLED:
+        raise Unanswered("the broker has no authorizer (authorizer.class.name): everybody may do everything")
+    if reply.error_code:
+        told = f": {reply.error_message:.300}" if reply.error_message else ""
+        raise Unanswered(f"{bootstrap}: {error_name(reply.error_code)}{told}")
+    return [
+        AccessControlEntryRecord(
+            b"",
+            pattern.resource_type,
+            pattern.resource_name,
+            pattern.pattern_type,
+            entry.principal,
+            entry.host,
+            entry.operation,
+            entry.permission_type,
+        )
+        for pattern in reply.resources
+        for entry in pattern.acls
+    ]
 
 
 def entries_of_directory(path: Path) -> Iterable[AccessControlEntryRecord]:

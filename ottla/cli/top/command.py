@@ -48,9 +48,9 @@ def top(
             _end(NEEDS_RICH)
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise click.UsageError("the live view needs a terminal; --once prints what there is, and ends")
+    from ottla.cli.brokers import Unanswered, parse_address
     from ottla.cli.client_properties import client_options
     from ottla.cli.top.watch import Watch  # the codecs: not for `ottla --help`
-    from ottla.cli.txn.cluster import Unanswered, parse_address
 
     try:
         addresses = [parse_address(part) for part in bootstrap_server.split(",")]

@@ -11,17 +11,15 @@ from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.broker.txn.verdict import KnownTransaction, OpenTransaction, Verdict
+from ottla.cli.brokers import Address, Unanswered, error_name
 from ottla.cli.top.picture import Ends, GroupLag, HeldBack, LeftOut, Picture, by_pain, group_lag, held_back, ongoing
 from ottla.cli.txn.cluster import (
     LATEST,
     READ_COMMITTED,
     READ_UNCOMMITTED,
-    Address,
     Cluster,
     Topology,
-    Unanswered,
     by_leader,
-    error_name,
 )
 from ottla.cli.txn.judged import judged
 from ottla.client.login import PLAINTEXT, SecurityOptions
@@ -88,13 +86,13 @@ class Watch(Cluster):
             )
         )
 
-    def _ask(self, address: Address, message: Any, version: int | None = None) -> Any:
+    def ask(self, address: Address, message: Any, version: int | None = None) -> Any:
         """As ever, but nobody is waited for twice in one look."""
         if address in self._silent:
             raise Unanswered(self._silent[address])
         began_s = time.monotonic()
         try:
-            return super()._ask(address, message, version)
+            return super().ask(address, message, version)
         except Unanswered as error:
             if time.monotonic() - began_s >= self._timeout_s:
                 self._silent[address] = str(error)
@@ -122,7 +120,7 @@ class Watch(Cluster):
 
         def listed(**filters: Any) -> list[str]:
             request = listing(state_filters=list(OPEN_STATES), producer_id_filters=[], **filters)
-            reply = self._ask(address, request)
+            reply = self.ask(address, request)
             if reply.error_code:
                 raise Unanswered(f"broker {broker} does not list its transactions: {error_name(reply.error_code)}")
             return [row.transactional_id for row in reply.transaction_states]
@@ -175,7 +173,7 @@ class Watch(Cluster):
                 topics.setdefault(name, []).append(asked)
             rows = [topic_row(name=name, partitions=partitions) for name, partitions in topics.items()]
             try:
-                reply = self._ask(
+                reply = self.ask(
                     topology.brokers[leader], request(replica_id=-1, isolation_level=isolation, topics=rows)
                 )
             except Unanswered as error:
@@ -241,7 +239,7 @@ class Watch(Cluster):
         groups: dict[str, _Group] = {}
         for broker, address in sorted(topology.brokers.items()):
             try:
-                reply = self._ask(address, codec.request_class(ApiKey.LIST_GROUPS)())
+                reply = self.ask(address, codec.request_class(ApiKey.LIST_GROUPS)())
                 if reply.error_code:
                     raise Unanswered(f"broker {broker} does not list its groups: {error_name(reply.error_code)}")
             except Unanswered as error:
@@ -273,14 +271,14 @@ class Watch(Cluster):
         served = self._serves(address, ApiKey.OFFSET_FETCH) if groups else 0
         if served < _BATCHED:
             for group in groups:
-                reply = self._ask(address, request(group_id=group.group_id, topics=None))
+                reply = self.ask(address, request(group_id=group.group_id, topics=None))
                 yield group, _offsets(reply.topics)
             return
         by_id = {group.group_id: group for group in groups}
         for start in range(0, len(groups), MOST_GROUPS_AT_ONCE):
             some = groups[start : start + MOST_GROUPS_AT_ONCE]
             asked = [request.OffsetFetchRequestGroup(group_id=group.group_id, topics=None) for group in some]
-            for row in self._ask(address, request(groups=asked), min(served, _NAMED)).groups:
+            for row in self.ask(address, request(groups=asked), min(served, _NAMED)).groups:
                 if not row.error_code:
                     yield by_id[row.group_id], _offsets(row.topics)
 

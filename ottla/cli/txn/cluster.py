@@ -1,20 +1,14 @@
-"""What `ottla txn` asks of a Kafka cluster, over one plain connection for each broker. shell
+"""What `ottla txn` asks of a Kafka cluster. shell"""
 
-Every way that an answer can fail to come ends in `Unanswered`, whose message is one line for the person who asked.
-"""
-
-import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import TracebackType
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.broker.txn.verdict import KnownTransaction, OpenTransaction
-from ottla.client.connection import BlockingConnection
-from ottla.client.login import PLAINTEXT, LoginRefused, SecurityOptions
+from ottla.cli.brokers import Address, Brokers, Unanswered, error_name
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import TopicPartition
 
 COORDINATOR_TOPIC: Final = "__transaction_state"
@@ -26,16 +20,10 @@ RETRY_FOR_S: Final = 3.0
 LATEST: Final = -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
-_PLAINTEXT: Final = " (it was asked in PLAINTEXT; --command-config FILE is for TLS and SASL)"
 DELETED: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 _ELSEWHERE: Final = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER})
 
-Address = tuple[str, int]
 _Item = TypeVar("_Item")
-
-
-class Unanswered(Exception):
-    """The cluster could not be asked; the message is one line that says what to do about it."""
 
 
 class _Moved(Unanswered):
@@ -64,55 +52,14 @@ class CoordinatorView(NamedTuple):
     gaps: tuple[str, ...]
 
 
-def parse_address(text: str) -> Address:
-    """HOST:PORT, with the host of an IPv6 address in brackets; ValueError for anything else."""
-    host, colon, port = text.strip().rpartition(":")
-    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ValueError(f"{text} is not HOST:PORT")
-    return host, int(port)
-
-
-def error_name(code: int) -> str:
-    """Kafka's name of an error code."""
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return f"error {code}"
-
-
-class Cluster:
-    """Some brokers. `timeout_s` holds for connecting, for each answer, and for the repeating of questions."""
-
-    def __init__(self, bootstrap: Sequence[Address], timeout_s: float, security: SecurityOptions = PLAINTEXT) -> None:
-        self._bootstrap = bootstrap
-        self._timeout_s = timeout_s
-        self._security = security
-        self._doubt = "" if security else _PLAINTEXT
-        self._connections: dict[Address, BlockingConnection] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for connection in self._connections.values():
-            connection.close()
+class Cluster(Brokers):
+    """What its brokers know. `timeout_s` holds for the repeating of questions, too."""
 
     def topology(self, topics: Iterable[str] | None = None) -> Topology:
         """The brokers, and these topics or all. Asks the first bootstrap address that answers."""
         request = codec.request_class(ApiKey.METADATA)
         asked = None if topics is None else [request.MetadataRequestTopic(name=name) for name in topics]
-        failures = []
-        for address in self._bootstrap:
-            try:
-                reply = self._ask(address, request(topics=asked, allow_auto_topic_creation=False))
-            except Unanswered as error:
-                failures.append(str(error))
-            else:
-                return _topology(reply)
-        raise Unanswered("; ".join(failures) + " (-b HOST:PORT names the brokers to ask)")
+        return _topology(self.ask_any(request(topics=asked, allow_auto_topic_creation=False)))
 
     def open_transactions(
         self, places: Sequence[TopicPartition], asked: Callable[[int], None] = lambda count: None
@@ -158,7 +105,7 @@ class Cluster:
             by_topic.setdefault(name, []).append(number)
         topics = [request.TopicRequest(name=name, partition_indexes=numbers) for name, numbers in by_topic.items()]
         errors: dict[TopicPartition, int] = {}
-        for topic in self._ask(address, request(topics=topics)).topics:
+        for topic in self.ask(address, request(topics=topics)).topics:
             for row in topic.partitions:
                 place = topic.name, row.partition_index
                 errors[place] = 0 if row.error_code in DELETED else row.error_code
@@ -182,7 +129,7 @@ class Cluster:
         topic = request.ListOffsetsTopic
         asked = topic.ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=LATEST)
         topics = [topic(name=name, partitions=[asked])]
-        reply = self._ask(address, request(replica_id=-1, isolation_level=isolation, topics=topics))
+        reply = self.ask(address, request(replica_id=-1, isolation_level=isolation, topics=topics))
         row = reply.topics[0].partitions[0]
         if row.error_code:
             raise Unanswered(f"{name}-{number}: {error_name(row.error_code)}")
@@ -218,7 +165,7 @@ class Cluster:
         listing = codec.request_class(ApiKey.LIST_TRANSACTIONS)
         transactional_ids: list[str] = []
         for chunk in _chunks(producer_ids, PRODUCER_IDS_AT_ONCE):
-            reply = self._ask(address, listing(state_filters=[], producer_id_filters=list(chunk)))
+            reply = self.ask(address, listing(state_filters=[], producer_id_filters=list(chunk)))
             _check(broker, reply.error_code)
             transactional_ids += [row.transactional_id for row in reply.transaction_states]
         return self.described(broker, address, transactional_ids)
@@ -228,7 +175,7 @@ class Cluster:
         describing = codec.request_class(ApiKey.DESCRIBE_TRANSACTIONS)
         known = []
         for ids in _chunks(transactional_ids, IDS_AT_ONCE):
-            for row in self._ask(address, describing(transactional_ids=list(ids))).transaction_states:
+            for row in self.ask(address, describing(transactional_ids=list(ids))).transaction_states:
                 if row.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                     continue
                 _check(broker, row.error_code)
@@ -238,31 +185,6 @@ class Cluster:
     def _serves(self, address: Address, key: ApiKey) -> int:
         """The highest version of an API that a broker serves; -1 if none. It has been asked something before."""
         return self._connections[address].versions.get(key, (-1, -1))[1]
-
-    def _ask(self, address: Address, message: Any, version: int | None = None) -> Any:
-        where = "{}:{}".format(*address)
-        try:
-            if address not in self._connections:
-                self._connections[address] = BlockingConnection(
-                    *address, timeout_s=self._timeout_s, security=self._security
-                )
-            return self._connections[address].send(message, version)
-        except ProtocolError as error:
-            reason = f"{error}{self._doubt}"
-        except socket.gaierror:
-            reason = "no such host"
-        except TimeoutError:
-            reason = f"no answer within {self._timeout_s:g} s{self._doubt}"
-        except LoginRefused as error:
-            reason = str(error)
-        except ConnectionRefusedError:
-            reason = "nothing listens there"
-        except ConnectionError as error:
-            reason = f"{error}{self._doubt}"
-        except OSError as error:
-            reason = error.strerror or str(error)
-        self._connections.pop(address, None)
-        raise Unanswered(f"{where}: {reason}")
 
 
 def _topology(reply: Any) -> Topology:

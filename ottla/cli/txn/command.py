@@ -103,8 +103,9 @@ def orphans(
 
 def _ask(run: Callable[["Cluster"], int], bootstrap_server: str, command_config: Path | None, timeout_s: float) -> None:
     """Run against the cluster and exit with what it returns; what cannot be asked is one line on stderr."""
+    from ottla.cli.brokers import Unanswered, parse_address
     from ottla.cli.client_properties import client_options
-    from ottla.cli.txn.cluster import Cluster, Unanswered, parse_address  # the codecs: not for `ottla --help`
+    from ottla.cli.txn.cluster import Cluster  # the codecs: not for `ottla --help`
 
     try:
         addresses = [parse_address(part) for part in bootstrap_server.split(",")]

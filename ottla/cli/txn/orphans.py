@@ -9,8 +9,9 @@ from typing import Final, NamedTuple
 import click
 
 from ottla.broker.txn.verdict import OpenTransaction, Standing, Verdict, abort_commands
+from ottla.cli.brokers import Unanswered, error_name
 from ottla.cli.output import Output
-from ottla.cli.txn.cluster import DELETED, PARTITIONS_AT_ONCE, Cluster, Unanswered, error_name
+from ottla.cli.txn.cluster import DELETED, PARTITIONS_AT_ONCE, Cluster
 from ottla.cli.txn.judged import judged
 from ottla.protocol.values import TopicPartition
 

@@ -4,8 +4,9 @@ from typing import Final
 
 from ottla.broker.txn.explanation import Explanation, answer, remedy_rows
 from ottla.broker.txn.verdict import OpenTransaction, Verdict, age_ms, time_left_ms
+from ottla.cli.brokers import Address, Unanswered, error_name
 from ottla.cli.output import Output
-from ottla.cli.txn.cluster import READ_COMMITTED, READ_UNCOMMITTED, Address, Cluster, Unanswered, error_name
+from ottla.cli.txn.cluster import READ_COMMITTED, READ_UNCOMMITTED, Cluster
 from ottla.cli.txn.judged import judged
 
 ATTEMPTS: Final = 5

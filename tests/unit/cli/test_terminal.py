@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from ottla.cli import brokers
 from ottla.cli.main import GROUPS, PIPE_CLOSED, main
-from ottla.cli.txn import cluster as asked
 from tests.unit.cli.kafka_directory import unpack
 from tests.unit.cli.txn.world import LEDGER, Partition, World, now_ms
 
@@ -222,7 +222,7 @@ def test_the_json_of_configs_inspect_and_repair_is_as_documented(cli, directory,
 
 def test_the_json_of_txn_is_as_documented(cli, monkeypatch):
     world = World()
-    monkeypatch.setattr(asked, "BlockingConnection", world.connect)
+    monkeypatch.setattr(brokers, "BlockingConnection", world.connect)
     producers = [(0, 0, -1, 5, now_ms() - 3_600_000)]
     world.partitions[LEDGER] = Partition(stable=5, end=100, producers=producers)
     why = cli("txn", "why", LEDGER[0], LEDGER[1], "-b", "one:9092", "--format", "json")

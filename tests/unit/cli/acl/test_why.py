@@ -1,14 +1,16 @@
 """`ottla acl why`: the sentence, the entries, and the line of kafka-acls that changes the answer."""
 
 import json
+from types import SimpleNamespace
 
+import kafka.protocol.admin
 import pytest
 from click.testing import CliRunner
 
-from ottla.cli.acl import entries as asked
+from ottla.cli import brokers
 from ottla.cli.main import main
-from ottla.client.acls import AclsRefused
 from ottla.protocol.acls import AclOperation, PatternType, PermissionType
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.security_records import AccessControlEntryRecord
 
 LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
@@ -30,12 +32,37 @@ def entry(
     return AccessControlEntryRecord(b"", kind, name, pattern, principal, host, operation, permission)
 
 
+def answer(monkeypatch, error=ErrorCode.NONE, message=None, entries=()):
+    """Be the broker that is asked: each entry is a row of its own."""
+    response = kafka.protocol.admin.DescribeAclsResponse
+    row = response.DescribeAclsResource
+    rows = [
+        row(
+            resource_type=each.resource_type,
+            resource_name=each.resource_name,
+            pattern_type=each.pattern_type,
+            acls=[
+                row.AclDescription(
+                    principal=each.principal,
+                    host=each.host,
+                    operation=each.operation,
+                    permission_type=each.permission_type,
+                )
+            ],
+        )
+        for each in entries
+    ]
+    reply = response(throttle_time_ms=0, error_code=error, error_message=message, resources=rows)
+    connection = SimpleNamespace(send=lambda message, version=None: reply, close=lambda: None)
+    monkeypatch.setattr(brokers, "BlockingConnection", lambda *_, **__: connection)
+
+
 @pytest.fixture
 def why(monkeypatch):
     """Ask about entries; (exit code, what is told as JSON, or as text)."""
 
     def ask(entries, operation="Write", resource="Topic:orders", *more, output="json", principal="User:alice"):
-        monkeypatch.setattr(asked, "describe_acls", lambda *_: entries)
+        answer(monkeypatch, entries=entries)
         words = ["acl", "why", "--principal", principal, "--operation", operation, "--resource", resource, *more]
         result = CliRunner().invoke(main, [*words, "--format", output])
         return result.exit_code, json.loads(result.stdout) if output == "json" and result.stdout else result.output
@@ -121,14 +148,20 @@ def test_what_cannot_be_asked_is_said_in_a_sentence(why, words, sentence):
     assert code == 2 and told.startswith(f"ottla: {sentence}") and told.count("\n") == 1
 
 
-def test_brokers_that_do_not_tell_are_one_line(why, monkeypatch):
-    def refuse(*_):
-        raise AclsRefused("the broker has no authorizer (authorizer.class.name): everybody may do everything")
-
-    monkeypatch.setattr(asked, "describe_acls", refuse)
+@pytest.mark.parametrize(
+    ("error", "message", "told"),
+    [
+        (ErrorCode.SECURITY_DISABLED, "No Authorizer is configured", "the broker has no authorizer "),
+        (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Not you.", "localhost:9092: CLUSTER_AUTHORIZATION_FAILED: Not you."),
+        (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None, "localhost:9092: CLUSTER_AUTHORIZATION_FAILED"),
+    ],
+)
+def test_brokers_that_do_not_tell_are_one_line(monkeypatch, error, message, told):
+    answer(monkeypatch, error, message)
     words = ["acl", "why", "--principal", "User:a", "--operation", "Read", "--resource", "Topic:t"]
     result = CliRunner().invoke(main, words)
     assert (result.exit_code, result.output.count("\n")) == (2, 1)
+    assert result.output.startswith(f"ottla: {told}")
 
 
 @pytest.mark.parametrize(

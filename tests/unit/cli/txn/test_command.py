@@ -7,9 +7,10 @@ import threading
 import pytest
 from click.testing import CliRunner
 
+from ottla.cli import brokers
 from ottla.cli.main import main
 from ottla.cli.txn import cluster as asked
-from ottla.cli.txn.cluster import PARTITIONS_AT_ONCE, parse_address
+from ottla.cli.txn.cluster import PARTITIONS_AT_ONCE
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from tests.patience import PATIENCE_S
@@ -19,7 +20,7 @@ from tests.unit.cli.txn.world import LEDGER, STATES, Partition, World, now_ms
 @pytest.fixture
 def world(monkeypatch):
     world = World()
-    monkeypatch.setattr(asked, "BlockingConnection", world.connect)
+    monkeypatch.setattr(brokers, "BlockingConnection", world.connect)
     monkeypatch.setattr(asked, "RETRY_S", 0.001)
     monkeypatch.setattr(asked, "RETRY_FOR_S", 0.03)
     return world
@@ -311,7 +312,7 @@ def test_what_cannot_be_asked_is_one_line_and_exit_code_2(world, arguments, line
 
 
 def test_an_address_may_be_ipv6():
-    assert parse_address("[::1]:9092") == ("::1", 9092)
+    assert brokers.parse_address("[::1]:9092") == ("::1", 9092)
 
 
 @pytest.fixture

@@ -1,0 +1,94 @@
+"""Questions to brokers in Kafka's protocol, over one connection for each. shell
+
+Every way that an answer can fail to come ends in `Unanswered`, whose message is one line for the person who asked.
+"""
+
+import socket
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+
+from ottla.client.connection import BlockingConnection
+from ottla.client.login import PLAINTEXT, LoginRefused, SecurityOptions
+from ottla.protocol.errors import ErrorCode, ProtocolError
+
+_PLAINTEXT: Final = " (it was asked in PLAINTEXT; --command-config FILE is for TLS and SASL)"
+
+Address = tuple[str, int]
+
+
+class Unanswered(Exception):
+    """The brokers could not be asked; the message is one line that says what to do about it."""
+
+
+def parse_address(text: str) -> Address:
+    """HOST:PORT, with the host of an IPv6 address in brackets; ValueError for anything else."""
+    host, colon, port = text.strip().rpartition(":")
+    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(f"{text} is not HOST:PORT")
+    return host, int(port)
+
+
+def error_name(code: int) -> str:
+    """Kafka's name of an error code."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"
+
+
+class Brokers:
+    """Some brokers. `timeout_s` holds for connecting, and for each answer."""
+
+    def __init__(self, bootstrap: Sequence[Address], timeout_s: float, security: SecurityOptions = PLAINTEXT) -> None:
+        self._bootstrap = bootstrap
+        self._timeout_s = timeout_s
+        self._security = security
+        self._doubt = "" if security else _PLAINTEXT
+        self._connections: dict[Address, BlockingConnection] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for connection in self._connections.values():
+            connection.close()
+
+    def ask_any(self, message: Any) -> Any:
+        """The answer of the first bootstrap address that gives one; Unanswered."""
+        failures = []
+        for address in self._bootstrap:
+            try:
+                return self.ask(address, message)
+            except Unanswered as error:
+                failures.append(str(error))
+        raise Unanswered("; ".join(failures) + " (-b HOST:PORT names the brokers to ask)")
+
+    def ask(self, address: Address, message: Any, version: int | None = None) -> Any:
+        """The answer of one broker; Unanswered."""
+        where = "{}:{}".format(*address)
+        try:
+            if address not in self._connections:
+                self._connections[address] = BlockingConnection(
+                    *address, timeout_s=self._timeout_s, security=self._security
+                )
+            return self._connections[address].send(message, version)
+        except ProtocolError as error:
+            reason = f"{error}{self._doubt}"
+        except socket.gaierror:
+            reason = "no such host"
+        except TimeoutError:
+            reason = f"no answer within {self._timeout_s:g} s{self._doubt}"
+        except LoginRefused as error:
+            reason = str(error)
+        except ConnectionRefusedError:
+            reason = "nothing listens there"
+        except ConnectionError as error:
+            reason = f"{error}{self._doubt}"
+        except OSError as error:
+            reason = error.strerror or str(error)
+        self._connections.pop(address, None)
+        raise Unanswered(f"{where}: {reason}")
