@@ -5,8 +5,9 @@
     python benchmarks/speed.py --python /opt/pgo/bin/python  also on that interpreter, where Ottla is installed
     python benchmarks/speed.py --rounds 1 --megabytes 16 --seconds 0.5 --connections 20 --most 100   half a minute
 
-The brokers take turns in each round. Ottla runs with the compiled walk over records and without. kfake needs Go, Apache
-Kafka needs Java 17 and Maven; what is missing is left out, and the table says so. Growth is that of the first column.
+The brokers take turns in each round. Ottla runs with the compiled walk over records, and on the first interpreter also
+without. kfake needs Go, Apache Kafka needs Java 17 and Maven; what is missing is left out, and the table says so.
+Growth is that of the first column.
 """
 
 import argparse
