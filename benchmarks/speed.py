@@ -20,7 +20,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from parts import processes
+from parts import processes, warm_memory
 from parts.descriptors import all_descriptors, room_for_connections
 from parts.floors import CASES
 from parts.speed import growth, table
@@ -41,6 +41,7 @@ def tell(text: str) -> None:
 
 def floors(megabytes: int) -> dict[str, float]:
     with tempfile.TemporaryFile(prefix="ottla-floor-") as file:
+        warm_memory.bring(megabytes * 1_000_000)
         return {
             FLOORS[name]: case(megabytes * 1_000_000, file.fileno()) / (megabytes / 1000)
             for name, case in CASES.items()
@@ -89,7 +90,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--without", action="append", default=[], choices=["kfake", "kafka", "python-walk"])
     parser.add_argument("--only", choices=PARTS, action="append", help="one part instead of both")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--megabytes", type=int, default=512, help="of records of 1 KiB, half of it of 100 bytes")
+    parser.add_argument("--megabytes", type=int, default=512, help="of records of 1 KiB, a quarter of it of 100 bytes")
     parser.add_argument("--seconds", type=float, default=3, help="of transactions, with one and with 16 producers")
     parser.add_argument("--connections", type=int, default=1_000)
     parser.add_argument(

@@ -9,13 +9,17 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from parts import warm_memory
 from parts.processes import Broker
 
 WORKLOADS = Path(__file__).resolve().parent / "workloads.py"
 
 
-def run(broker: Broker, workload: str, **arguments: Any) -> dict[str, Any]:
-    """Run one workload in its own process; adds the broker's `cpu_s` over the measured part."""
+def run(broker: Broker, workload: str, *, takes_bytes: int = 0, **arguments: Any) -> dict[str, Any]:
+    """Run one workload in its own process; adds the broker's `cpu_s` over the measured part.
+
+    Of memory that the broker `takes_bytes` for what it writes there is enough at hand.
+    """
     command = [
         sys.executable,
         str(WORKLOADS),
@@ -26,6 +30,7 @@ def run(broker: Broker, workload: str, **arguments: Any) -> dict[str, Any]:
         assert process.stdin is not None and process.stdout is not None
         if process.stdout.readline() != "ready\n":
             raise SystemExit(f"{workload} did not get ready against {broker.name}")
+        warm_memory.bring(takes_bytes)
         before = broker.cpu_s()
         process.stdin.write("go\n")
         process.stdin.flush()
