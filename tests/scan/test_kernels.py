@@ -120,7 +120,7 @@ def read(buffer, rows):
     return ends, list(columns.take())
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 @given(data=logs() | st.binary(max_size=300))
 def test_both_kinds_tell_the_same_of_a_log(data):
     with only(PLAIN):
