@@ -83,6 +83,14 @@ def test_an_epoch_that_is_given_again_after_a_power_loss_overtakes_nothing():
     assert outcome.problems == []
 
 
+def test_an_end_of_a_zombie_that_was_refused_between_two_transactions_has_its_cause():
+    """It asks in V2 with the epoch before that of its successor, who was given it in V1: no broker can tell this from a
+    repeated EndTxn, so it must be counted apart."""
+    outcome = run_seed(93208126, clients=["p0", "p1", "feed", "rc", "ru"], dropped=[0, 1, 2, 3, 6, 7], steps=158)
+    assert outcome.problems == []
+    assert [line[line.rindex("(by") :] for line in outcome.known] == ["(by mixed-generations)"]
+
+
 TRACES = """
 from ottla.testkit.simulation.outcome import judge, run_seed
 from ottla.testkit.simulation.faults import PROFILES

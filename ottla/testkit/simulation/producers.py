@@ -128,8 +128,7 @@ class Producer(Process):
                 yield from self.sleep(self.random.random() * 500)
 
     def transaction(self) -> Script:
-        self.serial += 1
-        self.txn = None if self.transactional_id is None else f"{self.name}/{self.serial}"
+        self._name_next()
         self.added, self.begun = {}, False
         try:
             yield from self.work()
@@ -164,6 +163,8 @@ class Producer(Process):
 
     def haunt(self) -> Script:
         """Go on as if nothing had happened."""
+        if self.txn is None:
+            self._name_next()  # refused between two transactions, so what it writes is of one that it never announced
         for _ in range(self.random.randint(1, 3)):
             try:
                 if self.random.random() < 0.6:
@@ -331,6 +332,10 @@ class Producer(Process):
             yield from self.initialise(self.producer)
 
     # --- parts
+
+    def _name_next(self) -> None:
+        self.serial += 1
+        self.txn = None if self.transactional_id is None else f"{self.name}/{self.serial}"
 
     def draw_writes(self) -> list[tuple[TopicPartition, list[str]]]:
         writes = []
