@@ -276,7 +276,10 @@ class Turns:
         self._running = True
         self.events += 1
         try:
-            self._guarded(work)
+            try:  # `_guarded`, for what every request enters by
+                work()
+            except Exception as error:
+                self._on_bug(error)
             ready, at_end = self._ready, self._at_end
             while ready or at_end:
                 while ready:

@@ -8,15 +8,13 @@ from struct import Struct
 from typing import NamedTuple
 
 from ottla.protocol.batch_header import (
+    BEHIND_CRC,
     CONTROL,
-    HEADER,
-    HEADER_SIZE,
-    LOG_OVERHEAD,
     MAGIC,
     TRANSACTIONAL,
     BatchHeader,
     assemble,
-    seal,
+    sealed,
 )
 from ottla.protocol.compression import compress
 from ottla.protocol.errors import ProtocolError
@@ -28,7 +26,7 @@ from ottla.protocol.values import (
     NO_SEQUENCE,
     NO_TIMESTAMP,
 )
-from ottla.protocol.varints import Buffer, write_varint
+from ottla.protocol.varints import Buffer, size_varint
 
 # Control record types (`ControlRecordType`).
 ABORT = 0
@@ -42,8 +40,9 @@ KRAFT_VOTERS = 6
 MARKER_SIZE = 78
 _CONTROL_KEY = Struct(">hh")
 _MARKER_VALUE = Struct(">hi")
-# Header, then the one record: length, attributes, two deltas, key length; key; value length; value; headers.
-_MARKER = Struct(f"{HEADER.format}5bhhbhib")
+# The header behind its CRC, then the one record: length, attributes, two deltas, key length; key; value length; value;
+# headers.
+_MARKER = Struct(f"{BEHIND_CRC.format}5bhhbhib")
 _MARKER_KEY_FRAME = (32, 0, 0, 0, 8)  # zig-zag: a record of 16 bytes, a key of 4
 _MARKER_VALUE_SIZE = 12  # zig-zag: 6
 
@@ -116,37 +115,22 @@ def build_marker(
     partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
 ) -> bytearray:
     """The 78-byte control batch that ends a transaction in a partition; the base offset is assigned on append."""
-    marker = bytearray(
+    return sealed(
         _MARKER.pack(
-            *(0, MARKER_SIZE - LOG_OVERHEAD, partition_leader_epoch, MAGIC, 0, TRANSACTIONAL | CONTROL, 0),
-            *(timestamp_ms, timestamp_ms, producer_id, producer_epoch, NO_SEQUENCE, 1),
+            *(TRANSACTIONAL | CONTROL, 0, timestamp_ms, timestamp_ms, producer_id, producer_epoch, NO_SEQUENCE, 1),
             *_MARKER_KEY_FRAME,
             *(0, COMMIT if commit else ABORT, _MARKER_VALUE_SIZE, 0, coordinator_epoch, 0),
-        )
+        ),
+        partition_leader_epoch,
     )
-    seal(marker)
-    return marker
 
 
 def build_record_batch(key: bytes, value: bytes, timestamp_ms: int, base_sequence: int = NO_SEQUENCE) -> bytearray:
     """`build_batch` of one record without producer, codec and headers: what coordinators log all day."""
-    body = bytearray(3)  # attributes, timestamp delta, offset delta
-    write_varint(body, len(key))
-    body += key
-    write_varint(body, len(value))
-    body += value
-    body.append(0)  # headers
-    batch = bytearray(HEADER_SIZE)
-    write_varint(batch, len(body))
-    batch += body
-    HEADER.pack_into(
-        batch,
-        0,
-        *(0, len(batch) - LOG_OVERHEAD, NO_PARTITION_LEADER_EPOCH, MAGIC, 0, 0, 0, timestamp_ms, timestamp_ms),
-        *(NO_PRODUCER_ID, NO_PRODUCER_EPOCH, base_sequence, 1),
-    )
-    seal(batch)
-    return batch
+    # Attributes, timestamp delta and offset delta of the record in front, its headers behind: all of them 0.
+    record = b"\0\0\0%b%b%b%b\0" % (size_varint(len(key)), key, size_varint(len(value)), value)
+    header = BEHIND_CRC.pack(0, 0, timestamp_ms, timestamp_ms, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, base_sequence, 1)
+    return sealed(b"%b%b%b" % (header, size_varint(len(record)), record))
 
 
 def read_marker(buffer: Buffer, header: BatchHeader, position: int = 0) -> Marker | None:

@@ -12,9 +12,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.values import (
-    NO_SEQUENCE,
-)
+from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, NO_SEQUENCE
 from ottla.protocol.varints import Buffer
 
 HEADER_SIZE = 61
@@ -37,11 +35,15 @@ ATTRIBUTES_OFFSET = 21
 MAX_TIMESTAMP_OFFSET = 35
 
 HEADER = Struct(">qiibIhiqqqhii")
+BEHIND_CRC = Struct(">hiqqqhii")
+"""The fields of the header that the CRC covers, with the records behind them."""
+_UP_TO_CRC = Struct(">qiibI")
 _new = tuple.__new__  # half of what the class itself takes, for what every request and every append makes
 _OFFSET_AND_SIZE = Struct(">qi")
 _OFFSET = Struct(">q")
 _LEADER_EPOCH = Struct(">i")
 _CRC = Struct(">I")
+_APPENDED = Struct(">23xi8xqq")
 _ATTRIBUTES = Struct(">h")
 _TIMESTAMP = Struct(">q")
 
@@ -123,6 +125,11 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         raise ProtocolError(f"batch header cut short at position {position} of {len(buffer)} bytes") from None
 
 
+def read_appended(buffer: Buffer) -> tuple[int, int, int]:
+    """Last offset delta, largest timestamp and producer id of a batch; all of its header takes thrice as long."""
+    return _APPENDED.unpack_from(buffer)
+
+
 def says_transactional(buffer: Buffer) -> bool:
     """Whether what begins like a batch says that it is of a transaction, sound or not."""
     if len(buffer) < HEADER_SIZE or buffer[MAGIC_OFFSET] != MAGIC:
@@ -185,6 +192,14 @@ def seal(buffer: bytearray | memoryview, position: int = 0) -> None:
     """Compute the CRC of the batch at `position` from its size field and write it."""
     end = position + LOG_OVERHEAD + _OFFSET_AND_SIZE.unpack_from(buffer, position)[1]
     _CRC.pack_into(buffer, position + CRC_OFFSET, crc32c(memoryview(buffer)[position + ATTRIBUTES_OFFSET : end]))
+
+
+def sealed(behind_crc: bytes, partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH) -> bytearray:
+    """The batch of what its CRC covers (`BEHIND_CRC` and records); the base offset is assigned on append."""
+    batch_length = ATTRIBUTES_OFFSET - LOG_OVERHEAD + len(behind_crc)
+    batch = bytearray(_UP_TO_CRC.pack(0, batch_length, partition_leader_epoch, MAGIC, crc32c(behind_crc)))
+    batch += behind_crc
+    return batch
 
 
 def assemble(header: BatchHeader, payload: Buffer) -> bytearray:

@@ -22,7 +22,7 @@ from ottla.protocol.primitives import (
     write_tagged_leader,
 )
 from ottla.protocol.values import NO_TIMESTAMP, ZERO_UUID
-from ottla.protocol.varints import read_unsigned_varint
+from ottla.protocol.varints import Buffer, read_unsigned_varint
 
 LOWEST_VERSION: Final = 3
 HIGHEST_VERSION: Final = 13
@@ -40,6 +40,11 @@ _ROW_V3: Final = Struct(">ihqq").pack
 _ROW_V5: Final = Struct(">ihqqq").pack
 # Without errors of records, a message and a leader, as mostly: a count, a length and tags of one byte each.
 _PLAIN_ROW_V9: Final = Struct(">ihqqqBBB").pack
+# What stands around the name of the topic in a response of one such row, from version 9 on: size, correlation id, tags,
+# one topic, its length; one row, as above, tags of the topic, throttle time, tags of the response.
+_BEFORE_TOPIC_V9: Final = Struct(">iiBBB").pack
+_BEHIND_TOPIC_V9: Final = Struct(">BihqqqBBBBiB").pack
+_AROUND_TOPIC: Final = 47
 _FRAME: Final = Struct(">ii").pack_into
 _DAMAGE: Final = (IndexError, StructError, UnicodeDecodeError)
 _STEP_ENTRIES: Final = 256
@@ -252,8 +257,12 @@ def encode_produce_response(
     correlation_id: int,
     throttle_time_ms: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
-) -> bytearray:
+) -> Buffer:
     """The framed response with one row per partition, in the order of `rows`."""
+    if len(rows) == 1 and _FLEXIBLE <= version < _TOPIC_IDS and not node_endpoints:
+        plain = _encode_plain(rows[0], correlation_id, throttle_time_ms)
+        if plain is not None:
+            return plain
     flexible = version >= _FLEXIBLE
     groups = [list(group) for _, group in groupby(rows, _topic_of)] if len(rows) > 1 else [rows] if rows else []
     body = bytearray(9 if flexible else 8)  # size, correlation id, and tags of the header
@@ -273,6 +282,22 @@ def encode_produce_response(
         write_endpoint_tags(body, node_endpoints if version >= 10 else ())
     _FRAME(body, 0, len(body) - 4, correlation_id)
     return body
+
+
+def _encode_plain(row: PartitionResponse, correlation_id: int, throttle_time_ms: int) -> bytes | None:
+    """The response to a client that has written to one partition, versions 9 to 12; None unless all of it is plain."""
+    topic, partition, error, base_offset, append_time_ms, start_offset, record_errors, message, _, leader = row
+    name = topic.encode()
+    size = len(name)
+    if record_errors or message is not None or leader is not None or size > 126:
+        return None
+    return b"%b%b%b" % (
+        _BEFORE_TOPIC_V9(_AROUND_TOPIC + size, correlation_id, 0, 2, size + 1),
+        name,
+        _BEHIND_TOPIC_V9(
+            2, partition, error, base_offset, append_time_ms, start_offset, 1, 0, 0, 0, throttle_time_ms, 0
+        ),
+    )
 
 
 def _topic_of(row: PartitionResponse) -> tuple[str, bytes]:

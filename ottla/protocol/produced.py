@@ -13,11 +13,13 @@ from crc32c import crc32c
 from ottla.protocol.batch_header import (
     ATTRIBUTES_OFFSET,
     COMPRESSION_MASK,
+    CONTROL,
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC,
     MIN_BATCH_LENGTH,
     TIMESTAMP_TYPE,
+    TRANSACTIONAL,
     BatchHeader,
     read_header,
 )
@@ -206,15 +208,15 @@ def _check_header(header: BatchHeader, crc: int) -> BatchCheck | None:
     if count <= 0 or count != header.last_offset_delta + 1:
         message = f"{count} records with last offset delta {header.last_offset_delta}"
         return _refuse(ErrorCode.INVALID_RECORD, message, header)
-    if header.is_control:
+    if header.attributes & CONTROL:
         return _refuse(ErrorCode.INVALID_RECORD, "clients may not write control batches", header)
     if header.producer_id >= 0:
         if header.producer_epoch < 0 or header.base_sequence < 0:
             message = f"producer epoch {header.producer_epoch}, sequence {header.base_sequence}"
             return _refuse(ErrorCode.INVALID_RECORD, message, header)
-    elif header.is_transactional:
+    elif header.attributes & TRANSACTIONAL:
         return _refuse(ErrorCode.INVALID_RECORD, "a transactional batch without producer id", header)
-    if header.compression not in NAMES:
+    if header.attributes & COMPRESSION_MASK not in NAMES:
         message = f"compression type {header.compression}"
         return _refuse(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, message, header)
     return None

@@ -112,8 +112,7 @@ def encode_transaction_fields(value: TransactionFields, partitions: TopicPartiti
         raise ValueError(f"no version {version} of a transaction value")
     if version == 0 and value.client_version:
         raise ValueError("version 0 cannot hold a client transaction version")
-    out = bytearray(_HEAD.pack(version, value.producer_id, value.producer_epoch, value.timeout_ms, value.status))
-    _write_partitions(out, partitions, version > 0)
+    head = _HEAD.pack(version, value.producer_id, value.producer_epoch, value.timeout_ms, value.status)
     updated_ms, began_ms, previous, client = (
         value.last_update_ms,
         value.start_ms,
@@ -121,31 +120,24 @@ def encode_transaction_fields(value: TransactionFields, partitions: TopicPartiti
         value.client_version,
     )
     if version == 0:
-        out += _TIMES.pack(updated_ms, began_ms)
-    elif previous == -1 or value.next_producer_id != -1:
-        out += _TIMES.pack(updated_ms, began_ms)
+        return head + _plain_partitions(partitions) + _TIMES.pack(updated_ms, began_ms)
+    if previous == -1 or value.next_producer_id != -1:
         tags = _tags(value)
-        out.append(len(tags))
-        for tag in tags:
-            out += tag
+        end = b"%b%c%b" % (_TIMES.pack(updated_ms, began_ms), len(tags), b"".join(tags))
     elif client:
-        out += _END_V2.pack(updated_ms, began_ms, _TWO_TAGS, previous, _CLIENT_VERSION_TAG, client)
+        end = _END_V2.pack(updated_ms, began_ms, _TWO_TAGS, previous, _CLIENT_VERSION_TAG, client)
     else:
-        out += _END.pack(updated_ms, began_ms, _ONE_TAG, previous)
-    return bytes(out)
+        end = _END.pack(updated_ms, began_ms, _ONE_TAG, previous)
+    return head + _partitions(partitions) + end
 
 
-def _write_partitions(out: bytearray, partitions: TopicPartitions | None, flexible: bool) -> None:
-    """By hand: a coordinator writes three of these values for each transaction."""
-    count = -1 if partitions is None else len(partitions)
-    if not flexible:
-        out += _INT32.pack(count)
-        for name, indexes in partitions or ():
-            encoded = name.encode()
-            out += pack(f">h{len(encoded)}si{len(indexes)}i", len(encoded), encoded, len(indexes), *indexes)
-        return
-    write_unsigned_varint(out, count + 1)
-    for name, indexes in partitions or ():
+# By hand: a coordinator writes three of these values for each transaction.
+def _partitions(partitions: TopicPartitions | None) -> bytes:
+    if not partitions:
+        return b"\0" if partitions is None else b"\1"
+    out = bytearray()
+    write_unsigned_varint(out, len(partitions) + 1)
+    for name, indexes in partitions:
         encoded = name.encode()
         write_unsigned_varint(out, len(encoded) + 1)
         out += encoded
@@ -154,6 +146,16 @@ def _write_partitions(out: bytearray, partitions: TopicPartitions | None, flexib
         else:
             write_unsigned_varint(out, len(indexes) + 1)
             out += pack(f">{len(indexes)}ix", *indexes)
+    return bytes(out)
+
+
+def _plain_partitions(partitions: TopicPartitions | None) -> bytes:
+    """Those of version 0, which is not flexible."""
+    out = bytearray(_INT32.pack(-1 if partitions is None else len(partitions)))
+    for name, indexes in partitions or ():
+        encoded = name.encode()
+        out += pack(f">h{len(encoded)}si{len(indexes)}i", len(encoded), encoded, len(indexes), *indexes)
+    return bytes(out)
 
 
 def _tags(value: TransactionFields) -> list[bytes]:

@@ -10,6 +10,7 @@ Buffer = bytes | bytearray | memoryview
 
 MAX_VARINT_SIZE = 5
 MAX_VARLONG_SIZE = 10
+_MADE_BEFORE = 512
 
 
 def read_unsigned_varint(buffer: Buffer, position: int, max_size: int = MAX_VARINT_SIZE) -> tuple[int, int]:
@@ -53,6 +54,11 @@ def write_unsigned_varint(out: bytearray, value: int) -> None:
     out.append(value)
 
 
+def size_varint(size: int) -> bytes:
+    """The zig-zag integer that stands in front of so many bytes; those of most sizes were made before."""
+    return _SIZES[size] if size < _MADE_BEFORE else _made(size)
+
+
 def write_varint(out: bytearray, value: int) -> None:
     """Append a zig-zag integer (int32 or int64: the bytes are the same) to `out`."""
     if 0 <= value < 64:
@@ -62,3 +68,12 @@ def write_varint(out: bytearray, value: int) -> None:
         out.append(value >> 6)
     else:
         write_unsigned_varint(out, (value << 1) ^ (value >> 63))
+
+
+def _made(value: int) -> bytes:
+    out = bytearray()
+    write_varint(out, value)
+    return bytes(out)
+
+
+_SIZES = tuple(map(_made, range(_MADE_BEFORE)))

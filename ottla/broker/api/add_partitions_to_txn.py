@@ -43,7 +43,8 @@ async def handle(broker: Broker, request: Request) -> Reply:
     if not broker.may(request, _WRITE_ID, body.v3_and_below_transactional_id):
         return await _written_below(broker, request, {}, _WRITE_ID.error)
     names = (topic.name for topic in topics if topic.name not in INTERNAL_TOPICS)
-    asked, errors = await _asked(broker, topics, INTERNAL_TOPICS.union(await denied(broker, request, _WRITE, names)))
+    refused = await denied(broker, request, _WRITE, names)
+    asked, errors = await _asked(broker, topics, INTERNAL_TOPICS.union(refused) if refused else INTERNAL_TOPICS)
     if errors:
         default = ErrorCode.OPERATION_NOT_ATTEMPTED
     else:

@@ -27,12 +27,12 @@ _LATE: Final = ErrorCode.INVALID_TXN_STATE
 
 def local_verification(partition: Partition, producer_id: int, epoch: int) -> ErrorCode | None:
     """NONE if the log has the transaction open at this epoch, a refusal, or None: the coordinator must be asked."""
-    if partition.has_ongoing_transaction(producer_id, epoch):
-        return NO_ERROR
-    known_epoch = partition.producer_epoch_of(producer_id)
-    if known_epoch is not None and epoch < known_epoch:
+    producer = partition.producer_of(producer_id)
+    if producer is None:
+        return None
+    if epoch < producer.epoch:
         return ErrorCode.INVALID_PRODUCER_EPOCH
-    return None
+    return NO_ERROR if epoch == producer.epoch and producer.current_txn_first_offset >= 0 else None
 
 
 def verify(

@@ -12,6 +12,7 @@ from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.segment_index import SegmentIndex, time_of
 from ottla.broker.log.stored_index import StoredIndex, Unsound
 from ottla.broker.log.transaction_index import TransactionIndex, read_transaction_index
+from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.descriptors import Shortage
 from ottla.broker.ports.disk import Buffer, Disk, File
 from ottla.protocol.batch_header import HEADER_SIZE, read_header
@@ -144,7 +145,7 @@ class LogSegment:
                 self._append_aborted(entries[saved:])
 
     def should_roll(
-        self, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int, settings: LogConfig
+        self, size_bytes: int, last_offset: int, max_timestamp_ms: int, clock: Clock, settings: LogConfig
     ) -> bool:
         """Whether this batch belongs into the next segment (`LogSegment.shouldRoll`)."""
         held_bytes = self.size_bytes
@@ -155,10 +156,10 @@ class LogSegment:
         from_ms = self._rolls_from_ms
         if from_ms is None:
             from_ms = self._rolls_from_ms = self._first_timestamp_ms()
-        waited_ms = max_timestamp_ms - from_ms if from_ms >= 0 else now_ms - self.created_ms
+        waited_ms = max_timestamp_ms - from_ms if from_ms >= 0 else clock.now_ms() - self.created_ms
         if settings.segment_jitter_ms:
             waited_ms += self._jitter(min(settings.segment_jitter_ms, settings.segment_ms))
-        return waited_ms > settings.segment_ms or self.index.is_full(settings.segment_index_bytes)
+        return waited_ms > settings.segment_ms or (self._index or self.index).is_full(settings.segment_index_bytes)
 
     def _jitter(self, below_ms: int) -> int:
         """A time that is drawn once for this segment, so that the segments of many partitions do not end together."""

@@ -7,7 +7,14 @@ Source: Kafka's `LogValidator`, `UnifiedLog.analyzeAndValidateRecords`. What dep
 from typing import NamedTuple
 
 from ottla.broker.log.log_config import PRODUCER_COMPRESSION, LogConfig
-from ottla.protocol.batch_header import HEADER_SIZE, TRANSACTIONAL, BatchHeader, assemble, read_header
+from ottla.protocol.batch_header import (
+    HEADER_SIZE,
+    TIMESTAMP_TYPE,
+    TRANSACTIONAL,
+    BatchHeader,
+    assemble,
+    read_header,
+)
 from ottla.protocol.compression import NAMES, NONE
 from ottla.protocol.compression_steps import compress_steps, decompress_steps
 from ottla.protocol.errors import NO_ERROR, ErrorCode
@@ -82,7 +89,9 @@ def validate_at_once(check: BatchCheck, batch: memoryview, settings: LogConfig, 
         return ValidationResult(settings, ValidationFailure(ErrorCode.MESSAGE_TOO_LARGE, message))
     if check.error is not NO_ERROR or header is None:
         return ValidationResult(settings, ValidationFailure(check.error, check.message))
-    if _must_validate_records(check, header, settings, now_ms) or _codec(header, settings) != header.compression:
+    if settings.compression_type != PRODUCER_COMPRESSION and _codec(header, settings) != header.compression:
+        return None
+    if _must_validate_records(check, header, settings, now_ms):
         return None
     return _kept(header, settings)
 
@@ -115,14 +124,13 @@ def _too_large_for_segment(size_bytes: int, settings: LogConfig) -> ValidationFa
 
 def _must_validate_records(check: BatchCheck, header: BatchHeader, settings: LogConfig, now_ms: int) -> bool:
     """Whether a record is probably wrong, so that every one must be looked at."""
-    if check.has_null_key and settings.cleanup_compact:
+    if settings.cleanup_compact and check.has_null_key:
         return True
-    if settings.log_append_time:
-        return header.is_log_append_time
-    return (
+    if header.attributes & TIMESTAMP_TYPE:  # the batch claims LogAppendTime
+        return True
+    return not settings.log_append_time and (
         check.max_timestamp - now_ms > settings.timestamp_after_max_ms
         or now_ms - check.min_timestamp > settings.timestamp_before_max_ms
-        or header.is_log_append_time
     )
 
 

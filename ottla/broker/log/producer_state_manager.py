@@ -98,7 +98,8 @@ _NO_BATCH = BatchMetadata(NO_SEQUENCE, UNKNOWN_OFFSET, 0, NO_TIMESTAMP)
 class ProducerStateManager:
     """What a partition knows of its producers, and which of their transactions are open.
 
-    `ongoing_txns` maps first offset to producer id, the earliest transaction first.
+    `ongoing_txns` maps first offset to producer id, the earliest transaction first; `unreplicated_txns` has (first
+    offset, marker offset) of transactions whose marker is not yet below the high watermark.
     """
 
     __slots__ = (
@@ -106,10 +107,10 @@ class ProducerStateManager:
         "_frozen",
         "_gone",
         "_order",
-        "_unreplicated_txns",
         "_verifications",
         "_walks",
         "ongoing_txns",
+        "unreplicated_txns",
     )
 
     def __init__(self) -> None:
@@ -125,8 +126,7 @@ class ProducerStateManager:
         self.ongoing_txns: OrderedDict[int, int] = OrderedDict()
         # While a snapshot is taken: what the producers that have changed since it began were then.
         self._frozen: dict[ProducerStateEntry, ProducerEntry] | None = None
-        # (first offset, marker offset) of transactions whose marker is not yet below the high watermark.
-        self._unreplicated_txns: list[tuple[int, int]] = []
+        self.unreplicated_txns: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -298,7 +298,7 @@ class ProducerStateManager:
             del self.ongoing_txns[first_offset]
             stable = next(iter(self.ongoing_txns), offset + 1)
             completed = CompletedTxn(producer_id, first_offset, offset, not commit, stable)
-            insort(self._unreplicated_txns, (first_offset, offset))
+            insort(self.unreplicated_txns, (first_offset, offset))
         _enter_epoch(producer, producer_epoch)
         producer.coordinator_epoch = coordinator_epoch
         producer.last_timestamp_ms = timestamp_ms
@@ -318,20 +318,20 @@ class ProducerStateManager:
 
     def on_high_watermark_updated(self, high_watermark: int) -> None:
         """Transactions whose marker is below the high watermark no longer hold the last stable offset back."""
-        if self._unreplicated_txns:
-            self._unreplicated_txns = [ending for ending in self._unreplicated_txns if ending[1] >= high_watermark]
+        if self.unreplicated_txns:
+            self.unreplicated_txns = [ending for ending in self.unreplicated_txns if ending[1] >= high_watermark]
 
     def on_log_start_offset_updated(self, log_start_offset: int) -> None:
         """Transactions that ended below the start of the log no longer hold the last stable offset back."""
-        if self._unreplicated_txns:
-            self._unreplicated_txns = [ending for ending in self._unreplicated_txns if ending[1] >= log_start_offset]
+        if self.unreplicated_txns:
+            self.unreplicated_txns = [ending for ending in self.unreplicated_txns if ending[1] >= log_start_offset]
 
     def first_unstable_offset(self) -> int | None:
         """First offset of the earliest transaction whose outcome is not decided and durable."""
         opened = next(iter(self.ongoing_txns), None)
-        if not self._unreplicated_txns:
+        if not self.unreplicated_txns:
             return opened
-        ending = self._unreplicated_txns[0][0]
+        ending = self.unreplicated_txns[0][0]
         return ending if opened is None else min(ending, opened)
 
     def remove_expired_producers(self, now_ms: int, expiration_ms: int) -> Iterator[int]:

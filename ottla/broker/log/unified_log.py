@@ -29,6 +29,7 @@ from ottla.protocol.batch_header import (
     TIMESTAMP_TYPE,
     BatchHeader,
     assign_offsets,
+    read_appended,
     read_header,
     seal,
     set_append_time,
@@ -132,7 +133,6 @@ class UnifiedLog:
         if validated.failure is not None or header is None:
             return self._refused(*(validated.failure or (check.error, check.message)))
         batch = batch[: header.size_bytes]
-        now_ms = self._clock.now_ms()
         if header.producer_id >= 0:
             decision = self.producer_state.check_batch(header, _CLIENT, settings.refuse_sequence_reuse)
             if decision.error is not NO_ERROR:
@@ -147,37 +147,37 @@ class UnifiedLog:
         append_time_ms = NO_TIMESTAMP
         max_timestamp_ms = check.max_timestamp
         if settings.log_append_time:
-            append_time_ms = max_timestamp_ms = now_ms
-            set_append_time(batch, now_ms)
-        elif header.is_log_append_time:
+            append_time_ms = max_timestamp_ms = self._clock.now_ms()
+            set_append_time(batch, append_time_ms)
+        elif header.attributes & TIMESTAMP_TYPE:
             _clear_append_time(batch, header)
         elif header.max_timestamp != max_timestamp_ms:
             set_max_timestamp(batch, max_timestamp_ms)
-        base_offset = self._write(batch, header.last_offset_delta, leader_epoch, max_timestamp_ms, now_ms)
+        base_offset = self._write(batch, header.last_offset_delta, leader_epoch, max_timestamp_ms)
         if header.producer_id >= 0:
             self.producer_state.apply_batch(header, base_offset, max_timestamp_ms)
         return AppendResult(NO_ERROR, base_offset, self.log_end_offset - 1, append_time_ms, self.log_start_offset)
 
     def append_of_coordinator(self, batch: bytearray, leader_epoch: int) -> AppendResult:
         """Append one batch that a coordinator or the cluster built; producer epochs count, sequences do not."""
-        header = read_header(batch)
-        if len(batch) > self.config.max_message_bytes:
+        size_bytes, settings = len(batch), self.config
+        if size_bytes > settings.max_message_bytes:
             return self._refused(
                 ErrorCode.MESSAGE_TOO_LARGE,
-                f"batch of {len(batch)} bytes, the topic allows {self.config.max_message_bytes}",
+                f"batch of {size_bytes} bytes, the topic allows {settings.max_message_bytes}",
             )
-        if len(batch) > self.config.segment_bytes:
-            return self._refused(ErrorCode.RECORD_LIST_TOO_LARGE, f"batch of {len(batch)} bytes for a segment")
-        if header.producer_id >= 0:
+        if size_bytes > settings.segment_bytes:
+            return self._refused(ErrorCode.RECORD_LIST_TOO_LARGE, f"batch of {size_bytes} bytes for a segment")
+        last_offset_delta, max_timestamp_ms, producer_id = read_appended(batch)
+        header = read_header(batch) if producer_id >= 0 else None
+        if header is not None:
             decision = self.producer_state.check_batch(header, _COORDINATOR)
             if decision.error is not NO_ERROR:
                 return self._refused(decision.error, decision.message)
-        base_offset = self._write(
-            batch, header.last_offset_delta, leader_epoch, header.max_timestamp, self._clock.now_ms()
-        )
-        if header.producer_id >= 0:
-            self.producer_state.apply_batch(header, base_offset, header.max_timestamp)
-        return AppendResult(NO_ERROR, base_offset, self.log_end_offset - 1, -1, self.log_start_offset)
+        base_offset = self._write(batch, last_offset_delta, leader_epoch, max_timestamp_ms)
+        if header is not None:
+            self.producer_state.apply_batch(header, base_offset, max_timestamp_ms)
+        return AppendResult(NO_ERROR, base_offset, base_offset + last_offset_delta, -1, self.log_start_offset)
 
     def append_end_txn_marker(self, marker: TransactionMarker, leader_epoch: int) -> AppendResult:
         """Append the end of a transaction. Without an open one the marker is written all the same, as Kafka does."""
@@ -188,7 +188,7 @@ class UnifiedLog:
             return self._refused(decision.error, decision.message)
         now_ms = self._clock.now_ms()
         batch = build_marker(producer_id, producer_epoch, coordinator_epoch, commit, now_ms)
-        offset = self._write(batch, 0, leader_epoch, now_ms, now_ms)
+        offset = self._write(batch, 0, leader_epoch, now_ms)
         completed = producers.apply_marker(producer_id, producer_epoch, coordinator_epoch, commit, offset, now_ms)
         if completed is not None and completed.aborted:
             self.segments.active.add_aborted(completed.index_entry)
@@ -200,7 +200,6 @@ class UnifiedLog:
         last_offset_delta: int,
         leader_epoch: int,
         max_timestamp_ms: int,
-        now_ms: int,
     ) -> int:
         """Assign offsets, roll if it is due, write; the base offset. Raises OSError."""
         base_offset = self.log_end_offset
@@ -210,8 +209,8 @@ class UnifiedLog:
         segments = self.segments
         if self.epochs.changed:
             self._save_epochs()
-        if segments.active.should_roll(size_bytes, last_offset, max_timestamp_ms, now_ms, self.config):
-            self._roll(now_ms)
+        if segments.active.should_roll(size_bytes, last_offset, max_timestamp_ms, self._clock, self.config):
+            self._roll()
         segments.append(batch, size_bytes, last_offset, max_timestamp_ms)
         self.log_end_offset = last_offset + 1
         return base_offset
@@ -337,7 +336,7 @@ class UnifiedLog:
 
     # --- segments come and go -------------------------------------------------------------------------------------
 
-    def _roll(self, now_ms: int) -> None:
+    def _roll(self) -> None:
         """Seal the active segment and begin the next. Raises OSError; after a Shortage the log is as it was."""
         if self.config.flush_messages != MAX_INT64:
             # Batches of the next segment may reach the device first; without the end of this one, or without its name,
@@ -345,7 +344,7 @@ class UnifiedLog:
             self.segments.active.file.sync()
             if self.segments.active.base_offset >= self.flushed_offset:
                 self._disk.sync_dir(self.directory)
-        self.unsynced += self.segments.roll(now_ms, self.config).paths
+        self.unsynced += self.segments.roll(self._clock.now_ms(), self.config).paths
         try:
             self._snapshots.take(self.log_end_offset)
         except Shortage as short:  # an older one, and the batches behind it, say the same
@@ -367,7 +366,7 @@ class UnifiedLog:
         """Take the oldest segments out of the log, the active one too, which is rolled for that; their files stay."""
         segments = self.segments
         if count == len(segments):
-            self._roll(self._clock.now_ms())
+            self._roll()
         if segments.active.size_bytes == 0:
             # Without a file of the new segment, a start after a crash would begin again at offset 0.
             segments.sync()

@@ -222,11 +222,15 @@ class RealFile:
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         position = self.size_bytes
-        descriptor = self._ready() if self._written else self._ready_to_write()
+        descriptor = self._descriptor
+        if descriptor == _NONE or not self._written:
+            descriptor = self._ready_to_write()
+        self.used = True
         try:
             if len(buffers) == 1:
-                end = position + len(buffers[0])
-                written = os.pwrite(descriptor, buffers[0], position)
+                (data,) = buffers
+                end = position + len(data)
+                written = os.pwrite(descriptor, data, position)
             else:
                 end = position + sum(map(len, buffers))
                 written = os.pwritev(descriptor, buffers[:_IOV_MAX], position)

@@ -103,6 +103,9 @@ def from_value(value: TransactionValue) -> TransactionState:
 def _grouped(partitions: Collection[TopicPartition]) -> tuple[tuple[str, tuple[int, ...]], ...]:
     if not partitions:
         return ()
+    if len(partitions) == 1:  # almost always
+        ((topic, index),) = partitions
+        return ((topic, (index,)),)
     topics: dict[str, list[int]] = {}
     for topic, index in partitions:
         topics.setdefault(topic, []).append(index)

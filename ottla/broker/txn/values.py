@@ -93,4 +93,5 @@ def is_exhausted(epoch: int) -> bool:
 
 def current_epoch(state: TransactionState, transient: TransientState) -> int:
     """The epoch that requests are held against."""
-    return max(state.producer_epoch, transient.fenced_epoch)
+    epoch, fenced_epoch = state.producer_epoch, transient.fenced_epoch
+    return epoch if epoch >= fenced_epoch else fenced_epoch

@@ -7,6 +7,7 @@ gives.
 from copy import deepcopy
 from typing import Final, NamedTuple
 
+from ottla.broker.log.producer_state_entry import ProducerStateEntry
 from ottla.broker.log.producer_state_manager import AppendOrigin, ProducerStateManager
 from ottla.protocol.batch_header import TRANSACTIONAL, BatchHeader
 from ottla.protocol.errors import ErrorCode
@@ -50,12 +51,8 @@ class Partition(NamedTuple):
 
     # What the broker's verification asks of a partition.
 
-    def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        return self.producers.has_ongoing_transaction(producer_id, producer_epoch)
-
-    def producer_epoch_of(self, producer_id: int) -> int | None:
-        producer = self.producers.get(producer_id)
-        return None if producer is None else producer.epoch
+    def producer_of(self, producer_id: int) -> ProducerStateEntry | None:
+        return self.producers.get(producer_id)
 
 
 class Appended(NamedTuple):

@@ -25,7 +25,7 @@ PLANTS: Final[dict[str, Plant]] = {
     "epochs-unchecked": Plant(
         "Neither the log nor the coordinator looks at the epoch of a write.",
         STALE_ACCEPTED,
-        Change(verification, "if known_epoch is not None and epoch < known_epoch:", "if False:"),
+        Change(verification, "if epoch < producer.epoch:", "if False:"),
         *_VERIFIED,
     ),
     "unverified": Plant("The coordinator finds every write sound.", *_VERIFIED),

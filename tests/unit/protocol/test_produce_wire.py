@@ -214,3 +214,12 @@ def test_response_has_the_bytes_that_the_library_writes(version, topics, correla
     rows = [row._replace(topic=name, topic_id=topic_id) for name, topic_id, rows in topics for row in rows]
     expected = library_response(topics, version, correlation_id, throttle_time_ms, endpoints)
     assert encode_produce_response(rows, version, correlation_id, throttle_time_ms, endpoints) == expected
+
+
+@pytest.mark.parametrize("name", ["", "t", "ledger-ä", "t" * 126, "t" * 127, "t" * 249])
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("endpoints", [[], [NodeEndpoint(1, "host", 9092)]], ids=["", "endpoints"])
+def test_one_plain_row_has_the_bytes_that_the_library_writes(version, name, endpoints):
+    row = PartitionResponse(name, 2**31 - 1, 45, 2**62, -1, 17, topic_id=bytes(range(16)))
+    expected = library_response([(name, row.topic_id, [row])], version, 2**31 - 1, 7, endpoints)
+    assert encode_produce_response([row], version, 2**31 - 1, 7, endpoints) == expected
