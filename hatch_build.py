@@ -69,7 +69,11 @@ def _compile(source, directory):
         (package / "__init__.py").touch()
     copy.write_text(f'{source}\n\nSOURCE = "{digest(source)}"\n')
     script = MYPYC.format(source=str(COMPILED))
-    done = subprocess.run([sys.executable, "-c", script], cwd=directory, capture_output=True, text=True)
+    # Nobody replaces a function of the module by one of the same name: so the compiler may put one into the other.
+    flags = f"{os.environ.get('CFLAGS', '')} -fno-semantic-interposition"
+    environment = os.environ | {"CFLAGS": flags}
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True)
     return None if done.returncode == 0 else (done.stdout + done.stderr).strip() or f"exit code {done.returncode}"
 
 
