@@ -139,19 +139,16 @@ class Dispatcher:
             request.quota = self._quotas.begin(key, session.principal, client_id, len(frame))
 
         def bug(error: Exception) -> None:
-            request.release()
-            if isinstance(error, (TooLarge, Unwritable)):
-                refuse(f"{api.title} v{version}: {error}")
-                return
-            if not isinstance(error, OSError):  # failed IO has been reported by the log directory
-                log.error("%(api)s v%(version)d from %(peer)s failed", request.about, exc_info=error)
-            refuse(f"{api.title} v{version} failed: {error!r}")
+            _tell_bug(api, request, error, refuse)
 
         def finish(reply: Reply) -> None:
             if request.claim is not None:
                 request.release()
             try:
-                self._finish(reply, request, send, refuse)
+                if isinstance(reply, Encoded) and not (reply.error_code or reply.closes or request.quota):
+                    send(reply.buffers, reply.room)
+                else:
+                    self._finish(reply, request, send, refuse)
             except Exception as error:
                 bug(error)
 
@@ -293,6 +290,17 @@ class Dispatcher:
             entries += STEP_ENTRIES
             turns.charge(STEP_ENTRIES * REQUEST_ENTRY_US)
             await turns.share(self._decoding.leave)
+
+
+def _tell_bug(api: Api, request: Request, error: Exception, refuse: Refuse) -> None:
+    """The handler has ended with an exception: a bug, failed IO, or a reply that cannot be written."""
+    request.release()
+    if isinstance(error, (TooLarge, Unwritable)):
+        refuse(f"{api.title} v{request.api_version}: {error}")
+        return
+    if not isinstance(error, OSError):  # failed IO has been reported by the log directory
+        log.error("%(api)s v%(version)d from %(peer)s failed", request.about, exc_info=error)
+    refuse(f"{api.title} v{request.api_version} failed: {error!r}")
 
 
 def memory_of(api_key: int, size_bytes: int) -> int:

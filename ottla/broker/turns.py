@@ -275,20 +275,19 @@ class Turns:
             return
         self._running = True
         self.events += 1
+        ready, at_end = self._ready, self._at_end
+        ready.appendleft(work)
         try:
-            try:  # `_guarded`, for what every request enters by
-                work()
-            except Exception as error:
-                self._on_bug(error)
-            ready, at_end = self._ready, self._at_end
             while ready or at_end:
                 while ready:
-                    self._guarded(ready.popleft())
+                    step = ready.popleft()
+                    try:  # `_guarded`, without a call
+                        step()
+                    except Exception as error:
+                        self._on_bug(error)
                 if at_end:
-                    hooks = at_end[:]
+                    ready.extend(at_end)
                     at_end.clear()
-                    for hook in hooks:
-                        self._guarded(hook)
         finally:
             self._running = False
 

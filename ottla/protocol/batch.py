@@ -26,7 +26,7 @@ from ottla.protocol.values import (
     NO_SEQUENCE,
     NO_TIMESTAMP,
 )
-from ottla.protocol.varints import Buffer, size_varint
+from ottla.protocol.varints import SMALL_VARINTS, Buffer, varint_of
 
 # Control record types (`ControlRecordType`).
 ABORT = 0
@@ -128,9 +128,14 @@ def build_marker(
 def build_record_batch(key: bytes, value: bytes, timestamp_ms: int, base_sequence: int = NO_SEQUENCE) -> bytearray:
     """`build_batch` of one record without producer, codec and headers: what coordinators log all day."""
     # Attributes, timestamp delta and offset delta of the record in front, its headers behind: all of them 0.
-    record = b"\0\0\0%b%b%b%b\0" % (size_varint(len(key)), key, size_varint(len(value)), value)
+    try:
+        record = b"\0\0\0%b%b%b%b\0" % (SMALL_VARINTS[len(key)], key, SMALL_VARINTS[len(value)], value)
+        size = SMALL_VARINTS[len(record)]
+    except IndexError:
+        record = b"\0\0\0%b%b%b%b\0" % (varint_of(len(key)), key, varint_of(len(value)), value)
+        size = varint_of(len(record))
     header = BEHIND_CRC.pack(0, 0, timestamp_ms, timestamp_ms, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, base_sequence, 1)
-    return sealed(b"%b%b%b" % (header, size_varint(len(record)), record))
+    return sealed(b"%b%b%b" % (header, size, record))
 
 
 def read_marker(buffer: Buffer, header: BatchHeader, position: int = 0) -> Marker | None:

@@ -43,6 +43,8 @@ _OFFSET_AND_SIZE = Struct(">qi")
 _OFFSET = Struct(">q")
 _LEADER_EPOCH = Struct(">i")
 _CRC = Struct(">I")
+PLACE = Struct(">qii")
+"""Base offset, size behind these two, and leader epoch: what a batch begins with."""
 _APPENDED = Struct(">23xi8xqq")
 _ATTRIBUTES = Struct(">h")
 _TIMESTAMP = Struct(">q")

@@ -96,7 +96,7 @@ def check_at_once(buffer: memoryview) -> Checked | None:
     count = header.record_count
     if count > SLICE_RECORDS:
         return None
-    end = header.size_bytes
+    end = LOG_OVERHEAD + header.batch_length
     refused = _check_header(header, crc32c(buffer[ATTRIBUTES_OFFSET:end]))
     if refused is not None:
         return Checked(refused, None)

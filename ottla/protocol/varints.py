@@ -10,7 +10,6 @@ Buffer = bytes | bytearray | memoryview
 
 MAX_VARINT_SIZE = 5
 MAX_VARLONG_SIZE = 10
-_MADE_BEFORE = 512
 
 
 def read_unsigned_varint(buffer: Buffer, position: int, max_size: int = MAX_VARINT_SIZE) -> tuple[int, int]:
@@ -54,11 +53,6 @@ def write_unsigned_varint(out: bytearray, value: int) -> None:
     out.append(value)
 
 
-def size_varint(size: int) -> bytes:
-    """The zig-zag integer that stands in front of so many bytes; those of most sizes were made before."""
-    return _SIZES[size] if size < _MADE_BEFORE else _made(size)
-
-
 def write_varint(out: bytearray, value: int) -> None:
     """Append a zig-zag integer (int32 or int64: the bytes are the same) to `out`."""
     if 0 <= value < 64:
@@ -70,10 +64,12 @@ def write_varint(out: bytearray, value: int) -> None:
         write_unsigned_varint(out, (value << 1) ^ (value >> 63))
 
 
-def _made(value: int) -> bytes:
+def varint_of(value: int) -> bytes:
+    """A zig-zag integer by itself."""
     out = bytearray()
     write_varint(out, value)
     return bytes(out)
 
 
-_SIZES = tuple(map(_made, range(_MADE_BEFORE)))
+SMALL_VARINTS = tuple(map(varint_of, range(512)))
+"""Those from 0 on, made before: the sizes of most keys and values."""

@@ -199,9 +199,13 @@ class Partition:
     def _advance(self, end_offset: int) -> None:
         """What was appended below `end_offset` is as durable as it was promised: readers may see it."""
         self.high_watermark = end_offset
-        self._move_last_stable_offset()
+        producers = self.log.producer_state
+        if producers.ongoing_txns or producers.unreplicated_txns:
+            self._move_last_stable_offset()
+        else:
+            self.last_stable_offset = end_offset
         pending = self._pending
-        while pending and pending[0][0] < self.high_watermark:
+        while pending and pending[0][0] < end_offset:
             pending.popleft()[1](NO_ERROR)
         if self._parked:
             self._wake_parked()
@@ -210,13 +214,8 @@ class Partition:
         """The last stable offset is the first one of the earliest transaction that is open, or whose marker is not yet
         below the high watermark; where there is none, it is the high watermark."""
         log, high_watermark = self.log, self.high_watermark
-        producers = log.producer_state
-        if producers.unreplicated_txns:
-            producers.on_high_watermark_updated(high_watermark)
-        elif not producers.ongoing_txns:
-            self.last_stable_offset = high_watermark
-            return
-        unstable = producers.first_unstable_offset()
+        log.producer_state.on_high_watermark_updated(high_watermark)
+        unstable = log.producer_state.first_unstable_offset()
         if unstable is None:
             self.last_stable_offset = high_watermark
         else:

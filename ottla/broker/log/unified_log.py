@@ -26,9 +26,10 @@ from ottla.broker.ports.disk import Disk
 from ottla.broker.turns import Turns
 from ottla.protocol.batch import build_marker
 from ottla.protocol.batch_header import (
+    LOG_OVERHEAD,
+    PLACE,
     TIMESTAMP_TYPE,
     BatchHeader,
-    assign_offsets,
     read_appended,
     read_header,
     seal,
@@ -132,7 +133,7 @@ class UnifiedLog:
         header = check.header
         if validated.failure is not None or header is None:
             return self._refused(*(validated.failure or (check.error, check.message)))
-        batch = batch[: header.size_bytes]
+        batch = batch[: LOG_OVERHEAD + header.batch_length]
         if header.producer_id >= 0:
             decision = self.producer_state.check_batch(header, _CLIENT, settings.refuse_sequence_reuse)
             if decision.error is not NO_ERROR:
@@ -205,7 +206,7 @@ class UnifiedLog:
         base_offset = self.log_end_offset
         last_offset = base_offset + last_offset_delta
         size_bytes = len(batch)
-        assign_offsets(batch, base_offset, leader_epoch)
+        PLACE.pack_into(batch, 0, base_offset, size_bytes - LOG_OVERHEAD, leader_epoch)
         segments = self.segments
         if self.epochs.changed:
             self._save_epochs()
