@@ -205,7 +205,7 @@ class Partition:
         else:
             self.last_stable_offset = end_offset
         pending = self._pending
-        while pending and pending[0][0] < end_offset:
+        while pending and pending[0][0] < self.high_watermark:
             pending.popleft()[1](NO_ERROR)
         if self._parked:
             self._wake_parked()
@@ -213,13 +213,13 @@ class Partition:
     def _move_last_stable_offset(self) -> None:
         """The last stable offset is the first one of the earliest transaction that is open, or whose marker is not yet
         below the high watermark; where there is none, it is the high watermark."""
-        log, high_watermark = self.log, self.high_watermark
-        log.producer_state.on_high_watermark_updated(high_watermark)
+        log = self.log
+        log.producer_state.on_high_watermark_updated(self.high_watermark)
         unstable = log.producer_state.first_unstable_offset()
         if unstable is None:
-            self.last_stable_offset = high_watermark
+            self.last_stable_offset = self.high_watermark
         else:
-            self.last_stable_offset = min(max(unstable, log.log_start_offset), high_watermark)
+            self.last_stable_offset = min(max(unstable, log.log_start_offset), self.high_watermark)
 
     def raise_log_start(self, offset: int) -> None:
         """Let the log begin at `offset`, which is not above the high watermark, if it begins before."""
