@@ -3,6 +3,7 @@
     python benchmarks/speed.py                               about ten minutes
     python benchmarks/speed.py --only table --write docs/measured.md
     python benchmarks/speed.py --python /opt/pgo/bin/python  also on that interpreter, where Ottla is installed
+    python benchmarks/speed.py --checkout ../before         also another state of Ottla, on the first interpreter
     python benchmarks/speed.py --rounds 1 --megabytes 16 --seconds 0.5 --connections 20 --most 100   half a minute
 
 The brokers take turns in each round. Ottla runs with the compiled walk over records, and on the first interpreter also
@@ -87,6 +88,9 @@ def table_text(chosen: Compared, found: Found, connections: int) -> str:
 def parse() -> argparse.Namespace:
     parser = command_line(__doc__)
     parser.add_argument("--python", action="append", default=[], metavar="PATH", help="another interpreter for Ottla")
+    parser.add_argument(
+        "--checkout", action="append", default=[], type=Path, metavar="DIR", help="another state of Ottla"
+    )
     parser.add_argument("--without", action="append", default=[], choices=["kfake", "kafka", "python-walk"])
     parser.add_argument("--only", choices=PARTS, action="append", help="one part instead of both")
     parser.add_argument("--rounds", type=int, default=3)
@@ -115,7 +119,7 @@ def main() -> None:
     texts: dict[str, str] = {}
     sizes = Sizes(asked.megabytes, asked.seconds, asked.requests // 2, asked.connections, 3)
     with tempfile.TemporaryDirectory(prefix="ottla-speed-") as scratch:
-        chosen = compared(asked.python, asked.without, asked.kafka_script, Path(scratch))
+        chosen = compared(asked.python, asked.checkout, asked.without, asked.kafka_script, Path(scratch))
         document["notes"] = chosen.notes
         if "table" in parts:
             found = rounds_of(chosen.columns, asked.rounds, sizes)

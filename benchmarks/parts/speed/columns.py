@@ -31,9 +31,13 @@ class Compared(NamedTuple):
     """What the columns are, and what is left out."""
 
 
-def compared(pythons: Sequence[str], without: Sequence[str], kafka_script: Path, scratch: Path) -> Compared:
+def compared(
+    pythons: Sequence[str], checkouts: Sequence[Path], without: Sequence[str], kafka_script: Path, scratch: Path
+) -> Compared:
     found = Compared([], [])
     _add_ours(found, sys.executable, "python-walk" not in without)
+    for checkout in checkouts:
+        _add_checkout(found, checkout)
     for python in pythons:  # how slow the other walk is has been seen
         _add_ours(found, python, False)
     if KFAKE not in without:
@@ -63,6 +67,21 @@ def _add_ours(found: Compared, python: str, python_walk: bool) -> None:
         found.notes.append(f"{about['short']} has no compiled walk: install Ottla there with OTTLA_COMPILE=1")
     if python_walk or not about["compiled"]:
         found.columns.append(_ours(f"{title}, Python walk", python, "python"))
+
+
+def _add_checkout(found: Compared, checkout: Path) -> None:
+    """Another state of Ottla, on this interpreter, with the walk that it has."""
+    serve = checkout.resolve() / SERVE.relative_to(processes.ROOT)
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=checkout)
+    done = subprocess.run([sys.executable, str(serve), "about"], capture_output=True, text=True, cwd=checkout)
+    if commit.returncode != 0 or done.returncode != 0:
+        last = ((commit.stderr + done.stderr).strip().splitlines() or ["it says nothing"])[-1]
+        raise SystemExit(f"{checkout} is no checkout of Ottla that can be measured: {last}")
+    walk = "compiled" if json.loads(done.stdout)["compiled"] else "python"
+    name = f"Ottla at {commit.stdout.strip()}"
+    program = partial(processes.ottla, program=(str(serve), walk))
+    found.notes.append(f"{name}: the same interpreter, {'compiled' if walk == 'compiled' else 'Python'} walk")
+    found.columns.append(Column(name, program, ours=True))
 
 
 def _ours(name: str, python: str, walk: str) -> Column:
