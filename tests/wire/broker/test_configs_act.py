@@ -177,8 +177,10 @@ def test_partitions_are_added_under_clients(broker, admin, topic):
 
 
 @pytest.mark.maven
-def test_kafka_reads_what_was_recompressed_and_rolled(broker):
-    """Runs last: the files of the tests above."""
+def test_kafka_reads_what_was_recompressed_and_rolled(broker, admin, topic):
+    """Runs last: its own files, and those of the tests above that ran."""
+    alter(admin, topic, compression_type="zstd")
+    send(broker, topic, [b"recompressed"])
     files = [
         file for file in written(broker.data_dir, "test_*", {".log", ".index", ".timeindex"}) if file.stat().st_size
     ]
