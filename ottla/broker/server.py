@@ -34,7 +34,7 @@ from ottla.broker.ports.workers import ThreadWorkers
 from ottla.broker.storage import Storage
 from ottla.broker.turns import Turns
 from ottla.protocol import codec
-from ottla.protocol.walked import COMPILED_RECORD_US, which_walk
+from ottla.protocol.walked import which_walk
 
 if TYPE_CHECKING:
     from ottla.broker.admin.port import AdminPort
@@ -133,7 +133,6 @@ class Server:
         self.broker = self._assembly.broker
         if isinstance(turns, MeasuredTurns):
             self.broker.metrics.measure(real_clock.monotonic_ms, turns.time)
-        self.broker.long_work.compiled_record_us = COMPILED_RECORD_US
         self._seams.assembled(self._assembly)
         _load_codecs()
         try:

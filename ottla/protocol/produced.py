@@ -26,7 +26,7 @@ from ottla.protocol.batch_header import (
 from ottla.protocol.compression import NAMES, NONE, TooLarge
 from ottla.protocol.compression_steps import decompress_steps
 from ottla.protocol.errors import NO_ERROR, ErrorCode, ProtocolError
-from ottla.protocol.steps import BYTE_US, RECORD_US, Steps, to_the_end
+from ottla.protocol.steps import BYTE_US, Steps, to_the_end
 from ottla.protocol.values import NO_TIMESTAMP
 from ottla.protocol.varints import Buffer
 from ottla.protocol.walked import SLICE_RECORDS, walk_at_once, walk_steps
@@ -108,14 +108,8 @@ def check_at_once(buffer: memoryview) -> Checked | None:
     return None if walked is None else _accept(header, raw, *walked)
 
 
-def check_steps(
-    buffer: memoryview,
-    *,
-    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
-    compiled_us: float = RECORD_US,
-) -> Steps[Checked]:
-    """`check_produced_batch` in steps; a record that the compiled walk goes over costs `compiled_us`. `buffer` must not
-    change meanwhile."""
+def check_steps(buffer: memoryview, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> Steps[Checked]:
+    """`check_produced_batch` in steps. `buffer` must not change meanwhile."""
     refused = _check_envelope(buffer)
     if refused is not None:
         return Checked(refused, None)
@@ -137,7 +131,7 @@ def check_steps(
             raw = payload
         else:
             raw = yield from decompress_steps(payload, header.compression, limit_bytes=max_decompressed_bytes)
-        walked = yield from walk_steps(raw, header.record_count, compiled_us)
+        walked = yield from walk_steps(raw, header.record_count)
     except TooLarge as error:
         return Checked(_refuse(ErrorCode.MESSAGE_TOO_LARGE, str(error), header), None)
     except (ProtocolError, IndexError) as error:

@@ -17,9 +17,7 @@ except ImportError:
     _walk_compiled = None
 
 SLICE_RECORDS: Final = 1_000
-"""Records, or headers of one, that are walked in one step; as many more as the compiled walk costs less."""
-COMPILED_RECORD_US: Final = 0.05
-"""One record that the compiled walk goes over: what `RECORD_US` is for the one in Python."""
+"""Records, or headers of one, that are walked in one step."""
 _WINDOW_BYTES: Final = 64 * 1024
 """So much is copied for the compiled walk at once: it stays in a processor's cache, and is not so large that the
 allocator would ask the system for it and give it back each time (`allocator.MAPPED_BYTES`)."""
@@ -86,27 +84,20 @@ def walk_at_once(raw: Buffer, count: int) -> Walked | None:
     return high, low, first_null_key
 
 
-def walk_steps(raw: Buffer, count: int, compiled_us: float = RECORD_US) -> Steps[Walked]:
-    """Walk the `count` records of the decompressed section; raises ProtocolError or IndexError if they do not fit.
-
-    `compiled_us` is what a record costs where the compiled walk goes over it.
-    """
+def walk_steps(raw: Buffer, count: int) -> Steps[Walked]:
+    """Walk the `count` records of the decompressed section; raises ProtocolError or IndexError if they do not fit."""
     _check_room(raw, count)
     window = None if walk_compiled is None else _Window(raw)
-    compiled_records = int(SLICE_RECORDS * RECORD_US / compiled_us)
     found = _NOTHING
     at = index = 0
     while index < count:
         first = index
-        plain = None if window is None else window.walk(at, index, min(index + compiled_records, count))
-        if plain is not None and plain[1] > first:
-            walked, record_us = (*plain, 0, 0), compiled_us
-        else:
-            walked, record_us = walk_slice(raw, at, index, min(index + SLICE_RECORDS, count)), RECORD_US
+        behind = min(index + SLICE_RECORDS, count)
+        walked = walk_slice(raw, at, index, behind) if window is None else window.walk_slice(at, index, behind)
         at, index, high, low, first_null_key, headers, stop = walked
         found = _both(found, (high, low, first_null_key))
         copied_bytes = 0 if window is None else window.take_copied()
-        yield max((index - first) * record_us, copied_bytes * BYTE_US)
+        yield max((index - first) * RECORD_US, copied_bytes * BYTE_US)
         if stop:
             for left in range(headers, 0, -SLICE_RECORDS):
                 at = _walk_headers(raw, at, min(left, SLICE_RECORDS))
@@ -138,7 +129,7 @@ class _Window:
         return copied_bytes
 
     def walk(self, at: int, index: int, behind: int) -> Plain:
-        """As far as records are plain, unless more is copied than goes into a step: maybe not behind one."""
+        """As far as records are plain, unless more is copied than goes into a step."""
         assert walk_compiled is not None
         found = _NOTHING
         while index < behind and self._copied_bytes < _STEP_BYTES:
@@ -151,6 +142,11 @@ class _Window:
             at, index = start + near, reached
             found = _both(found, (high, low, first_null_key))
         return at, index, *found
+
+    def walk_slice(self, at: int, first: int, behind: int) -> Slice:
+        """As of the function, but it may stop before `behind`."""
+        walked = self.walk(at, first, behind)
+        return (*walked, 0, 0) if walked[1] > first else walk_slice(self._raw, at, first, behind)
 
     def _move(self, at: int) -> None:
         """Go on to `at` unless most of the window is still ahead, so that nothing is copied again and again."""

@@ -227,8 +227,7 @@ def _check_steps(
     checked = Checked(check, None) if check is not None else None
     if checked is None:
         limit_bytes = broker.config.max_decompressed_message_bytes
-        compiled_us = broker.long_work.compiled_record_us
-        checked = yield from check_steps(records, max_decompressed_bytes=limit_bytes, compiled_us=compiled_us)
+        checked = yield from check_steps(records, max_decompressed_bytes=limit_bytes)
     if checked.check.error:
         return checked.check, None
     return checked.check, (yield from partition.log.validate(checked, records))

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from ottla.broker.memory import Claim, RequestMemory
 from ottla.broker.ports.workers import Workers
 from ottla.broker.turns import Gate, Turns, Wait
-from ottla.protocol.steps import RECORD_US, SHORT_BYTES, Steps, Work
+from ottla.protocol.steps import SHORT_BYTES, Steps, Work
 
 T = TypeVar("T")
 
@@ -24,16 +24,13 @@ SLOW_US: Final = 20_000.0
 class LongWork:
     """The long work of one broker."""
 
-    __slots__ = ("_memory", "_slow_gate", "_turns", "_workers", "compiled_record_us")
+    __slots__ = ("_memory", "_slow_gate", "_turns", "_workers")
 
     def __init__(self, turns: Turns, workers: Workers, memory_bytes: int) -> None:
         self._turns = turns
         self._workers = workers
         self._memory = RequestMemory(turns, memory_bytes)
         self._slow_gate = Gate()
-        self.compiled_record_us = RECORD_US
-        """What a record costs that the compiled walk goes over. As much as one in Python where nothing may depend on
-        what was compiled: in a simulation, whose seeds play alike everywhere."""
 
     @property
     def is_idle(self) -> bool:

@@ -8,10 +8,8 @@ import pytest
 
 from hatch_build import digest
 from ottla.protocol import record_walk, walked
-from ottla.protocol.batch import build_batch
-from ottla.protocol.batch_header import HEADER_SIZE
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.steps import BYTE_US, RECORD_US, to_the_end
+from ottla.protocol.steps import to_the_end
 from ottla.protocol.varints import write_unsigned_varint, write_varint
 from tests.unit.protocol.hostile_records import section
 
@@ -88,29 +86,12 @@ def test_no_bytes_are_copied_twice_for_records_that_are_not_plain(walk, monkeypa
     monkeypatch.setattr(walked, "walk_compiled", walk)
     data = wide_records(3_000)
     monkeypatch.setattr(walked, "_WINDOW_BYTES", len(data) // 3)
-    copied = []
-    move = walked._Window._move
-
-    def moved(window, at):
-        before = window._copied_bytes
-        move(window, at)
-        copied.append(window._copied_bytes - before)
-
-    monkeypatch.setattr(walked._Window, "_move", moved)
-    to_the_end(walked.walk_steps(memoryview(data), 3_000))
-    assert 0 < sum(copied) <= 2 * len(data)
-
-
-def test_only_what_the_compiled_walk_goes_over_is_charged_less(walk, monkeypatch):
-    """Or who sends records that are not plain would have them walked in Python at the price of others."""
-    monkeypatch.setattr(walked, "walk_compiled", walk)
-    batch = build_batch([(None, bytes(20))] * 3_000)
-    plain, wide = memoryview(batch)[HEADER_SIZE:], wide_records(3_000)
-    assert sum(walked.walk_steps(plain, 3_000, 0.1)) < 3_000 * 0.1 + len(plain) * BYTE_US
-    assert sum(walked.walk_steps(plain, 3_000)) >= 3_000 * RECORD_US
-    assert sum(walked.walk_steps(memoryview(wide), 3_000, 0.1)) >= 3_000 * RECORD_US
-    monkeypatch.setattr(walked, "walk_compiled", None)
-    assert sum(walked.walk_steps(plain, 3_000, 0.1)) == 3_000 * RECORD_US
+    window = walked._Window(memoryview(data))
+    copied = at = index = 0
+    while index < 3_000:
+        at, index, *_ = window.walk_slice(at, index, min(index + walked.SLICE_RECORDS, 3_000))
+        copied += window.take_copied()
+    assert at == len(data) and copied <= 2 * len(data)
 
 
 def wide_records(count):
