@@ -18,10 +18,9 @@ from ottla.protocol.batch_header import (
     BatchHeader,
     assemble,
 )
-from ottla.protocol.compression import decompress
+from ottla.protocol.compression import READ_LIMIT_BYTES, decompress
 from ottla.protocol.compression_steps import compress_steps, decompress_steps
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.records import READ_LIMIT_BYTES
 from ottla.protocol.steps import RECORD_US, Steps
 from ottla.protocol.values import NO_TIMESTAMP
 from ottla.protocol.varints import MAX_VARLONG_SIZE, Buffer, read_unsigned_varint, write_varint
