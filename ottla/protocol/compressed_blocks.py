@@ -20,6 +20,9 @@ from ottla.protocol.errors import ProtocolError
 
 _UINT32, _INT32 = Struct("<I"), Struct(">i")
 
+# How cramjam (Rust's io::ErrorKind) says that the output is full.
+_FULL: Final = "failed to write whole buffer"
+
 # Bytes given to inflate at once, and taken from it.
 _INFLATE_BYTES: Final = 64 * 1024
 _INFLATED_BYTES: Final = 256 * 1024
@@ -47,8 +50,7 @@ _XERIAL_MOST_BYTES: Final = 512 * 1024 * 1024
 # A copy of 64 bytes takes three bytes: a block that states more does not decompress.
 _SNAPPY_MOST_RATIO: Final = 22
 
-# How cramjam (Rust's io::ErrorKind) says that the output is full, and that the input ends too early.
-_ZSTD_FULL, _ZSTD_CUT = "failed to write whole buffer", "incomplete frame"
+_ZSTD_CUT: Final = "incomplete frame"
 _ZSTD_MAGIC, _ZSTD_SKIPPABLE = 0xFD2FB528, 0x184D2A50
 _ZSTD_BLOCK_BYTES: Final = 128 * 1024
 _ZSTD_RLE: Final = 1
@@ -171,15 +173,18 @@ def lz4_blocks(payload: memoryview, out: Output) -> Iterator[int]:
             return
         if size > most:
             raise ProtocolError(f"lz4 block of {size} bytes in a frame of blocks of {most}")
-        block = payload[at + 4 : at + 4 + size]
-        if at + 4 + size + between > end:
+        after = at + 4 + size + between
+        if after > end:
             break
         if between:
-            _verify_block(payload[:4], payload[5], payload[at : at + 4 + size + between])
-        got = _copy(block, out, written) if stated & _LZ4_PLAIN else _unpack_block(block, out, written, most)
+            got = _unpack_checked(payload[at:after], payload[5], out, written, most)
+        elif stated & _LZ4_PLAIN:
+            got = _copy(payload[at + 4 : after], out, written)
+        else:
+            got = _unpack_block(payload[at + 4 : after], out, written, most)
         if not got:
             return  # to Kafka's readers an empty block is the end
-        at += 4 + size + between
+        at = after
         written += got
         yield written
     raise ProtocolError("the lz4 frame is cut short")
@@ -218,10 +223,17 @@ def _unpack_block(block: memoryview, out: Output, at: int, most: int) -> int:
         raise
 
 
-def _verify_block(magic: memoryview, kind: int, block: memoryview) -> None:
-    """Raise cramjam.DecompressionError if the checksum after a block is wrong: liblz4 reads a frame of this block."""
+def _unpack_checked(block: memoryview, kind: int, out: Output, at: int, most: int) -> int:
+    """Decompress a block with its size and checksum. liblz4 checks it in a frame of its own."""
     descriptor = bytes([_LZ4_FLAGS | _LZ4_BLOCK_CHECKSUM, kind])
-    cramjam.lz4.decompress(b"".join((magic, descriptor, bytes([descriptor_checksum(descriptor)]), block, bytes(4))))
+    head = _LZ4_MAGIC + descriptor + bytes([descriptor_checksum(descriptor)])
+    room = min(most, len(out) - at)
+    try:
+        return int(cramjam.lz4.decompress_into(b"".join((head, block, bytes(4))), out[at : at + room]))
+    except cramjam.DecompressionError as error:
+        if str(error) == _FULL and room < most:
+            raise Full from None
+        raise
 
 
 @lru_cache(maxsize=64)
@@ -304,7 +316,7 @@ def zstd_blocks(payload: memoryview, out: Output) -> Iterator[int]:
     try:
         yield cramjam.zstd.decompress_into(payload, cast(memoryview, out))
     except cramjam.DecompressionError as error:
-        if str(error) == _ZSTD_FULL:
+        if str(error) == _FULL:
             raise Full from None
         whole = max((end for end, _ in zstd_frames(payload, _ZSTD_MOST_BLOCKS)), default=0)
         if str(error) != _ZSTD_CUT or whole // _ZSTD_BUFFER_BYTES < len(payload) // _ZSTD_BUFFER_BYTES or not whole:

@@ -51,6 +51,8 @@ _WALKS: dict[int, Callable[[memoryview, Output], Iterator[int]]] = {
 }
 _FIRST_BYTES, _FIRST_RATIO, _GROWTH = 4096, 4, 4
 _LEAST_WINDOW_BYTES: Final = 1024
+_FILLED_BYTES: Final = 16 * 1024 * 1024
+"""Memory up to this is faster to use if it is filled with zeros at once."""
 UNMEASURED_BYTES: Final = 64 * 1024 * 1024
 """A buffer up to this is tried without knowing that the content fits."""
 
@@ -102,7 +104,7 @@ def decompress(payload: Buffer, compression: int, *, limit_bytes: int) -> bytes:
     view = memoryview(payload)
     size = first_size(view, compression, limit_bytes)
     while True:
-        out = allocate(size)
+        out = memoryview(bytearray(size)) if size <= _FILLED_BYTES else allocate(size)
         written = decompress_into(view, compression, out)
         if written is not None:
             return bytes(out[:written])
