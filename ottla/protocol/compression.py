@@ -53,7 +53,7 @@ _FIRST_BYTES, _FIRST_RATIO, _GROWTH = 4096, 4, 4
 _LEAST_WINDOW_BYTES: Final = 1024
 _FILLED_BYTES: Final = 16 * 1024 * 1024
 """Memory up to this is faster to use if it is filled with zeros at once."""
-UNMEASURED_BYTES: Final = 64 * 1024 * 1024
+UNMEASURED_BYTES: Final = 32 * 1024 * 1024
 """A buffer up to this is tried without knowing that the content fits."""
 
 
@@ -62,10 +62,11 @@ READ_LIMIT_BYTES: Final = 256 * 1024 * 1024
 
 
 class TooLarge(ProtocolError):
-    """The decompressed records exceed a limit of Ottla's. They may be sound."""
+    """The decompressed records exceed a limit of Ottla's. They are not damaged, as far as is known."""
 
     def __init__(self, compression: int, limit_bytes: int) -> None:
-        super().__init__(f"the {NAMES[compression]} records take more than {limit_bytes:,} bytes")
+        size = f"{limit_bytes >> 20:,} MiB" if limit_bytes % (1 << 20) == 0 else f"{limit_bytes:,} bytes"
+        super().__init__(f"larger than Ottla reads: the {NAMES[compression]} records take more than {size}")
 
 
 def compress(payload: Buffer, compression: int, level: int | None = None) -> bytes:
