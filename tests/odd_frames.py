@@ -59,3 +59,11 @@ def _answer(line: str) -> Answer:
     row = Row(said["name"], said["codec"], b64decode(said["payload"]), said["count"])
     dumped, consumed = (None if said[who]["failure"] else said[who]["records"] for who in ("dump", "consumer"))
     return Answer(row, said["produce"], dumped, consumed, tuple(said["values"]))
+
+
+def bomb(size_bytes: int = 1 << 30) -> Row:
+    """A sound batch of zstd whose records take gigabytes: RLE blocks of zeros, in a frame with the largest window."""
+    blocks = size_bytes // (128 * 1024)
+    block = (1 << 1 | 128 * 1024 << 3).to_bytes(3, "little") + b"\0"
+    last = (1 | 1 << 1 | 128 * 1024 << 3).to_bytes(3, "little") + b"\0"
+    return Row("bomb", 4, b"\x28\xb5\x2f\xfd\0\x88" + block * (blocks - 1) + last, 3)

@@ -136,7 +136,7 @@ def blocks_into(payload: memoryview, compression: int, out: Output) -> Iterator[
 
 def first_size(payload: memoryview, compression: int, limit_bytes: int) -> int:
     """Return the size of the buffer to try first."""
-    return min(limit_bytes, max(_FIRST_BYTES, _FIRST_RATIO * len(payload)))
+    return min(limit_bytes, UNMEASURED_BYTES, max(_FIRST_BYTES, _FIRST_RATIO * len(payload)))
 
 
 def larger_size(payload: memoryview, compression: int, tried_bytes: int, limit_bytes: int) -> int:
