@@ -51,10 +51,11 @@ class Answer(NamedTuple):
 def recorded() -> tuple[Answer, ...]:
     """The table."""
     with gzip.open(RECORDED, "rt") as lines:
-        return tuple(map(_answer, lines))
+        return tuple(map(answer_of, lines))
 
 
-def _answer(line: str) -> Answer:
+def answer_of(line: str) -> Answer:
+    """The answers in a line of the record."""
     said = json.loads(line)
     row = Row(said["name"], said["codec"], b64decode(said["payload"]), said["count"])
     dumped, consumed = (None if said[who]["failure"] else said[who]["records"] for who in ("dump", "consumer"))
