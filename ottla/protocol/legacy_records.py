@@ -40,7 +40,7 @@ _LZ4_DESCRIPTOR, _LZ4_CHECKSUM_AT, _LZ4_CONTENT_SIZE = 4, 6, 0x08
 
 
 class LegacyRecord(NamedTuple):
-    """A record of magic 0 or 1. `timestamp` is in ms, -1 in magic 0; `crc` is that of the message which it stands in."""
+    """A record of magic 0 or 1, and the CRC of its message. `timestamp` is in ms, -1 in magic 0."""
 
     offset: int
     timestamp: int
@@ -68,6 +68,15 @@ def deep_header(buffer: Buffer, header: BatchHeader, position: int, limit_bytes:
     return header._replace(
         base_offset=first.offset, last_offset_delta=max(header.last_offset - first.offset, 0), record_count=count
     )
+
+
+def is_message(buffer: Buffer, header: BatchHeader, position: int) -> bool:
+    """Whether key and value fit the message of `header`. In a batch of magic 2 whose magic is spoiled they do not."""
+    try:
+        _value_place(_whole(buffer, header, position), header.magic)
+    except ProtocolError:
+        return False
+    return True
 
 
 def packed_records(buffer: Buffer, header: BatchHeader, position: int = 0) -> Buffer:
@@ -126,7 +135,7 @@ def _check_inner(covered: memoryview, crc: int, magic: int, attributes: int, off
 
 def _offset_of_first(raw: memoryview, header: BatchHeader) -> int:
     """Return what the offsets in a wrapper count from: 0 in magic 0. Raises ProtocolError if it is empty."""
-    last = None
+    last: int | None = None
     for at, _ in _inner_places(raw):
         last = _OFFSET_AND_SIZE.unpack_from(raw, at)[0]
     if last is None:
@@ -139,7 +148,7 @@ def _offset_of_first(raw: memoryview, header: BatchHeader) -> int:
 
 
 def _inner_places(raw: memoryview) -> Iterator[tuple[int, int]]:
-    """Yield where the messages in a wrapper begin and end. One that is cut short at the end is left out, as in Kafka."""
+    """Yield where the messages in a wrapper begin and end. As in Kafka, one that is cut short is left out."""
     at, end = 0, len(raw)
     while at + LOG_OVERHEAD <= end:
         size = LOG_OVERHEAD + _OFFSET_AND_SIZE.unpack_from(raw, at)[1]
@@ -178,7 +187,7 @@ def _value_place(message: memoryview, magic: int) -> tuple[int, int]:
             raise ProtocolError(f"the {part} overruns its message")
         length = _LENGTH.unpack_from(message, at)[0]
         at += _LENGTH.size
-        if length > len(message) - at:
+        if not -1 <= length <= len(message) - at:
             raise ProtocolError(f"a {part} of {length} bytes overruns its message")
     return at, length
 

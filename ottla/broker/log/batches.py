@@ -23,6 +23,7 @@ from ottla.protocol.batch_header import (
     read_legacy_header,
 )
 from ottla.protocol.errors import ProtocolError
+from ottla.protocol.legacy_records import is_message
 from ottla.protocol.varints import Buffer
 
 # base offset, batch length, magic, last offset delta: enough to step from batch to batch.
@@ -281,6 +282,8 @@ def _check_legacy_run(
             break
         elif check_crc and not crc_is_valid(chunk, header, at):
             reason = "wrong CRC"
+        elif not is_message(chunk, header, at):
+            reason = f"magic {header.magic} of what is no message"
         if reason is not None:
             return Run(position, chunk[:at], headers, BadBatch(position + at, reason))
         headers.append(header)
