@@ -295,7 +295,8 @@ def _check_legacy_run(
 def _fault(header: BatchHeader, least_offset: int, left_bytes: int) -> str:
     """What is wrong with a header that is."""
     if header.size_bytes < least_size(header.magic):
-        return f"batch length {header.batch_length}"
+        is_cut = left_bytes < HEADER_SIZE
+        return f"batch header cut short: {left_bytes} bytes" if is_cut else f"batch length {header.batch_length}"
     if not 0 <= header.magic <= MAGIC:
         return f"magic {header.magic}"
     if header.size_bytes > left_bytes:
