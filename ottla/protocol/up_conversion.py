@@ -68,4 +68,7 @@ def up_converted(message: Buffer, header: BatchHeader) -> Steps[tuple[BatchHeade
 
 
 def _append(payload: bytearray, first: LegacyRecord, record: LegacyRecord) -> None:
-    encode_record(payload, record.offset - first.offset, record.timestamp - first.timestamp, record.key, record.value)
+    time_delta = record.timestamp - first.timestamp
+    if not -(2**63) <= time_delta < 2**63:
+        raise ProtocolError(f"timestamps {first.timestamp} and {record.timestamp} in one compressed message")
+    encode_record(payload, record.offset - first.offset, time_delta, record.key, record.value)
