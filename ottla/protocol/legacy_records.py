@@ -34,6 +34,9 @@ _TIMESTAMP = Struct(">q")
 _LENGTH = Struct(">i")
 _OFFSET_AND_SIZE = Struct(">qi")
 
+SHALLOW_LIMIT_BYTES = 32 * 1024 * 1024
+"""Decompressed bytes of a message above which only its header is read where no record is asked for."""
+
 # The header of an LZ4 frame: magic number, then the descriptor (two flag bytes, perhaps the content size), then a byte
 # of checksum.
 _LZ4_DESCRIPTOR, _LZ4_CHECKSUM_AT, _LZ4_CONTENT_SIZE = 4, 6, 0x08

@@ -14,8 +14,7 @@ from ottla.protocol.batch_header import (
 )
 from ottla.protocol.compression import TooLarge
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.legacy_records import deep_header
-from ottla.protocol.records import READ_LIMIT_BYTES
+from ottla.protocol.legacy_records import SHALLOW_LIMIT_BYTES, deep_header
 from ottla.protocol.steps import to_the_end
 from ottla.protocol.up_conversion import up_convert
 from ottla.scan import headers
@@ -77,7 +76,7 @@ def walk_messages(
 
 def _deep(view: memoryview, header: BatchHeader, at: int, next_offset: int) -> BatchHeader:
     try:
-        deep = deep_header(view, header, at, READ_LIMIT_BYTES)
+        deep = deep_header(view, header, at, SHALLOW_LIMIT_BYTES)
     except TooLarge:
         # It is sound. Its records are not read, and that is said where they are asked for.
         return header._replace(base_offset=next_offset, last_offset_delta=header.last_offset - next_offset)

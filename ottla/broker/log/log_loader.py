@@ -30,8 +30,7 @@ from ottla.broker.ports.disk import Disk
 from ottla.protocol.batch import COMMIT, read_marker
 from ottla.protocol.batch_header import CONTROL, LOG_OVERHEAD, BatchHeader, is_legacy
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.legacy_records import deep_header
-from ottla.protocol.records import READ_LIMIT_BYTES
+from ottla.protocol.legacy_records import SHALLOW_LIMIT_BYTES, deep_header
 from ottla.protocol.snapshot import ENTRY_BYTES, HEAD_BYTES, SnapshotDecoder, encode_snapshot
 from ottla.protocol.steps import BYTE_US, Steps, to_the_end
 
@@ -442,7 +441,7 @@ def _first_offset(run: Run, last: BatchHeader) -> int:
     if not (is_legacy(last.magic) and last.compression):
         return last.base_offset
     try:
-        return deep_header(run.data, last, len(run.data) - last.size_bytes, READ_LIMIT_BYTES).base_offset
+        return deep_header(run.data, last, len(run.data) - last.size_bytes, SHALLOW_LIMIT_BYTES).base_offset
     except ProtocolError:
         return 0  # of its records nothing is known to be missing
 
