@@ -33,6 +33,14 @@ def test_records_view_takes_what_is_asked_for(directory):
     assert [(row["offset"], row["key"]) for row in rows] == [(one.offset, one.key) for one in RECORDS]
 
 
+@pytest.mark.parametrize("late_by_ms", [0, 1])
+def test_reading_begins_at_a_time(directory, late_by_ms):
+    for time in {one.timestamp for one in RECORDS if one.timestamp >= 0}:
+        rows = read_view(directory, "records", startingTimestamp=str(time + late_by_ms))
+        first = next((one.offset for one in RECORDS if one.timestamp >= time + late_by_ms), len(RECORDS))
+        assert [row["offset"] for row in rows] == list(range(first, len(RECORDS))), time
+
+
 def test_batches_view_has_each_message_as_it_is_stored(directory):
     rows = read_view(directory, "batches")
     places = [(at, header.size_bytes, header.last_offset, header.crc) for at, header in iter_batches(CONTENT)]

@@ -4,14 +4,17 @@ import contextlib
 import json
 import subprocess
 import sys
+import time
 
 import pytest
 
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.compression import GZIP
+from ottla.protocol.offsets_records import OffsetValue, encode_offset_value, offset_key
 from ottla.testkit.reading import readable
 from ottla.testkit.scanner import scan_partition
-from tests.legacy_messages import KINDS, WITHOUT_OLD_LZ4, Expected, legacy_log
+from tests.legacy_messages import KINDS, WITHOUT_OLD_LZ4, Expected, legacy_log, wrapper
 from tests.patience import PATIENCE_S
 from tests.wire.broker.served import Served
 
@@ -174,3 +177,28 @@ def test_client_reads_every_record(tmp_path, read, kinds):
         Expected(offset, *((-1, -1) if kind in (None, -1) else (time, kind)), key, value)
         for offset, (kind, time), key, value in found
     ] == records
+
+
+def test_offsets_that_a_group_committed_in_old_messages_are_known(directory):
+    from kafka import KafkaConsumer, TopicPartition
+
+    now_ms = round(time.time() * 1000)
+    commits = [
+        (
+            offset,
+            now_ms,
+            offset_key("readers", TOPIC, 0),
+            encode_offset_value(OffsetValue(10 + offset, -1, "", now_ms), 0),
+        )
+        for offset in range(3)
+    ]
+    folder = directory / "__consumer_offsets-0"
+    folder.mkdir()
+    (folder / f"{0:020d}.log").write_bytes(wrapper(commits, magic=1, codec=GZIP))
+    with serving(directory) as served:
+        consumer = KafkaConsumer(bootstrap_servers=f"127.0.0.1:{served.port}", group_id="readers")
+        assert consumer.committed(TopicPartition(TOPIC, 0)) == 12
+        consumer.close(autocommit=False)
+    lines = [json.loads(line) for line in run("dump", "--records", "--format", "json", folder).splitlines()]
+    decoded = [line for line in lines if line["kind"] == "record"]
+    assert len(decoded) == 3
