@@ -149,7 +149,9 @@ def test_fetch_gives_the_bytes_as_they_are_stored(directory):
 def kafka_python(bootstrap, count):
     from kafka import KafkaConsumer, TopicPartition
 
-    consumer = KafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
+    consumer = KafkaConsumer(
+        bootstrap_servers=bootstrap, enable_auto_commit=False, consumer_timeout_ms=1_000 * PATIENCE_S
+    )
     consumer.assign([TopicPartition(TOPIC, 0)])
     consumer.seek_to_beginning()
     found = [next(consumer) for _ in range(count)]
