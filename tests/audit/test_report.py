@@ -8,34 +8,11 @@ pytest.importorskip("numba", reason="the spark extra is not installed")
 
 from ottla.audit.checks import shape
 from ottla.audit.checks.finding import Finding, in_order
-from ottla.audit.checks.words import at_time, duration
 from ottla.audit.pipeline import audit
 from ottla.audit.report.text import chart, text_report
 from ottla.audit.report.text_tables import Style
 from ottla.audit.request import Request
 from ottla.audit.runner import HereRunner, Progress
-
-
-@pytest.mark.parametrize(
-    ("milliseconds", "text"),
-    [
-        (None, "unknown"),
-        (-1, "in the future"),
-        (999, "0 s"),
-        (59_999, "59 s"),
-        (60_000, "1 min"),
-        (192_000, "3 min 12 s"),
-        (7_500_000, "2 h 5 min"),
-        (86_400_000 * 3 + 3_600_000 * 4, "3 d 4 h"),
-    ],
-)
-def test_duration_has_two_units_at_most(milliseconds, text):
-    assert duration(milliseconds) == text
-
-
-def test_time_of_a_broken_record_is_told_as_a_number():
-    assert at_time(1_000) == "at 1970-01-01 00:00:01.000 UTC"
-    assert at_time(2**62) == f"at {2**62} ms"
 
 
 def audited(root, now_ms=10_000):

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from ottla.audit.checks import history
 from ottla.audit.checks.finding import Finding, Severity
 from ottla.audit.checks.history import History
-from ottla.audit.checks.words import at_time, count, who
+from ottla.audit.checks.words import count, who
 from ottla.protocol.batch_header import TIMESTAMP_TYPE
+from ottla.protocol.times import at_time
 from ottla.protocol.values import TopicPartition
 from ottla.scan import events, headers
 from ottla.scan.kernels import Longs

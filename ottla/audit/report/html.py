@@ -7,11 +7,12 @@ from html import escape
 
 from ottla.audit.audited import Audit, PartitionAudit, names_with_findings
 from ottla.audit.checks.finding import CHECKS, Finding
-from ottla.audit.checks.words import count, duration
+from ottla.audit.checks.words import count
 from ottla.audit.report import charts, timeline
 from ottla.audit.report.page import anchor, element, page, table
 from ottla.audit.report.text import internal_words, parted, size_words, verdict
 from ottla.protocol.batch import COMMIT
+from ottla.protocol.times import duration
 from ottla.scan import events
 from ottla.scan.storage import shown
 

@@ -10,8 +10,9 @@ from ottla.audit.audited import Audit, PartitionAudit, names_with_findings
 from ottla.audit.checks.finding import CHECKS, Finding, Severity
 from ottla.audit.checks.hanging import OpenFinding, Verdict
 from ottla.audit.checks.shape import Model
-from ottla.audit.checks.words import count, duration
+from ottla.audit.checks.words import count
 from ottla.audit.report.text_tables import BOLD, DIM, GREEN, RED, YELLOW, Style, partition_table, plain_table
+from ottla.protocol.times import duration
 from ottla.scan.storage import shown as shown_path
 
 _COLOURS: dict[Severity, str] = {"error": RED, "warning": YELLOW, "info": DIM}
