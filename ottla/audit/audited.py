@@ -78,6 +78,16 @@ class Audit(NamedTuple):
         return [one for partition in self.partitions for one in partition.open_transactions]
 
     @property
+    def longest(self) -> list[PartitionAudit]:
+        """Every partition once: of several replicas the one that goes on longest."""
+        found: dict[str, PartitionAudit] = {}
+        for one in self.partitions:
+            other = found.get(one.name)
+            if other is None or one.log_end > other.log_end:
+                found[one.name] = one
+        return list(found.values())
+
+    @property
     def replicated(self) -> set[str]:
         """Names of the partitions that several of the directories have."""
         many = Counter(one.name for one in self.partitions)

@@ -11,22 +11,20 @@ pasted.
 """
 
 import json
-import re
 import shutil
 import textwrap
 from collections.abc import Callable, Sequence
-from itertools import zip_longest
 from typing import Any, Final, Protocol
 
 import click
 
+from ottla.audit.report.columns import lay_out
 from ottla.cli.printable import printable
 from ottla.protocol.times import difference, utc
 
 Row = Sequence[Any]
 
 WIDTH: Final = 120
-_NARROWEST: Final = 12
 _COMMAND: Final = "command"
 # Columns of milliseconds that are points in time. All others are durations.
 MOMENTS: Final = frozenset({"last_timestamp_ms", "now_ms", "start_ms", "started_ms", "until_ms"})
@@ -69,14 +67,13 @@ class TextOutput:
         heads = [_head(columns[index]) for index in kept]
         cells = [[_cell(row[index], columns[index]) for index in kept] for row in rows]
         numeric = [all(_is_number(row[index]) for row in rows) for index in kept]
-        gap, widths = _layout(heads, cells, numeric)
+        layout = lay_out(heads, cells, numeric, max(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns) - 2)
         click.echo(f"{name}:")
-        folded = [_parts(head, width, "_") for head, width in zip(heads, widths, strict=True)]
-        lines = [[_parts(cell, width, " ") for cell, width in zip(line, widths, strict=True)] for line in cells]
-        for line in (folded, [["-" * width] for width in widths]):
-            _echo_row(line, widths, numeric, gap)
-        for line, command in zip(lines, commands, strict=True):
-            _echo_row(line, widths, numeric, gap)
+        for line in (*layout.lines(heads, "_"), *layout.lines(["-" * width for width in layout.widths], " ")):
+            click.echo(f"  {line}")
+        for row, command in zip(cells, commands, strict=True):
+            for line in layout.lines(row, " "):
+                click.echo(f"  {line}")
             if command is not None:
                 click.echo(f"    {printable(command)}")
 
@@ -138,58 +135,6 @@ def _cell(value: object, column: str) -> str:
         return utc(value) if column in MOMENTS else difference(value)
     text = "-" if value is None else str(value)
     return printable(text)
-
-
-def _layout(heads: Sequence[str], cells: Sequence[Sequence[str]], numeric: Sequence[bool]) -> tuple[str, list[int]]:
-    """Return what stands between columns, and their widths.
-
-    Where a line would be too long heads are folded, then columns stand closer, then the longest texts are folded.
-    """
-    room = max(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns) - 2 * len(heads)
-    gap = "  "
-    needed = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    folded = [max(map(len, _parts(head, 0, "_"))) for head in heads]
-    widths = [max(need, len(head)) for need, head in zip(needed, heads, strict=True)]
-    least = [max(need, head) for need, head in zip(needed, folded, strict=True)]
-    _narrow(widths, least, room)
-    if sum(widths) > room:
-        gap, room = " ", room + len(heads) - 1
-    text_least = [
-        now if is_number else min(now, max(head, _NARROWEST))
-        for now, head, is_number in zip(widths, folded, numeric, strict=True)
-    ]
-    _narrow(widths, text_least, room)
-    return gap, widths
-
-
-def _narrow(widths: list[int], least: Sequence[int], room: int) -> None:
-    """Take from the widest column that may become narrower, until all of them fit."""
-    while sum(widths) > room:
-        can = [index for index, width in enumerate(widths) if width > least[index]]
-        if not can:
-            return
-        widths[max(can, key=lambda index: widths[index])] -= 1
-
-
-def _parts(text: str, width: int, separator: str) -> list[str]:
-    """Return the lines of a cell: broken behind separators, and within a word that is longer than a line."""
-    if len(text) <= width:
-        return [text]
-    lines = [""]
-    for word in re.findall(f"[^{separator}]*{separator}?", text):
-        if lines[-1] and len(lines[-1]) + len(word.rstrip()) > width:
-            lines.append("")
-        lines[-1] += word
-        while width and len(lines[-1].rstrip()) > width:
-            lines[-1:] = [lines[-1][:width], lines[-1][width:]]
-    return [line.rstrip() for line in lines if line.strip()]
-
-
-def _echo_row(cells: Sequence[Sequence[str]], widths: Sequence[int], numeric: Sequence[bool], gap: str) -> None:
-    for line in zip_longest(*cells, fillvalue=""):
-        padded = zip(line, widths, numeric, strict=True)
-        shown = [cell.rjust(width) if right else cell.ljust(width) for cell, width, right in padded]
-        click.echo(("  " + gap.join(shown)).rstrip())
 
 
 def _is_number(value: object) -> bool:
