@@ -135,7 +135,7 @@ def test_cut_at_offsets_shows_what_a_consumer_would_have_seen(run_audit, write_l
     log.data(3, producer_id=8)  # 3, 4, 5
     log.marker(8, commit=True)  # 6
     _, out, _ = run_audit(write_log.root, "--as-of", "ledger:0:6", "--topics", "ledger")
-    line = next(line for line in out.splitlines() if line.startswith("ledger"))
+    line = next(line for line in out.splitlines() if line.startswith("ledger "))
     assert line.split("│")[1].split() == ["0", "6", "3", "◂"]
     assert line.split("│")[2].split() == ["1", "·", "1"]
     assert "open then" in out

@@ -6,6 +6,7 @@ from html import escape
 
 from ottla.audit.audited import Audit, PartitionAudit, names_with_findings
 from ottla.audit.checks.finding import CHECKS, Finding
+from ottla.audit.checks.once import phrases
 from ottla.audit.checks.words import count
 from ottla.audit.report import charts, open_now, timeline
 from ottla.audit.report.page import anchor, element, page, table
@@ -77,13 +78,11 @@ class _Report:
         audit = self._audit
         text, worst = verdict(audit)
         size = sum(one.log.size_bytes for one in audit.partitions)
-        of_users = [one for one in audit.partitions if not one.log.is_internal]
         facts = [
             count(len(audit.partitions), "partition"),
             size_words(size),
             count(sum(one.batches for one in audit.partitions), "batch", "batches"),
-            count(sum(one.committed.transactions for one in of_users), "commit") + " in user topics",
-            count(sum(one.aborted.transactions for one in of_users), "abort") + " there",
+            *phrases(audit.ended),
             count(open_now.waiting(audit).transactions, "open transaction"),
         ]
         chips = "".join(element("li", escape(fact)) for fact in facts)
@@ -239,9 +238,9 @@ class _Report:
     def _drawn_charts(self) -> str:
         audit = self._audit
         drawn = [
-            ("How long transactions take", "first record to marker", charts.durations(audit.shape)),
+            ("How long transactions take", "first record to marker, in each partition", charts.durations(audit.shape)),
             ("How large they are", "records of one partition", charts.sizes(audit.shape)),
-            ("Who aborts", "of the transactions drawn above", charts.aborts(self._by_producer())),
+            ("Who aborts", "ends in partitions, of the transactions drawn above", charts.aborts(self._by_producer())),
         ]
         if audit.model is not None:
             model = audit.model

@@ -8,6 +8,7 @@ from typing import Literal
 
 from ottla.audit.audited import Audit, PartitionAudit, names_with_findings
 from ottla.audit.checks.finding import CHECKS, Finding, Severity
+from ottla.audit.checks.once import phrases
 from ottla.audit.checks.shape import Model
 from ottla.audit.checks.words import count
 from ottla.audit.report import open_now
@@ -86,7 +87,7 @@ def _title(audit: Audit, style: Style, width: int) -> str:
     batches = sum(one.batches for one in audit.partitions)
     moment = utc(audit.now_ms)
     facts = f"{moment}, {count(len(audit.partitions), 'partition')}, {size_words(size)}, "
-    facts += count(batches, "batch", "batches")
+    facts += ", ".join([count(batches, "batch", "batches"), *phrases(audit.ended)])
     if audit.as_of:
         facts += f"; as of {audit.as_of}: what a read_committed consumer would have seen then"
     return f"{style(BOLD, audit.title)}\n{style(DIM, _wrapped(facts, width, ''))}"
@@ -158,7 +159,8 @@ def internal_words(hidden: Sequence[PartitionAudit]) -> str:
 
 def _open_transactions(audit: Audit, style: Style, width: int) -> str:
     rows = open_now.open_rows(audit)
-    heads, cells = _OPEN_HEADS, [_open_cells(row) for row in rows]
+    heads: Sequence[str] = _OPEN_HEADS
+    cells = [_open_cells(row) for row in rows]
     layout = lay_out(heads, cells, _OPEN_NUMERIC, width, " ")
     while layout.width > width and len(heads) > _OPEN_AT_LEAST:
         heads, cells = heads[:-1], [line[:-1] for line in cells]

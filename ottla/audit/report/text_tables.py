@@ -63,8 +63,10 @@ def partition_table(rows: Sequence[PartitionAudit], replicated: set[str], style:
         if one.name in replicated:
             lines[index][_TOPIC] = f"{one.log.topic} ({shown(one.directory)})"
     if len(rows) > 1:
+        # A transaction is in several partitions: their sum counts nothing.
         sums: list[Cell] = [
-            sum(int(line[at] or 0) for line in lines) if head.is_count else None for at, head in enumerate(_HEADS)
+            sum(int(line[at] or 0) for line in lines) if head.group == "records" else None
+            for at, head in enumerate(_HEADS)
         ]
         lines.append(["all", *sums[1:]])
     cells = [[_number(cell, _HEADS[at].is_count) for at, cell in enumerate(line)] for line in lines]
