@@ -10,8 +10,8 @@ from ottla.cli.output import MOMENTS, WIDTH, output_for
 
 ROOT = Path(__file__).parents[3]
 DURATIONS = {"age_ms", "ahead_ms", "last_write_age_ms", "time_left_ms", "timeout_ms"}
-# `ottla dump` and `ottla trace` print lines of their own in text.
-OTHERS = {"delete_horizon_ms", "time_ms", "took_ms"}
+# `ottla audit`, `ottla dump` and `ottla trace` print lines of their own in text.
+OTHERS = {"delete_horizon_ms", "since_ms", "time_ms", "took_ms"}
 MOMENT_MS = 1_795_515_303_000
 
 
