@@ -28,6 +28,7 @@ _COMMAND = re.compile(r"(?:^|(?<=: ))(?:kafka-[a-z-]+\.sh|kafka-python|ottla txn
 # What a check finds, for the verdict.
 _NOUNS = {
     "damage": "damaged place",
+    "unread": "batch that was not checked",
     "hanging": "hanging transaction",
     "torn": "torn transaction",
     "sequence": "break in a sequence",
@@ -40,6 +41,7 @@ _NOUNS = {
     "shape": "remark on the shape",
 }
 _PLURALS = {
+    "unread": "batches that were not checked",
     "sequence": "breaks in sequences",
     "zombie": "writes of zombies",
     "reused": "commits that may lack their records",
