@@ -12,8 +12,8 @@ from ottla.broker.events import Events, shortened
 from ottla.broker.txn.shard import Shard
 from ottla.broker.txn.states import ONGOING, PREPARED
 from ottla.broker.txn.values import NEVER_TIMES_OUT_MS, NO_PENDING, TransactionState, TransientState
-from ottla.broker.txn.verdict import seconds
 from ottla.protocol.values import UNKNOWN_OFFSET, TopicPartition
+from ottla.verdict import seconds
 
 MOST_PARTITIONS: Final = 100
 """Of one transaction."""

@@ -11,8 +11,8 @@ from ottla.broker.log.partition import Partition
 from ottla.broker.txn.explanation import Explanation, answer, remedy_rows
 from ottla.broker.txn.states import PREPARED
 from ottla.broker.txn.values import NO_PENDING
-from ottla.broker.txn.verdict import KnownTransaction, OpenTransaction, by_producer, judge
 from ottla.protocol.values import TopicPartition
+from ottla.verdict import KnownTransaction, OpenTransaction, by_producer, judge
 
 MOST_TRANSACTIONS: Final = 100
 MOST_DIGITS: Final = 9

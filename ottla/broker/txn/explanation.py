@@ -5,7 +5,7 @@
 
 from typing import NamedTuple
 
-from ottla.broker.txn.verdict import OpenTransaction, Standing, Verdict, age_ms, remedies, seconds
+from ottla.verdict import OpenTransaction, Standing, Verdict, age_ms, remedies, seconds
 
 
 class Explanation(NamedTuple):

@@ -7,10 +7,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ottla.broker.txn.verdict import Standing
 from ottla.cli.ctl.duration import duration_text
 from ottla.cli.printable import printable
 from ottla.cli.top.picture import Picture, places_text, sentence
+from ottla.verdict import Standing
 
 PANES: Final = ("transactions", "partitions", "groups")
 HEAD_LINES: Final = 3
@@ -103,7 +103,6 @@ def _transactions(picture: Picture) -> tuple[Sequence[str], _Rows]:
     columns = ("transactional id", "state", "age", "time left", "producer id", "epoch", "partitions", "where")
     rows: _Rows = []
     for each in picture.transactions:
-        is_overdue = each.time_left_ms is not None and each.time_left_ms < 0
         cells = (
             each.transactional_id,
             each.state,
@@ -114,7 +113,7 @@ def _transactions(picture: Picture) -> tuple[Sequence[str], _Rows]:
             len(each.partitions),
             places_text(each.partitions),
         )
-        rows.append(("red" if is_overdue else "", cells))
+        rows.append(("red" if each.is_overdue else "", cells))
     return columns, rows
 
 
