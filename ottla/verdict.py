@@ -29,6 +29,7 @@ class Standing(StrEnum):
     IN_TIME = "in time"
     OVERDUE = "overdue"
     ENDING = "ending"
+    DECIDED = "decided"
     FORGOTTEN = "forgotten"
     UNKNOWN = "unknown"
 
@@ -75,7 +76,7 @@ class Verdict(NamedTuple):
     @property
     def needs_proof(self) -> bool:
         """Whether it rests on the absence of something, so that the partition has to be read again after it."""
-        return self.standing is Standing.FORGOTTEN or (self.standing is Standing.UNKNOWN and not self.is_clock)
+        return self.standing in _NOT_HELD or (self.standing is Standing.UNKNOWN and not self.is_clock)
 
     @property
     def is_clock(self) -> bool:
@@ -83,6 +84,7 @@ class Verdict(NamedTuple):
         return self.standing is Standing.UNKNOWN and self.known is not None
 
 
+_NOT_HELD = (Standing.FORGOTTEN, Standing.DECIDED)
 _PREPARED = frozenset({"PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 
 
@@ -105,6 +107,12 @@ def judge(found: OpenTransaction, known: Sequence[KnownTransaction], now_ms: int
 
 def _compare(found: OpenTransaction, known: KnownTransaction, now_ms: int) -> Verdict:
     prepared = known.state in _PREPARED
+    if known.state == "CompleteCommit" and _is_of(found, known.epoch):
+        return Verdict(
+            Standing.DECIDED,
+            "its transactional id has committed it, and its marker never came to this partition",
+            known,
+        )
     if found.place not in known.partitions or not (prepared or known.state == "Ongoing"):
         there = "without this partition" if known.partitions else "with nothing left to mark"
         return Verdict(Standing.FORGOTTEN, f"its transactional id is {known.state} {there}", known)
@@ -121,6 +129,15 @@ def _compare(found: OpenTransaction, known: KnownTransaction, now_ms: int) -> Ve
             Standing.FORGOTTEN, f"its transactional id is at a later transaction, epoch {known.epoch}", known
         )
     return judge_time(known, now_ms)
+
+
+def _is_of(found: OpenTransaction, decided_epoch: int) -> bool:
+    """Whether a decision of this epoch was on this transaction, and not on the one before it.
+
+    With transactions V2 the decision has the epoch after that of the data, and later data have this epoch or a higher
+    one. With V1 both have the same: a partition that never had a marker of the producer never had this one.
+    """
+    return decided_epoch == found.epoch + 1 or (decided_epoch == found.epoch and found.coordinator_epoch < 0)
 
 
 def without_clock(verdict: Verdict) -> Verdict:
@@ -149,7 +166,7 @@ def judge_time(known: KnownTransaction, now_ms: int) -> Verdict:
 def age_ms(found: OpenTransaction, verdict: Verdict, now_ms: int) -> int:
     """Return the time since the transaction began for its coordinator, or since its last batch if that forgot it."""
     known = verdict.known
-    if known is None or verdict.standing is Standing.FORGOTTEN or known.start_ms < 0:
+    if known is None or verdict.standing in _NOT_HELD or known.start_ms < 0:
         return max(0, now_ms - found.last_timestamp_ms)
     return max(0, now_ms - known.start_ms)
 
@@ -159,6 +176,9 @@ def time_left_ms(known: KnownTransaction, now_ms: int) -> int | None:
     if known.state != "Ongoing" or known.start_ms < 0:
         return None
     return known.start_ms + known.timeout_ms - now_ms
+
+
+RESTORE: Final = "do not abort it, others have committed: restore this partition from a replica"
 
 
 class Remedy(NamedTuple):
@@ -176,6 +196,8 @@ def remedies(found: OpenTransaction, verdict: Verdict, bootstrap: str, now_ms: i
         return [Remedy(f"find out first, and ask again: {verdict.reason}")]
     if verdict.standing is Standing.FORGOTTEN or verdict.known is None:
         return abort_commands(found, bootstrap)
+    if verdict.standing is Standing.DECIDED:
+        return [Remedy(RESTORE)]
     if verdict.standing is Standing.ENDING:
         return [Remedy("wait: its outcome is decided; if it stays, the leaders of its partitions refuse the marker")]
     left_ms = time_left_ms(verdict.known, now_ms)

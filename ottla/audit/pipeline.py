@@ -7,11 +7,12 @@ import numpy as np
 from ottla.audit import tasks
 from ottla.audit.audited import Audit
 from ottla.audit.checks import history
+from ottla.audit.checks.hanging import SETTLED_MS
 from ottla.audit.copy_tasks import find_copies
 from ottla.audit.disputes import Disputed, find_disputed
 from ottla.audit.merge import judge
 from ottla.audit.rematching import match_again
-from ottla.audit.request import Listed, Request, compacted_meanwhile, list_everything
+from ottla.audit.request import Listed, Request, compacted_meanwhile, is_unchanged, list_everything
 from ottla.audit.runner import TASK_BYTES, AuditFailed, Runner, run
 from ottla.audit.tasks import Settings, Work
 from ottla.audit.topics import METADATA
@@ -78,14 +79,18 @@ def audit_listed(runner: Runner, request: Request, listed: Sequence[Listed]) -> 
         else []
     )
     chosen_ones = compacted_meanwhile({index: listed[index] for index in chosen})
-    return judge(request, chosen_ones, facts, known, limits, copied, disputed)
+    settled_ms = history.NEVER
+    if request.until_ms is not None or not is_unchanged(request, listed):
+        settled_ms = request.now_ms - SETTLED_MS
+    return judge(request, chosen_ones, facts, known, limits, copied, disputed, settled_ms)
 
 
 def _told_decisions(one: Work, known: history.History) -> Work:
     decisions = known.for_place((one.part.topic, one.part.number))
     names = known.names_in(decisions) if one.settings.output else None
     # Tasks need no more of the columns, and every range of a partition is sent all rows.
-    return one._replace(decisions=np.ascontiguousarray(decisions[:, : history.UPDATED_MS + 1]), names=names)
+    columns = np.ascontiguousarray(decisions[:, : history.UPDATED_MS + 1])
+    return one._replace(decisions=columns, names=names, longest_ms=known.longest_timeout_ms)
 
 
 def _longest(logs: Sequence[PartitionLog], topics: Collection[str]) -> dict[TopicPartition, int]:
@@ -152,6 +157,7 @@ def _history(
         {number: listed[index].log.log_start for number, index in coordinators.items()},
     )
     known.directories = {number: listed[index].directory for number, index in coordinators.items()}
+    known.count = max((listed[index].of_topic for index in coordinators.values()), default=0)
     return known
 
 

@@ -1,6 +1,6 @@
 """What to audit, and the partitions that lie there. shell"""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ottla.audit.checks.copies import Pair
@@ -50,6 +50,7 @@ class Listed(NamedTuple):
     """A partition of a directory. `cleaned_below`: its first dirty offset, None if nothing tells.
 
     `created_ms`: since when it is there under this name, -1 if the cluster's metadata are not at hand.
+    `of_topic`: the number of partitions of its topic, 0 likewise.
     """
 
     directory: str
@@ -57,6 +58,7 @@ class Listed(NamedTuple):
     cleaned_below: int | None
     high_watermark: int
     created_ms: int = -1
+    of_topic: int = 0
 
 
 def list_everything(request: Request) -> list[Listed]:
@@ -99,9 +101,19 @@ def list_all(directory: str) -> list[Listed]:
             topics.cleaned_below(cleaned, log.topic, log.partition),
             watermarks.get((log.topic, log.partition), 0),
             topics.created_ms.get((log.topic, log.partition), -1),
+            topics.counts.get(log.topic, 0),
         )
         for log in list_partitions(directory)
     ]
+
+
+def is_unchanged(request: Request, listed: Iterable[Listed]) -> bool:
+    """Whether no file of a log has changed since it was listed, so that all were read as of one instant."""
+    try:
+        now = list_everything(request)
+    except (OSError, UnreadableDirectory):
+        return False
+    return [(one.log.path, one.log.segments) for one in now] == [(one.log.path, one.log.segments) for one in listed]
 
 
 def compacted_meanwhile(listed: Mapping[int, Listed]) -> dict[int, Listed]:

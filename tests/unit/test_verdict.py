@@ -36,6 +36,11 @@ ROWS = {
     "prepared, the marker here written": ({"state": "PrepareAbort", "partitions": frozenset()}, Standing.FORGOTTEN),
     "prepared, its marker will be refused": ({"state": "PrepareAbort", "epoch": 4}, Standing.FORGOTTEN),
     "committed": ({"state": "CompleteCommit", "partitions": frozenset()}, Standing.FORGOTTEN),
+    "committed in the epoch after it": (
+        {"state": "CompleteCommit", "partitions": frozenset(), "epoch": 6},
+        Standing.DECIDED,
+    ),
+    "committed long after it": ({"state": "CompleteCommit", "partitions": frozenset(), "epoch": 7}, Standing.FORGOTTEN),
     "aborted": ({"state": "CompleteAbort", "partitions": frozenset()}, Standing.FORGOTTEN),
     "without a transaction": ({"state": "Empty", "partitions": frozenset(), "start_ms": -1}, Standing.FORGOTTEN),
     "being forgotten": ({"state": "Dead", "partitions": frozenset()}, Standing.FORGOTTEN),
@@ -146,5 +151,6 @@ def test_an_abort_is_printed_for_a_forgotten_one_alone(row, gaps):
     changes, _ = ROWS[row]
     verdict = judge(FOUND, [KNOWN._replace(**changes)], NOW_MS, gaps)
     given = remedies(FOUND, verdict, "a:1", NOW_MS)
+    assert verdict.needs_proof or verdict.known is not None
     assert (verdict.standing is Standing.FORGOTTEN) == any(" abort " in (each.command or "") for each in given)
     assert verdict.standing is not Standing.FORGOTTEN or not gaps

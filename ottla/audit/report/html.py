@@ -260,5 +260,8 @@ class _Report:
 
 def _with_command(action: str) -> str:
     """An action as markup; what is to be typed stands out."""
-    said, tool, rest = action.partition("kafka-transactions.sh ")
-    return escape(said) + element("code", escape(tool + rest)) if tool and "(" not in said else escape(action)
+    tool = next((each for each in ("kafka-transactions.sh ", "ottla txn ") if each in action), None)
+    if tool is None:
+        return escape(action)
+    said, _, rest = action.partition(tool)
+    return escape(action) if "(" in said else escape(said) + element("code", escape(tool + rest))

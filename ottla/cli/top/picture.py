@@ -11,7 +11,14 @@ from ottla.protocol.values import TopicPartition
 from ottla.verdict import KnownTransaction, OpenTransaction, Standing, Verdict, age_ms, time_left_ms
 
 PLACES_SHOWN: Final = 3
-_PAIN: Final = (Standing.FORGOTTEN, Standing.OVERDUE, Standing.UNKNOWN, Standing.ENDING, Standing.IN_TIME)
+_PAIN: Final = (
+    Standing.FORGOTTEN,
+    Standing.DECIDED,
+    Standing.OVERDUE,
+    Standing.UNKNOWN,
+    Standing.ENDING,
+    Standing.IN_TIME,
+)
 
 
 class Ends(NamedTuple):
@@ -173,7 +180,7 @@ def places_text(places: Sequence[TopicPartition]) -> str:
 def sentence(picture: Picture) -> str:
     """What there is, in a sentence."""
     overdue = sum(1 for each in picture.transactions if each.is_overdue)
-    forgotten = sum(1 for each in picture.held_back if each.standing is Standing.FORGOTTEN)
+    forgotten = sum(1 for each in picture.held_back if each.standing in _PAIN[:2])
     records = sum(each.records for each in picture.held_back)
     lag = max((each.lag for each in picture.groups), default=0)
     behind = f", the largest lag is {lag}" if lag else ""

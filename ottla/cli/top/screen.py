@@ -17,7 +17,12 @@ HEAD_LINES: Final = 3
 PANE_LINES: Final = 2
 """Of each pane: its title, and the head of its table."""
 HELP: Final = "arrows and Tab move   / filter   Esc all   q quit"
-_HURTS: Final = {Standing.FORGOTTEN: "bold red", Standing.OVERDUE: "red", Standing.UNKNOWN: "yellow"}
+_HURTS: Final = {
+    Standing.FORGOTTEN: "bold red",
+    Standing.DECIDED: "bold red",
+    Standing.OVERDUE: "red",
+    Standing.UNKNOWN: "yellow",
+}
 
 
 class Screen:

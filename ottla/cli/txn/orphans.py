@@ -13,7 +13,7 @@ from ottla.cli.output import Output
 from ottla.cli.txn.cluster import DELETED, PARTITIONS_AT_ONCE, Cluster
 from ottla.cli.txn.judge_open import judge_open
 from ottla.protocol.values import TopicPartition
-from ottla.verdict import OpenTransaction, Standing, Verdict, abort_commands
+from ottla.verdict import OpenTransaction, Standing, Verdict, remedies
 
 
 class Search(NamedTuple):
@@ -42,7 +42,7 @@ def search(cluster: Cluster, topics: Sequence[str], min_age_ms: int) -> Search:
         cluster, [each for each in opened if now_ms - each.last_timestamp_ms >= min_age_ms]
     )
     rows.sort(key=lambda row: (row[0].place, row[0].start_offset))
-    found = [row for row in rows if row[1].standing is Standing.FORGOTTEN]
+    found = [row for row in rows if row[1].standing in (Standing.FORGOTTEN, Standing.DECIDED)]
     unknown = [row for row in rows if row[1].needs_proof and row[1].standing is Standing.UNKNOWN]
     reasons = Counter(verdict.reason for _, verdict in unknown)
     gaps += [*unheard, *unsure]
@@ -79,8 +79,8 @@ def show(found: Search, output: Output, bootstrap: str) -> None:
         output.table("orphans", _COLUMNS, [_row(each, verdict, found.now_ms) for each, verdict in found.orphans])
         commands = [
             (each.topic, each.partition, each.start_offset, remedy.advice, remedy.command)
-            for each, _ in found.orphans
-            for remedy in abort_commands(each, bootstrap)
+            for each, verdict in found.orphans
+            for remedy in remedies(each, verdict, bootstrap, found.now_ms)
         ]
         output.table("remedies", ("topic", "partition", "start_offset", "advice", "command"), commands)
     if found.unknown:

@@ -162,7 +162,7 @@ def test_an_orphan_comes_with_what_aborts_it(world):
 
 
 def test_an_id_that_has_gone_on_leaves_an_orphan(world):
-    hold(world, 10)
+    world.partitions[LEDGER] = Partition(stable=10, end=20, producers=[producer(0, 10, coordinator_epoch=0)])
     world.know("order-0", 0, state="CompleteCommit")
     (row,) = told("orphans", code=1)["orphans"]
     assert (row["transactional_id"], row["state"]) == ("order-0", "CompleteCommit")
