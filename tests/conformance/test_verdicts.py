@@ -131,8 +131,12 @@ class Stage:
         entries.append((f"User:{ONE_DENIED}", deny, ResourceType.TRANSACTIONAL_ID, DENIED_ID, AclOperation.DESCRIBE))
         rows = [
             {
-                "principal": principal, "permission_type": permission, "host": WILDCARD,
-                "resource_type": kind, "resource_name": name, "operation": operation,
+                "principal": principal,
+                "permission_type": permission,
+                "host": WILDCARD,
+                "resource_type": kind,
+                "resource_name": name,
+                "operation": operation,
                 "resource_pattern_type": PatternType.LITERAL,
             }
             for principal, permission, kind, name, operation in entries
