@@ -201,7 +201,7 @@ def _read_history(work: Work) -> "RangeHistory":
         for offset, key, value in zip(*columns, strict=True):
             decoder.add(offset, key, value)
     found = decoder.result()
-    return found._replace(is_damaged=found.is_damaged or bool(log.found))
+    return found._replace(is_damaged=found.is_damaged or bool(log.found), unread=tuple(log.found))
 
 
 def _leaving(work: Work) -> "States":

@@ -8,14 +8,12 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ottla.protocol.batch_header import HEADER_SIZE, BatchHeader, increment_sequence
-from ottla.protocol.compression import NONE, decompress
+from ottla.protocol.compression import NONE, READ_LIMIT_BYTES, decompress
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.values import NO_SEQUENCE
 from ottla.protocol.varints import Buffer, read_varint, read_varlong, write_varint
 
 Headers = Sequence[tuple[str, bytes | None]]
-# Decompressed bytes of one batch that a reader of files accepts unless told otherwise.
-READ_LIMIT_BYTES = 256 * 1024 * 1024
 
 
 class NewRecord(NamedTuple):
@@ -81,6 +79,8 @@ def iter_records(
     end = position + header.size_bytes
     if end > len(buffer):
         raise ProtocolError(f"batch at position {position} is cut short")
+    if not header.record_count:
+        return  # Kafka does not look at the bytes of such a batch
     payload = memoryview(buffer)[position + HEADER_SIZE : end]
     if header.compression == NONE:
         raw = bytes(payload)

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from ottla.protocol.batch_header import COMPRESSION_MASK
+from ottla.protocol.compression import TooLarge
 from ottla.protocol.errors import ProtocolError
 from ottla.scan import frames, headers
 from ottla.scan.chunks import ROWS_PER_CHUNK, Chunk, SegmentPiece, SegmentReader
@@ -162,7 +163,7 @@ class RecordScan:
                 sound.append(index)
             except ProtocolError as error:
                 self._scratch.filled = kept
-                self._damaged(piece, chunk, rows[index], str(error))
+                self._damaged(piece, chunk, rows[index], str(error), is_too_large=isinstance(error, TooLarge))
             if places and (self._scratch.filled >= BATCH_BYTES or index == len(columns) - 1):
                 yield from self._gathered(piece, chunk, self._scratch.buffer, rows[sound], np.array(places), visible)
                 sound, places = [], []
@@ -183,8 +184,10 @@ class RecordScan:
                 self._damaged(piece, chunk, rows[done], "the records do not parse")
                 done += 1
 
-    def _damaged(self, piece: SegmentPiece, chunk: Chunk, row: Longs, reason: str) -> None:
+    def _damaged(
+        self, piece: SegmentPiece, chunk: Chunk, row: Longs, reason: str, *, is_too_large: bool = False
+    ) -> None:
         position = chunk.file_position + int(row[headers.POSITION])
         offset = row[headers.BASE_OFFSET]
         end = position + int(row[headers.SIZE])
-        self._log.add(Damage(piece.path, position, end, f"{reason} (batch at offset {offset})"))
+        self._log.add(Damage(piece.path, position, end, f"{reason} (batch at offset {offset})", is_too_large))

@@ -1,19 +1,20 @@
-"""The second scanner: what a partition directory holds, decided by plain code that shares nothing with the rest. free
+"""The second scanner: what a partition directory holds, decided by plain code that shares only decompression. free
 
-Tests of the log, the broker and the Spark jobs are held against it, so it imports nothing of ours and prefers the
-obvious to the fast. It reads v2 batches of every codec, decides every transaction, and recomputes the last stable
+Tests of the log, the broker and the Spark jobs are held against it, so it imports nothing else of ours and prefers the
+obvious to the fast. Decompression is held against the recorded answers of Apache Kafka (`tests/data/frames`).
+It reads v2 batches of every codec, decides every transaction, and recomputes the last stable
 offset and the aborted-transaction index. Source: Kafka's KIP-98, `ProducerAppendInfo`, `ProducerStateManager`.
 """
 
 import re
 import struct
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import cramjam
 from crc32c import crc32c
+
+from ottla.protocol.compression import READ_LIMIT_BYTES, decompress
 
 PLAIN = "plain"
 COMMITTED = "committed"
@@ -21,7 +22,6 @@ ABORTED = "aborted"
 OPEN = "open"
 
 _SEGMENT = re.compile(r"\d{20}\.log")
-_XERIAL = b"\x82SNAPPY\x00"
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,9 @@ class ScannedBatch:
 
     def records(self, fate: str = PLAIN) -> Iterator[ScannedRecord]:
         """The records, control records too; all get `fate`."""
-        data = _decompress(self.payload, self.attributes & 0x07)
+        if not self.record_count:
+            return
+        data = decompress(self.payload, self.attributes & 0x07, limit_bytes=READ_LIMIT_BYTES)
         position = 0
         for _ in range(self.record_count):
             size, position = _varint(data, position)
@@ -286,28 +288,6 @@ def _decide(partition: ScannedPartition) -> None:
                 partition.transactions.append(transaction)
         transaction_of.append(transaction)
     partition.fates = [PLAIN if transaction is None else transaction.fate for transaction in transaction_of]
-
-
-def _decompress(payload: bytes, codec: int) -> bytes:
-    if codec == 0 or not payload:
-        return payload
-    if codec == 1:
-        return zlib.decompress(payload, wbits=31)
-    if codec == 3:
-        return bytes(cramjam.lz4.decompress(payload))
-    if codec == 4:
-        return bytes(cramjam.zstd.decompress(payload))
-    if codec != 2:
-        raise ValueError(f"compression type {codec}")
-    if not payload.startswith(_XERIAL):
-        return bytes(cramjam.snappy.decompress_raw(payload))
-    out = b""
-    position = 16
-    while position < len(payload):
-        size = int.from_bytes(payload[position : position + 4], "big")
-        out += bytes(cramjam.snappy.decompress_raw(payload[position + 4 : position + 4 + size]))
-        position += 4 + size
-    return out
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:

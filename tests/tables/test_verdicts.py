@@ -123,7 +123,7 @@ def test_who_does_not_see_every_id(row, world):
 
 @row("SEES-5", "SEES-6 none", "SEES-6 a part")
 def test_files(row):
-    """What `tests/audit/test_checks_hanging.py` makes of files: records of coordinators, and what is missing of them."""
+    """Records of coordinators, and what is missing: `tests/audit/test_checks_hanging.py` reads both from files."""
     gaps = () if row == "SEES-5" else ("__transaction_state is not here",)
     records = [] if row == "SEES-6 none" else [KNOWN]
     mine = Standing.UNKNOWN if row == "SEES-6 none" else Standing.IN_TIME

@@ -17,6 +17,7 @@ from ottla.protocol.fields import UnknownVersion
 from ottla.protocol.hashing import java_hash
 from ottla.protocol.transaction_records import TransactionValue, decode_transaction_value, read_transaction_key
 from ottla.protocol.values import TopicPartition
+from ottla.scan.damage_log import Damage
 from ottla.scan.kernels import Longs
 
 TOPIC = "__transaction_state"
@@ -63,6 +64,7 @@ class RangeHistory(NamedTuple):
     next_offset: int
     known_from_ms: int
     is_damaged: bool = False
+    unread: tuple[Damage, ...] = ()
 
 
 class HistoryDecoder:
@@ -155,7 +157,7 @@ class History:
 
     `at_hand`: whether any partition of the topic was read. `directories`: where each was read. `count`: the number of
     partitions of the topic by the cluster's metadata, 0 if these are not here. `homes`: the partition of each id that
-    was read. `damaged`: partitions of which records may be lost.
+    was read. `damaged`: partitions of which records may be lost. `unread`: batches of each that could not be read.
     """
 
     def __init__(
@@ -168,6 +170,7 @@ class History:
         homes: Mapping[str, int] | None = None,
         damaged: Iterable[int] = (),
     ) -> None:
+        self.unread: Mapping[int, tuple[Damage, ...]] = {}
         self.directories: Mapping[int, str] = {}
         self.count = 0
         self.damaged = sorted(damaged)

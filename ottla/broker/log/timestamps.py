@@ -8,6 +8,7 @@ segments may be deleted or replaced: `moved` tells, and is asked before a file i
 """
 
 from collections.abc import Callable
+from logging import getLogger
 from typing import Final, NamedTuple
 
 from ottla.broker.costs import COPY_BYTE_US, ROW_US
@@ -17,9 +18,12 @@ from ottla.broker.log.log_segments import LogSegments, Moved
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import FetchIsolation
 from ottla.protocol.batch_header import BatchHeader
+from ottla.protocol.compression import TooLarge
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.record_frames import find_record, raw_steps
 from ottla.protocol.steps import Steps
+
+_log = getLogger(__name__)
 
 BATCH_US: Final = 0.5
 """One batch that is passed by its header."""
@@ -73,6 +77,8 @@ def _located(
             found = yield from find(moved)
         except Moved:
             continue
+        except TooLarge as large:
+            _log.error("%(topic)s-%(partition)d: no offset for a timestamp: %(why)s", partition.about | {"why": large})
         except (ProtocolError, OSError) as error:
             partition.read_failed(error)
         else:

@@ -22,7 +22,7 @@ from ottla.protocol.batch_header import (
     BatchHeader,
     crc_is_valid,
 )
-from ottla.protocol.compression import NAMES
+from ottla.protocol.compression import NAMES, TooLarge
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.records import Record, iter_records
 
@@ -47,6 +47,7 @@ class LogDump:
         self.batch_count = 0
         self.record_count = 0
         self.damage: str | None = None
+        self.unread: str | None = None
         self._file = file
         self._records = records
         self._as_json = as_json
@@ -88,12 +89,15 @@ class LogDump:
             self._note(str(bad))
 
     def _record_lines(self, header: BatchHeader, batch: memoryview, position: int) -> Iterator[bytes]:
-        plain = None
-        if not (header.is_control or self._as_json or self._decoder):
-            plain = plain_text(header, batch)
-        if plain is not None:
-            return plain
-        return (line.encode() + b"\n" for line in self._record_by_record(header, batch, position))
+        try:
+            plain = None
+            if not (header.is_control or self._as_json or self._decoder):
+                plain = plain_text(header, batch)
+            if plain is None:
+                plain = (line.encode() + b"\n" for line in self._record_by_record(header, batch, position))
+            yield from plain
+        except TooLarge as large:
+            self.unread = self.unread or f"{large} (offset {header.base_offset}, position {position})"
 
     def _record_by_record(self, header: BatchHeader, batch: memoryview, position: int) -> Iterator[str]:
         try:
@@ -102,6 +106,8 @@ class LogDump:
                     yield json.dumps(_record_json(header, record, self._decoder))
                 else:
                     yield _record_text(header, record, self._decoder)
+        except TooLarge:
+            raise
         except ProtocolError as broken:
             self._note(f"{broken} in the batch at position {position}")
 
