@@ -1,7 +1,7 @@
 """From what all ranges tell to the audit: partitions with their fates, and every check's findings. pure"""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,29 +31,34 @@ def judge(
     limits: Mapping[int, int],
     copied: Sequence[Finding],
     disputed: Disputed,
-    settled_ms: int = NEVER,
+    changed: Collection[str] = (),
 ) -> Audit:
     """The audit of the partitions in `listed`; `limits` are the offsets at which some were cut.
 
-    `settled_ms`: one file may lack what another has of a later time; NEVER if all were read as of one instant.
+    `changed`: the paths of partitions that changed while they were read, so that they may lack what others have.
     """
     found: list[Finding] = [*copied, *disputed.findings]
     names = Counter(one.log.name for one in listed.values())
     partitions: list[PartitionAudit] = []
     idle = []
     reach = Reach(request, listed, facts, known)
+    arrived_ms = request.now_ms - hanging.SETTLED_MS
+
+    def settled_ms(one: "Listed") -> int:
+        """What is later is not judged by what the partition lacks; NEVER: all is."""
+        return arrived_ms if one.log.path in changed else NEVER
+
     sure = {
-        index: _there(request, one, facts[index], min(reach.until_ms(index), settled_ms))
+        index: _there(request, one, facts[index], min(reach.until_ms(index), settled_ms(one)))
         for index, one in listed.items()
     }
     # The marker of another partition may be on its way still.
-    arrived_ms = request.now_ms - hanging.SETTLED_MS
     there = {index: one._replace(until_ms=min(one.until_ms, arrived_ms)) for index, one in sure.items()}
     # Coordinators that do not hold it open any more have got every marker confirmed.
     ended_there = sure if known.whole else there
     across_partitions = across.judge(disputed.markers, there, known)
     for index, one in listed.items():
-        judged = _Partition(request, one, facts[index], known, limits.get(index), reach.of(index), settled_ms)
+        judged = _Partition(request, one, facts[index], known, limits.get(index), reach.of(index), settled_ms(one))
         judged.findings += across_partitions.get(index, [])
         judged.ended_elsewhere = {
             open_one: bool(marker.number & 1)

@@ -7,12 +7,11 @@ import numpy as np
 from ottla.audit import tasks
 from ottla.audit.audited import Audit
 from ottla.audit.checks import history
-from ottla.audit.checks.hanging import SETTLED_MS
 from ottla.audit.copy_tasks import find_copies
 from ottla.audit.disputes import Disputed, find_disputed
 from ottla.audit.merge import judge
 from ottla.audit.rematching import match_again
-from ottla.audit.request import Listed, Request, compacted_meanwhile, is_unchanged, list_everything
+from ottla.audit.request import Listed, Request, changed_since, compacted_meanwhile, list_everything
 from ottla.audit.runner import TASK_BYTES, AuditFailed, Runner, run
 from ottla.audit.tasks import Settings, Work
 from ottla.audit.topics import METADATA
@@ -79,10 +78,9 @@ def audit_listed(runner: Runner, request: Request, listed: Sequence[Listed]) -> 
         else []
     )
     chosen_ones = compacted_meanwhile({index: listed[index] for index in chosen})
-    settled_ms = history.NEVER
-    if request.until_ms is not None or not is_unchanged(request, listed):
-        settled_ms = request.now_ms - SETTLED_MS
-    return judge(request, chosen_ones, facts, known, limits, copied, disputed, settled_ms)
+    every = frozenset(log.path for log in logs)
+    changed = changed_since(request, listed) if request.until_ms is None else every
+    return judge(request, chosen_ones, facts, known, limits, copied, disputed, changed)
 
 
 def _told_decisions(one: Work, known: history.History) -> Work:

@@ -107,13 +107,18 @@ def list_all(directory: str) -> list[Listed]:
     ]
 
 
-def is_unchanged(request: Request, listed: Iterable[Listed]) -> bool:
-    """Whether no file of a log has changed since it was listed, so that all were read as of one instant."""
+def changed_since(request: Request, listed: Iterable[Listed]) -> frozenset[str]:
+    """Return the paths of the partitions whose segments have changed since they were listed."""
+    listed = list(listed)
     try:
-        now = list_everything(request)
+        now = {one.log.path: one.log.segments for one in list_everything(request)}
     except (OSError, UnreadableDirectory):
-        return False
-    return [(one.log.path, one.log.segments) for one in now] == [(one.log.path, one.log.segments) for one in listed]
+        now = {}
+    changed = frozenset(one.log.path for one in listed if now.get(one.log.path) != one.log.segments)
+    if changed and (len(set(request.directories)) > 1 or storage.is_remote(storage_path(request.directories[0]))):
+        # Only within a local directory are coordinators listed after all other partitions.
+        return frozenset(one.log.path for one in listed)
+    return changed
 
 
 def compacted_meanwhile(listed: Mapping[int, Listed]) -> dict[int, Listed]:

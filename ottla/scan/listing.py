@@ -20,6 +20,7 @@ HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 META_PROPERTIES = "meta.properties"
+COORDINATORS = "__transaction_state"
 
 _SUFFIXES_BESIDE = (".index", ".timeindex", ".txnindex", ".snapshot")
 
@@ -104,6 +105,8 @@ def list_partitions(directory: str) -> list[PartitionLog]:
     names = _told(root, lambda: storage.entries(root))
     found = (_PARTITION.match(entry.name) for entry in names if entry.is_directory)
     matches = [match for match in found if match and int(match["partition"]) < _PARTITIONS]
+    # A coordinator knows a transaction before a partition does, so its log is looked at after all others.
+    matches.sort(key=lambda match: match["topic"] == COORDINATORS)
     if not matches and all(entry.name != META_PROPERTIES for entry in names):
         is_partition = any(_SEGMENT.match(entry.name) for entry in names)
         why = "the folder of one partition; name the one above it" if is_partition else "no <topic>-<partition> in it"

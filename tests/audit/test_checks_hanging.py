@@ -75,6 +75,35 @@ def test_where_files_changed_while_they_were_read_what_is_young_is_not_forgotten
     assert judge(completed, 70_000, settled_ms=younger_ms).verdict is Verdict.UNVERIFIABLE
 
 
+@pytest.mark.parametrize("grows", ["ledger", "busy", "nothing"])
+def test_an_audit_of_files_that_grow_calls_no_transaction_forgotten_that_may_have_ended(grows, write_log, monkeypatch):
+    from ottla.audit import pipeline
+    from ottla.audit.request import Request
+    from ottla.audit.runner import HereRunner
+    from ottla.protocol.batch import build_record_batch
+
+    logs = {"ledger": write_log("ledger"), "busy": write_log("busy")}
+    logs["ledger"].data(1, producer_id=13, epoch=2, timestamp_ms=START_MS)
+    logs["busy"].data(1)
+    completed = ONGOING._replace(status=5, partitions=())
+    record = transaction_key("order-1"), encode_transaction_value(completed), START_MS
+    coordinator = write_log("__transaction_state")
+    coordinator.append(build_record_batch(*record))
+    look_again = pipeline.changed_since
+
+    def grown(*arguments):
+        if grows == "ledger":
+            logs["ledger"].marker(13, commit=False, epoch=2)
+        elif grows == "busy":
+            logs["busy"].data(1)
+        return look_again(*arguments)
+
+    monkeypatch.setattr(pipeline, "changed_since", grown)
+    found = pipeline.audit(HereRunner(1), Request((str(write_log.root),), (), START_MS + 1_000, ("hanging",)))
+    verdicts = {one.topic: str(one.verdict) for one in found.open_transactions}
+    assert verdicts == {"ledger": "unverifiable" if grows == "ledger" else "forgotten"}
+
+
 def test_prepared_transaction_awaits_its_marker_though_the_epoch_was_fenced():
     found = judge(ONGOING._replace(status=3, producer_epoch=3), 70_000)
     assert (found.verdict, found.is_hanging) == (Verdict.ENDING, False)
