@@ -112,7 +112,8 @@ def test_clean_says_no_more_than_was_checked(write_log):
     write_log().data(1, producer_id=4)
     late = Request((str(write_log.root),), (), 10**12, ("damage", "gaps"))
     assert "Clean: nothing found by damage, gaps." in told(audit(HereRunner(1), late))
-    assert "Clean: 1 open and in time, all others decided; every batch is sound." in told(audited(write_log.root))
+    # No coordinator is here to say whether it is in time.
+    assert "Clean: 1 open, all others decided; every batch is sound" in told(audited(write_log.root))
     cut = Request((str(write_log.root),), (), 10**12, as_of="ledger:0:1", until_offsets={("ledger", 0): 1})
     assert "Clean: 1 open, all others decided" in told(audit(HereRunner(1), cut))
 

@@ -110,7 +110,7 @@ def _clean(audit: Audit) -> str:
     if not {"hanging", "damage"} <= set(audit.checks):
         return f"nothing found by {', '.join(audit.checks)}"
     waiting = len(audit.open_transactions)
-    how = "" if any(one.verdict is Verdict.THEN for one in audit.open_transactions) else " and in time"
+    how = " and in time" if all(one.verdict is Verdict.IN_TIME for one in audit.open_transactions) else ""
     rest = f"{waiting} open{how}, all others decided" if waiting else "every transaction is decided"
     unproved = "; what the coordinator's log cannot prove is told with --all" if _unproved(audit) else ""
     return f"{rest}; every batch is sound{unproved}"
