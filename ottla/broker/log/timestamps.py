@@ -22,6 +22,8 @@ from ottla.protocol.compression import TooLarge
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.record_frames import find_record, raw_steps
 from ottla.protocol.steps import Steps
+from ottla.protocol.up_conversion import up_converted
+from ottla.protocol.varints import Buffer
 
 _log = getLogger(__name__)
 
@@ -122,7 +124,8 @@ def _search(segment: LogSegment, timestamp_ms: int, from_offset: int, moved: IsM
             end = min(position + batch_size(segment.file, position), segment.size_bytes)
             _, header, batch = next(iter_file(segment.file, position, end))
             yield len(batch) * COPY_BYTE_US
-            at = yield from _search_batch(header, batch, timestamp_ms, from_offset)
+            readable = yield from up_converted(batch, header)
+            at = yield from _search_batch(*readable, timestamp_ms, from_offset)
             if at is not None:
                 return at
             position = end
@@ -131,7 +134,7 @@ def _search(segment: LogSegment, timestamp_ms: int, from_offset: int, moved: IsM
 
 
 def _search_batch(
-    header: BatchHeader, batch: memoryview, timestamp_ms: int, from_offset: int
+    header: BatchHeader, batch: Buffer, timestamp_ms: int, from_offset: int
 ) -> Steps[TimestampOffset | None]:
     """The batch is memory of its own, so whatever becomes of the log does not matter here."""
     epoch = header.partition_leader_epoch

@@ -33,7 +33,7 @@ def dump(path: Path, records: bool, format_name: str, decoder: str | None) -> No
     epochs, `partition.metadata` and `meta.properties`; of a directory, all of these. Lines are those of
     kafka-dump-log, with one more at the end of each file that says whether it is sound. JSON is an object a line.
 
-    Nothing is changed or locked; what a running broker is writing may look torn. Only message format 2 is read.
+    Nothing is changed or locked; what a running broker is writing may look torn.
 
     Exit codes: 0 all sound, 1 damage, 2 usage, or a file or a batch could not be read.
     """
