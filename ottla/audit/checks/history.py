@@ -248,6 +248,11 @@ class History:
         first, behind = np.searchsorted(self.decisions[:, PLACE], (index, index + 1))
         return self.decisions[first:behind]
 
+    def will_mark(self, place: TopicPartition, producer_id: int) -> bool:
+        """Whether the coordinator has decided and still awaits the answer to a marker of the producer there."""
+        mine = self.for_place(place)
+        return bool(np.any((mine[:, PRODUCER_ID] == producer_id) & (mine[:, PENDING] == 1)))
+
     def known_from_ms(self, producer_id: int) -> int:
         """From when on all decisions on this producer are known; NEVER if its coordinator may be elsewhere."""
         name = self.name_of(producer_id)
