@@ -38,6 +38,7 @@ def dump(path: Path, records: bool, format_name: str, decoder: str | None) -> No
     Exit codes: 0 all sound, 1 damage, 2 usage, or a file or a batch could not be read.
     """
     code = SOUND
+    _refuse_wrong_folder(path)
     printer = _Printer(records, format_name == "json", decoder)
     files = _files(path)
     first = next(files, None)
@@ -56,6 +57,21 @@ def dump(path: Path, records: bool, format_name: str, decoder: str | None) -> No
         else:
             code = max(code, verdict)
     sys.exit(code)
+
+
+def _refuse_wrong_folder(path: Path) -> None:
+    """Exit unless the path is a file, a log directory, or a folder with files that can be dumped."""
+    from ottla.scan.listing import UnreadableDirectory, check_log_directory
+
+    try:
+        if path.is_dir() and not any(_is_known(each.name) for each in path.iterdir() if each.is_file()):
+            check_log_directory(str(path))
+    except UnreadableDirectory as error:
+        click.echo(f"ottla: {error}", err=True)
+        sys.exit(UNREADABLE)
+    except OSError as error:
+        click.echo(f"ottla: {path}: {error.strerror or error}", err=True)
+        sys.exit(UNREADABLE)
 
 
 def _files(path: Path) -> Iterator[Path]:

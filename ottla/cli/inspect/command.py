@@ -34,15 +34,17 @@ def inspect(directory: Path, verify: bool, everything: bool, format_name: str) -
     """
     from ottla.cli.inspect.directory import Directory
     from ottla.cli.output import output_for
+    from ottla.scan.listing import UnreadableDirectory, check_log_directory
 
     try:
+        check_log_directory(str(directory))
         found = Directory(directory)
-        if not found.is_data_directory:
-            click.echo(f"ottla: {directory} holds neither meta.properties nor partitions", err=True)
-            sys.exit(NOT_LOOKED)
         code = _inspect(found, verify, everything or format_name == "json", output_for(format_name))
     except BrokenPipeError:
         raise  # nobody reads on: `| head`
+    except UnreadableDirectory as error:
+        click.echo(f"ottla: {error}", err=True)
+        code = NOT_LOOKED
     except OSError as error:
         click.echo(f"ottla: {error.filename or directory}: {error.strerror or error}", err=True)
         code = NOT_LOOKED

@@ -76,10 +76,6 @@ class Directory:
         self._compacted = self._read(CLEANER_CHECKPOINT, offsets, nothing, self.torn)
         self.image = MetadataImage()
 
-    @property
-    def is_data_directory(self) -> bool:
-        return bool(self.properties or self.partitions)
-
     def start_of(self, name: str, now_ms: int) -> Start:
         """What a start would know of a partition."""
         key = checkpoints.parse_directory_name(name) or ("", 0)
