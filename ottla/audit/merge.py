@@ -1,7 +1,7 @@
 """From what all ranges tell to the audit: partitions with their fates, and every check's findings. pure"""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,22 +44,39 @@ def judge(
     limits: Mapping[int, int],
     copied: Sequence[Finding],
     disputed: Disputed,
+    changed: Collection[str] = (),
 ) -> Audit:
-    """The audit of the partitions in `listed`; `limits` are the offsets at which some were cut."""
+    """The audit of the partitions in `listed`; `limits` are the offsets at which some were cut.
+
+    `changed`: the paths of partitions that changed while they were read, so that they may lack what others have.
+    """
     found: list[Finding] = [*copied, *disputed.findings]
     names = Counter(one.log.name for one in listed.values())
     partitions: list[PartitionAudit] = []
     idle = []
     reach = Reach(request, listed, facts, known)
-    there = {index: _there(request, one, facts[index], reach.until_ms(index)) for index, one in listed.items()}
+    arrived_ms = request.now_ms - hanging.SETTLED_MS
+
+    def settled_ms(one: "Listed") -> int:
+        """What is later is not judged by what the partition lacks; NEVER: all is."""
+        return arrived_ms if one.log.path in changed else NEVER
+
+    sure = {
+        index: _there(request, one, facts[index], min(reach.until_ms(index), settled_ms(one)))
+        for index, one in listed.items()
+    }
+    # The marker of another partition may be on its way still.
+    there = {index: one._replace(until_ms=min(one.until_ms, arrived_ms)) for index, one in sure.items()}
+    # Coordinators that do not hold it open any more have got every marker confirmed.
+    ended_there = sure if known.whole else there
     across_partitions = across.judge(disputed.markers, there, known)
     for index, one in listed.items():
-        judged = _Partition(request, one, facts[index], known, limits.get(index), reach.of(index))
+        judged = _Partition(request, one, facts[index], known, limits.get(index), reach.of(index), settled_ms(one))
         judged.findings += across_partitions.get(index, [])
         judged.ended_elsewhere = {
             open_one: bool(marker.number & 1)
             for open_one in there[index].opened
-            if (marker := across.ended_elsewhere(open_one, index, disputed.markers, there)) is not None
+            if (marker := across.ended_elsewhere(open_one, index, disputed.markers, ended_there)) is not None
         }
         partitions.append(judged.audit())
         found += judged.findings if names[one.log.name] == 1 else told_apart(judged.findings, one.directory)
@@ -101,7 +118,6 @@ def _ended(one: "Listed", parts: Sequence[RangeFacts], known: History) -> once.F
 def _there(request: "Request", one: "Listed", parts: Sequence[RangeFacts], until_ms: int) -> across.There:
     """A partition as the others see it. Cut at offsets, nothing open in it says anything."""
     opened = () if request.until_offsets or not parts else tuple(open_of(row) for row in parts[-1].open_rows)
-    until_ms = min(until_ms, request.now_ms - torn.SETTLED_MS)
     return across.There((one.log.topic, one.log.partition), one.log.path, one.log.name, until_ms, opened)
 
 
@@ -127,11 +143,13 @@ class _Partition:
         known: History,
         limit: int | None,
         reached: Reached,
+        settled_ms: int,
     ) -> None:
         self.findings: list[Finding] = []
         self.ended_elsewhere: Mapping[OpenTransaction, bool] = {}
         self._lacking: frozenset[int] = frozenset()
         self._reached = reached
+        self._settled_ms = settled_ms
         self._request = request
         self._one = one
         self._log = one.log
@@ -218,9 +236,7 @@ class _Partition:
             self._one.created_ms,
         )
         matched = [one.matched for one in self._parts]
-        judged = torn.judge(
-            part, matched, self._known, self._request.now_ms, self._request.since_ms or 0, self._reached
-        )
+        judged = torn.judge(part, matched, self._known, self._settled_ms, self._request.since_ms or 0, self._reached)
         self.findings += judged.findings
         self._lacking = judged.lacking
         open_now = tuple(self._judged_open(one, judged.undone) for one in found)
@@ -233,7 +249,8 @@ class _Partition:
         decisions = self._known.for_place(self._place)
         for one in opened:
             mine = decisions[decisions[:, history.PRODUCER_ID] == one.producer_id, history.UPDATED_MS]
-            if one.start_ms > 0 and np.any((mine >= one.start_ms) & (mine <= one.start_ms + torn.LARGEST_TIMEOUT_MS)):
+            latest_ms = one.start_ms + self._known.longest_timeout_ms
+            if one.start_ms > 0 and np.any((mine >= one.start_ms) & (mine <= latest_ms)):
                 told.append(one.start_ms)
         return min(told, default=-1)
 
@@ -241,7 +258,7 @@ class _Partition:
         if self._reached.still_open is not None and (one.producer_id, one.first_offset) not in self._reached.still_open:
             return hanging.behind(self._place, one, self._known)
         elsewhere = self.ended_elsewhere.get(one)
-        return hanging.judge(self._place, one, self._known, undone, self._request.now_ms, elsewhere)
+        return hanging.judge(self._place, one, self._known, undone, self._request.now_ms, elsewhere, self._settled_ms)
 
     def _known_from_offset(self) -> int:
         first = self._log.segments[0].base_offset if self._log.segments else 0

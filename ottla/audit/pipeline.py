@@ -11,7 +11,7 @@ from ottla.audit.copy_tasks import find_copies
 from ottla.audit.disputes import Disputed, find_disputed
 from ottla.audit.merge import judge
 from ottla.audit.rematching import match_again
-from ottla.audit.request import Listed, Request, compacted_meanwhile, list_everything
+from ottla.audit.request import Listed, Request, changed_since, compacted_meanwhile, list_everything
 from ottla.audit.runner import TASK_BYTES, AuditFailed, Runner, run
 from ottla.audit.tasks import Settings, Work
 from ottla.audit.topics import METADATA
@@ -78,14 +78,17 @@ def audit_listed(runner: Runner, request: Request, listed: Sequence[Listed]) -> 
         else []
     )
     chosen_ones = compacted_meanwhile({index: listed[index] for index in chosen})
-    return judge(request, chosen_ones, facts, known, limits, copied, disputed)
+    every = frozenset(log.path for log in logs)
+    changed = changed_since(request, listed) if request.until_ms is None else every
+    return judge(request, chosen_ones, facts, known, limits, copied, disputed, changed)
 
 
 def _told_decisions(one: Work, known: history.History) -> Work:
     decisions = known.for_place((one.part.topic, one.part.number))
     names = known.names_in(decisions) if one.settings.output else None
     # Tasks need no more of the columns, and every range of a partition is sent all rows.
-    return one._replace(decisions=np.ascontiguousarray(decisions[:, : history.UPDATED_MS + 1]), names=names)
+    columns = np.ascontiguousarray(decisions[:, : history.UPDATED_MS + 1])
+    return one._replace(decisions=columns, names=names, longest_ms=known.longest_timeout_ms)
 
 
 def _longest(logs: Sequence[PartitionLog], topics: Collection[str]) -> dict[TopicPartition, int]:
@@ -156,6 +159,7 @@ def _history(
         for number in coordinators
     }
     known.directories = {number: listed[index].directory for number, index in coordinators.items()}
+    known.count = max((listed[index].of_topic for index in coordinators.values()), default=0)
     return known
 
 

@@ -1,6 +1,6 @@
 """What to audit, and the partitions that lie there. shell"""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ottla.audit.checks.copies import Pair
@@ -50,6 +50,7 @@ class Listed(NamedTuple):
     """A partition of a directory. `cleaned_below`: its first dirty offset, None if nothing tells.
 
     `created_ms`: since when it is there under this name, -1 if the cluster's metadata are not at hand.
+    `of_topic`: the number of partitions of its topic, 0 likewise.
     """
 
     directory: str
@@ -57,6 +58,7 @@ class Listed(NamedTuple):
     cleaned_below: int | None
     high_watermark: int
     created_ms: int = -1
+    of_topic: int = 0
 
 
 def list_everything(request: Request) -> list[Listed]:
@@ -99,9 +101,24 @@ def list_all(directory: str) -> list[Listed]:
             topics.cleaned_below(cleaned, log.topic, log.partition),
             watermarks.get((log.topic, log.partition), 0),
             topics.created_ms.get((log.topic, log.partition), -1),
+            topics.counts.get(log.topic, 0),
         )
         for log in list_partitions(directory)
     ]
+
+
+def changed_since(request: Request, listed: Iterable[Listed]) -> frozenset[str]:
+    """Return the paths of the partitions whose segments have changed since they were listed."""
+    listed = list(listed)
+    try:
+        now = {one.log.path: one.log.segments for one in list_everything(request)}
+    except (OSError, UnreadableDirectory):
+        now = {}
+    changed = frozenset(one.log.path for one in listed if now.get(one.log.path) != one.log.segments)
+    if changed and (len(set(request.directories)) > 1 or storage.is_remote(storage_path(request.directories[0]))):
+        # Only within a local directory are coordinators listed after all other partitions.
+        return frozenset(one.log.path for one in listed)
+    return changed
 
 
 def compacted_meanwhile(listed: Mapping[int, Listed]) -> dict[int, Listed]:

@@ -55,6 +55,7 @@ class Work(NamedTuple):
     `log`: with the first range of a partition only, which a snapshot may have to tell how to enter; `entering` with the
     others. `limit`: batches that begin there or behind are left out. `decisions`: the coordinator's for this partition.
     `names`: transactional ids by producer id, for the table of transactions. `numbers`: of markers to look up.
+    `longest_ms`: the longest timeout of a transactional id.
     """
 
     part: "LogRange"
@@ -67,6 +68,7 @@ class Work(NamedTuple):
     decisions: "Longs | None" = None
     names: "Mapping[int, str] | None" = None
     numbers: "Longs | None" = None
+    longest_ms: int = 0
 
 
 class RangeFacts(NamedTuple):
@@ -201,7 +203,8 @@ def _read_history(work: Work) -> "RangeHistory":
         columns = (batch.column(name).to_pylist() for name, _ in _OFFSET_KEY_VALUE)
         for offset, key, value in zip(*columns, strict=True):
             decoder.add(offset, key, value)
-    return decoder.result()._replace(unread=tuple(log.found))
+    found = decoder.result()
+    return found._replace(is_damaged=found.is_damaged or bool(log.found), unread=tuple(log.found))
 
 
 def _leaving(work: Work) -> "States":
@@ -259,7 +262,9 @@ class _Collector:
         from ottla.scan import headers
 
         if self._first_batch_ms < 0 and len(step.rows):
-            self._first_batch_ms = torn.first_ms(step.rows, step.ended, is_internal=self._is_internal)
+            self._first_batch_ms = torn.first_ms(
+                step.rows, step.ended, self._work.longest_ms, is_internal=self._is_internal
+            )
         if len(step.rows) and self._is_internal:
             self._latest_ms = max(self._latest_ms, int(step.rows[:, headers.MAX_TIMESTAMP].max()))
         if len(step.ended):

@@ -30,11 +30,13 @@ class Topics(NamedTuple):
     """`alone`: partitions that never had a second replica. `compacted`: topics that are or were compacted.
 
     `created_ms`: when a partition came to be, or its topic came back after a deletion, where segments still tell.
+    `counts`: the number of partitions of each topic.
     """
 
     alone: frozenset[TopicPartition]
     compacted: frozenset[str]
     created_ms: Mapping[TopicPartition, int] = {}
+    counts: Mapping[str, int] = {}
 
     def cleaned_below(self, cleaned: Mapping[TopicPartition, int] | None, topic: str, partition: int) -> int | None:
         """The first dirty offset of a partition; None if missing offsets may have been compacted anywhere.
@@ -70,7 +72,11 @@ def read_topics(directory: str) -> Topics:
         except (OSError, ProtocolError):
             continue
     alone = {(names[topic], number) for (topic, number), most in replicas.items() if most == 1 and topic in names}
-    return Topics(frozenset(alone), frozenset(compacted), created)
+    counts: dict[str, int] = {}
+    for topic, number in replicas:
+        if topic in names:
+            counts[names[topic]] = max(counts.get(names[topic], 0), number + 1)
+    return Topics(frozenset(alone), frozenset(compacted), created, counts)
 
 
 def _files(folder: str) -> list[tuple[str, int]]:

@@ -28,6 +28,7 @@ LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+COORDINATORS = "__transaction_state"
 
 MOST_TOPICS_NAMED = 5
 _SUFFIXES_BESIDE = (".index", ".timeindex", ".txnindex", ".snapshot")
@@ -128,6 +129,8 @@ def list_partitions(directory: str) -> list[PartitionLog]:
     root = storage_path(directory)
     names = check_log_directory(root)
     matches = [match for name in names if is_partition(name) and (match := PARTITION.match(name))]
+    # A coordinator knows a transaction before a partition does, so its log is looked at after all others.
+    matches.sort(key=lambda match: match["topic"] == COORDINATORS)
     # Before the sizes: a running broker flushes what it has written, never what it has not.
     starts = read_checkpoint(storage.join(root, LOG_START_CHECKPOINT))
     recovery_points = read_checkpoint(storage.join(root, RECOVERY_POINT_CHECKPOINT))

@@ -11,18 +11,15 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from ottla.verdict import OVERDUE_AFTER_MS, SKEW_MS
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, WindowSpec
 
-# Defaults of Kafka's `transaction.max.timeout.ms` and `producer.id.expiration.ms`.
-LARGEST_TIMEOUT_MS = 900_000
+# The default of Kafka's `producer.id.expiration.ms`.
 EXPIRATION_MS = 86_400_000
-# A coordinator looks for timeouts every 10 s.
-TIMEOUT_GRACE_MS = 20_000
 # The files of a running broker are not read at one instant: what is younger is not judged.
 SETTLED_MS = 60_000
-# Clocks of two brokers.
-SKEW_MS = 5_000
 
 _LOG = ("topic", "partition")
 _PRODUCER = (*_LOG, "producerId")
@@ -77,34 +74,46 @@ def transactions(batches: "DataFrame") -> "DataFrame":
 
 
 def hanging(
-    transactions: "DataFrame", transaction_state: "DataFrame | None" = None, as_of: datetime | None = None
+    transactions: "DataFrame",
+    transaction_state: "DataFrame | None" = None,
+    as_of: datetime | None = None,
+    *,
+    all_coordinators: bool = False,
 ) -> "DataFrame":
-    """Open transactions beside the coordinator's view of them at `as_of` (default: now).
+    """Open transactions with the coordinator's view of them at `as_of` (default: now).
 
     topic, partition, producerId, producerEpoch, transactionalId, firstOffset, lastOffset, records, ageMs, timeoutMs,
-    state (the coordinator's; null if it does not know the producer), verdict: `in time`; `overdue` (open beyond the
-    timeout); `forgotten` (the coordinator holds no such transaction open); `decided` (it completed it, the marker never
-    came here), decision (commit, abort; null: none is known). Without `transaction_state` the largest timeout of a
-    broker counts; its history is what decisions are known from. All but `in time` block read_committed consumers for
-    good.
+    state (the coordinator's; null if it does not know the producer), verdict: `in time`; `ending` (decided, its marker
+    is on its way); `overdue` (open beyond the timeout: its coordinator has to abort it); `forgotten` (the coordinator
+    holds no such transaction open); `decided` (it completed it, the marker never came here); `unverifiable` (no record
+    of a coordinator tells, or it began in the future or too recently), decision (commit, abort; null: none is known).
+    `all_coordinators` says that `transaction_state` has all partitions of `__transaction_state`: only then is a
+    producer that it does not know forgotten. With its history decisions are known. Only `overdue`, `forgotten` and
+    `decided` block read_committed consumers for good; abort only what is forgotten.
     """
     now = F.current_timestamp() if as_of is None else F.lit(as_of)
     opened = transactions.where(F.col("fate") == "open").select(
         *_LOG, "producerId", "producerEpoch", "firstOffset", "lastOffset", "records", "startTime"
     )
     if transaction_state is None:
-        nothing = {"transactionalId": "string", "timeoutMs": "int", "state": "string", "began": "timestamp"}
+        nothing = {"transactionalId": "string", "timeoutMs": "int", "state": "string"} | dict.fromkeys(
+            ("began", "moved"), "timestamp"
+        )
         beside = opened.select("*", *(F.lit(None).cast(kind).alias(name) for name, kind in nothing.items()))
-        beside = beside.withColumn("holds", F.lit(True)).withColumn("decision", F.lit(None).cast("string"))
+        beside = beside.withColumn("holds", F.lit(False)).withColumn("decision", F.lit(None).cast("string"))
     else:
         beside = _beside_coordinator(opened, transaction_state)
         beside = _with_undone(beside, transactions, transaction_state, now)
     age = F.unix_millis(now) - F.unix_millis(F.coalesce(F.when(F.col("holds"), F.col("began")), F.col("startTime")))
-    limit = F.coalesce("timeoutMs", F.lit(LARGEST_TIMEOUT_MS)) + TIMEOUT_GRACE_MS
+    is_known = F.lit(all_coordinators and transaction_state is not None) | F.col("state").isNotNull()
+    moved = F.unix_millis(now) - F.unix_millis(F.coalesce("moved", "startTime"))
+    is_settled = (age > SETTLED_MS) & (moved > SETTLED_MS)
     verdict = (
         F.when(F.col("decision").isNotNull(), "decided")
-        .when(~F.col("holds"), F.when(age <= SETTLED_MS, "in time").otherwise("forgotten"))
-        .when(age <= limit, "in time")
+        .when(~F.col("holds"), F.when(is_known & is_settled, "forgotten").otherwise("unverifiable"))
+        .when(F.col("state").isin(*_PREPARED), "ending")
+        .when(age < -SKEW_MS, "unverifiable")
+        .when(age <= F.col("timeoutMs") + OVERDUE_AFTER_MS, "in time")
         .otherwise("overdue")
     )
     names = (*_PRODUCER, "producerEpoch", "transactionalId", "firstOffset", "lastOffset", "records")
@@ -122,6 +131,7 @@ def _beside_coordinator(opened: "DataFrame", transaction_state: "DataFrame") -> 
         F.col("producerId").alias("ownerId"),
         F.col("producerEpoch").alias("ownerEpoch"),
         F.col("startTime").alias("began"),
+        F.col("updateTime").alias("moved"),
     )
     # An id may be the previous one of several: who owns it now comes first.
     mine = Window.partitionBy("knownAs").orderBy((F.col("ownerId") == F.col("knownAs")).desc(), "transactionalId")
@@ -192,10 +202,11 @@ def torn(transactions: "DataFrame", transaction_state: "DataFrame") -> "DataFram
         (F.col("decision") != F.col("marker"))
         | (F.col("decision").isNull() & (F.col("at") > F.col("knownSince")) & F.col("transactionalId").isNotNull())
     )
-    # What producers say of the time may be anything: it counts where the transaction would have been in time.
-    in_time = F.col("durationMs").between(0, LARGEST_TIMEOUT_MS) | (F.col("fate") == "open")
+    # What producers say of the time may be anything: it counts where a transaction took no longer than any may.
+    longest = transaction_state.agg(F.coalesce(F.max("timeoutMs"), F.lit(0)).alias("longestMs"))
+    in_time = F.col("durationMs").between(F.lit(0), F.col("longestMs")) | (F.col("fate") == "open")
     began = F.when(in_time, F.col("startTime")).otherwise(F.col("endTime"))
-    first_seen = transactions.groupBy(*_LOG).agg(F.min(began).alias("firstSeen"))
+    first_seen = transactions.crossJoin(longest).groupBy(*_LOG).agg(F.min(began).alias("firstSeen"))
     missing = (
         decisions.where("completed")
         .join(matched.select(*_KEYS, "decidedAt").distinct(), [*_KEYS, "decidedAt"], "left_anti")

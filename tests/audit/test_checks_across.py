@@ -13,6 +13,8 @@ from ottla.audit.checks import across
 from ottla.audit.pipeline import audit
 from ottla.audit.request import Request
 from ottla.audit.runner import HereRunner
+from ottla.protocol.batch import build_record_batch
+from ottla.protocol.transaction_records import TransactionValue, encode_transaction_value, transaction_key
 from ottla.scan.fates import OpenTransaction
 from tests.segment_files import LogWriter
 
@@ -63,6 +65,19 @@ def test_open_here_and_ended_there_is_incomplete_and_a_commit_must_not_be_aborte
 
 def test_a_marker_that_may_be_on_its_way_is_waited_for(write_log):
     assert torn(two_partitions(write_log, True, None), now_ms=T0 + MINUTE_MS) == []
+
+
+def test_a_marker_that_its_coordinator_still_has_to_write_is_no_finding_however_old(write_log):
+    """As when the broker was killed between the two markers: its next start writes the other."""
+    places = (("ledger", (0, 1)),)
+    prepared = TransactionValue(7, 4, MINUTE_MS, 2, places, T0 + 5, T0)
+    write_log("__transaction_state").append(
+        build_record_batch(transaction_key("order-1"), encode_transaction_value(prepared), T0 + 5)
+    )
+    root = two_partitions(write_log, True, None)
+    (one,) = audit(HereRunner(1), Request((str(root),), (), T0 + 10_000_000)).open_transactions
+    assert str(one.verdict) == "ending"
+    assert [one for one in found(root) if one[1] != "info"] == []
 
 
 def test_transactions_that_share_an_epoch_are_unverifiable(write_log):

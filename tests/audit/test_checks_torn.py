@@ -7,6 +7,7 @@ pytest.importorskip("numba", reason="the spark extra is not installed")
 import numpy as np
 
 from ottla.audit.checks import clocks, history, torn
+from ottla.audit.checks.hanging import SETTLED_MS
 from ottla.protocol.transaction_records import TransactionValue, encode_transaction_value, transaction_key
 
 BEGAN_MS = 1_700_000_000_000
@@ -54,7 +55,7 @@ def judged(
         ranges = clocks.matched_again(decisions, ranges, chosen)
     more = open_from or {}, lacks_offsets, created_ms
     part = torn.Partition(PLACE, "/log/ledger-0", known_from, first_batch_ms, *more)
-    return torn.judge(part, ranges, known, NOW_MS).findings
+    return torn.judge(part, ranges, known, NOW_MS - SETTLED_MS).findings
 
 
 ALTERNATING = [(COMMIT, 10_000), (ABORT, 10_010), (COMMIT, 10_020), (ABORT, 10_030)]

@@ -70,7 +70,7 @@ def test_verdict_findings_and_spans(report, reference):
     page = Page(content)
     assert "Findings: 2 hanging transactions." in page.words
     assert "last stable offset 898" in page.words
-    assert content.index("Findings: 2 hanging") < content.index("kafka-transactions.sh") < content.index("Timelines")
+    assert content.index("Findings: 2 hanging") < content.index("ottla txn why") < content.index("Timelines")
     # Each over offsets and over time.
     assert sum(float(one["height"]) == 8 and float(one.get("y", 0)) > 0 for one in page.shapes("open")) == 4
 
@@ -88,7 +88,7 @@ def test_many_findings_of_a_check_are_folded_and_all_there(report, write_log):
 
 def test_a_command_to_type_stands_out(report, reference):
     content = report(reference("unclean")).read_text()
-    assert content.count("<code>kafka-transactions.sh --bootstrap-server HOST:PORT abort --topic ") == 2
+    assert content.count("<code>ottla txn why ledger") == 2
 
 
 def test_a_clean_directory_is_told_as_clean(report, write_log):

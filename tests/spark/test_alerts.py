@@ -28,6 +28,7 @@ def alerts(spark, tmp_path):
 
 def test_each_alert_is_given_once_and_ends_once(alerts, write_log):
     ledger, audit = write_log("ledger"), write_log("audit")
+    forget(write_log("__transaction_state"), 7, 8)
     ledger.data(1)
     ledger.data(3, producer_id=7, timestamp_ms=HOUR_MS)
     assert alerts(write_log.root) == [("hanging", "ledger", 1)]
@@ -41,15 +42,21 @@ def test_each_alert_is_given_once_and_ends_once(alerts, write_log):
     assert alerts(write_log.root) == []
 
 
-def coordinate(log, *steps):
-    """Append states of order-1 (producer 7): (status, epoch, time in ms)."""
+def forget(log, *producer_ids):
+    """The coordinator's last records of these: aborted, and nothing since."""
+    for number, producer_id in enumerate(producer_ids):
+        coordinate(log, (5, 0, HOUR_MS), producer_id=producer_id, name=f"order-{number}")
+
+
+def coordinate(log, *steps, producer_id=7, name="order-1"):
+    """Append states of an id: (status, epoch, time in ms)."""
     from ottla.protocol.batch import build_record_batch
     from ottla.protocol.transaction_records import TransactionValue, encode_transaction_value, transaction_key
 
     for status, epoch, now_ms in steps:
         places = (("ledger", (0,)),) if status in (1, 2, 3) else ()
-        value = TransactionValue(7, epoch, 60_000, status, places, now_ms, now_ms)
-        log.append(build_record_batch(transaction_key("order-1"), encode_transaction_value(value), now_ms))
+        value = TransactionValue(producer_id, epoch, 60_000, status, places, now_ms, now_ms)
+        log.append(build_record_batch(transaction_key(name), encode_transaction_value(value), now_ms))
 
 
 def verdicts(root, now_ms):
@@ -64,10 +71,9 @@ def test_a_decision_of_another_epoch_than_the_data_is_certain(write_log):
     write_log("ledger").data(1, producer_id=7, epoch=3, timestamp_ms=HOUR_MS)
     coordinator = write_log("__transaction_state")
     coordinate(coordinator, (1, 3, HOUR_MS), (2, 4, HOUR_MS + 10))
-    assert verdicts(write_log.root, 2 * HOUR_MS) == [("overdue", None)]
+    assert verdicts(write_log.root, 2 * HOUR_MS) == []
     coordinate(coordinator, (4, 4, 2 * HOUR_MS))
-    assert verdicts(write_log.root, 2 * HOUR_MS + 5) == [("forgotten", None)]
-    assert verdicts(write_log.root, 3 * HOUR_MS) == [("decided", "COMMIT")]
+    assert verdicts(write_log.root, 2 * HOUR_MS + 5) == [("decided", "COMMIT")]
 
 
 def test_a_decision_of_the_same_epoch_is_certain_if_no_marker_came_since(write_log):
@@ -80,6 +86,30 @@ def test_a_decision_of_the_same_epoch_is_certain_if_no_marker_came_since(write_l
     later_ms = HOUR_MS + 60_000
     coordinate(coordinator, (1, 3, later_ms), (2, 3, later_ms), (4, 3, later_ms))
     assert verdicts(write_log.root, 2 * HOUR_MS) == [("decided", "COMMIT")]
+
+
+def test_what_no_coordinator_of_the_directory_knows_gives_no_alert(write_log):
+    write_log("ledger").data(1, producer_id=7, timestamp_ms=HOUR_MS)
+    coordinator = write_log("__transaction_state")
+    coordinate(coordinator, (1, 0, HOUR_MS), producer_id=9)
+    assert verdicts(write_log.root, 1000 * HOUR_MS) == []
+
+
+def test_what_ends_while_the_coordinator_is_read_gives_no_alert(write_log, monkeypatch):
+    from ottla.spark_jobs.stream.watch import Watch
+
+    ledger, coordinator = write_log("ledger"), write_log("__transaction_state")
+    ledger.data(1, producer_id=7, timestamp_ms=HOUR_MS)
+    coordinate(coordinator, (1, 0, HOUR_MS))
+    read = Watch._history
+
+    def ends_meanwhile(self):
+        coordinate(coordinator, (3, 0, HOUR_MS), (5, 0, HOUR_MS))
+        ledger.marker(7, commit=False)
+        return read(self)
+
+    monkeypatch.setattr(Watch, "_history", ends_meanwhile)
+    assert verdicts(write_log.root, 1000 * HOUR_MS) == []
 
 
 def test_the_view_tells_what_hangs_now(spark, reference):
@@ -114,6 +144,7 @@ def test_lines_of_json_are_as_documented(reference, write_log, tmp_path, capsys)
     from ottla.spark_jobs import alert
 
     ledger = write_log()
+    forget(write_log("__transaction_state"), 70, 80)
     ledger.data(1, producer_id=7, timestamp_ms=-1)
     ledger.data(1, producer_id=8, timestamp_ms=HOUR_MS)
     run = [str(write_log.root), "--once", "--format", "json", "--checkpoint", str(tmp_path / "told")]

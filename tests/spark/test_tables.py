@@ -194,13 +194,18 @@ def test_hanging_knows_what_the_coordinator_knows(spark, reference):
     start = datetime.fromtimestamp(1795253826.426, UTC)
     soon = hanging(opened, state, start + timedelta(minutes=5)).collect()
     assert {row.transactionalId: row.verdict for row in soon}["hanging-01"] == "in time"
-    forgotten = hanging(opened, state.where("transactionalId != 'hanging-01'"), LATER).collect()
-    assert {row.producerId: row.verdict for row in forgotten}[13] == "forgotten"
-    alone = hanging(opened, as_of=LATER).collect()
-    assert {(row.producerId, row.verdict, row.transactionalId) for row in alone} == {
-        (13, "overdue", None),
-        (14, "overdue", None),
-    }
+    without = state.where("transactionalId != 'hanging-01'")
+    for is_whole, verdict in ((True, "forgotten"), (False, "unverifiable")):
+        rows = hanging(opened, without, LATER, all_coordinators=is_whole).collect()
+        assert {row.producerId: row.verdict for row in rows}[13] == verdict
+    for is_whole in (True, False):
+        alone = hanging(opened, as_of=LATER, all_coordinators=is_whole).collect()
+        assert {(row.producerId, row.verdict, row.transactionalId) for row in alone} == {
+            (13, "unverifiable", None),
+            (14, "unverifiable", None),
+        }
+    early = hanging(opened, state, start - timedelta(days=1)).collect()
+    assert {row.verdict for row in early} == {"unverifiable"}
 
 
 def test_hanging_knows_a_decision_whose_marker_never_came(spark, reference):

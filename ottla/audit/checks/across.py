@@ -154,7 +154,7 @@ def judge(markers: Iterable[Marker], there: Mapping[int, There], known: History)
             found[partition].append(finding)
         for partition, one in opened.get(number, ()):
             ended = ended_elsewhere(one, partition, mine, there)
-            if ended is not None:
+            if ended is not None and not known.will_mark(there[partition].place, one.producer_id):
                 found[partition].append(_incomplete(one, ended, mine, there[partition], there, known))
     return found
 

@@ -1,46 +1,68 @@
-"""Open transactions beside the coordinator's view, and the verdict on each. pure
+"""Verdicts on open transactions from files: `ottla.verdict` on the coordinator's last records. pure
 
 A transaction that its coordinator no longer holds open, or holds open beyond its timeout, hangs: it blocks
-read_committed consumers (KIP-664, KIP-890).
+read_committed consumers (KIP-664, KIP-890). Where the coordinator's records are not here, no verdict is possible.
 """
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from ottla import verdict
 from ottla.audit.checks import history
-from ottla.audit.checks.finding import Finding
-from ottla.audit.checks.history import ONGOING, PREPARED, History
+from ottla.audit.checks.finding import Finding, Severity
+from ottla.audit.checks.history import NEVER, History
 from ottla.audit.checks.words import count, who
 from ottla.protocol.times import duration
 from ottla.protocol.transaction_records import TransactionValue
 from ottla.protocol.values import TopicPartition
 from ottla.scan.fates import OpenTransaction
 from ottla.scan.kernels import Longs
+from ottla.verdict import SKEW_MS, KnownTransaction, Standing
 
-# `transaction.max.timeout.ms`, the default: nothing may stay open longer if the coordinator's log is not at hand.
-LARGEST_TIMEOUT_MS = 900_000
-# A coordinator looks for timeouts every 10 s (`transaction.abort.timed.out.transaction.cleanup.interval.ms`).
-TIMEOUT_GRACE_MS = 20_000
-# The files of a running broker are not read at one instant: what is younger may be known to one of them only.
+# Where files change while they are read, one file may know what another does not: what is younger is not judged.
 SETTLED_MS = 60_000
+CHANGED: Final = "the files changed while they were read: audit again"
 
 
 class Verdict(StrEnum):
-    """What an open transaction is. All are findings but IN_TIME, THEN (a cut by offsets, where nobody can tell) and
-    BEHIND (it ended in a longer replica).
+    """Verdict on an open transaction.
+
+    DECIDED, OVERDUE and FORGOTTEN are findings. THEN: of a log that was cut at an offset, where no time is known.
+    BEHIND: it ended in a longer replica.
     """
 
     IN_TIME = "in time"
     OVERDUE = "overdue"
     FORGOTTEN = "forgotten"
     DECIDED = "decided"
+    ENDING = "ending"
+    UNVERIFIABLE = "unverifiable"
     THEN = "open then"
     BEHIND = "replica behind"
 
 
+HANGING: Final = frozenset({Verdict.OVERDUE, Verdict.FORGOTTEN, Verdict.DECIDED})
+_OF_STANDING: Final = {
+    Standing.IN_TIME: Verdict.IN_TIME,
+    Standing.OVERDUE: Verdict.OVERDUE,
+    Standing.ENDING: Verdict.ENDING,
+    Standing.DECIDED: Verdict.DECIDED,
+    Standing.FORGOTTEN: Verdict.FORGOTTEN,
+    Standing.UNKNOWN: Verdict.UNVERIFIABLE,
+}
+
+
+# A coordinator epoch: files have the markers themselves, which are compared with the decisions.
+_SOME_MARKER: Final = 0
+
+
 class OpenFinding(NamedTuple):
-    """An open transaction of a partition beside the coordinator's view. None: not known."""
+    """An open transaction of a partition and the verdict on it. None: not known.
+
+    `age_ms` is negative if it began in the future of the clock that the audit goes by. `reason` says what the verdict
+    rests on.
+    """
 
     topic: str
     partition: int
@@ -53,34 +75,46 @@ class OpenFinding(NamedTuple):
     timeout_ms: int | None
     verdict: Verdict
     decided: str | None = None
+    reason: str = ""
 
     @property
     def is_hanging(self) -> bool:
-        return self.verdict not in (Verdict.IN_TIME, Verdict.THEN, Verdict.BEHIND)
+        return self.verdict in HANGING
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether it began in the future, so that no clock tells whether it is in time."""
+        return self.age_ms is not None and self.age_ms < -SKEW_MS
 
     @property
     def explained(self) -> str:
         """The verdict in words."""
-        limit = f"its timeout of {duration(self.timeout_ms)}" if self.timeout_ms is not None else "the largest timeout"
+        limit = f"its timeout of {duration(self.timeout_ms)}" if self.timeout_ms is not None else "its timeout"
         if self.verdict is Verdict.DECIDED:
             return f"decided: the coordinator completed it as {self.decided}, its marker never came here"
         if self.verdict is Verdict.OVERDUE:
-            return f"overdue: open beyond {limit}"
+            return f"overdue: open beyond {limit}, and its coordinator has to abort it"
         if self.verdict is Verdict.FORGOTTEN:
             return "forgotten: the coordinator holds no such transaction open"
         if self.verdict is Verdict.BEHIND:
             return "ended in a longer replica"
+        if self.verdict is Verdict.UNVERIFIABLE:
+            return f"unverifiable: {self.reason}"
+        if self.verdict is Verdict.ENDING:
+            return "ending: its outcome is decided, its marker is on its way"
         return "open at the cut" if self.verdict is Verdict.THEN else f"in time: {limit}"
 
     @property
     def action(self) -> str:
-        """What ends a hanging transaction, with Kafka's tools."""
-        if not self.is_hanging:
-            return "nothing to do"
+        """What ends it, or finds out more. The coordinator of an overdue one ends it everywhere, an abort tears it."""
+        place = self.topic, self.partition
         if self.verdict is Verdict.DECIDED and self.decided == "COMMIT":
-            return "do not abort it, others have committed: restore this partition from a replica"
-        place = f"--topic {self.topic} --partition {self.partition} --start-offset {self.first_offset}"
-        return f"kafka-transactions.sh --bootstrap-server HOST:PORT abort {place}"
+            return verdict.RESTORE
+        if self.verdict in (Verdict.DECIDED, Verdict.FORGOTTEN):
+            return verdict.abort_command(place, self.first_offset)
+        if self.verdict in (Verdict.OVERDUE, Verdict.UNVERIFIABLE):
+            return verdict.why_command(place)
+        return "nothing to do"
 
 
 def judge(
@@ -90,35 +124,50 @@ def judge(
     undone: Mapping[int, Longs],
     now_ms: int,
     elsewhere: bool | None = None,
+    settled_ms: int = NEVER,
 ) -> OpenFinding:
-    """The verdict on an open transaction.
+    """Return the verdict on an open transaction.
 
     `undone`: decisions that lack their marker here, by producer id. `elsewhere`: whether other partitions of the
-    transaction have a commit, None if they have no marker of it either.
+    transaction have a commit, None if they have no marker of it either. `settled_ms`: what began later is not judged
+    by what the coordinator does not have; NEVER if the files did not change while they were read.
     """
     transactional_id, value = known.state_of(found.producer_id)
-    holds = value is not None and _holds_open(value, place, found)
-    start_ms = value.start_ms if value is not None and holds and value.start_ms > 0 else found.start_ms
-    age_ms = now_ms - start_ms if start_ms > 0 else None
-    timeout_ms = value.timeout_ms if value is not None else None
-    decision = undone.get(found.producer_id)
-    verdict = _verdict(known, transactional_id, holds, age_ms, timeout_ms)
-    decided = None
-    if decision is not None and not holds and decision[history.EPOCH] >= found.producer_epoch:
-        verdict, decided = Verdict.DECIDED, "COMMIT" if decision[history.KIND] else "ABORT"
-    elif elsewhere is not None and not holds:
-        verdict, decided = Verdict.DECIDED, "COMMIT" if elsewhere else "ABORT"
-    return OpenFinding(
+    opened = verdict.OpenTransaction(
+        *place, found.producer_id, found.producer_epoch, _SOME_MARKER, found.first_offset, found.start_ms
+    )
+    states = [] if value is None or transactional_id is None else [known_transaction(transactional_id, value)]
+    said = verdict.judge(opened, states, now_ms, () if value is not None else known.gaps)
+    is_held = said.known is not None and said.standing not in (Standing.FORGOTTEN, Standing.DECIDED)
+    start_ms = value.start_ms if value is not None and is_held and value.start_ms > 0 else found.start_ms
+    one = OpenFinding(
         *place,
         transactional_id or known.name_of(found.producer_id),
-        found.producer_id,
-        found.producer_epoch,
-        found.first_offset,
-        found.records,
-        age_ms,
-        timeout_ms,
-        verdict,
-        decided,
+        *found[:4],
+        now_ms - start_ms if start_ms > 0 else None,
+        value.timeout_ms if value is not None else None,
+        _OF_STANDING[said.standing],
+        "COMMIT" if said.standing is Standing.DECIDED else None,
+        said.reason,
+    )
+    decision = undone.get(found.producer_id)
+    if decision is not None and not is_held and decision[history.EPOCH] >= found.producer_epoch:
+        return one._replace(verdict=Verdict.DECIDED, decided="COMMIT" if decision[history.KIND] else "ABORT")
+    if elsewhere is not None and not is_held:
+        return one._replace(verdict=Verdict.DECIDED, decided="COMMIT" if elsewhere else "ABORT")
+    if one.verdict in (Verdict.FORGOTTEN, Verdict.DECIDED) and settled_ms != NEVER:
+        moved_ms = max(found.start_ms, -1 if value is None else value.last_update_ms)
+        if found.start_ms <= 0 or moved_ms > settled_ms:
+            return one._replace(verdict=Verdict.UNVERIFIABLE, decided=None, reason=CHANGED)
+    return one
+
+
+def known_transaction(transactional_id: str, value: TransactionValue) -> KnownTransaction:
+    """Return the last record of an id as a verdict takes it."""
+    partitions = frozenset((topic, number) for topic, numbers in value.partitions or () for number in numbers)
+    return KnownTransaction(
+        *(transactional_id, -1, history.STATE_NAMES.get(value.status, "Unknown"), value.producer_id),
+        *(value.producer_epoch, value.timeout_ms, value.start_ms, partitions),
     )
 
 
@@ -134,45 +183,36 @@ def behind(place: TopicPartition, found: OpenTransaction, known: History) -> Ope
 
 
 def findings(judged: Iterable[OpenFinding]) -> list[Finding]:
-    """A finding for each that hangs."""
-    return [_finding(one) for one in judged if one.is_hanging]
+    """Return an error for each that hangs, a warning for one of the future, information on one without a verdict."""
+    found = []
+    for one in judged:
+        if one.is_hanging:
+            found.append(_finding(one, "error", one.explained, one.action))
+        elif one.verdict is Verdict.UNVERIFIABLE and not one.is_ahead:
+            found.append(_finding(one, "info", one.explained, one.action))
+        if one.is_ahead and one.verdict not in (Verdict.DECIDED, Verdict.FORGOTTEN):
+            found.append(_finding(one, "warning", _AHEAD, verdict.why_command((one.topic, one.partition))))
+    return found
 
 
-def _finding(one: OpenFinding) -> Finding:
+_AHEAD: Final = (
+    "a clock is wrong: it began in the future, so no time tells whether it hangs; set the clock of this machine, or of "
+    "what wrote the time"
+)
+
+
+def _finding(one: OpenFinding, severity: Severity, message: str, action: str) -> Finding:
     name = who(one.transactional_id, one.producer_id, one.producer_epoch)
-    held = f"{count(one.records, 'record')} open" + (f" for {duration(one.age_ms)}" if one.age_ms is not None else "")
+    is_known = one.age_ms is not None and one.age_ms >= 0
+    held = f"{count(one.records, 'record')} open" + (f" for {duration(one.age_ms)}" if is_known else "")
     return Finding(
         "hanging",
-        "error",
+        severity,
         one.topic,
         one.partition,
         one.first_offset,
         one.producer_id,
         one.transactional_id,
-        f"{one.explained}; {name}, {held}; read_committed consumers wait at this offset",
-        one.action,
+        f"{message}; {name}, {held}; read_committed consumers wait at this offset",
+        action,
     )
-
-
-def _verdict(
-    known: History, transactional_id: str | None, holds: bool, age_ms: int | None, timeout_ms: int | None
-) -> Verdict:
-    if known.at_hand and not holds and (known.whole or transactional_id is not None):
-        return Verdict.FORGOTTEN if age_ms is None or age_ms > SETTLED_MS else Verdict.IN_TIME
-    limit_ms = (LARGEST_TIMEOUT_MS if timeout_ms is None else timeout_ms) + TIMEOUT_GRACE_MS
-    return Verdict.OVERDUE if age_ms is None or age_ms > limit_ms else Verdict.IN_TIME
-
-
-def _holds_open(value: TransactionValue, place: TopicPartition, found: OpenTransaction) -> bool:
-    if value.status in PREPARED:
-        return _lists(value, place)
-    return (
-        value.status == ONGOING
-        and value.producer_epoch == found.producer_epoch
-        and value.producer_id == found.producer_id
-        and _lists(value, place)
-    )
-
-
-def _lists(value: TransactionValue, place: TopicPartition) -> bool:
-    return any(name == place[0] and place[1] in numbers for name, numbers in value.partitions or ())

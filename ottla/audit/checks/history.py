@@ -7,11 +7,14 @@ A decision is a PrepareCommit or PrepareAbort record: its partitions get the mar
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from math import gcd
 from typing import NamedTuple
 
 import numpy as np
 
 from ottla.protocol.fields import UnknownVersion
+from ottla.protocol.hashing import java_hash
 from ottla.protocol.transaction_records import TransactionValue, decode_transaction_value, read_transaction_key
 from ottla.protocol.values import TopicPartition
 from ottla.scan.damage_log import Damage
@@ -22,6 +25,13 @@ TOPIC = "__transaction_state"
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = range(6)
 PREPARED = (PREPARE_COMMIT, PREPARE_ABORT)
 COMPLETE = (COMPLETE_COMMIT, COMPLETE_ABORT)
+STATE_NAMES = dict(
+    enumerate(("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"))
+) | {6: "Dead", 7: "PrepareEpochFence"}
+# The timeout of two-phase commit, the largest int32 (KIP-939).
+NEVER_TIMES_OUT_MS = 2**31 - 1
+# `transaction.state.log.num.partitions`, the default.
+USUAL_PARTITIONS = 50
 
 # Columns of a decision, one row for each of its partitions. PLACE and ID index the history's lists, KIND is the type of
 # the marker (0 abort, 1 commit), PENDING is 1 while the coordinator still awaits the answer to a marker, COORDINATOR is
@@ -53,6 +63,7 @@ class RangeHistory(NamedTuple):
     first_ms: int
     next_offset: int
     known_from_ms: int
+    is_damaged: bool = False
     unread: tuple[Damage, ...] = ()
 
 
@@ -74,6 +85,7 @@ class HistoryDecoder:
         self._first_offset = self._first_ms = -1
         self._next_offset = -1
         self._known_from_ms = 0
+        self._is_damaged = False
 
     def add(self, offset: int, key: bytes | None, value: bytes | None) -> None:
         """The record at `offset`. Unknown types and versions are skipped, as Kafka's coordinator skips them."""
@@ -81,6 +93,8 @@ class HistoryDecoder:
             self._first_offset = offset
         elif self._next_offset < offset and self._next_offset < self._cleaned_below:
             self._known_from_ms = NEVER
+        elif self._next_offset < offset:
+            self._is_damaged = True
         self._next_offset = offset + 1
         transactional_id = None if key is None else read_transaction_key(key)
         if transactional_id is None:
@@ -134,15 +148,16 @@ class HistoryDecoder:
             self._first_ms,
             self._next_offset,
             self._known_from_ms,
+            self._is_damaged,
         )
 
 
 class History:
     """The coordinators' history, merged.
 
-    `at_hand`: whether any partition of the topic was read. `whole`: whether all were, as far as one can tell: Kafka
-    numbers them from 0, so a hole in the numbers is a partition on another broker. `directories`: where each was read.
-    `unread`: batches of each that could not be read.
+    `at_hand`: whether any partition of the topic was read. `directories`: where each was read. `count`: the number of
+    partitions of the topic by the cluster's metadata, 0 if these are not here. `homes`: the partition of each id that
+    was read. `damaged`: partitions of which records may be lost. `unread`: batches of each that could not be read.
     """
 
     def __init__(
@@ -152,14 +167,18 @@ class History:
         decisions: Longs,
         states: Mapping[str, TransactionValue],
         known_from_ms: Mapping[int, int],
+        homes: Mapping[str, int] | None = None,
+        damaged: Iterable[int] = (),
     ) -> None:
         self.unread: Mapping[int, tuple[Damage, ...]] = {}
         self.directories: Mapping[int, str] = {}
+        self.count = 0
+        self.damaged = sorted(damaged)
+        self._homes = homes or {}
         self.ids = ids
         self.decisions = decisions  # by place, producer id, epoch and time
         self.states = states
         self.at_hand = bool(known_from_ms)
-        self.whole = self.at_hand and sorted(known_from_ms) == list(range(len(known_from_ms)))
         self._known_from_ms = known_from_ms
         self._places = places
         self._coordinator_of = {
@@ -171,6 +190,42 @@ class History:
                 self._by_producer.setdefault(state.previous_producer_id, (transactional_id, state))
             self._by_producer[state.producer_id] = transactional_id, state
         self._names = self.names_in(decisions)
+
+    @cached_property
+    def longest_timeout_ms(self) -> int:
+        """The longest timeout of an id, without those that never time out; 0 if no id is known."""
+        timeouts = (state.timeout_ms for state in self.states.values())
+        return max((each for each in timeouts if each != NEVER_TIMES_OUT_MS), default=0)
+
+    @cached_property
+    def whole(self) -> bool:
+        """Whether every partition of the topic was read.
+
+        The metadata say how many there are, or the ids do: `hash % count` is the number of each one's partition, so the
+        count divides all differences of the two.
+        """
+        numbers = sorted(self._known_from_ms)
+        many = len(numbers)
+        if not many or numbers != list(range(many)):
+            return False
+        if self.count:
+            return many == self.count
+        return many == USUAL_PARTITIONS or many == gcd(
+            *(abs(java_hash(name)) - number for name, number in self._homes.items() if java_hash(name) != -(2**31))
+        )
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """Reasons why a coordinator may hold a producer's transaction open that none of these records has."""
+        if not self.at_hand:
+            return (f"the coordinators' records ({TOPIC}) are not here",)
+        if self.damaged:
+            return (f"partitions {self.damaged} of {TOPIC} are damaged",)
+        if self.whole:
+            return ()
+        numbers = ", ".join(map(str, sorted(self._known_from_ms)))
+        of_all = f", of {self.count}" if self.count else ", and the topic may have more"
+        return (f"of {TOPIC} only partitions {numbers} are here{of_all}",)
 
     def state_of(self, producer_id: int) -> tuple[str | None, TransactionValue | None]:
         """The transactional id with this producer id now or just before, and its last state."""
@@ -193,6 +248,11 @@ class History:
         first, behind = np.searchsorted(self.decisions[:, PLACE], (index, index + 1))
         return self.decisions[first:behind]
 
+    def will_mark(self, place: TopicPartition, producer_id: int) -> bool:
+        """Whether the coordinator has decided and still awaits the answer to a marker of the producer there."""
+        mine = self.for_place(place)
+        return bool(np.any((mine[:, PRODUCER_ID] == producer_id) & (mine[:, PENDING] == 1)))
+
     def known_from_ms(self, producer_id: int) -> int:
         """From when on all decisions on this producer are known; NEVER if its coordinator may be elsewhere."""
         name = self.name_of(producer_id)
@@ -209,6 +269,10 @@ def merge(ranges: Iterable[RangeHistory], cleaned_below: Mapping[int, int], log_
     ids: dict[str, int] = {}
     places: dict[TopicPartition, int] = {}
     last: dict[str, TransactionValue | None] = {}
+    homes: dict[str, int] = {}
+    ranges = list(ranges)
+    # Compaction leaves the log start where it is.
+    damaged = {number for number, start in log_starts.items() if start > 0}
     known = {number: 0 if start == 0 else NEVER for number, start in log_starts.items()}
     next_offset = dict(log_starts)
     parts = [np.empty((0, DECISION_COLUMNS), dtype=np.int64)]
@@ -218,12 +282,15 @@ def merge(ranges: Iterable[RangeHistory], cleaned_below: Mapping[int, int], log_
         number = part.coordinator
         if next_offset[number] < part.first_offset and next_offset[number] < cleaned_below.get(number, 0):
             known[number] = NEVER
+        elif next_offset[number] < part.first_offset:
+            damaged.add(number)
         if known[number] == NEVER and part.first_ms >= 0:
             known[number] = part.first_ms
         if part.known_from_ms:
             known[number] = part.known_from_ms
         next_offset[number] = part.next_offset
         last.update(part.last)
+        homes.update(dict.fromkeys(part.last, number))
         rows = part.decisions.copy()
         if len(rows):
             rows[:, ID] = np.array([ids.setdefault(one, len(ids)) for one in part.ids])[rows[:, ID]]
@@ -234,7 +301,8 @@ def merge(ranges: Iterable[RangeHistory], cleaned_below: Mapping[int, int], log_
     names = tuple(ids)
     states = {one: state for one, state in last.items() if state is not None}
     _mark_pending(decisions, names, states)
-    return History(names, places, decisions, states, known)
+    damaged |= {part.coordinator for part in ranges if part.is_damaged}
+    return History(names, places, decisions, states, known, homes, damaged)
 
 
 def _mark_pending(decisions: Longs, ids: Sequence[str], states: Mapping[str, TransactionValue]) -> None:

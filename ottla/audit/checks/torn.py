@@ -38,10 +38,6 @@ MARKER_COLUMNS = 9
 MOST_MARKERS = 10_000
 # Clocks of two brokers: as much may a marker seem older than its decision.
 SKEW_MS = 5_000
-# `transaction.max.timeout.ms`, the default: transactions in time take no longer.
-LARGEST_TIMEOUT_MS = 900_000
-# The files of a running broker are not read at one instant: what is younger is not judged.
-SETTLED_MS = 60_000
 
 _KINDS = ("ABORT", "COMMIT")
 NOWHERE = 2**62
@@ -176,7 +172,7 @@ EVERYTHING = Reached()
 
 
 class Judged(NamedTuple):
-    """`undone`: by producer id its last decision, if the marker is missing for sure, so that what it ended is open.
+    """`undone`: by producer id its last decision, if the marker is not here, so that what it ended is open.
 
     `lacking`: all producers that lack a marker.
     """
@@ -190,11 +186,11 @@ def judge(
     part: Partition,
     ranges: Sequence[Matched],
     known: History,
-    now_ms: int,
+    settled_ms: int,
     since_ms: int = 0,
     reached: Reached = EVERYTHING,
 ) -> Judged:
-    """The findings of one partition from all its ranges, in order, on decisions from `since_ms` on."""
+    """The findings of one partition from all its ranges, in order, on decisions from `since_ms` to `settled_ms`."""
     decisions = known.for_place(part.place)
     carried_out = np.zeros(len(decisions), dtype=np.int64)
     first_offsets = np.full(len(decisions), NOWHERE, dtype=np.int64)
@@ -206,10 +202,12 @@ def judge(
     first_marker_ms = next((one.first_marker_ms for one in ranges if one.first_marker_ms >= 0), -1)
     from_ms = _known_from_ms(part, first_marker_ms)
     times = decisions[:, history.UPDATED_MS]
-    settled = (times <= now_ms - SETTLED_MS) & (times >= since_ms)
+    settled = (times <= settled_ms) & (times >= since_ms)
     missing = [int(index) for index in np.flatnonzero((carried_out == 0) & settled)]
     _pair_across_clocks(missing, others, decisions)
     undone: list[int] = []
+    # By the times on both sides the partition may be younger than these, but what is open here awaits them.
+    unproven: list[int] = []
     again = [row for row in others if _agrees(row, decisions)]
     others = [row for row in others if not _agrees(row, decisions)]
     contradicted = {int(row[DECISION]): row for row in reversed(others) if row[DECISION] >= 0}
@@ -220,8 +218,12 @@ def judge(
             others = [row for row in others if row is not contradicted[index]]
         elif decision[history.PENDING]:
             continue
-        elif decision[history.UPDATED_MS] <= from_ms or decision[history.UPDATED_MS] > reached.until_ms:
+        elif decision[history.UPDATED_MS] > reached.until_ms:
             told.unverifiable["decisions"] += 1
+        elif decision[history.UPDATED_MS] <= from_ms:
+            told.unverifiable["decisions"] += 1
+            if part.known_from_offset == 0 and decision[history.UPDATED_MS] > part.created_ms:
+                unproven.append(index)
         else:
             undone.append(index)
     producers = decisions[:, history.PRODUCER_ID]
@@ -231,13 +233,15 @@ def judge(
     last = {one: at for one, at in last.items() if not carried_out[at:][producers[at:] == one].any()}
     told.all_missing(undone, set(last.values()), first_offsets)
     for row in others:
-        if row[END_MS] <= now_ms - SETTLED_MS:
+        if row[END_MS] <= settled_ms:
             told.without_decision(row, reached.decided_until_ms)
     for row in again:
-        if row[END_MS] <= now_ms - SETTLED_MS:
+        if row[END_MS] <= settled_ms:
             told.came_again(row, decisions[row[DECISION]], reached.decided_until_ms)
     told.unverifiable["markers"] += sum(one.others_count - len(one.others) for one in ranges)
-    return Judged(told.findings + told.summary(), {one: decisions[index] for one, index in last.items()}, lacking)
+    awaited = {int(producers[index]): index for index in unproven} | last
+    awaited = {one: at for one, at in awaited.items() if not carried_out[at:][producers[at:] == one].any()}
+    return Judged(told.findings + told.summary(), {one: decisions[index] for one, index in awaited.items()}, lacking)
 
 
 def _known_from_ms(part: Partition, first_marker_ms: int) -> int:
@@ -419,17 +423,18 @@ def keys(producer_ids: Longs, epochs: Longs) -> Longs:
     return (producer_ids << 16) | (epochs & 0xFFFF)
 
 
-def first_ms(rows: Longs, ended: Longs, *, is_internal: bool) -> int:
+def first_ms(rows: Longs, ended: Longs, longest_ms: int, *, is_internal: bool) -> int:
     """From when on a partition is known to have been there, by the first rows of a walk that tell; -1 if none does.
 
     What producers say may be anything, the time of an event for one. A broker's own time is good: of a marker, of a
-    batch with LogAppendTime, of an internal topic; and the start of a transaction that would have been in time.
+    batch with LogAppendTime, of an internal topic; and the start of a transaction that took no longer than
+    `longest_ms`, the longest timeout of all ids.
     """
     own = is_internal | (rows[:, headers.CONTROL_TYPE] != headers.NOT_CONTROL)
     own |= (rows[:, headers.ATTRIBUTES] & TIMESTAMP_TYPE) != 0
     found = rows[own][:1, headers.MAX_TIMESTAMP].tolist()
     for start_ms, end_ms in ended[:1, [events.ENDED_START_MS, events.ENDED_END_MS]].tolist():
-        if start_ms > 0 and 0 <= end_ms - start_ms <= LARGEST_TIMEOUT_MS:
+        if start_ms > 0 and 0 <= end_ms - start_ms <= longest_ms:
             found.append(start_ms)
     return min(found, default=-1)
 

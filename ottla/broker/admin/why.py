@@ -6,13 +6,15 @@ from typing import Any, Final
 from ottla.broker.admin.fields import TEXT
 from ottla.broker.admin.routes import AdminError, AdminHandler, AdminRequest, AdminResponse, Route
 from ottla.broker.api.context import Broker
+from ottla.broker.cluster.image import TRANSACTION_STATE_TOPIC
 from ottla.broker.costs import LOOK_US, ROW_US
 from ottla.broker.log.partition import Partition
 from ottla.broker.txn.explanation import Explanation, answer, remedy_rows
 from ottla.broker.txn.states import PREPARED
 from ottla.broker.txn.values import NO_PENDING
-from ottla.broker.txn.verdict import KnownTransaction, OpenTransaction, by_producer, judge
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import TopicPartition
+from ottla.verdict import KnownTransaction, OpenTransaction, by_producer, judge
 
 MOST_TRANSACTIONS: Final = 100
 MOST_DIGITS: Final = 9
@@ -67,11 +69,11 @@ async def explained(broker: Broker, partition: Partition) -> Explanation:
     """The partition and its first open transactions, each with what the coordinator has of its producer id."""
     before = {each.start_offset: each for each in _opened(partition)}
     known = by_producer(await _known(broker, {each.producer_id for each in before.values()}))
-    now_ms = broker.clock.now_ms()
+    now_ms, gaps = broker.clock.now_ms(), _gaps(broker)
     # What was open before the coordinator was asked and is open now was open all the time: its coordinator has it, or
     # has forgotten it. Of others nothing is known.
     rows = [
-        (each, judge(each, known.get(each.producer_id, ()), now_ms, ()))
+        (each, judge(each, known.get(each.producer_id, ()), now_ms, gaps))
         for each in _opened(partition)
         if each.start_offset in before and each.producer_id == before[each.start_offset].producer_id
     ]
@@ -85,6 +87,17 @@ async def explained(broker: Broker, partition: Partition) -> Explanation:
         rows,
         now_ms,
     )
+
+
+def _gaps(broker: Broker) -> tuple[str, ...]:
+    """Return why the coordinator may hold transactions open that it does not know at this moment."""
+    if broker.transactions.loading:
+        return ("the coordinator is still loading its transactions",)
+    topic = broker.cluster.image.topics.get(TRANSACTION_STATE_TOPIC)
+    numbers = range(0 if topic is None else topic.partition_count)
+    broker.turns.charge(len(numbers) * LOOK_US)
+    unread = [number for number in numbers if isinstance(broker.transactions.states.shard_at(number), ErrorCode)]
+    return (f"partitions {unread} of {TRANSACTION_STATE_TOPIC} are offline",) if unread else ()
 
 
 def _opened(partition: Partition) -> list[OpenTransaction]:

@@ -5,8 +5,8 @@
 
 from typing import NamedTuple
 
-from ottla.broker.txn.verdict import OpenTransaction, Standing, Verdict, age_ms, remedies
 from ottla.protocol.times import duration
+from ottla.verdict import OpenTransaction, Standing, Verdict, age_ms, remedies
 
 
 class Explanation(NamedTuple):
@@ -34,7 +34,7 @@ def remedy_rows(found: Explanation, bootstrap: str) -> list[tuple[int, str, str 
     return [
         (each.start_offset, remedy.advice, remedy.command)
         for number, (each, verdict) in enumerate(found.transactions)
-        if number == 0 or verdict.standing is Standing.FORGOTTEN
+        if number == 0 or verdict.standing in (Standing.FORGOTTEN, Standing.DECIDED)
         for remedy in remedies(each, verdict, bootstrap, found.now_ms)
     ]
 
@@ -58,7 +58,9 @@ def answer(found: Explanation) -> str:
     if verdict.known is not None:
         who += f", transactional id {verdict.known.transactional_id!r}"
     age = duration(age_ms(first, verdict, found.now_ms))
-    since = f"last heard of {age} ago" if verdict.standing is Standing.FORGOTTEN else f"open for {age}"
+    since = (
+        f"last heard of {age} ago" if verdict.standing in (Standing.FORGOTTEN, Standing.DECIDED) else f"open for {age}"
+    )
     behind = len(found.transactions) - 1
     return f"{held}, by {who} ({verdict.standing}, {since}); {behind or 'no'} open {_plural(behind)} behind it."
 

@@ -7,11 +7,18 @@ by their lag.
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from ottla.broker.txn.verdict import KnownTransaction, OpenTransaction, Standing, Verdict, age_ms, time_left_ms
 from ottla.protocol.values import TopicPartition
+from ottla.verdict import KnownTransaction, OpenTransaction, Standing, Verdict, age_ms, time_left_ms
 
 PLACES_SHOWN: Final = 3
-_PAIN: Final = (Standing.FORGOTTEN, Standing.OVERDUE, Standing.UNKNOWN, Standing.ENDING, Standing.IN_TIME)
+_PAIN: Final = (
+    Standing.FORGOTTEN,
+    Standing.DECIDED,
+    Standing.OVERDUE,
+    Standing.UNKNOWN,
+    Standing.ENDING,
+    Standing.IN_TIME,
+)
 
 
 class Ends(NamedTuple):
@@ -22,7 +29,10 @@ class Ends(NamedTuple):
 
 
 class Ongoing(NamedTuple):
-    """An open transaction, as its coordinator has it. `age_ms` is since its first partition was added."""
+    """An open transaction, as its coordinator has it. `age_ms` is since its first partition was added.
+
+    `time_left_ms` is by the clock of this machine, `is_overdue` by that of the coordinator.
+    """
 
     transactional_id: str
     state: str
@@ -32,6 +42,7 @@ class Ongoing(NamedTuple):
     age_ms: int | None
     time_left_ms: int | None
     partitions: tuple[TopicPartition, ...]
+    is_overdue: bool = False
 
 
 class HeldBack(NamedTuple):
@@ -99,8 +110,8 @@ class Picture(NamedTuple):
         )
 
 
-def ongoing(known: KnownTransaction, now_ms: int) -> Ongoing:
-    """The row of an open transaction."""
+def ongoing(known: KnownTransaction, now_ms: int, is_overdue: bool = False) -> Ongoing:
+    """Return the row of an open transaction."""
     return Ongoing(
         known.transactional_id,
         known.state,
@@ -110,6 +121,7 @@ def ongoing(known: KnownTransaction, now_ms: int) -> Ongoing:
         None if known.start_ms < 0 else max(0, now_ms - known.start_ms),
         time_left_ms(known, now_ms),
         tuple(sorted(known.partitions)),
+        is_overdue,
     )
 
 
@@ -149,7 +161,7 @@ def by_pain(picture: Picture) -> Picture:
     return picture._replace(
         transactions=sorted(
             picture.transactions,
-            key=lambda each: (each.time_left_ms is None or each.time_left_ms >= 0, -(each.age_ms or 0)),
+            key=lambda each: (not each.is_overdue, -(each.age_ms or 0)),
         ),
         held_back=sorted(
             picture.held_back, key=lambda each: (_PAIN.index(each.standing), -(each.age_ms or 0), -each.records)
@@ -167,8 +179,8 @@ def places_text(places: Sequence[TopicPartition]) -> str:
 
 def sentence(picture: Picture) -> str:
     """What there is, in a sentence."""
-    overdue = sum(1 for each in picture.transactions if each.time_left_ms is not None and each.time_left_ms < 0)
-    forgotten = sum(1 for each in picture.held_back if each.standing is Standing.FORGOTTEN)
+    overdue = sum(1 for each in picture.transactions if each.is_overdue)
+    forgotten = sum(1 for each in picture.held_back if each.standing in _PAIN[:2])
     records = sum(each.records for each in picture.held_back)
     lag = max((each.lag for each in picture.groups), default=0)
     behind = f", the largest lag is {lag}" if lag else ""

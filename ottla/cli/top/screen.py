@@ -7,17 +7,22 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ottla.broker.txn.verdict import Standing
 from ottla.cli.printable import printable
 from ottla.cli.top.picture import Picture, places_text, sentence
 from ottla.protocol.times import difference
+from ottla.verdict import Standing
 
 PANES: Final = ("transactions", "partitions", "groups")
 HEAD_LINES: Final = 3
 PANE_LINES: Final = 2
 """Of each pane: its title, and the head of its table."""
 HELP: Final = "arrows and Tab move   / filter   Esc all   q quit"
-_HURTS: Final = {Standing.FORGOTTEN: "bold red", Standing.OVERDUE: "red", Standing.UNKNOWN: "yellow"}
+_HURTS: Final = {
+    Standing.FORGOTTEN: "bold red",
+    Standing.DECIDED: "bold red",
+    Standing.OVERDUE: "red",
+    Standing.UNKNOWN: "yellow",
+}
 
 
 class Screen:
@@ -103,7 +108,6 @@ def _transactions(picture: Picture) -> tuple[Sequence[str], _Rows]:
     columns = ("transactional id", "state", "age", "time left", "producer id", "epoch", "partitions", "where")
     rows: _Rows = []
     for each in picture.transactions:
-        is_overdue = each.time_left_ms is not None and each.time_left_ms < 0
         cells = (
             each.transactional_id,
             each.state,
@@ -114,7 +118,7 @@ def _transactions(picture: Picture) -> tuple[Sequence[str], _Rows]:
             len(each.partitions),
             places_text(each.partitions),
         )
-        rows.append(("red" if is_overdue else "", cells))
+        rows.append(("red" if each.is_overdue else "", cells))
     return columns, rows
 
 

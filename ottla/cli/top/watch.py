@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
-from ottla.broker.txn.verdict import KnownTransaction, OpenTransaction, Verdict
 from ottla.cli.brokers import Address, Unanswered, error_name
 from ottla.cli.top.picture import Ends, GroupLag, HeldBack, LeftOut, Picture, by_pain, group_lag, held_back, ongoing
 from ottla.cli.txn.cluster import (
@@ -21,11 +20,12 @@ from ottla.cli.txn.cluster import (
     Topology,
     by_leader,
 )
-from ottla.cli.txn.judged import judged
+from ottla.cli.txn.judge_open import judge_open
 from ottla.client.login import PLAINTEXT, SecurityOptions
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.values import TopicPartition
+from ottla.verdict import KnownTransaction, OpenTransaction, Standing, Verdict, judge_time
 
 MOST_TRANSACTIONS: Final = 500
 MOST_PARTITIONS: Final = 2_000
@@ -73,12 +73,13 @@ class Watch(Cluster):
         touched += [place for _, offsets in committed for place, _ in offsets]
         ends = self._ends(topology, touched, gaps, left_out)
         now_ms = round(time.time() * 1000)
+        overdue = self._overdue(known, now_ms, gaps)
         groups = [group_lag(group, offsets, ends) for group, offsets in committed]
         self._remember_lagging(groups)
         return by_pain(
             Picture(
                 now_ms,
-                [ongoing(each, now_ms) for each in known],
+                [ongoing(each, now_ms, each.transactional_id in overdue) for each in known],
                 self._held_back(ends, now_ms, gaps, left_out),
                 groups,
                 left_out,
@@ -114,6 +115,14 @@ class Watch(Cluster):
                 count += total
         known = [each for each in known if each.state in OPEN_STATES]
         return known, max(count, len(known)) if count > MOST_TRANSACTIONS else len(known)
+
+    def _overdue(self, known: Sequence[KnownTransaction], now_ms: int, gaps: list[str]) -> set[str]:
+        late = [each for each in known if judge_time(each, now_ms).standing is Standing.OVERDUE]
+        try:
+            return self.overdue_ids(late)
+        except Unanswered as error:
+            gaps.append(str(error))
+            return set()
 
     def _open_ids(self, broker: int, address: Address) -> tuple[int, list[str]]:
         listing = codec.request_class(ApiKey.LIST_TRANSACTIONS)
@@ -223,7 +232,7 @@ class Watch(Cluster):
             first: dict[TopicPartition, OpenTransaction] = {}
             for each in sorted(opened, key=lambda each: each.start_offset):
                 first.setdefault(each.place, each)
-            rows, _, unsure, _ = judged(self, list(first.values()))
+            rows, _, unsure, _ = judge_open(self, list(first.values()))
         except Unanswered as error:
             gaps.append(str(error))
             return {}, False

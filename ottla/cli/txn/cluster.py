@@ -4,12 +4,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-from ottla.broker.txn.verdict import KnownTransaction, OpenTransaction
 from ottla.cli.brokers import Address, Brokers, Unanswered, error_name
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import TopicPartition
+from ottla.verdict import OVERDUE_AFTER_MS, KnownTransaction, OpenTransaction
 
 COORDINATOR_TOPIC: Final = "__transaction_state"
 PARTITIONS_AT_ONCE: Final = 200
@@ -46,10 +46,11 @@ class Topology(NamedTuple):
 
 
 class CoordinatorView(NamedTuple):
-    """What all coordinators know of some producer ids, and why they may know more."""
+    """States that the coordinators have for some producer ids, reasons why they may have more, and who was asked."""
 
     known: list[KnownTransaction]
     gaps: tuple[str, ...]
+    brokers: tuple[Address, ...] = ()
 
 
 class Cluster(Brokers):
@@ -157,8 +158,13 @@ class Cluster(Brokers):
             headless = sorted(number for number, place in _coordinators(before).items() if place.leader < 0)
             if headless:
                 gap = f"no broker coordinates the transactions of {COORDINATOR_TOPIC} partitions {headless}"
-            if not gap or time.monotonic() > deadline:
-                return CoordinatorView(known, (gap,) if gap else ())
+            hidden = before.errors.get(COORDINATOR_TOPIC) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            if hidden:
+                gap = f"this user lacks DESCRIBE on topic {COORDINATOR_TOPIC}, so a coordinator may be down unseen"
+            elif before.errors.get(COORDINATOR_TOPIC, 0) not in (0, *DELETED):
+                gap = f"topic {COORDINATOR_TOPIC}: {error_name(before.errors[COORDINATOR_TOPIC])}"
+            if not gap or hidden or time.monotonic() > deadline:
+                return CoordinatorView(known, (gap,) if gap else (), tuple(before.brokers.values()))
             time.sleep(RETRY_S)
 
     def _known_to(self, broker: int, address: Address, producer_ids: Sequence[int]) -> list[KnownTransaction]:
@@ -181,6 +187,37 @@ class Cluster(Brokers):
                 _check(broker, row.error_code)
                 known.append(_known(broker, row))
         return known
+
+    def denied_ids(self, address: Address, transactional_ids: Sequence[str]) -> list[str]:
+        """Return those of these ids, existing or not, that the broker does not let this user DESCRIBE."""
+        describing = codec.request_class(ApiKey.DESCRIBE_TRANSACTIONS)
+        return [
+            row.transactional_id
+            for ids in _chunks(transactional_ids, IDS_AT_ONCE)
+            for row in self.ask(address, describing(transactional_ids=list(ids))).transaction_states
+            if row.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        ]
+
+    def overdue_ids(self, late: Iterable[KnownTransaction]) -> set[str]:
+        """Return the ids of those that are overdue by the clock of their coordinator too.
+
+        A broker without version 1 of ListTransactions (before Kafka 3.8) cannot compare: the clock of this machine
+        counts there.
+        """
+        listing = codec.request_class(ApiKey.LIST_TRANSACTIONS)
+        found: set[str] = set()
+        addresses = self.topology([COORDINATOR_TOPIC]).brokers if (late := list(late)) else {}
+        for each in late:
+            address = addresses.get(each.coordinator)
+            if address is None:
+                continue
+            if self._serves(address, ApiKey.LIST_TRANSACTIONS) < 1:
+                found.add(each.transactional_id)
+                continue
+            older_ms = each.timeout_ms + OVERDUE_AFTER_MS
+            asked = listing(state_filters=[], producer_id_filters=[each.producer_id], duration_filter=older_ms)
+            found |= {row.transactional_id for row in self.ask(address, asked).transaction_states}
+        return found
 
     def _serves(self, address: Address, key: ApiKey) -> int:
         """The highest version of an API that a broker serves; -1 if none. It has been asked something before."""

@@ -8,18 +8,19 @@ from typing import Final, NamedTuple
 
 import click
 
-from ottla.broker.txn.verdict import OpenTransaction, Standing, Verdict, abort_commands
 from ottla.cli.brokers import Unanswered, error_name
 from ottla.cli.output import Output
 from ottla.cli.txn.cluster import DELETED, PARTITIONS_AT_ONCE, Cluster
-from ottla.cli.txn.judged import judged
+from ottla.cli.txn.judge_open import judge_open
 from ottla.protocol.values import TopicPartition
+from ottla.verdict import OpenTransaction, Standing, Verdict, remedies
 
 
 class Search(NamedTuple):
-    """What was found, among how many partitions and open transactions, and what could not be asked."""
+    """Forgotten transactions and those that cannot be judged, the numbers of what was asked, and what was not."""
 
     orphans: list[tuple[OpenTransaction, Verdict]]
+    unknown: list[tuple[OpenTransaction, Verdict]]
     partitions: int
     open_transactions: int
     gaps: list[str]
@@ -37,15 +38,16 @@ def search(cluster: Cluster, topics: Sequence[str], min_age_ms: int) -> Search:
 
     opened, unheard = _with_progress(cluster, places)
     now_ms = round(time.time() * 1000)
-    rows, _, unsure, now_ms = judged(
+    rows, _, unsure, now_ms = judge_open(
         cluster, [each for each in opened if now_ms - each.last_timestamp_ms >= min_age_ms]
     )
-    unknown = Counter(verdict.reason for _, verdict in rows if verdict.standing is Standing.UNKNOWN)
+    rows.sort(key=lambda row: (row[0].place, row[0].start_offset))
+    found = [row for row in rows if row[1].standing in (Standing.FORGOTTEN, Standing.DECIDED)]
+    unknown = [row for row in rows if row[1].needs_proof and row[1].standing is Standing.UNKNOWN]
+    reasons = Counter(verdict.reason for _, verdict in unknown)
     gaps += [*unheard, *unsure]
-    gaps += [f"open transactions that cannot be judged: {count} ({reason})" for reason, count in unknown.items()]
-    found = [(each, verdict) for each, verdict in rows if verdict.standing is Standing.FORGOTTEN]
-    found.sort(key=lambda row: (row[0].place, row[0].start_offset))
-    return Search(found, len(places), len(opened), gaps, now_ms)
+    gaps += [f"open transactions that cannot be judged: {count} ({reason})" for reason, count in reasons.items()]
+    return Search(found, unknown, len(places), len(opened), gaps, now_ms)
 
 
 def _with_progress(cluster: Cluster, places: Sequence[TopicPartition]) -> tuple[list[OpenTransaction], list[str]]:
@@ -77,10 +79,13 @@ def show(found: Search, output: Output, bootstrap: str) -> None:
         output.table("orphans", _COLUMNS, [_row(each, verdict, found.now_ms) for each, verdict in found.orphans])
         commands = [
             (each.topic, each.partition, each.start_offset, remedy.advice, remedy.command)
-            for each, _ in found.orphans
-            for remedy in abort_commands(each, bootstrap)
+            for each, verdict in found.orphans
+            for remedy in remedies(each, verdict, bootstrap, found.now_ms)
         ]
         output.table("remedies", ("topic", "partition", "start_offset", "advice", "command"), commands)
+    if found.unknown:
+        rows = [_row(each, verdict, found.now_ms) for each, verdict in found.unknown]
+        output.table("unknown", _COLUMNS, rows)
     output.close()
 
 

@@ -3,11 +3,11 @@
 from typing import Final
 
 from ottla.broker.txn.explanation import Explanation, answer, remedy_rows
-from ottla.broker.txn.verdict import OpenTransaction, Verdict, age_ms, time_left_ms
 from ottla.cli.brokers import Address, Unanswered, error_name
 from ottla.cli.output import Output
 from ottla.cli.txn.cluster import READ_COMMITTED, READ_UNCOMMITTED, Cluster
-from ottla.cli.txn.judged import judged
+from ottla.cli.txn.judge_open import judge_open
+from ottla.verdict import OpenTransaction, Verdict, age_ms, time_left_ms
 
 ATTEMPTS: Final = 5
 
@@ -36,7 +36,7 @@ def _look(cluster: Cluster, address: Address, topic: str, partition: int) -> tup
     """The partition now, and whether nothing ended while it was asked."""
     stable = cluster.end_offset(address, topic, partition, READ_COMMITTED)
     opened, gaps = cluster.open_transactions([(topic, partition)])
-    rows, ended, unsure, now_ms = judged(cluster, opened)
+    rows, ended, unsure, now_ms = judge_open(cluster, opened)
     if gaps or unsure:
         raise Unanswered("; ".join([*gaps, *unsure]))
     end = cluster.end_offset(address, topic, partition, READ_UNCOMMITTED)

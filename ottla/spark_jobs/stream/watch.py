@@ -6,8 +6,10 @@ import numpy as np
 
 from ottla.audit.checks import hanging, history
 from ottla.audit.checks.hanging import OpenFinding
-from ottla.audit.checks.history import COMPLETE, DECISION_COLUMNS, TOPIC, History, HistoryDecoder
+from ottla.audit.checks.history import DECISION_COLUMNS, TOPIC, History, HistoryDecoder
 from ottla.audit.checks.torn import SKEW_MS
+from ottla.audit.pipeline import ANYWHERE
+from ottla.audit.topics import read_topics
 from ottla.protocol.transaction_records import TransactionValue
 from ottla.protocol.values import TopicPartition
 from ottla.scan import schemas
@@ -15,7 +17,7 @@ from ottla.scan.damage_log import REPORT, DamageLog
 from ottla.scan.fates import OpenTransaction
 from ottla.scan.growing_partition import GrowingPartition
 from ottla.scan.kernels import Longs
-from ottla.scan.listing import PartitionLog
+from ottla.scan.listing import PartitionLog, storage_path
 from ottla.scan.narrowing import narrowed_range
 from ottla.scan.ranges import cut_partition
 from ottla.scan.records import ReadFilter, RecordScan, uncommitted
@@ -37,30 +39,45 @@ class Watch:
         self._settled: dict[TopicPartition, int] = {}
         self._read_to: dict[int, int] = {}
         self._states: dict[str, TransactionValue] = {}
+        self._homes: dict[str, int] = {}
+        self._damaged: set[int] = set()
+        self._count: int | None = None
         # The newest decision on each producer of each partition.
         self._decided: dict[tuple[TopicPartition, int], Longs] = {}
 
     def look(self, now_ms: int) -> list[OpenFinding]:
-        """The transactions that hang at `now_ms`, by topic, partition and offset. Raises UnreadableDirectory, OSError.
+        """Return what hangs at `now_ms`, by topic, partition and offset. Raises UnreadableDirectory, OSError.
 
-        The coordinators' log is read last: what it holds open must be compared with partitions as they were before.
+        The coordinators' log is read after the partitions, as it has to hold what was open in them, and partitions
+        with something that hangs are read again after it, as that may have ended meanwhile. So no clock counts.
         """
+        self._update()
+        known = self._history()
+        found = [
+            hanging.judge(place, one, known, self._undone(place, growing, one, known), now_ms)
+            for place, growing in sorted(self._directory.partitions.items())
+            for one in growing.open_transactions
+        ]
+        hangs = [one for one in found if one.is_hanging]
+        if hangs:
+            self._update()
+        return [one for one in hangs if self._is_still_open(one)]
+
+    def _is_still_open(self, one: OpenFinding) -> bool:
+        growing = self._directory.partitions.get((one.topic, one.partition))
+        opened = () if growing is None else growing.open_transactions
+        return any((each.producer_id, each.first_offset) == (one.producer_id, one.first_offset) for each in opened)
+
+    def _update(self) -> None:
         logs = selected_logs(self._options, UNBOUNDED, warn=not self._directory.logs)
         begin = newest_segments(logs)
         self._directory.update(logs, {place: max(first, self._settled.get(place, 0)) for place, first in begin.items()})
         for place, growing in self._directory.partitions.items():
             growing.forget_below(growing.last_stable_offset)
             self._settled[place] = growing.last_stable_offset
-        known = self._history()
-        judged = [
-            hanging.judge(place, one, known, self._undone(place, growing, one, known, now_ms), now_ms)
-            for place, growing in sorted(self._directory.partitions.items())
-            for one in growing.open_transactions
-        ]
-        return [one for one in judged if one.is_hanging]
 
     def _undone(
-        self, place: TopicPartition, growing: GrowingPartition, one: OpenTransaction, known: History, now_ms: int
+        self, place: TopicPartition, growing: GrowingPartition, one: OpenTransaction, known: History
     ) -> Mapping[int, Longs]:
         """The decision that an open transaction lacks the marker of, if that is certain, by producer id.
 
@@ -68,13 +85,9 @@ class Watch:
         before, unless no marker came here since.
         """
         decision = self._decided.get((place, one.producer_id))
-        _, state = known.state_of(one.producer_id)
         if decision is None or decision[history.EPOCH] < one.producer_epoch:
             return {}
         decided_ms = int(decision[history.UPDATED_MS])
-        completed_ms = state.last_update_ms if state is not None and state.status in COMPLETE else decided_ms
-        if max(decided_ms, completed_ms) > now_ms - hanging.SETTLED_MS:
-            return {}
         if decision[history.EPOCH] == one.producer_epoch:
             witness_ms = growing.last_marker_ms.get(one.producer_id, growing.first_marker_ms)
             if witness_ms < 0 or decided_ms <= witness_ms + SKEW_MS:
@@ -87,18 +100,29 @@ class Watch:
         for log in logs:
             self._read_states(log)
         none = np.empty((0, DECISION_COLUMNS), dtype=np.int64)
-        return History((), {}, none, self._states, {log.partition: 0 for log in logs})
+        starts = {log.partition: log.log_start for log in logs}
+        damaged = {number for number, start in starts.items() if start > 0} | self._damaged
+        known = History((), {}, none, self._states, starts, self._homes, damaged)
+        if logs and self._count is None:
+            counts = [read_topics(storage_path(path)).counts.get(TOPIC, 0) for path in self._options.paths]
+            self._count = max(counts)
+        known.count = self._count or 0
+        return known
 
     def _read_states(self, log: PartitionLog) -> None:
         wanted = ReadFilter(first_offset=self._read_to.get(log.partition, 0))
-        decoder = HistoryDecoder(log.partition, 0)
-        scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, [(name, True) for name in _COLUMNS]), DamageLog(REPORT))
+        decoder = HistoryDecoder(log.partition, ANYWHERE)
+        damage = DamageLog(REPORT)
+        scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, [(name, True) for name in _COLUMNS]), damage)
         narrowed = narrowed_log(log, wanted, UNBOUNDED)
         for part in cut_partition(0, narrowed, narrowed.size_bytes + 1):
             for batch in scan.read(narrowed_range(part, wanted), uncommitted(log.log_start), wanted):
                 for record in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                     decoder.add(*record)
         told = decoder.result()
+        if told.is_damaged or damage.found:
+            self._damaged.add(log.partition)
+        self._homes.update(dict.fromkeys(told.last, log.partition))
         for row in told.decisions:
             self._decided[told.places[row[history.PLACE]], int(row[history.PRODUCER_ID])] = row
         self._read_to[log.partition] = max(wanted.first_offset, told.next_offset)

@@ -33,6 +33,10 @@ offsets.topic.replication.factor=1
 transaction.state.log.num.partitions=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
+# The case is from the past: what is open stays open, and no id or offset expires while a broker runs.
+transaction.abort.timed.out.transaction.cleanup.interval.ms=2147483647
+transaction.remove.expired.transaction.cleanup.interval.ms=2147483647
+offsets.retention.minutes=2147483647
 """
 
 

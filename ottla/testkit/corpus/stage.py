@@ -29,9 +29,8 @@ from ottla.testkit.simulation.schedule import START_MS, Schedule
 from ottla.testkit.simulation.wire import Ask
 
 DIRECTORY: Final = "/data"
-BEGIN_MS: Final = 2_114_380_800_000
-"""2037: nothing that goes by the clock happens to the files before that, be it retention, timeouts or expiry; and
-seconds since 1970 still fit into 31 bits, which is not what these cases are about."""
+BEGIN_MS: Final = 1_767_225_600_000
+"""1 January 2026. Times in the future would be a case of their own, and hide what hangs."""
 STEP_MS: Final = 1_000.0
 TIMEOUT_MS: Final = 900_000
 _FILES_GO_MS: Final = 61_000.0

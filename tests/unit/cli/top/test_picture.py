@@ -1,6 +1,5 @@
 """What hurts most is at the top of what `ottla top` shows."""
 
-from ottla.broker.txn.verdict import KnownTransaction, OpenTransaction, Standing, Verdict
 from ottla.cli.top.picture import (
     Ends,
     GroupLag,
@@ -14,12 +13,13 @@ from ottla.cli.top.picture import (
     places_text,
     sentence,
 )
+from ottla.verdict import KnownTransaction, OpenTransaction, Standing, Verdict
 
 NOW_MS = 1_700_000_000_000
 
 
 def transaction(name, age_ms, left_ms, state="Ongoing"):
-    return Ongoing(name, state, 1, 7, 0, age_ms, left_ms, (("ledger", 0),))
+    return Ongoing(name, state, 1, 7, 0, age_ms, left_ms, (("ledger", 0),), left_ms is not None and left_ms < 0)
 
 
 def partition(topic, standing, age_ms=0, held=1, transactional_id="tx"):

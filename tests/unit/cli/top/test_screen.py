@@ -8,9 +8,9 @@ pytest.importorskip("rich", reason="the live view needs rich: pip install 'ottla
 
 from rich.console import Console
 
-from ottla.broker.txn.verdict import Standing
 from ottla.cli.top.picture import Ends, GroupLag, HeldBack, LeftOut, Ongoing, Picture
 from ottla.cli.top.screen import Screen
+from ottla.verdict import Standing
 
 HOSTILE = "[red]tx\x1b[2J\n"
 

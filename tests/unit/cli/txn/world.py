@@ -29,6 +29,9 @@ class World:
         self.loading = set()
         self.requests = []
         self.refusals = {}
+        self.may = lambda operation, kind, name: True
+        self.acls = None  # [(name of a pattern of transactional ids, its type)]; None: no authorizer
+        self.ahead_ms = 0  # the clocks of the brokers
         self._later = []
 
     def then(self, api, act):
@@ -51,7 +54,11 @@ class World:
         if (host, port) in self.refusals:
             raise self.refusals[host, port]
         (broker,) = [number for number, address in self.brokers.items() if address == (host, port)]
-        return SimpleNamespace(send=lambda message, version=None: self.answer(broker, message), close=lambda: None)
+        return SimpleNamespace(
+            send=lambda message, version=None: self.answer(broker, message),
+            close=lambda: None,
+            versions={ApiKey.LIST_TRANSACTIONS: (0, 1)},
+        )
 
     def answer(self, broker, message):
         api = ApiKey(message.API_KEY)
@@ -77,6 +84,8 @@ class World:
                 if topic == name
             ]
             absent = 0 if name in present else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if not self.may("DESCRIBE", "topic", name):
+                absent, rows = ErrorCode.TOPIC_AUTHORIZATION_FAILED, []
             topics.append(SimpleNamespace(error_code=self.topic_errors.get(name, absent), name=name, partitions=rows))
         brokers = [SimpleNamespace(node_id=n, host=host, port=port) for n, (host, port) in self.brokers.items()]
         return SimpleNamespace(brokers=brokers, topics=topics)
@@ -110,24 +119,51 @@ class World:
         return SimpleNamespace(partition_index=number, error_code=error, active_producers=[] if error else rows)
 
     def _list_offsets(self, broker, message):
-        (topic,) = message.topics
-        partition = self.partitions[topic.name, topic.partitions[0].partition_index]
-        offset = partition.stable if message.isolation_level else partition.end
-        return SimpleNamespace(topics=[SimpleNamespace(partitions=[SimpleNamespace(error_code=0, offset=offset)])])
+        topics = []
+        for topic in message.topics:
+            rows = []
+            for asked in topic.partitions:
+                each = self.partitions[topic.name, asked.partition_index]
+                offset = each.stable if message.isolation_level else each.end
+                rows.append(SimpleNamespace(error_code=0, partition_index=asked.partition_index, offset=offset))
+            topics.append(SimpleNamespace(name=topic.name, partitions=rows))
+        return SimpleNamespace(topics=topics)
+
+    def _list_groups(self, broker, message):
+        return SimpleNamespace(error_code=0, groups=[])
 
     def _list_transactions(self, broker, message):
         error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if broker in self.loading else 0
+        older_ms = getattr(message, "duration_filter", None) or -1
         rows = [
             each
             for each in self.known.values()
-            if each.broker == broker and each.producer_id in message.producer_id_filters and not error
+            if each.broker == broker
+            and (not message.producer_id_filters or each.producer_id in message.producer_id_filters)
+            and self.may("DESCRIBE", "id", each.transactional_id)
+            and (older_ms < 0 or now_ms() + self.ahead_ms - each.transaction_start_time_ms > older_ms)
+            and not error
         ]
         return SimpleNamespace(error_code=error, transaction_states=rows)
 
     def _describe_transactions(self, broker, message):
-        absent = SimpleNamespace(error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
-        rows = [self.known.get(name, absent) for name in message.transactional_ids]
+        rows = []
+        for name in message.transactional_ids:
+            absent = SimpleNamespace(error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id=name)
+            if not self.may("DESCRIBE", "id", name):
+                absent.error_code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+                rows.append(absent)
+            else:
+                rows.append(self.known.get(name, absent))
         return SimpleNamespace(transaction_states=rows)
+
+    def _describe_acls(self, broker, message):
+        if self.acls is None:
+            return SimpleNamespace(error_code=ErrorCode.SECURITY_DISABLED, resources=[])
+        if not self.may("DESCRIBE", "cluster", ""):
+            return SimpleNamespace(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, resources=[])
+        rows = [SimpleNamespace(resource_name=name, pattern_type=kind) for name, kind in self.acls]
+        return SimpleNamespace(error_code=0, resources=rows)
 
 
 def now_ms():

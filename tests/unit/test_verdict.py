@@ -3,7 +3,7 @@ import shlex
 
 import pytest
 
-from ottla.broker.txn.verdict import (
+from ottla.verdict import (
     KnownTransaction,
     OpenTransaction,
     Standing,
@@ -22,7 +22,10 @@ KNOWN = KnownTransaction("order-1", 2, "Ongoing", 7, 5, 60_000, NOW_MS - 10_000,
 ROWS = {
     "ongoing": ({}, Standing.IN_TIME),
     "ongoing to its last millisecond": ({"start_ms": NOW_MS - 60_000}, Standing.IN_TIME),
-    "ongoing beyond its timeout": ({"start_ms": NOW_MS - 60_001}, Standing.OVERDUE),
+    "ongoing, timed out, before the coordinator's next check": ({"start_ms": NOW_MS - 80_000}, Standing.IN_TIME),
+    "ongoing after the checks that had to abort it": ({"start_ms": NOW_MS - 80_001}, Standing.OVERDUE),
+    "ongoing for as long as two clocks differ": ({"start_ms": NOW_MS + 5_000}, Standing.IN_TIME),
+    "ongoing since a time in the future": ({"start_ms": NOW_MS + 5_001}, Standing.UNKNOWN),
     "ongoing without this partition": ({"partitions": frozenset({("ledger", 1)})}, Standing.FORGOTTEN),
     "ongoing at a later epoch": ({"epoch": 6}, Standing.FORGOTTEN),
     "ongoing at an earlier epoch": ({"epoch": 4}, Standing.FORGOTTEN),
@@ -33,6 +36,11 @@ ROWS = {
     "prepared, the marker here written": ({"state": "PrepareAbort", "partitions": frozenset()}, Standing.FORGOTTEN),
     "prepared, its marker will be refused": ({"state": "PrepareAbort", "epoch": 4}, Standing.FORGOTTEN),
     "committed": ({"state": "CompleteCommit", "partitions": frozenset()}, Standing.FORGOTTEN),
+    "committed in the epoch after it": (
+        {"state": "CompleteCommit", "partitions": frozenset(), "epoch": 6},
+        Standing.DECIDED,
+    ),
+    "committed long after it": ({"state": "CompleteCommit", "partitions": frozenset(), "epoch": 7}, Standing.FORGOTTEN),
     "aborted": ({"state": "CompleteAbort", "partitions": frozenset()}, Standing.FORGOTTEN),
     "without a transaction": ({"state": "Empty", "partitions": frozenset(), "start_ms": -1}, Standing.FORGOTTEN),
     "being forgotten": ({"state": "Dead", "partitions": frozenset()}, Standing.FORGOTTEN),
@@ -127,4 +135,22 @@ def test_what_is_decided_is_waited_for():
 def test_what_cannot_be_judged_is_not_to_be_aborted():
     verdict = judge(FOUND, [], NOW_MS, ("no answer",))
     (advice,) = remedies(FOUND, verdict, "a:1", NOW_MS)
-    assert advice.command is None and "ask again" in advice.advice
+    assert advice.command is None and "no answer" in advice.advice
+
+
+def test_a_clock_that_is_wrong_is_to_be_set():
+    verdict = judge(FOUND, [KNOWN._replace(start_ms=NOW_MS + 3_600_000)], NOW_MS, ())
+    (advice,) = remedies(FOUND, verdict, "a:1", NOW_MS)
+    assert advice.command is None and "clock" in advice.advice
+    assert verdict.is_clock and not verdict.needs_proof
+
+
+@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("gaps", [(), ("this user lacks DESCRIBE on transactional ids",)])
+def test_an_abort_is_printed_for_a_forgotten_one_alone(row, gaps):
+    changes, _ = ROWS[row]
+    verdict = judge(FOUND, [KNOWN._replace(**changes)], NOW_MS, gaps)
+    given = remedies(FOUND, verdict, "a:1", NOW_MS)
+    assert verdict.needs_proof or verdict.known is not None
+    assert (verdict.standing is Standing.FORGOTTEN) == any(" abort " in (each.command or "") for each in given)
+    assert verdict.standing is not Standing.FORGOTTEN or not gaps

@@ -1,0 +1,74 @@
+"""Judge open transactions: ask partitions, then coordinators, then partitions again. shell
+
+A transaction is in its coordinator's set from before its first batch until after its marker. So one that is open before
+and after the coordinator was asked, with the same first offset, and was not in the set between, is forgotten; one that
+has ended in between only looked like it.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ottla.cli.txn.cluster import Cluster, CoordinatorView
+from ottla.cli.txn.visibility import find_hidden
+from ottla.protocol.values import TopicPartition
+from ottla.verdict import OpenTransaction, Standing, Verdict, by_producer, judge, without_clock
+
+Row = tuple[OpenTransaction, Verdict]
+
+
+class Judgement(NamedTuple):
+    """Open transactions with their verdicts, the number of those that ended meanwhile, and what could not be asked."""
+
+    rows: list[Row]
+    ended: int
+    gaps: list[str]
+    now_ms: int
+
+
+def judge_open(cluster: Cluster, opened: Sequence[OpenTransaction]) -> Judgement:
+    """Ask the coordinators about open transactions, and the partitions again about those in doubt."""
+    if not opened:
+        return Judgement([], 0, [], _now_ms())
+    view = cluster.coordinators(each.producer_id for each in opened)
+    now_ms = _now_ms()
+    rows = _judge_all(opened, view, now_ms)
+    if any(verdict.standing is Standing.FORGOTTEN for _, verdict in rows):
+        # Only now, as a user who sees its own transactions needs no more rights.
+        hidden = tuple(find_hidden(cluster, view.brokers))
+        rows = _judge_all(opened, view._replace(gaps=view.gaps + hidden), now_ms)
+    rows = _confirm_overdue(cluster, rows)
+    places = dict.fromkeys(each.place for each, verdict in rows if verdict.needs_proof)
+    still_open, gaps = cluster.open_transactions(list(places))
+    stayed = {_identity(each): each for each in still_open}
+    kept = [
+        (stayed.get(_identity(each), each), verdict)
+        for each, verdict in rows
+        if not verdict.needs_proof or _identity(each) in stayed
+    ]
+    return Judgement(kept, len(rows) - len(kept), gaps, now_ms)
+
+
+def _judge_all(opened: Sequence[OpenTransaction], view: CoordinatorView, now_ms: int) -> list[Row]:
+    known = by_producer(view.known)
+    return [(each, judge(each, known.get(each.producer_id, ()), now_ms, view.gaps)) for each in opened]
+
+
+def _confirm_overdue(cluster: Cluster, rows: list[Row]) -> list[Row]:
+    """Let the clock of the coordinator decide what is overdue, not the one of this machine."""
+    late = [verdict.known for _, verdict in rows if verdict.standing is Standing.OVERDUE and verdict.known is not None]
+    confirmed = cluster.overdue_ids(late)
+    return [
+        (each, without_clock(verdict))
+        if verdict.standing is Standing.OVERDUE and verdict.known and verdict.known.transactional_id not in confirmed
+        else (each, verdict)
+        for each, verdict in rows
+    ]
+
+
+def _identity(each: OpenTransaction) -> tuple[TopicPartition, int, int, int]:
+    return each.place, each.producer_id, each.epoch, each.start_offset
+
+
+def _now_ms() -> int:
+    return round(time.time() * 1000)

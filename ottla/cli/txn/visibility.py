@@ -1,0 +1,69 @@
+"""Proof that a user sees every transactional id. shell
+
+ListTransactions leaves out the ids that the user may not DESCRIBE, without an error. DescribeTransactions answers
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED for such an id whether it exists or not. So each rule that could hide an id is
+asked about: a name that nobody has guessed shows the rights on ids without a rule of their own, and each pattern of an
+ACL on transactional ids shows those on the names that it matches. The brokers decide, so neither the principal, nor its
+host, nor whether it is a super user, has to be known.
+"""
+
+import uuid
+from collections.abc import Iterable
+from typing import Final
+
+from ottla.cli.brokers import Address, Unanswered, error_name
+from ottla.cli.txn.cluster import Cluster
+from ottla.protocol import codec
+from ottla.protocol.acls import WILDCARD, AclOperation, PatternType, PermissionType, ResourceType
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import ErrorCode
+
+_NAMED: Final = 3
+"""Hidden ids that a reason names."""
+_NEEDED: Final = "needed to prove that no transactional id is hidden from it"
+
+
+def find_hidden(cluster: Cluster, brokers: Iterable[Address]) -> list[str]:
+    """Return why an id may be hidden from this user on one of these brokers; empty if it sees every id."""
+    anything = uuid.uuid4().hex
+    names = {anything: "transactional ids"}
+    reasons: list[str] = []
+    try:
+        for name, pattern_type in _patterns(cluster):
+            if pattern_type == PatternType.PREFIXED:
+                names[name + anything] = f"transactional ids that begin with {name!r}"
+            elif name != WILDCARD:
+                names[name] = f"transactional id {name!r}"
+    except Unanswered as error:
+        reasons.append(f"{error}, {_NEEDED}")
+    denied: dict[str, None] = {}
+    for address in brokers:
+        denied |= dict.fromkeys(cluster.denied_ids(address, list(names)))
+    if denied:
+        shown = ", ".join(names[name] for name in list(denied)[:_NAMED])
+        more = f" and {len(denied) - _NAMED} more" if len(denied) > _NAMED else ""
+        reasons.insert(0, f"this user lacks DESCRIBE on {shown}{more}, so an open transaction may be hidden from it")
+    return reasons
+
+
+def _patterns(cluster: Cluster) -> set[tuple[str, int]]:
+    """Return (name, pattern type) of every ACL on transactional ids; none without an authorizer. Unanswered."""
+    request = codec.request_class(ApiKey.DESCRIBE_ACLS)
+    reply = cluster.ask_any(
+        request(
+            resource_type_filter=ResourceType.TRANSACTIONAL_ID,
+            resource_name_filter=None,
+            pattern_type_filter=PatternType.ANY,
+            principal_filter=None,
+            host_filter=None,
+            operation=AclOperation.ANY,
+            permission_type=PermissionType.ANY,
+        )
+    )
+    if reply.error_code == ErrorCode.SECURITY_DISABLED:
+        return set()
+    if reply.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        raise Unanswered("this user lacks DESCRIBE on the cluster (DescribeAcls)")
+    if reply.error_code:
+        raise Unanswered(f"the brokers do not list their ACLs: {error_name(reply.error_code)}")
+    return {(each.resource_name, each.pattern_type) for each in reply.resources}

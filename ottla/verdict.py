@@ -1,0 +1,261 @@
+"""Verdict on an open transaction from what its partition, its coordinator and the clock say, and its remedies. pure
+
+A partition holds a transaction open from its first batch to its marker. During all of this time the coordinator that
+will write the marker lists the partition in the transaction of the id with that producer id: as Ongoing, or as prepared
+with the marker still to be written. If no coordinator does, no marker will come: the transaction is forgotten, and
+holds the last stable offset until an administrator aborts it. An abort in one partition of a transaction that its
+coordinator still holds tears it. So FORGOTTEN needs proof that every transactional id was seen; a reason to doubt that
+(`gaps`) makes the verdict UNKNOWN, which has no remedy. Rows: docs/decision-tables.md, "The verdict on an open
+transaction".
+"""
+
+import json
+import shlex
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from ottla.protocol.times import duration
+from ottla.protocol.values import TopicPartition
+
+OVERDUE_AFTER_MS: Final = 20_000
+"""Two rounds of `transaction.abort.timed.out.transaction.cleanup.interval.ms`: a coordinator needs up to one."""
+SKEW_MS: Final = 5_000
+"""Difference between the clocks of two machines that is not worth a word."""
+
+
+class Standing(StrEnum):
+    """Verdict on an open transaction."""
+
+    IN_TIME = "in time"
+    OVERDUE = "overdue"
+    ENDING = "ending"
+    DECIDED = "decided"
+    FORGOTTEN = "forgotten"
+    UNKNOWN = "unknown"
+
+
+class OpenTransaction(NamedTuple):
+    """A row of DescribeProducers with an open transaction. `coordinator_epoch` is -1 before the first marker."""
+
+    topic: str
+    partition: int
+    producer_id: int
+    epoch: int
+    coordinator_epoch: int
+    start_offset: int
+    last_timestamp_ms: int
+
+    @property
+    def place(self) -> TopicPartition:
+        return self.topic, self.partition
+
+
+class KnownTransaction(NamedTuple):
+    """State of a transactional id: a row of DescribeTransactions, or its last record in `__transaction_state`.
+
+    `coordinator` is a broker id in the first case. `start_ms` is -1 if the id never began a transaction.
+    """
+
+    transactional_id: str
+    coordinator: int
+    state: str
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    start_ms: int
+    partitions: frozenset[TopicPartition]
+
+
+class Verdict(NamedTuple):
+    """`known` is the id with the producer id, also where the transaction is forgotten."""
+
+    standing: Standing
+    reason: str
+    known: KnownTransaction | None = None
+
+    @property
+    def needs_proof(self) -> bool:
+        """Whether it rests on the absence of something, so that the partition has to be read again after it."""
+        return self.standing in _NOT_HELD or (self.standing is Standing.UNKNOWN and not self.is_clock)
+
+    @property
+    def is_clock(self) -> bool:
+        """Whether the coordinator holds the transaction open, and only the clocks leave its time in doubt."""
+        return self.standing is Standing.UNKNOWN and self.known is not None
+
+
+_NOT_HELD = (Standing.FORGOTTEN, Standing.DECIDED)
+_PREPARED = frozenset({"PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
+
+
+def judge(found: OpenTransaction, known: Sequence[KnownTransaction], now_ms: int, gaps: Sequence[str]) -> Verdict:
+    """Return the verdict.
+
+    `known`: the states that coordinators have for this producer id. `gaps`: reasons why a coordinator may hold the
+    transaction open without being seen: a broker that does not answer, a right that is missing, a log that is not here.
+    """
+    verdicts = [_compare(found, each, now_ms) for each in known if each.producer_id == found.producer_id]
+    held = [verdict for verdict in verdicts if verdict.standing is not Standing.FORGOTTEN]
+    if held:
+        return held[0]
+    if gaps:
+        return Verdict(Standing.UNKNOWN, "; ".join(gaps))
+    if verdicts:
+        return verdicts[0]
+    return Verdict(Standing.FORGOTTEN, f"no transactional id has producer id {found.producer_id}")
+
+
+def _compare(found: OpenTransaction, known: KnownTransaction, now_ms: int) -> Verdict:
+    prepared = known.state in _PREPARED
+    if known.state == "CompleteCommit" and _is_of(found, known.epoch):
+        return Verdict(
+            Standing.DECIDED,
+            "its transactional id has committed it, and its marker never came to this partition",
+            known,
+        )
+    if found.place not in known.partitions or not (prepared or known.state == "Ongoing"):
+        there = "without this partition" if known.partitions else "with nothing left to mark"
+        return Verdict(Standing.FORGOTTEN, f"its transactional id is {known.state} {there}", known)
+    if found.epoch > known.epoch:
+        # The marker of an older epoch is refused (ProducerAppendInfo.checkProducerEpoch).
+        return Verdict(Standing.FORGOTTEN, f"its transactional id is at epoch {known.epoch} only", known)
+    if prepared:
+        return Verdict(
+            Standing.ENDING, "its marker is on its way; the coordinator repeats it until it is written", known
+        )
+    if found.epoch < known.epoch:
+        # All markers of an earlier epoch were written before the later transaction began.
+        return Verdict(
+            Standing.FORGOTTEN, f"its transactional id is at a later transaction, epoch {known.epoch}", known
+        )
+    return judge_time(known, now_ms)
+
+
+def _is_of(found: OpenTransaction, decided_epoch: int) -> bool:
+    """Whether a decision of this epoch was on this transaction, and not on the one before it.
+
+    With transactions V2 the decision has the epoch after that of the data, and later data have this epoch or a higher
+    one. With V1 both have the same: a partition that never had a marker of the producer never had this one.
+    """
+    return decided_epoch == found.epoch + 1 or (decided_epoch == found.epoch and found.coordinator_epoch < 0)
+
+
+def without_clock(verdict: Verdict) -> Verdict:
+    """Return the verdict on an overdue transaction whose coordinator finds it in time."""
+    reason = "in time by the clock of its coordinator, overdue by the one of this machine"
+    return verdict._replace(standing=Standing.IN_TIME, reason=reason)
+
+
+def judge_time(known: KnownTransaction, now_ms: int) -> Verdict:
+    """Return the verdict on a transaction that its coordinator holds Ongoing."""
+    left_ms = time_left_ms(known, now_ms)
+    if known.start_ms > now_ms + SKEW_MS:
+        ahead = duration(known.start_ms - now_ms)
+        return Verdict(
+            Standing.UNKNOWN,
+            f"its coordinator holds it open since a time that is {ahead} in the future of this machine's clock",
+            known,
+        )
+    if left_ms is None or left_ms >= 0:
+        return Verdict(Standing.IN_TIME, "its producer has time left to end it", known)
+    if left_ms >= -OVERDUE_AFTER_MS:
+        return Verdict(Standing.IN_TIME, "its timeout has passed; its coordinator aborts it at its next check", known)
+    return Verdict(Standing.OVERDUE, "its timeout has passed; its coordinator holds it open and has to abort it", known)
+
+
+def age_ms(found: OpenTransaction, verdict: Verdict, now_ms: int) -> int:
+    """Return the time since the transaction began for its coordinator, or since its last batch if that forgot it."""
+    known = verdict.known
+    if known is None or verdict.standing in _NOT_HELD or known.start_ms < 0:
+        return max(0, now_ms - found.last_timestamp_ms)
+    return max(0, now_ms - known.start_ms)
+
+
+def time_left_ms(known: KnownTransaction, now_ms: int) -> int | None:
+    """Return the time until the coordinator may abort it, negative after that; None unless it is Ongoing."""
+    if known.state != "Ongoing" or known.start_ms < 0:
+        return None
+    return known.start_ms + known.timeout_ms - now_ms
+
+
+RESTORE: Final = "do not abort it, others have committed: restore this partition from a replica"
+
+
+class Remedy(NamedTuple):
+    """Way to end an open transaction: advice, and a command where one is needed."""
+
+    advice: str
+    command: str | None = None
+
+
+def remedies(found: OpenTransaction, verdict: Verdict, bootstrap: str, now_ms: int) -> list[Remedy]:
+    """Return the ways to end it, the best first."""
+    if verdict.is_clock:
+        return [Remedy("set the clock of this machine, or of the coordinator, and ask again")]
+    if verdict.standing is Standing.UNKNOWN:
+        return [Remedy(f"find out first, and ask again: {verdict.reason}")]
+    if verdict.standing is Standing.FORGOTTEN or verdict.known is None:
+        return abort_commands(found, bootstrap)
+    if verdict.standing is Standing.DECIDED:
+        return [Remedy(RESTORE)]
+    if verdict.standing is Standing.ENDING:
+        return [Remedy("wait: its outcome is decided; if it stays, the leaders of its partitions refuse the marker")]
+    left_ms = time_left_ms(verdict.known, now_ms)
+    if left_ms is None or left_ms < 0:
+        wait = Remedy("wait: the coordinator checks every transaction.abort.timed.out.transaction.cleanup.interval.ms")
+    else:
+        wait = Remedy(f"wait: its producer ends it, or the coordinator aborts it in {duration(left_ms)}")
+    return [wait, *_fencing_commands(verdict.known.transactional_id, bootstrap)]
+
+
+def abort_commands(found: OpenTransaction, bootstrap: str) -> list[Remedy]:
+    """Return the commands that write an abort marker to this partition: for a forgotten transaction only.
+
+    A marker of a lower coordinator epoch than the last is refused. Before the first it is 0, which is what Kafka's tool
+    makes of -1 and what no coordinator is below.
+    """
+    epoch = max(0, found.coordinator_epoch)
+    python = ["kafka-python", "admin"]
+    for address in bootstrap.split(","):
+        python += ["-b", address]
+    python += ["transactions", "abort", "--topic", found.topic, "--partition", str(found.partition)]
+    python += ["--producer-id", str(found.producer_id), "--producer-epoch", str(found.epoch)]
+    python += ["--coordinator-epoch", str(epoch)]
+    java = abort_command(found.place, found.start_offset, bootstrap)
+    return [Remedy("abort it on this partition", shlex.join(python)), Remedy("or with Kafka's tool", java)]
+
+
+def abort_command(place: TopicPartition, start_offset: int, bootstrap: str = "HOST:PORT") -> str:
+    """Return the command of Kafka's tool that aborts a forgotten transaction in its partition."""
+    java = ["kafka-transactions.sh", "--bootstrap-server", bootstrap, "abort", "--topic", place[0]]
+    return shlex.join([*java, "--partition", str(place[1]), "--start-offset", str(start_offset)])
+
+
+def why_command(place: TopicPartition, bootstrap: str = "HOST:PORT") -> str:
+    """Return the command that judges a partition's open transactions by asking the brokers."""
+    return shlex.join(["ottla", "txn", "why", place[0], str(place[1]), "-b", bootstrap])
+
+
+def _fencing_commands(transactional_id: str, bootstrap: str) -> list[Remedy]:
+    """Return commands that send InitProducerId: the coordinator aborts the transaction everywhere.
+
+    kafka-python's command line cannot send one, so its producer does.
+    """
+    name = json.dumps(transactional_id, ensure_ascii=False)  # no single quotes, which the shell's quoting doubles
+    settings = f'bootstrap_servers="{bootstrap}", transactional_id={name}'
+    script = f"from kafka import KafkaProducer; KafkaProducer({settings}).init_transactions()"
+    java = ["kafka-transactions.sh", "--bootstrap-server", bootstrap, "forceTerminateTransaction"]
+    java += ["--transactionalId", transactional_id]
+    return [
+        Remedy("or fence its producer, which aborts the transaction everywhere", shlex.join(["python", "-c", script])),
+        Remedy("or fence it with Kafka's tool (4.1 or later)", shlex.join(java)),
+    ]
+
+
+def by_producer(known: Iterable[KnownTransaction]) -> dict[int, list[KnownTransaction]]:
+    """Group the states by producer id. Two ids share one only if the log was written by hand."""
+    found: dict[int, list[KnownTransaction]] = {}
+    for each in known:
+        found.setdefault(each.producer_id, []).append(each)
+    return found

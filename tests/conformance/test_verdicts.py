@@ -1,0 +1,278 @@
+"""The table of verdicts, played on Ottla and on Apache Kafka with StandardAuthorizer, as users with different rights.
+
+No run calls a transaction that its coordinator holds forgotten, or prints an abort for it.
+"""
+
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytest.importorskip("numba", reason="the spark extra is not installed")
+
+from authorization import Caller
+from click.testing import CliRunner
+from open_transactions import UNVERIFIED, Client
+from targets import ApacheKafka, OttlaByOptions, free_port
+
+from ottla.audit.pipeline import audit
+from ottla.audit.request import Request
+from ottla.audit.runner import HereRunner
+from ottla.cli.main import main
+from ottla.protocol.acls import WILDCARD, AclOperation, PatternType, PermissionType, ResourceType
+from ottla.protocol.api_keys import ApiKey as K
+from ottla.testkit.furnish import message
+
+BROKERS = ["ottla", pytest.param("apache", marks=[pytest.mark.conformance, pytest.mark.maven])]
+CALM_MS = 600_000
+LONG_MS = 86_400_000
+AT_ONCE_MS = 1_000
+PASSWORD = "secret"
+ALL_RIGHTS, READ_ALONE, ONE_DENIED, SUPER = "alice", "bob", "carol", "root"
+HELD, DENIED_ID = "in time", "long-1"
+LATE = {"overdue"}
+GONE = {"late", "unknown", "above"}
+STATES = ("in-time", "long", "overdue", "late", "unknown", "above")
+
+LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+USERS = " ".join(f'user_{name}="{PASSWORD}"' for name in (ALL_RIGHTS, READ_ALONE, ONE_DENIED, SUPER))
+SETTINGS = UNVERIFIED | {
+    "listener.name.sasl.plain.sasl.jaas.config": f"{LOGIN} required {USERS};",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": f"User:ANONYMOUS;User:{SUPER}",
+    "transaction.max.timeout.ms": str(LONG_MS),
+    # What is overdue stays so.
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "2147483647",
+}
+
+
+def kafka(directory):
+    port = free_port(span=3)
+    listeners = f"PLAINTEXT://127.0.0.1:{port},SASL://127.0.0.1:{port + 2}"
+    own = {
+        "listeners": f"{listeners},CONTROLLER://127.0.0.1:{port + 1}",
+        "advertised.listeners": listeners,
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT",
+    }
+    broker = ApacheKafka(directory, SETTINGS | own, port=port).start()
+    return broker, broker.bootstrap, f"127.0.0.1:{port + 2}"
+
+
+def ottla(directory):
+    own = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SASL://127.0.0.1:0",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT",
+    }
+    broker = OttlaByOptions(directory, SETTINGS | own).start()
+    return broker, broker.addresses["PLAINTEXT"], broker.addresses["SASL"]
+
+
+class Stage:
+    """One broker with a transaction in each state, and users who ask about it."""
+
+    def __init__(self, target, directory):
+        self.directory = directory
+        self.broker, self.plain, self.sasl = (ottla if target == "ottla" else kafka)(directory / "broker")
+        self.client = Client(self.plain)
+        self.admin = Caller(int(self.plain.rpartition(":")[2]))
+        self.identity = {name: getattr(self, f"_{name.replace('-', '_')}")(self._topic(name)) for name in STATES}
+        self._allow()
+
+    def close(self):
+        self.client.close()
+        self.admin.close()
+        self.broker.stop()
+
+    def _topic(self, name):
+        return self.client.create_topic(f"topic-{name}", 2)
+
+    def _in_time(self, topic):
+        return self.client.begin("in-time-1", [(topic, 0), (topic, 1)], CALM_MS)
+
+    def _long(self, topic):
+        return self.client.begin(DENIED_ID, [(topic, 0), (topic, 1)], LONG_MS)
+
+    def _overdue(self, topic):
+        return self.client.begin("overdue-1", [(topic, 0), (topic, 1)], AT_ONCE_MS)
+
+    def _late(self, topic):
+        """A batch that came after its transaction had been committed."""
+        producer_id, epoch = self.client.begin("late-1", [(topic, 0)], CALM_MS)
+        self.client.end("late-1", producer_id, epoch, commit=True)
+        self.client.until(lambda: self.client.last_stable_offset(topic, 0) == 2)
+        self.client.produce(topic, 0, "late-1", producer_id, epoch, sequence=1)
+        return producer_id, epoch
+
+    def _unknown(self, topic):
+        return self.client.orphan(topic, 0), 0
+
+    def _above(self, topic):
+        """A batch of an epoch that its id has not come to: the marker of the coordinator is refused."""
+        producer_id, epoch = self.client.begin("above-1", [(topic, 0)], CALM_MS)
+        self.client.produce(topic, 0, "above-1", producer_id, epoch + 3)
+        return producer_id, epoch + 3
+
+    def _allow(self):
+        rights = [
+            (ResourceType.TRANSACTIONAL_ID, WILDCARD, AclOperation.DESCRIBE),
+            (ResourceType.CLUSTER, "kafka-cluster", AclOperation.DESCRIBE),
+            (ResourceType.TOPIC, WILDCARD, AclOperation.READ),
+        ]
+        allow, deny = PermissionType.ALLOW, PermissionType.DENY
+        entries = [(f"User:{name}", allow, *right) for name in (ALL_RIGHTS, ONE_DENIED) for right in rights]
+        entries += [
+            (f"User:{READ_ALONE}", allow, ResourceType.TOPIC, f"topic-{name}", AclOperation.READ) for name in STATES
+        ]
+        entries.append((f"User:{ONE_DENIED}", deny, ResourceType.TRANSACTIONAL_ID, DENIED_ID, AclOperation.DESCRIBE))
+        rows = [
+            {
+                "principal": principal,
+                "permission_type": permission,
+                "host": WILDCARD,
+                "resource_type": kind,
+                "resource_name": name,
+                "operation": operation,
+                "resource_pattern_type": PatternType.LITERAL,
+            }
+            for principal, permission, kind, name, operation in entries
+        ]
+        reply = self.admin.call(K.CREATE_ACLS, 2, creations=rows)
+        assert {row.error_code for row in reply.results} == {0}
+
+    def ask(self, user, *words):
+        """(exit code, the JSON, all that was said) of `ottla txn` as a user."""
+        config = self.directory / f"{user}.properties"
+        config.write_text(
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+            f'sasl.jaas.config={LOGIN} required username="{user}" password="{PASSWORD}";\n'
+        )
+        told = ["-b", self.sasl, "--command-config", str(config), "--format", "json"]
+        result = CliRunner().invoke(main, ["txn", *words, *told])
+        assert result.exit_code in (0, 1, 2) and result.stdout, result.output
+        return result.exit_code, json.loads(result.stdout), result.output
+
+    def standing(self, user, name):
+        """The verdict of `ottla txn why` on the transaction of a state, and what it prints."""
+        _, document, said = self.ask(user, "why", f"topic-{name}", "0")
+        (row,) = document["open transactions"]
+        return row["standing"], said
+
+    def execute(self, command):
+        words = shlex.split(command)
+        words[:2] = [sys.executable, "-m", "kafka.admin"] if words[0] == "kafka-python" else [sys.executable, "-c"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def stages(tmp_path_factory):
+    started = {}
+
+    def get(target):
+        if target not in started:
+            started[target] = Stage(target, tmp_path_factory.mktemp(target))
+        return started[target]
+
+    yield get
+    for stage in started.values():
+        stage.close()
+
+
+@pytest.fixture
+def stage(request, stages, monkeypatch):
+    """The one that is overdue is so at once: without the time in which a coordinator looks at it."""
+    monkeypatch.setattr("ottla.verdict.OVERDUE_AFTER_MS", 0)
+    monkeypatch.setattr("ottla.cli.txn.cluster.OVERDUE_AFTER_MS", 0)
+    stage = stages(request.param)
+    stage.client.until(lambda: stage.standing(SUPER, "overdue")[0] == "overdue")
+    return stage
+
+
+def expected(user, name):
+    """What `why` says to a user."""
+    if user == READ_ALONE or (user == ONE_DENIED and name in (*GONE, "long")):
+        return "unknown"
+    return "overdue" if name in LATE else "forgotten" if name in GONE else "in time"
+
+
+@pytest.mark.parametrize("user", [ALL_RIGHTS, SUPER, READ_ALONE, ONE_DENIED])
+@pytest.mark.parametrize("stage", BROKERS, indirect=True)
+def test_each_user_is_told_what_it_can_know(stage, user):
+    for name in STATES:
+        standing, said = stage.standing(user, name)
+        assert (name, standing) == (name, expected(user, name)), said
+        assert (standing == "forgotten") == ("abort --topic" in said), said
+    code, document, said = stage.ask(user, "orphans")
+    if user in (ALL_RIGHTS, SUPER):
+        assert (code, {row["topic"] for row in document["orphans"]}) == (1, {f"topic-{name}" for name in GONE})
+    else:
+        assert code == 2 and "orphans" not in document and "abort --topic" not in said
+        assert "lacks DESCRIBE on " in said
+
+
+@pytest.mark.parametrize("stage", BROKERS, indirect=True)
+def test_a_copy_of_a_partition_alone_proves_nothing(stage, tmp_path):
+    for name in STATES:
+        shutil.copytree(stage.broker.data_dir / f"topic-{name}-0", tmp_path / f"topic-{name}-0")
+    found = audited(tmp_path)
+    assert [str(one.verdict) for one in found.open_transactions] == ["unverifiable"] * len(STATES)
+    assert not found.at_least("warning")
+    assert {one.action for one in found.findings} == {f"ottla txn why topic-{name} 0 -b HOST:PORT" for name in STATES}
+
+
+@pytest.mark.parametrize("stage", BROKERS, indirect=True)
+def test_an_audit_says_of_the_directory_what_why_says_of_the_broker(stage):
+    found = audited(stage.broker.data_dir)
+    told = {one.topic.removeprefix("topic-"): str(one.verdict) for one in found.open_transactions}
+    assert told == {name: expected(SUPER, name) for name in STATES}
+    for one in found.findings:
+        is_gone = one.topic is not None and one.topic.removeprefix("topic-") in GONE
+        assert ("kafka-transactions.sh" in one.action) == is_gone, one
+
+
+@pytest.mark.parametrize("stage", BROKERS, indirect=True)
+def test_an_abort_in_one_partition_tears_what_its_coordinator_holds(stage):
+    """Why nothing but what is forgotten has an abort: the producer's commit reaches the other partition."""
+    topic = stage.client.create_topic("topic-torn", 2)
+    producer_id, epoch = stage.client.begin("torn-1", [(topic, 0), (topic, 1)], CALM_MS)
+    marker = {"producer_id": producer_id, "producer_epoch": epoch, "transaction_result": False, "coordinator_epoch": 0}
+    marker["topics"] = [{"name": topic, "partition_indexes": [0]}]
+    stage.client.connection.send(message(K.WRITE_TXN_MARKERS, 1, markers=[marker]), 1)
+    stage.client.end("torn-1", producer_id, epoch, commit=True)
+    stage.client.until(lambda: [stage.client.last_stable_offset(topic, each) for each in (0, 1)] == [3, 2])
+    assert [aborted(stage.client, topic, each) for each in (0, 1)] == [[producer_id], []]
+
+
+def audited(directory):
+    return audit(HereRunner(1), Request((str(directory),), (), round(time.time() * 1000), ("hanging",)))
+
+
+def aborted(client, topic, partition):
+    """The producers of the aborted transactions that a committed reader is told of."""
+    row = {"partition": partition, "current_leader_epoch": -1, "fetch_offset": 0, "last_fetched_epoch": -1}
+    topics = [{"topic": topic, "partitions": [row | {"log_start_offset": -1, "partition_max_bytes": 1 << 20}]}]
+    asked = {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 0, "max_bytes": 1 << 20, "isolation_level": 1}
+    asked |= {"session_id": 0, "session_epoch": -1, "forgotten_topics_data": [], "rack_id": ""}
+    reply = client.connection.send(message(K.FETCH, 11, **asked, topics=topics), 11)
+    return [each.producer_id for each in reply.responses[0].partitions[0].aborted_transactions or ()]
+
+
+@pytest.mark.parametrize("stage", BROKERS, indirect=True)
+def test_zz_the_remedies_end_what_they_are_for(stage):
+    """The last test of a broker: nothing is open after it that was forgotten or overdue."""
+    for name in (*GONE, "overdue"):
+        _, document, _ = stage.ask(ALL_RIGHTS, "why", f"topic-{name}", "0")
+        command = next(row["command"] for row in document["remedies"] if row["command"])
+        stage.execute(command.replace(stage.sasl, stage.plain))
+        stage.client.until(
+            lambda name=name: (
+                stage.client.last_stable_offset(f"topic-{name}", 0) == stage.client.end_offset(f"topic-{name}", 0)
+            )
+        )
+    stage.client.until(lambda: stage.client.last_stable_offset("topic-overdue", 1) == 2)
+    assert stage.client.last_stable_offset("topic-in-time", 0) == 0
