@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
+from ottla import files
 from ottla.cli.settings import IMPOSSIBLE_VALUE
 
 if TYPE_CHECKING:
@@ -60,8 +61,7 @@ def admin_or_exit(listen: str | None, token_file: str | None) -> "AdminSettings 
 def token_or_exit(flag: str, path: str) -> str:
     """The token that a file holds; a file that cannot be one is one line on stderr and exit code 2."""
     try:
-        with Path(path).open("rb") as file:
-            token = file.read(MOST_TOKEN_BYTES).decode("ascii").strip()
+        token = files.read(path, MOST_TOKEN_BYTES).decode("ascii").strip()
     except OSError as error:
         _refuse(f"{flag} {path}: {error.strerror}")
     except UnicodeDecodeError:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from ottla import files
 from ottla.broker.config.jaas import parse_jaas
 from ottla.broker.config.sources import from_properties
 
@@ -24,7 +25,7 @@ def client_options(path: Path | None) -> dict[str, object]:
     """
     if path is None:
         return {}
-    given = {setting.key: setting.text for setting in from_properties(path.read_text(), str(path))}
+    given = {setting.key: setting.text for setting in from_properties(files.read(str(path)).decode(), str(path))}
     options: dict[str, object] = {_OPTIONS[key]: text for key, text in given.items() if key in _OPTIONS}
     for store in ("ssl.truststore", "ssl.keystore"):
         if f"{store}.location" in given and given.get(f"{store}.type", "JKS") != "PEM":

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from ottla import files
 from ottla.cli.bootstrap import takes_command_config
 from ottla.cli.ctl.duration import parse_duration
 from ottla.cli.printable import printable
@@ -132,7 +133,7 @@ def _told_by_its_port(host: str, port: int, timeout_s: float) -> str | None:
 
 def _said_in_a_file(path: str, timeout_s: float) -> str | None:
     try:
-        lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = files.read(path).decode(errors="replace").splitlines()
     except OSError as error:
         return f"the broker has not written that clients can connect: {error.strerror}"
     for line in lines:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ottla import files
 from ottla.broker.config import (
     ConfigError,
     Loaded,
@@ -83,7 +84,7 @@ def _jaas_file() -> str:
     meant for others."""
     name = jaas_file_of(os.environ)
     with suppress(OSError, UnicodeDecodeError):
-        return Path(name).read_text(encoding="utf-8") if name else ""
+        return files.read(name).decode() if name else ""
     return ""
 
 
@@ -106,7 +107,7 @@ def _refuse_twice(flags: list[Setting], flag: str, keys: tuple[str, ...]) -> Non
 
 def read_properties(path: Path) -> str:
     """The text of a properties file: UTF-8, or what Java writes, Latin-1."""
-    data = path.read_bytes()
+    data = files.read(str(path))
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:

@@ -232,6 +232,7 @@ class SegmentReader:
     def _find_sound(self, piece: SegmentPiece, position: int, next_offset: int) -> int:
         """File position of the first sound batch that starts in [position, piece.end), or -1."""
         while position < piece.end:
+            position = max(position, storage.next_data(self._file, position) - HEADER_SIZE + 1)
             window = np.frombuffer(self._file.read(CHUNK_BYTES, position), dtype=np.uint8)
             if len(window) < HEADER_SIZE:
                 return -1
@@ -260,5 +261,7 @@ class SegmentReader:
         if headers.check_header(head, 0, room, next_offset, piece.offset_limit) != headers.CUT:
             return False
         header = read_header(head.data)
-        batch = self._file.read(header.size_bytes, position)
-        return len(batch) == header.size_bytes and bool(crc32c(memoryview(batch)[ATTRIBUTES_OFFSET:]) == header.crc)
+        at, end, crc = position + ATTRIBUTES_OFFSET, position + header.size_bytes, 0
+        while at < end and (part := self._file.read(min(CHUNK_BYTES, end - at), at)):
+            crc, at = crc32c(part, crc), at + len(part)
+        return at == end and crc == header.crc

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ottla import files as small_files
+
 if TYPE_CHECKING:
     from ottla.cli.dump.decode import Decoder
 
@@ -60,10 +62,10 @@ def dump(path: Path, records: bool, format_name: str, decoder: str | None) -> No
 
 def _files(path: Path) -> Iterator[Path]:
     """The file, or those below the directory that can be dumped, partition by partition."""
-    if path.is_file():
+    if not path.is_dir():
         yield path
         return
-    yield from (each for each in sorted(path.rglob("*")) if each.is_file() and _is_known(each.name))
+    yield from (each for each in sorted(path.rglob("*")) if _is_known(each.name))
 
 
 def _is_known(name: str) -> bool:
@@ -78,8 +80,10 @@ def _is_foreign(path: Path) -> bool:
         return True
     if path.suffix != ".log" or (path.stem.isascii() and path.stem.isdigit()):
         return False
-    with path.open("rb") as file:
-        begin = file.read(_MAGIC_AT + 1)
+    from ottla.cli.read_only import ReadOnlyFile
+
+    with ReadOnlyFile(str(path)) as file:
+        begin = file.pread(_MAGIC_AT + 1, 0)
     return len(begin) > 0 and (len(begin) <= _MAGIC_AT or begin[_MAGIC_AT] > _LAST_MAGIC)
 
 
@@ -135,7 +139,7 @@ class _Printer:
         from ottla.protocol.errors import ProtocolError
 
         read = reader_of(path.name)
-        content = path.read_bytes()
+        content = small_files.read(str(path))
         assert read is not None
         count, damage = 0, None
         try:

@@ -99,6 +99,7 @@ class _Tally:
 def _sound_batches(file: ReadOnlyFile, position: int, least_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
     """Whole batches with a right CRC from `position` on, wherever they begin: no length can be trusted there."""
     while position + HEADER_SIZE <= file.size_bytes:
+        position = max(position, file.next_data(position) - HEADER_SIZE + 1)
         window = file.pread(_WINDOW_BYTES, position)
         at = 0
         while at + HEADER_SIZE <= len(window):
