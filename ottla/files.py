@@ -90,7 +90,8 @@ def refuse_dangling(path: str) -> None:
     """Raise OSError if the path is a link to nothing: what it should lead to is missing, not absent."""
     with suppress(FileNotFoundError, NotADirectoryError):
         if stat.S_ISLNK(os.lstat(path).st_mode):
-            text = f"is a link to {str(Path(path).readlink())!r}, which does not exist: mount or restore it, or remove the link"
+            target = str(Path(path).readlink())
+            text = f"is a link to {target!r}, which does not exist: mount or restore it, or remove the link"
             raise UnfitFile(errno.EINVAL, text, path)
 
 
