@@ -7,6 +7,7 @@ from typing import Final
 from ottla import files
 from ottla.broker.config.jaas import parse_jaas
 from ottla.broker.config.sources import from_properties
+from ottla.protocol.properties import decode_text
 
 _OPTIONS: Final = {
     "security.protocol": "security_protocol",
@@ -25,7 +26,14 @@ def client_options(path: Path | None) -> dict[str, object]:
     """
     if path is None:
         return {}
-    given = {setting.key: setting.text for setting in from_properties(files.read(str(path)).decode(), str(path))}
+    try:
+        text = decode_text(files.read(str(path)))
+        given = {setting.key: setting.text for setting in from_properties(text, str(path))}
+        for name in ("ssl.truststore.location", "ssl.keystore.location"):
+            if given.get(name):
+                files.read(given[name])  # OpenSSL would wait for a FIFO
+    except OSError as error:
+        raise ValueError(str(error)) from None
     options: dict[str, object] = {_OPTIONS[key]: text for key, text in given.items() if key in _OPTIONS}
     for store in ("ssl.truststore", "ssl.keystore"):
         if f"{store}.location" in given and given.get(f"{store}.type", "JKS") != "PEM":

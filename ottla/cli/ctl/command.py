@@ -201,7 +201,7 @@ def load(file: Path, **where: Any) -> None:
 
     try:
         plan = read_plan(file)
-    except PlanError as error:
+    except (PlanError, OSError) as error:
         refuse(str(error))
     _faults(lambda port: port.post("/v1/faults", plan), where)
 
