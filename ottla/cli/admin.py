@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import click
 
 from ottla import files
+from ottla.cli.output import complain
 from ottla.cli.settings import IMPOSSIBLE_VALUE
 
 if TYPE_CHECKING:
@@ -81,5 +82,5 @@ def warn_of_readers(path: str) -> None:
 
 
 def _refuse(problem: str) -> NoReturn:
-    click.echo(f"ottla: {problem}", err=True)
+    complain(str(problem))
     sys.exit(IMPOSSIBLE_VALUE)

@@ -14,7 +14,8 @@ import click
 from ottla import files
 from ottla.cli.bootstrap import takes_command_config
 from ottla.cli.ctl.duration import parse_duration
-from ottla.cli.printable import printable
+from ottla.cli.output import complain
+from ottla.printable import printable
 
 DEFAULT_URL: Final = "http://127.0.0.1:9644"
 READY, NOT_READY = 0, 1
@@ -82,10 +83,10 @@ def health(
         left_s = deadline - time.monotonic()
         problem = check(max(min(ASK_S, left_s), PAUSE_S) if wait_s else ASK_S)
         if problem is None:
-            click.echo(f"{where}: ready")
+            click.echo(printable(f"{where}: ready"))
             sys.exit(READY)
         if time.monotonic() + PAUSE_S > deadline:
-            click.echo(f"ottla: {where}: not ready: {printable(problem)}", err=True)
+            complain(f"{where}: not ready: {problem}")
             sys.exit(NOT_READY)
         time.sleep(PAUSE_S)
 

@@ -22,6 +22,7 @@ from ottla.broker.config import (
 )
 from ottla.broker.config.listeners import parse_listeners
 from ottla.broker.config.sources import FLAG
+from ottla.cli.output import complain
 from ottla.protocol.properties import decode_text
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def load_or_exit(properties: str | None, data_dir: str | None, listen: str | Non
         file = from_properties(decode_text(files.read(properties)), properties) if properties else []
         return load_config(flags, from_environment(os.environ), file, jaas_file=_jaas_file())
     except (ConfigError, OSError) as error:
-        click.echo(f"ottla: {error}", err=True)
+        complain(str(error))
         sys.exit(IMPOSSIBLE_VALUE)
 
 

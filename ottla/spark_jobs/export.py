@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.audit import outputs
 from ottla.audit.outputs import DELTA, PARQUET, Folder, TableFile
 from ottla.audit.program import COULD_NOT_RUN, run_command, show
+from ottla.printable import printable
 from ottla.scan import schemas
 from ottla.scan.needs import WorkerLacks, check_worker
 from ottla.spark_jobs.options import READ_COMMITTED, OptionError, Options, read_options
@@ -85,7 +86,7 @@ def run(arguments: "ExportArguments") -> int:
 
 
 def _failed(reason: str) -> int:
-    sys.stderr.write(f"ottla export: {reason}\n")
+    sys.stderr.write(printable(f"ottla export: {reason}") + "\n")
     return COULD_NOT_RUN
 
 

@@ -37,6 +37,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ottla import files
+from ottla.printable import printable
 from ottla.testkit.checks.cycles import check_cycles
 from ottla.testkit.checks.exactly_once import check_exactly_once
 from ottla.testkit.checks.fates import check_fates
@@ -147,7 +148,7 @@ def report(history: Path, data_dir: Path) -> int:
     """Print one line per anomaly that `check_files` finds; 1 if one of them has no known cause, else 0."""
     found = check_files(history, data_dir)
     for anomaly in found:
-        print(anomaly)
+        print(printable(str(anomaly)))
     print(f"{len(found)} anomalies")
     return 1 if any(not anomaly.cause for anomaly in found) else 0
 

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from html import escape
 
 from ottla.audit.audited import Audit, PartitionAudit, names_with_findings
 from ottla.audit.checks.finding import CHECKS, Finding
@@ -11,6 +10,7 @@ from ottla.audit.checks.words import count, duration
 from ottla.audit.report import charts, timeline
 from ottla.audit.report.page import anchor, element, page, table
 from ottla.audit.report.text import internal_words, parted, size_words, verdict
+from ottla.printable import html_text as escape
 from ottla.protocol.batch import COMMIT
 from ottla.scan import events
 from ottla.scan.storage import shown

@@ -12,6 +12,7 @@ from ottla.audit.checks.hanging import OpenFinding, Verdict
 from ottla.audit.checks.shape import Model
 from ottla.audit.checks.words import count, duration
 from ottla.audit.report.text_tables import BOLD, DIM, GREEN, RED, YELLOW, Style, partition_table, plain_table
+from ottla.printable import printable
 from ottla.scan.storage import shown as shown_path
 
 _COLOURS: dict[Severity, str] = {"error": RED, "warning": YELLOW, "info": DIM}
@@ -86,7 +87,7 @@ def _title(audit: Audit, style: Style, width: int) -> str:
     facts += count(batches, "batch", "batches")
     if audit.as_of:
         facts += f"; as of {audit.as_of}: what a read_committed consumer would have seen then"
-    return f"{style(BOLD, audit.title)}\n{style(DIM, _wrapped(facts, width, ''))}"
+    return f"{style(BOLD, printable(audit.title))}\n{style(DIM, _wrapped(facts, width, ''))}"
 
 
 def verdict(audit: Audit) -> tuple[str, Severity | Literal["clean"]]:
@@ -123,7 +124,7 @@ def _unproved(audit: Audit) -> bool:
 
 def _verdict(audit: Audit, style: Style, width: int) -> str:
     text, worst = verdict(audit)
-    return style(GREEN, text) if worst == "clean" else style(_COLOURS[worst], _wrapped(text, width))
+    return style(GREEN, printable(text)) if worst == "clean" else style(_COLOURS[worst], _wrapped(text, width))
 
 
 def _partitions(audit: Audit, everything: bool, style: Style, width: int | None) -> str:
@@ -183,11 +184,11 @@ def _findings(findings: Sequence[Finding], style: Style, width: int) -> str:
         if shown[one.check, one.severity] > _MOST_SHOWN:
             continue
         where = one.place or one.transactional_id or "all partitions"
-        out.append(f"{style(_COLOURS[one.severity], one.severity)} {one.check}  {style(BOLD, where)}")
+        out.append(f"{style(_COLOURS[one.severity], one.severity)} {one.check}  {style(BOLD, printable(where))}")
         out.append(_wrapped(one.message, width, "  "))
         if one.file is not None:
             position = "" if one.position is None else f" position {one.position:,}"
-            out.append(style(DIM, f"  in {shown_path(one.file)}{position}"))
+            out.append(style(DIM, printable(f"  in {shown_path(one.file)}{position}")))
         if one.severity != "info":
             out.append(_wrapped(f"→ {one.action}", width, "  "))
     for (check, severity), many in shown.items():
@@ -204,7 +205,12 @@ def _notes(notes: Counter[str]) -> str:
 def _wrapped(text: str, width: int, indent: str = "") -> str:
     """Commands and paths are not broken."""
     return textwrap.fill(
-        text, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        printable(text),
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ottla.audit.audited import PartitionAudit
+from ottla.printable import printable
 from ottla.scan.storage import shown
 
 BOLD, DIM, RED, YELLOW, GREEN, PLAIN = "\033[1m", "\033[2m", "\033[31m", "\033[33m", "\033[32m", "\033[0m"
@@ -81,6 +82,7 @@ def plain_table(
 
     Those in `dropped` are left out, one after the other, until a line fits into `width`.
     """
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = {head: max(len(head), *(len(row[at]) for row in rows)) for at, head in enumerate(heads)}
     kept = list(heads)
     for head in dropped:
@@ -180,7 +182,7 @@ def _number(cell: Cell, is_count: bool) -> str:
     if cell is None:
         return ""
     if isinstance(cell, str):
-        return cell
+        return printable(cell)
     return f"{cell:,}" if cell or not is_count else "·"
 
 

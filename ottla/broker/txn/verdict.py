@@ -8,11 +8,11 @@ same, but whatever the epoch, and believes the brokers that answered to be all t
 """
 
 import json
-import shlex
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+from ottla.printable import shell_line
 from ottla.protocol.values import TopicPartition
 
 
@@ -155,7 +155,7 @@ def abort_commands(found: OpenTransaction, bootstrap: str) -> list[Remedy]:
     python += ["--coordinator-epoch", str(epoch)]
     java = ["kafka-transactions.sh", "--bootstrap-server", bootstrap, "abort", "--topic", found.topic]
     java += ["--partition", str(found.partition), "--start-offset", str(found.start_offset)]
-    return [Remedy("abort it on this partition", shlex.join(python)), Remedy("or with Kafka's tool", shlex.join(java))]
+    return [Remedy("abort it on this partition", shell_line(python)), Remedy("or with Kafka's tool", shell_line(java))]
 
 
 def _fencing_commands(transactional_id: str, bootstrap: str) -> list[Remedy]:
@@ -169,8 +169,8 @@ def _fencing_commands(transactional_id: str, bootstrap: str) -> list[Remedy]:
     java = ["kafka-transactions.sh", "--bootstrap-server", bootstrap, "forceTerminateTransaction"]
     java += ["--transactionalId", transactional_id]
     return [
-        Remedy("or fence its producer, which aborts the transaction everywhere", shlex.join(["python", "-c", script])),
-        Remedy("or fence it with Kafka's tool (4.1 or later)", shlex.join(java)),
+        Remedy("or fence its producer, which aborts the transaction everywhere", shell_line(["python", "-c", script])),
+        Remedy("or fence it with Kafka's tool (4.1 or later)", shell_line(java)),
     ]
 
 

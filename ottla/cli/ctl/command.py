@@ -10,6 +10,7 @@ import click
 from ottla.cli.ctl.duration import parse_duration
 from ottla.cli.ctl.loglevel import loglevel
 from ottla.cli.ctl.options import asks, in_front, keep, run
+from ottla.cli.output import complain
 
 if TYPE_CHECKING:
     from ottla.cli.ctl.asking import Port
@@ -238,5 +239,5 @@ def clear(expect_hits: bool, **where: Any) -> None:
 
     _faults(ask, where)
     if expect_hits and missed:
-        click.echo(f"ottla: never struck: fault {', '.join(map(str, missed))}", err=True)
+        complain(f"never struck: fault {', '.join(map(str, missed))}")
         sys.exit(1)

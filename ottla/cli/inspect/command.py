@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ottla.cli.output import complain
+
 if TYPE_CHECKING:
     from ottla.cli.inspect.directory import Coordinated, Directory, GroupView
     from ottla.cli.inspect.partition import PartitionState
@@ -38,13 +40,13 @@ def inspect(directory: Path, verify: bool, everything: bool, format_name: str) -
     try:
         found = Directory(directory)
         if not found.is_data_directory:
-            click.echo(f"ottla: {directory} holds neither meta.properties nor partitions", err=True)
+            complain(f"{directory} holds neither meta.properties nor partitions")
             sys.exit(NOT_LOOKED)
         code = _inspect(found, verify, everything or format_name == "json", output_for(format_name))
     except BrokenPipeError:
         raise  # nobody reads on: `| head`
     except OSError as error:
-        click.echo(f"ottla: {error.filename or directory}: {error.strerror or error}", err=True)
+        complain(f"{error.filename or directory}: {error.strerror or error}")
         code = NOT_LOOKED
     sys.exit(code)
 

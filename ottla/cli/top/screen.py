@@ -9,8 +9,8 @@ from rich.text import Text
 
 from ottla.broker.txn.verdict import Standing
 from ottla.cli.ctl.duration import duration_text
-from ottla.cli.printable import printable
 from ottla.cli.top.picture import Picture, places_text, sentence
+from ottla.printable import printable
 
 PANES: Final = ("transactions", "partitions", "groups")
 HEAD_LINES: Final = 3
