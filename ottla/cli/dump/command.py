@@ -54,6 +54,9 @@ def dump(path: Path, records: bool, format_name: str, decoder: str | None) -> No
             verdict = printer.print_file(file)
         except BrokenPipeError:
             raise  # nobody reads on: `| head`
+        except FileNotFoundError:
+            complain(f"{file} was deleted after it was listed: left out")
+            code = code if path.is_dir() else UNREADABLE
         except OSError as error:
             complain(f"{file}: {error.strerror or error}")
             code = UNREADABLE

@@ -7,6 +7,7 @@ import unicodedata
 import pytest
 from click.testing import CliRunner
 
+from ottla.audit.checks.finding import Finding
 from ottla.cli.main import main
 from ottla.printable import html_text, printable, shell_line, shell_word
 from ottla.protocol.batch import NewRecord
@@ -66,13 +67,19 @@ def test_a_directory(directory, command, options):
         pytest.importorskip("numba", reason="the audit extra is not installed")
     done = CliRunner().invoke(main, [command, str(directory), *options])
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    assert ("owned" in done.stdout) == (command != "repair")
+    assert "owned" in done.stdout or (command, options[:1]) == ("audit", ["--format"])
     assert_harmless(done.stdout)
     assert_harmless(done.stderr)
     if "json" in options and command in ("inspect", "repair"):
         json.loads(done.stdout)
     elif "json" in options:
         assert all(json.loads(line) for line in done.stdout.splitlines())
+
+
+def test_a_finding_in_json():
+    line = Finding("hanging", "error", HOSTILE, 0, 1, 2, HOSTILE, HOSTILE, HOSTILE).line()
+    assert_harmless(line)
+    assert json.loads(line)["transactional_id"] == HOSTILE
 
 
 def test_the_report_in_html(directory, tmp_path):
