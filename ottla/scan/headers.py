@@ -218,7 +218,9 @@ def can_be_old(buffer: Bytes, at: Long, end: Long, room: Long, next_offset: Long
         return False
     if buffer[at + _MAGIC_OFFSET + 1] & COMPRESSION_MASK > _LAST_OLD_CODEC:
         return False
-    key_at = at + _OLD_KEY_OFFSET + buffer[at + _MAGIC_OFFSET] * LEGACY_TIMESTAMP_SIZE
+    key_at = at + _OLD_KEY_OFFSET
+    if buffer[at + _MAGIC_OFFSET] != 0:
+        key_at += LEGACY_TIMESTAMP_SIZE
     return key_at + 4 > end or bool(-1 <= int32(buffer, key_at) <= size - LEGACY_SMALLEST)
 
 

@@ -25,7 +25,7 @@ from ottla.protocol.batch_header import (
 )
 from ottla.protocol.compression import NAMES, READ_LIMIT_BYTES, TooLarge
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.legacy_records import LegacyRecord, deep_header, iter_legacy_records
+from ottla.protocol.legacy_records import SHALLOW_LIMIT_BYTES, LegacyRecord, deep_header, iter_legacy_records
 from ottla.protocol.records import Record, iter_records
 
 _MARKERS: Final = {ABORT: "ABORT", COMMIT: "COMMIT"}
@@ -95,7 +95,9 @@ class LogDump:
     def _deep(self, header: BatchHeader, batch: memoryview, position: int) -> BatchHeader:
         """The header with what the records in an old message tell of it."""
         try:
-            return deep_header(batch, header, 0, READ_LIMIT_BYTES)
+            return deep_header(batch, header, 0, SHALLOW_LIMIT_BYTES)
+        except TooLarge:
+            return header
         except ProtocolError as broken:
             self._note(f"{broken} in the batch at position {position}")
             return header
