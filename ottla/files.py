@@ -119,7 +119,7 @@ def next_data(descriptor: int, position: int, size_bytes: int) -> int:
 
 def too_large(path: str, size_bytes: int, most_bytes: int) -> OSError:
     """Return the error for a file above its limit."""
-    text = f"has {size_bytes} bytes, and such a file has at most {most_bytes}: remove it, or put the right file there"
+    text = f"has {size_bytes} bytes, and such a file has at most {most_bytes}: move it away, or put the right file there"
     return UnfitFile(errno.EFBIG, text, path)
 
 
@@ -127,9 +127,9 @@ def _circular(error: OSError, path: str) -> OSError:
     """Return the error, in words that say what to do if a link leads to itself."""
     if error.errno != errno.ELOOP:
         return error
-    return UnfitFile(errno.EINVAL, "is a link that leads back to itself: remove it, or put the file there", path)
+    return UnfitFile(errno.EINVAL, "is a link that leads back to itself: move it away, or put the file there", path)
 
 
 def _not_regular(path: str, mode: int) -> OSError:
     kind = next((name for is_kind, name in _KINDS if is_kind(mode)), "no regular file")
-    return UnfitFile(errno.EINVAL, f"is {kind}, not a file: remove it, or put the file there", path)
+    return UnfitFile(errno.EINVAL, f"is {kind}, not a file: move it away, or put the file there", path)
