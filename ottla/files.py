@@ -119,7 +119,9 @@ def next_data(descriptor: int, position: int, size_bytes: int) -> int:
 
 def too_large(path: str, size_bytes: int, most_bytes: int) -> OSError:
     """Return the error for a file above its limit."""
-    text = f"has {size_bytes} bytes, and such a file has at most {most_bytes}: move it away, or put the right file there"
+    text = (
+        f"has {size_bytes} bytes, and such a file has at most {most_bytes}: move it away, or put the right file there"
+    )
     return UnfitFile(errno.EFBIG, text, path)
 
 
