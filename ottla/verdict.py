@@ -10,11 +10,11 @@ transaction".
 """
 
 import json
-import shlex
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from ottla.printable import shell_line
 from ottla.protocol.times import duration
 from ottla.protocol.values import TopicPartition
 
@@ -223,18 +223,18 @@ def abort_commands(found: OpenTransaction, bootstrap: str) -> list[Remedy]:
     python += ["--producer-id", str(found.producer_id), "--producer-epoch", str(found.epoch)]
     python += ["--coordinator-epoch", str(epoch)]
     java = abort_command(found.place, found.start_offset, bootstrap)
-    return [Remedy("abort it on this partition", shlex.join(python)), Remedy("or with Kafka's tool", java)]
+    return [Remedy("abort it on this partition", shell_line(python)), Remedy("or with Kafka's tool", java)]
 
 
 def abort_command(place: TopicPartition, start_offset: int, bootstrap: str = "HOST:PORT") -> str:
     """Return the command of Kafka's tool that aborts a forgotten transaction in its partition."""
     java = ["kafka-transactions.sh", "--bootstrap-server", bootstrap, "abort", "--topic", place[0]]
-    return shlex.join([*java, "--partition", str(place[1]), "--start-offset", str(start_offset)])
+    return shell_line([*java, "--partition", str(place[1]), "--start-offset", str(start_offset)])
 
 
 def why_command(place: TopicPartition, bootstrap: str = "HOST:PORT") -> str:
     """Return the command that judges a partition's open transactions by asking the brokers."""
-    return shlex.join(["ottla", "txn", "why", place[0], str(place[1]), "-b", bootstrap])
+    return shell_line(["ottla", "txn", "why", place[0], str(place[1]), "-b", bootstrap])
 
 
 def _fencing_commands(transactional_id: str, bootstrap: str) -> list[Remedy]:
@@ -248,8 +248,8 @@ def _fencing_commands(transactional_id: str, bootstrap: str) -> list[Remedy]:
     java = ["kafka-transactions.sh", "--bootstrap-server", bootstrap, "forceTerminateTransaction"]
     java += ["--transactionalId", transactional_id]
     return [
-        Remedy("or fence its producer, which aborts the transaction everywhere", shlex.join(["python", "-c", script])),
-        Remedy("or fence it with Kafka's tool (4.1 or later)", shlex.join(java)),
+        Remedy("or fence its producer, which aborts the transaction everywhere", shell_line(["python", "-c", script])),
+        Remedy("or fence it with Kafka's tool (4.1 or later)", shell_line(java)),
     ]
 
 

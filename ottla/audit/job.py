@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ottla.audit import command_line
 from ottla.audit.command_line import Arguments, BadArgument
 from ottla.audit.program import COULD_NOT_RUN, show
+from ottla.printable import printable
 from ottla.protocol.values import TopicPartition
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ def _everything(arguments: Arguments) -> bool:
 
 
 def _tell(what: str) -> None:
-    sys.stderr.write(f"ottla audit: {what}\n")
+    sys.stderr.write(printable(f"ottla audit: {what}") + "\n")
 
 
 def failed(reason: str) -> int:

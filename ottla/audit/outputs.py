@@ -213,7 +213,7 @@ class TableFile:
             self._file = new_file(self._path)
             self._stream = self._file.__enter__()
         if self._form == JSON:
-            lines = "".join(json.dumps(row, ensure_ascii=False, default=_text) + "\n" for row in rows.to_pylist())
+            lines = "".join(json.dumps(row, default=_text) + "\n" for row in rows.to_pylist())
             _write(self._path, lambda: self._stream.write(lines.encode()))
             return
         table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows

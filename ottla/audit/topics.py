@@ -3,10 +3,11 @@
 `__cluster_metadata-0` is on controllers; a broker that is none has no copy, and then nothing is known.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import NamedTuple
 
-from ottla.protocol.batch_header import iter_batches
+from ottla.protocol.batch_header import BatchHeader, iter_batches
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.metadata_records import (
     ConfigRecord,
@@ -22,6 +23,9 @@ from ottla.scan.index_files import batch_positions
 
 METADATA = "__cluster_metadata"
 _TOPIC_RESOURCE = 2
+_WINDOW_BYTES = 4 << 20
+# Kafka writes none above 8 MiB there (`KafkaRaftClient.MAX_BATCH_SIZE_BYTES`).
+_LARGEST_BATCH_BYTES = 64 << 20
 # Compacted whatever their configuration says.
 _ALWAYS_COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
@@ -60,8 +64,7 @@ def read_topics(directory: str) -> Topics:
     created: dict[TopicPartition, int] = {}
     for path, position in _files(storage.join(directory, f"{METADATA}-0")):
         try:
-            content = storage.read(path)
-            for at, header in iter_batches(content, position):
+            for content, at, header in _batches(path, position):
                 if header.is_control:
                     continue
                 for record in iter_records(content, header, at):
@@ -77,6 +80,24 @@ def read_topics(directory: str) -> Topics:
         if topic in names:
             counts[names[topic]] = max(counts.get(names[topic], 0), number + 1)
     return Topics(frozenset(alone), frozenset(compacted), created, counts)
+
+
+def _batches(path: str, position: int) -> Iterator[tuple[bytes, int, BatchHeader]]:
+    """Each batch of a file from `position` on: the bytes it stands in, its place there, its header.
+
+    The file is read in windows: a metadata segment has up to a GiB. Raises OSError, ProtocolError.
+    """
+    with closing(storage.open_file(path)) as file:
+        size_bytes = _WINDOW_BYTES
+        while content := file.read(size_bytes, position):
+            end = 0
+            for at, header in iter_batches(content):
+                yield content, at, header
+                end = at + header.size_bytes
+            if not end and (len(content) < size_bytes or size_bytes >= _LARGEST_BATCH_BYTES):
+                return  # it is cut short, or longer than a broker takes
+            size_bytes = _WINDOW_BYTES if end else _LARGEST_BATCH_BYTES
+            position += end
 
 
 def _files(folder: str) -> list[tuple[str, int]]:

@@ -94,8 +94,8 @@ def _open_directory(logs: LogManager, directory: str) -> None:
     except FileExistsError as error:
         raise OSError(f"Data directory {directory}: {error.filename} is not a directory") from error
     except OSError as error:
-        place = "" if error.filename in (None, directory) else f" ({error.filename})"
-        raise OSError(f"Data directory {directory}: {error.strerror or error}{place}") from error
+        place = directory if error.filename is None else error.filename
+        raise OSError(f"Data directory {place}: {error.strerror or error}") from error
 
 
 def _compare_levels(config: Config, cluster: Cluster) -> None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
+from ottla import files
+from ottla.cli.output import complain
 from ottla.cli.settings import IMPOSSIBLE_VALUE
 
 if TYPE_CHECKING:
@@ -60,8 +62,7 @@ def admin_or_exit(listen: str | None, token_file: str | None) -> "AdminSettings 
 def token_or_exit(flag: str, path: str) -> str:
     """The token that a file holds; a file that cannot be one is one line on stderr and exit code 2."""
     try:
-        with Path(path).open("rb") as file:
-            token = file.read(MOST_TOKEN_BYTES).decode("ascii").strip()
+        token = files.read(path, MOST_TOKEN_BYTES).decode("ascii").strip()
     except OSError as error:
         _refuse(f"{flag} {path}: {error.strerror}")
     except UnicodeDecodeError:
@@ -81,5 +82,5 @@ def warn_of_readers(path: str) -> None:
 
 
 def _refuse(problem: str) -> NoReturn:
-    click.echo(f"ottla: {problem}", err=True)
+    complain(str(problem))
     sys.exit(IMPOSSIBLE_VALUE)

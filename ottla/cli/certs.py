@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
+from ottla.cli.output import complain
+
 if TYPE_CHECKING:
     from cryptography import x509
 
@@ -188,5 +190,5 @@ def _store(signed: _Signed) -> str:
 
 
 def _refuse(message: str) -> None:
-    click.echo(f"ottla: {message}", err=True)
+    complain(message)
     sys.exit(REFUSED)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from ottla import files
 from ottla.broker.config.jaas import parse_jaas
 from ottla.broker.config.sources import from_properties
 from ottla.protocol.properties import decode_text
@@ -25,16 +26,32 @@ def client_options(path: Path | None) -> dict[str, object]:
     """
     if path is None:
         return {}
-    given = {setting.key: setting.text for setting in from_properties(decode_text(path.read_bytes()), str(path))}
+    try:
+        text = decode_text(files.read(str(path)))
+        given = {setting.key: setting.text for setting in from_properties(text, str(path))}
+    except OSError as error:
+        raise ValueError(str(error)) from None
     options: dict[str, object] = {_OPTIONS[key]: text for key, text in given.items() if key in _OPTIONS}
     for store in ("ssl.truststore", "ssl.keystore"):
         if f"{store}.location" in given and given.get(f"{store}.type", "JKS") != "PEM":
             raise ValueError(f"{path}: {store}.type must be PEM here")
+        if given.get(f"{store}.location"):
+            _check_readable(given[f"{store}.location"])
     if given.get("ssl.endpoint.identification.algorithm") == "":
         options["ssl_check_hostname"] = False
     if given.get("security.protocol", "").startswith("SASL_"):
         options |= _login(path, given)
     return options
+
+
+def _check_readable(location: str) -> None:
+    """OpenSSL would wait for a FIFO, and read a device for ever. Raises ValueError."""
+    try:
+        files.read(location)
+    except FileNotFoundError:
+        pass  # the connection names the option
+    except OSError as error:
+        raise ValueError(str(error)) from None
 
 
 def _login(path: Path, given: Mapping[str, str]) -> dict[str, object]:

@@ -11,7 +11,7 @@ import click
 
 from ottla.broker.config import BROKER_OPTIONS, TOPIC_OPTIONS, Loaded, describe_topic
 from ottla.broker.config.option import DEFAULT, value_text
-from ottla.cli.output import output_for
+from ottla.cli.output import complain, output_for
 from ottla.cli.settings import load_or_exit, takes_flags
 
 NO_SUCH_OPTION = 2
@@ -119,5 +119,5 @@ def _refuse(glob: str) -> None:
     known = [option.key for option in (*BROKER_OPTIONS, *TOPIC_OPTIONS)]
     near = get_close_matches(glob, known, 1)
     hint = f"; did you mean {near[0]}?" if near else "" if "*" in glob else f"; try '*{glob}*'"
-    click.echo(f"ottla: no option is named {glob}, and there is no such file{hint}", err=True)
+    complain(f"no option is named {glob}, and there is no such file{hint}")
     sys.exit(NO_SUCH_OPTION)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from ottla.cli.output import output_for
+from ottla.cli.output import complain, output_for
 
 REFUSED, NO_SUCH_CASE = 1, 2
 
@@ -62,12 +62,12 @@ def write(directory: Path, glob: str, format_name: str) -> None:
     _refuse_none(glob, bool(found))
     there = [case.name for case in found if (directory / case.name).exists()]
     if there:
-        click.echo(f"ottla: {directory / there[0]} is there already: remove it, or write elsewhere", err=True)
+        complain(f"{directory / there[0]} is there already: remove it, or write elsewhere")
         sys.exit(REFUSED)
     try:
         rows = [write_case(case, directory) for case in found]
     except OSError as problem:
-        click.echo(f"ottla: {problem}", err=True)
+        complain(str(problem))
         sys.exit(REFUSED)
     out = output_for(format_name)
     size_kb = sum(row.size_bytes for row in rows) / 1000
@@ -78,5 +78,5 @@ def write(directory: Path, glob: str, format_name: str) -> None:
 
 def _refuse_none(glob: str, any_found: bool) -> None:
     if not any_found:
-        click.echo(f"ottla: no case is named {glob}: `ottla corpus list` has them", err=True)
+        complain(f"no case is named {glob}: `ottla corpus list` has them")
         sys.exit(NO_SUCH_CASE)

@@ -11,9 +11,11 @@ from urllib.parse import urlsplit
 
 import click
 
+from ottla import files
 from ottla.cli.bootstrap import takes_command_config
 from ottla.cli.ctl.duration import parse_duration
-from ottla.cli.printable import printable
+from ottla.cli.output import complain
+from ottla.printable import printable
 
 DEFAULT_URL: Final = "http://127.0.0.1:9644"
 READY, NOT_READY = 0, 1
@@ -81,10 +83,10 @@ def health(
         left_s = deadline - time.monotonic()
         problem = check(max(min(ASK_S, left_s), PAUSE_S) if wait_s else ASK_S)
         if problem is None:
-            click.echo(f"{where}: ready")
+            click.echo(printable(f"{where}: ready"))
             sys.exit(READY)
         if time.monotonic() + PAUSE_S > deadline:
-            click.echo(f"ottla: {where}: not ready: {printable(problem)}", err=True)
+            complain(f"{where}: not ready: {problem}")
             sys.exit(NOT_READY)
         time.sleep(PAUSE_S)
 
@@ -132,7 +134,7 @@ def _told_by_its_port(host: str, port: int, timeout_s: float) -> str | None:
 
 def _said_in_a_file(path: str, timeout_s: float) -> str | None:
     try:
-        lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = files.read(path).decode(errors="replace").splitlines()
     except OSError as error:
         return f"the broker has not written that clients can connect: {error.strerror}"
     for line in lines:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final, TextIO
 
-from ottla.cli.printable import printable
+from ottla.printable import printable
 
 MOST_CHARACTERS: Final = 2_000
 MOST_TRACEBACK_CHARACTERS: Final = 20_000

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 import click
 
 from ottla.audit.report.columns import lay_out
-from ottla.cli.printable import printable
+from ottla.printable import printable
 from ottla.protocol.times import difference, utc
 
 Row = Sequence[Any]
@@ -55,7 +55,7 @@ class TextOutput:
 
     def line(self, name: str, text: str) -> None:
         self._first = False
-        click.echo(text)
+        click.echo(printable(text))
 
     def table(self, name: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         self._begin_block()
@@ -85,7 +85,7 @@ class TextOutput:
         width = shutil.get_terminal_size().columns
         click.echo(f"{name}:")
         for row in rows:
-            click.echo(f"  {row[0]}  {printable(summary(row))}")
+            click.echo(printable(f"  {row[0]}  {summary(row)}"))
             told = {"initial_indent": " " * 6, "subsequent_indent": " " * 6, "break_long_words": False}
             click.echo(textwrap.fill(printable(str(row[-1])), max(width, 40), **told))  # type: ignore[arg-type]
 
@@ -116,6 +116,11 @@ class JsonOutput:
 
     def close(self) -> None:
         click.echo(json.dumps(self._document, indent=2))
+
+
+def complain(text: str) -> None:
+    """Print one line on stderr that says what happened and what to do."""
+    click.echo(printable(f"ottla: {text}"), err=True)
 
 
 def output_for(format_name: str) -> Output:

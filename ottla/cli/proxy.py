@@ -9,6 +9,8 @@ import click
 
 from ottla.cli.admin import admin_or_exit, opens_admin_port, warn_of_readers
 from ottla.cli.logs import log_to_stderr
+from ottla.cli.output import complain
+from ottla.printable import printable
 
 NEVER_STRUCK, REFUSED = 1, 2
 _file = partial(click.Path, dir_okay=False, path_type=Path)
@@ -92,10 +94,10 @@ def proxy(
             running.plan.add(parse_fault(given))
         asyncio.run(serve(running, say_ready, admin))
     except (FaultError, PlanError, ProtocolError, OSError) as error:
-        click.echo(f"Error: {error}", err=True)
+        complain(str(error))
         sys.exit(REFUSED)
     leave(running, history, event_file)
     for fault in running.plan:
-        click.echo(f"fault {fault.id}: {fault.describe()}: struck {fault.hits}, saw {fault.seen}", err=True)
+        click.echo(printable(f"fault {fault.id}: {fault.describe()}: struck {fault.hits}, saw {fault.seen}"), err=True)
     if all_must_strike and not all(fault.hits for fault in running.plan):
         sys.exit(NEVER_STRUCK)

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from ottla.broker.ports.disk import Buffer
+from ottla.files import next_data, open_regular
 
 
 class ReadOnlyFile:
@@ -19,7 +20,7 @@ class ReadOnlyFile:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._descriptor = open_regular(path)
         self.size_bytes: int = os.fstat(self._descriptor).st_size
         self.read_bytes = 0
 
@@ -35,6 +36,10 @@ class ReadOnlyFile:
         content = os.pread(self._descriptor, size_bytes, position)
         self.read_bytes += len(content)
         return content
+
+    def next_data(self, position: int) -> int:
+        """The first position from `position` on that is not in a hole of a sparse file."""
+        return next_data(self._descriptor, position, self.size_bytes)
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         self._refuse()

@@ -12,8 +12,8 @@ from ottla.broker.loggers import parse_levels
 from ottla.cli.admin import admin_or_exit, opens_admin_port, warn_of_readers
 from ottla.cli.logs import log_to_stderr
 from ottla.cli.parent import stop_at_end_of_input
-from ottla.cli.printable import printable
 from ottla.cli.settings import IMPOSSIBLE_VALUE, load_or_exit, takes_settings
+from ottla.printable import printable
 from ottla.scan.log_directory import META_PROPERTIES, MOST_NAMED
 
 _PARTITION = re.compile(r"[A-Za-z0-9._-]{1,249}-[0-9]{1,10}")

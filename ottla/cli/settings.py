@@ -4,11 +4,11 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ottla import files
 from ottla.broker.config import (
     ConfigError,
     Loaded,
@@ -22,6 +22,7 @@ from ottla.broker.config import (
 )
 from ottla.broker.config.listeners import parse_listeners
 from ottla.broker.config.sources import FLAG
+from ottla.cli.output import complain
 from ottla.protocol.properties import decode_text
 
 if TYPE_CHECKING:
@@ -72,10 +73,10 @@ def load_or_exit(properties: str | None, data_dir: str | None, listen: str | Non
         if listen is not None:
             _refuse_twice(flags, "--listen", ("listeners",))
             flags.append(Setting("listeners", _listener(listen), Origin(FLAG, "--listen")))
-        file = from_properties(decode_text(Path(properties).read_bytes()), properties) if properties else []
+        file = from_properties(decode_text(files.read(properties)), properties) if properties else []
         return load_config(flags, from_environment(os.environ), file, jaas_file=_jaas_file())
-    except ConfigError as error:
-        click.echo(f"ottla: {error}", err=True)
+    except (ConfigError, OSError) as error:
+        complain(str(error))
         sys.exit(IMPOSSIBLE_VALUE)
 
 
@@ -84,7 +85,7 @@ def _jaas_file() -> str:
     meant for others."""
     name = jaas_file_of(os.environ)
     with suppress(OSError, UnicodeDecodeError):
-        return Path(name).read_text(encoding="utf-8") if name else ""
+        return files.read(name).decode() if name else ""
     return ""
 
 

@@ -15,6 +15,7 @@ from ottla.protocol.batch_header import (
     ATTRIBUTES_OFFSET,
     HEADER_SIZE,
     LEGACY_SMALLEST,
+    BatchHeader,
     crc_is_valid,
     least_size,
     read_header,
@@ -272,6 +273,7 @@ class SegmentReader:
     def _find_sound(self, piece: SegmentPiece, position: int, next_offset: int) -> int:
         """File position of the first sound batch that starts in [position, piece.end), or -1."""
         while position < piece.end:
+            position = max(position, storage.next_data(self._file, position) - HEADER_SIZE + 1)
             window = np.frombuffer(self._file.read(CHUNK_BYTES, position), dtype=np.uint8)
             if len(window) < LEGACY_SMALLEST:
                 return -1
@@ -303,10 +305,15 @@ class SegmentReader:
                 return False
             if headers.check_header(head, 0, room, next_offset, piece.offset_limit) != headers.CUT:
                 return False
-            header = read_header(head.data)
+            return self._crc_is_right(position, read_header(head.data))
         elif not (least_size(legacy.magic) <= legacy.size_bytes <= room and legacy.base_offset >= next_offset):
             return False
-        else:
-            header = legacy
-        batch = self._file.read(header.size_bytes, position)
-        return len(batch) == header.size_bytes and crc_is_valid(batch, header)
+        batch = self._file.read(legacy.size_bytes, position)
+        return len(batch) == legacy.size_bytes and crc_is_valid(batch, legacy)
+
+    def _crc_is_right(self, position: int, header: BatchHeader) -> bool:
+        """Whether the bytes of a batch have its CRC. They are read in parts: garbage may claim two GiB."""
+        at, end, crc = position + ATTRIBUTES_OFFSET, position + header.size_bytes, 0
+        while at < end and (part := self._file.read(min(CHUNK_BYTES, end - at), at)):
+            crc, at = crc32c(part, crc), at + len(part)
+        return at == end and crc == header.crc

@@ -227,6 +227,8 @@ def _files_in(folder: str) -> list[storage.Entry] | None:
         except FileNotFoundError:
             # Retention takes segments from the front, so what is left still ends at the log end.
             continue
+        except OSError as error:
+            raise UnreadableDirectory(f"{error.filename}: {error.strerror}") from error
     return files
 
 

@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from ottla import files
 from ottla.scan import ahead
 
 T = TypeVar("T")
@@ -111,7 +112,14 @@ def entries(directory: str) -> list[Entry]:
     if is_remote(directory):
         return sorted(entry for _, entry in _listed(directory, recursive=False))
     with os.scandir(directory) as found:
-        return sorted(Entry(one.name, one.is_dir(), 0) for one in found)
+        return sorted(Entry(one.name, _is_directory(one), 0) for one in found)
+
+
+def _is_directory(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads to itself
+        return False
 
 
 def files_below(directory: str, folders: Sequence[str]) -> dict[str, list[Entry]]:
@@ -154,9 +162,11 @@ def read(path: str) -> bytes:
     """A whole, small file. Raises OSError."""
     if is_remote(path):
         remote = _RemoteFile(path)
+        most_bytes = files.limit_of(name_of(path))
+        if remote.size_bytes > most_bytes:
+            raise files.too_large(shown(path), remote.size_bytes, most_bytes)
         return remote.fetch(remote.size_bytes, 0)
-    with open(path, "rb") as file:  # noqa: PTH123
-        return file.read()
+    return files.read(path)
 
 
 def read_if_there(path: str) -> bytes | None:
@@ -202,7 +212,7 @@ class Upcoming:
 def status(path: str) -> Status:
     """Raises OSError."""
     if not is_remote(path):
-        found = os.stat(path)  # noqa: PTH116
+        found = files.check_regular(path)
         return Status(found.st_size, int(found.st_mtime * 1000))
     filesystem, place = located(path)
     info = told(path, lambda: filesystem.get_file_info(place))
@@ -225,6 +235,11 @@ def open_file(path: str) -> File:
     return _RemoteFile(path) if is_remote(path) else _LocalFile(path)
 
 
+def next_data(file: File, position: int) -> int:
+    """Where to read on: after the hole of a sparse local file, else at `position`. A hole holds no batch."""
+    return file.next_data(position) if isinstance(file, _LocalFile) else position
+
+
 def open_range(path: str, start: int, end: int) -> File:
     """To read [start, end) in order. A remote file is opened and read ahead in threads. Raises OSError, maybe later."""
     return ahead.ReadAhead(lambda: _RemoteFile(path), start, end) if is_remote(path) else _LocalFile(path)
@@ -232,7 +247,7 @@ def open_range(path: str, start: int, end: int) -> File:
 
 class _LocalFile:
     def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_RDONLY)
+        self._fd = files.open_regular(path)
         self.size_bytes = os.fstat(self._fd).st_size
 
     def read_into(self, view: memoryview, position: int) -> int:
@@ -240,6 +255,10 @@ class _LocalFile:
 
     def read(self, size: int, position: int) -> bytes:
         return os.pread(self._fd, size, position)
+
+    def next_data(self, position: int) -> int:
+        """The first position from `position` on that is not in a hole of a sparse file."""
+        return files.next_data(self._fd, position, self.size_bytes)
 
     def close(self) -> None:
         os.close(self._fd)

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.audit.command_line import BadArgument
 from ottla.audit.program import COULD_NOT_RUN, run_command, show
+from ottla.printable import printable
 from ottla.spark_jobs.session import NoSpark, cannot_run, lacks_pyspark, session
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
 def run(arguments: "AlertArguments") -> int:
     """Watch until interrupted; the exit code."""
     if missing := lacks_pyspark("the alert") or cannot_run("the alert", on_spark=not arguments.once):
-        sys.stderr.write(f"ottla alert: {missing}\n")
+        sys.stderr.write(printable(f"ottla alert: {missing}") + "\n")
         return COULD_NOT_RUN
     from pyspark.errors import StreamingQueryException
 
@@ -80,10 +81,10 @@ def run(arguments: "AlertArguments") -> int:
     except KeyboardInterrupt:
         return ENDED
     except (BadArgument, OptionError, UnreadableDirectory, NoSpark, NobodyReads, OSError) as error:
-        sys.stderr.write(f"ottla alert: {error}\n")
+        sys.stderr.write(printable(f"ottla alert: {error}") + "\n")
         return COULD_NOT_RUN
     except StreamingQueryException as error:
-        sys.stderr.write(f"ottla alert: {_cause(str(error))}\n")
+        sys.stderr.write(printable(f"ottla alert: {_cause(str(error))}") + "\n")
         return COULD_NOT_RUN
     return ENDED
 
@@ -201,15 +202,16 @@ def _print(rows: list[dict[str, Any]], style: str) -> None:
 
 def _json(row: dict[str, Any]) -> str:
     # Spark gives datetimes of the local zone, and does not say so.
-    return json.dumps({**row, "seen": row["seen"].astimezone(UTC).isoformat()}, ensure_ascii=False) + "\n"
+    return json.dumps({**row, "seen": row["seen"].astimezone(UTC).isoformat()}) + "\n"
 
 
 def _text(row: dict[str, Any]) -> str:
     place = f"{row['topic']}-{row['partition']}@{row['firstOffset']}"
     who = row["transactionalId"] or f"producer id {row['producerId']}"
     if row["event"] == "ended":
-        return f"{datetime.now():%F %T}  ended    {place}  {who}, seen first {row['seen']:%F %T}\n"
-    return f"{row['seen']:%F %T}  HANGING  {place}  {who}: {row['message']}\n    {row['action']}\n"
+        return printable(f"{datetime.now():%F %T}  ended    {place}  {who}, seen first {row['seen']:%F %T}") + "\n"
+    told = printable(f"{row['seen']:%F %T}  HANGING  {place}  {who}: {row['message']}")
+    return f"{told}\n    {printable(row['action'])}\n"
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.audit import outputs
 from ottla.audit.outputs import DELTA, PARQUET, Folder, TableFile
 from ottla.audit.program import COULD_NOT_RUN, run_command, show
+from ottla.printable import printable
 from ottla.scan import schemas
 from ottla.scan.needs import WorkerLacks, check_worker
 from ottla.spark_jobs.options import READ_COMMITTED, OptionError, Options, read_options
@@ -35,10 +36,15 @@ if TYPE_CHECKING:
     from ottla.spark_jobs.views.query_tasks import RangeTask
 
 DONE = 0
+MOST_TRIES = 3
 
 
 class CannotExport(Exception):
     """The export cannot be made; the text is one line."""
+
+
+class FilesVanished(CannotExport):
+    """A segment was deleted after it was listed. Planned again, the export may succeed."""
 
 
 class Export(NamedTuple):
@@ -56,6 +62,7 @@ class Written(NamedTuple):
     files: int
     rows: int
     error: str = ""
+    has_vanished: bool = False
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -85,7 +92,7 @@ def run(arguments: "ExportArguments") -> int:
 
 
 def _failed(reason: str) -> int:
-    sys.stderr.write(f"ottla export: {reason}\n")
+    sys.stderr.write(printable(f"ottla export: {reason}") + "\n")
     return COULD_NOT_RUN
 
 
@@ -105,6 +112,18 @@ def _export(arguments: "ExportArguments") -> Written:
     outputs.check_outside(arguments.output, "", [arguments.directory])
     if arguments.format == DELTA:
         delta.check(outputs.absolute(arguments.output))
+    for _ in range(MOST_TRIES - 1):
+        try:
+            return _export_planned(arguments, options, columns)
+        except (FilesVanished, FileNotFoundError):  # retention of a live directory
+            continue
+    return _export_planned(arguments, options, columns)
+
+
+def _export_planned(arguments: "ExportArguments", options: Options, columns: tuple[str, ...]) -> Written:
+    """Plan and write the export. Raises FilesVanished, FileNotFoundError if a listed file was deleted meanwhile."""
+    from ottla.audit import delta
+
     tasks = _tasks(options)
     with outputs.writing(arguments.output, "", _is_ours, overwrite=arguments.overwrite) as folder:
         done = _written(Export(options, columns, folder, arguments.compression), tasks, arguments)
@@ -128,7 +147,7 @@ def _written(export: Export, tasks: "Sequence[RangeTask]", arguments: "ExportArg
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             done = list(pool.map(_writer(export), tasks))
     if failed := next((one.error for one in done if one.error), ""):
-        raise CannotExport(failed)
+        raise (FilesVanished if any(one.has_vanished for one in done) else CannotExport)(failed)
     return done
 
 
@@ -174,7 +193,7 @@ def _writer(export: Export) -> "Callable[[RangeTask], Written]":
             outputs.check_here(export.folder)
             counts = [_write_range(export, planned) for planned in task.ranges]
         except (DamagedSegment, OSError, WorkerLacks) as error:
-            return Written(0, 0, str(error))
+            return Written(0, 0, str(error), isinstance(error, FileNotFoundError))
         return Written(sum(rows > 0 for rows in counts), sum(counts))
 
     return write

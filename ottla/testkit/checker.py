@@ -36,6 +36,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from ottla import files
+from ottla.printable import printable
 from ottla.testkit.checks.cycles import check_cycles
 from ottla.testkit.checks.exactly_once import check_exactly_once
 from ottla.testkit.checks.fates import check_fates
@@ -45,6 +47,7 @@ from ottla.testkit.checks.reads import check_reads
 from ottla.testkit.scanner import ScannedPartition, scan_partition
 
 OFFSETS_TOPIC = "__consumer_offsets"
+MOST_HISTORY_BYTES = 128 << 20
 OF_BOTH = ("late-offsets", "late-produce")
 """Causes that hit the transaction of the late request too: what it wrote shares the fate of the one it came into."""
 
@@ -109,7 +112,8 @@ def check(
 
 def check_files(history: Path, data_dir: Path) -> list[Anomaly]:
     """`check` of files: a history and the data directory of a broker that has stopped."""
-    entries = [json.loads(line) for line in history.read_text(encoding="utf-8").splitlines() if line.strip()]
+    lines = files.read(str(history), MOST_HISTORY_BYTES).decode().splitlines()
+    entries = [json.loads(line) for line in lines if line.strip()]
     partitions = {}
     for directory in sorted(data_dir.iterdir()):
         topic, dash, index = directory.name.rpartition("-")
@@ -144,7 +148,7 @@ def report(history: Path, data_dir: Path) -> int:
     """Print one line per anomaly that `check_files` finds; 1 if one of them has no known cause, else 0."""
     found = check_files(history, data_dir)
     for anomaly in found:
-        print(anomaly)
+        print(printable(str(anomaly)))
     print(f"{len(found)} anomalies")
     return 1 if any(not anomaly.cause for anomaly in found) else 0
 

@@ -51,7 +51,7 @@ class Finding(NamedTuple):
 
     def line(self) -> str:
         """The finding as one line of JSON."""
-        return json.dumps(self.as_json(), ensure_ascii=False)
+        return json.dumps(self.as_json())
 
 
 def in_order(findings: list[Finding]) -> list[Finding]:

@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Sequence
-from html import escape
 
 from ottla.audit.checks.shape import DURATION_BINS, Model, Shape, duration_of
+from ottla.printable import html_text as escape
 
 WIDTH, HEIGHT = 480, 190
 _LEFT, _BOTTOM, _TOP = 44, 24, 14

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from html import escape
 
 from ottla.audit.audited import Audit, PartitionAudit, names_with_findings
 from ottla.audit.checks.finding import CHECKS, Finding
@@ -11,6 +10,7 @@ from ottla.audit.checks.words import count
 from ottla.audit.report import charts, open_now, timeline
 from ottla.audit.report.page import anchor, element, page, table
 from ottla.audit.report.text import internal_words, parted, size_words, split_action, verdict
+from ottla.printable import html_text as escape
 from ottla.protocol.batch import COMMIT
 from ottla.protocol.times import duration, utc
 from ottla.scan import events

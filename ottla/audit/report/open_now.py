@@ -1,6 +1,5 @@
 """Open transactions of an audit: since when, the offsets that each withholds, and the readers that wait. pure"""
 
-import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -9,6 +8,7 @@ from ottla.audit.checks.finding import Finding
 from ottla.audit.checks.hanging import OpenFinding, Verdict
 from ottla.audit.checks.words import count, who
 from ottla.protocol.times import utc
+from ottla.verdict import why_command
 
 # Readers of committed records wait in partitions of users. Here groups wait for their offsets.
 _OFFSETS = "__consumer_offsets"
@@ -32,7 +32,7 @@ class OpenRow(NamedTuple):
     @property
     def command(self) -> str:
         """A command line that asks the brokers what holds back this partition."""
-        return f"ottla txn why {shlex.quote(self.open.topic)} {self.open.partition} -b HOST:PORT"
+        return why_command((self.open.topic, self.open.partition))
 
 
 class Waiting(NamedTuple):

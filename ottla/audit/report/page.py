@@ -4,7 +4,8 @@ Everything is in the one file: no fonts, scripts or images from elsewhere. Colou
 """
 
 from collections.abc import Iterable, Sequence
-from html import escape
+
+from ottla.printable import html_text as escape
 
 STYLE = """
 :root { color-scheme: light dark; --text: #1d2530; --soft: #5d6876; --faint: #d8dde4; --page: #ffffff; --card:

@@ -8,12 +8,14 @@ from typing import Literal
 
 from ottla.audit.audited import Audit, PartitionAudit, names_with_findings
 from ottla.audit.checks.finding import CHECKS, Finding, Severity
+from ottla.audit.checks.hanging import Verdict
 from ottla.audit.checks.once import phrases
 from ottla.audit.checks.shape import Model
 from ottla.audit.checks.words import count
 from ottla.audit.report import open_now
 from ottla.audit.report.columns import lay_out
 from ottla.audit.report.text_tables import BOLD, DIM, GREEN, RED, YELLOW, Style, partition_table
+from ottla.printable import printable
 from ottla.protocol.times import utc
 from ottla.scan.storage import shown as shown_path
 
@@ -92,7 +94,7 @@ def _title(audit: Audit, style: Style, width: int) -> str:
     facts += ", ".join([count(batches, "batch", "batches"), *phrases(audit.ended)])
     if audit.as_of:
         facts += f"; as of {audit.as_of}: what a read_committed consumer would have seen then"
-    return f"{style(BOLD, audit.title)}\n{style(DIM, _wrapped(facts, width, ''))}"
+    return f"{style(BOLD, printable(audit.title))}\n{style(DIM, _wrapped(facts, width, ''))}"
 
 
 def verdict(audit: Audit) -> tuple[str, Severity | Literal["clean", "waiting"]]:
@@ -118,6 +120,8 @@ def _without_findings(audit: Audit) -> tuple[str, Literal["clean", "waiting"]]:
     waits = open_now.waiting(audit)
     if waits.transactions:
         nothing = "Nothing is broken" if checked_all else f"N{by_some}"
+        if any(one.verdict is Verdict.UNVERIFIABLE for one in audit.open_transactions):
+            nothing = "No fault is proved" if checked_all else f"N{by_some}"
         unproved = " What the coordinator's log cannot prove is listed with --all." if _unproved(audit) else ""
         return f"{nothing}. {open_now.sentence(waits)}.{unproved}", "waiting"
     if not checked_all:
@@ -133,7 +137,7 @@ def _unproved(audit: Audit) -> bool:
 
 def _verdict(audit: Audit, style: Style, width: int) -> str:
     text, worst = verdict(audit)
-    return style(_COLOURS[worst], _wrapped(text, width))
+    return style(_COLOURS[worst], _wrapped(printable(text), width))
 
 
 def _partitions(audit: Audit, everything: bool, style: Style, width: int) -> str:
@@ -191,7 +195,7 @@ _OPEN_AT_LEAST = 6
 def _open_cells(row: open_now.OpenRow) -> list[str]:
     one = row.open
     return [
-        one.transactional_id or f"unknown (producer {one.producer_id}, epoch {one.producer_epoch})",
+        printable(one.transactional_id or "") or f"unknown (producer {one.producer_id}, epoch {one.producer_epoch})",
         row.since,
         one.topic,
         str(one.partition),
@@ -210,11 +214,11 @@ def _findings(findings: Sequence[Finding], style: Style, width: int) -> str:
         if shown[one.check, one.severity] > _MOST_SHOWN:
             continue
         where = one.place or one.transactional_id or "all partitions"
-        out.append(f"{style(_COLOURS[one.severity], one.severity)} {one.check}  {style(BOLD, where)}")
+        out.append(f"{style(_COLOURS[one.severity], one.severity)} {one.check}  {style(BOLD, printable(where))}")
         out.append(_wrapped(one.message, width, "  "))
         if one.file is not None:
             position = "" if one.position is None else f" position {one.position:,}"
-            out.append(style(DIM, f"  in {shown_path(one.file)}{position}"))
+            out.append(style(DIM, printable(f"  in {shown_path(one.file)}{position}")))
         if one.severity != "info":
             said, command = split_action(one.action)
             out.append(_wrapped(f"→ {said or 'run:'}", width, "  "))
@@ -239,7 +243,12 @@ def _notes(notes: Counter[str]) -> str:
 def _wrapped(text: str, width: int, indent: str = "") -> str:
     """Commands and paths are not broken."""
     return textwrap.fill(
-        text, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        printable(text),
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from html import escape
 from typing import NamedTuple
 
 from ottla.audit.audited import PartitionAudit
 from ottla.audit.checks.words import count
+from ottla.printable import html_text as escape
 from ottla.protocol.batch import COMMIT
 from ottla.protocol.times import duration
 from ottla.scan import events

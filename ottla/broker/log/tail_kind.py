@@ -89,7 +89,10 @@ def sound_batches(file: File, position: int, least_offset: int) -> Iterator[tupl
     """Yield the complete batches with a right CRC and a possible offset from `position` on, wherever they begin."""
     most_offset = least_offset + _MAX_AHEAD
     candidates = _candidates(least_offset, most_offset)
+    skip_hole = getattr(file, "next_data", None)  # of files that commands read
     while position + LEGACY_SMALLEST <= file.size_bytes:
+        if skip_hole is not None:
+            position = max(position, skip_hole(position) - HEADER_SIZE + 1)
         window = file.pread(_WINDOW_BYTES, position)
         at = 0
         while found := candidates.search(window, at):

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from ottla import files
 from ottla.broker.costs import COPY_BYTE_US, FILE_CALL_US, SYNC_US, WRITE_FILE_US
 from ottla.broker.ports.descriptors import Descriptors, told
 from ottla.broker.ports.locks import RealLock
@@ -178,9 +179,9 @@ class RealFile:
         if not self._path:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         if self._disk is None:
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
+            self._descriptor = files.open_regular(self._path, os.O_RDWR | flags)
         else:
-            self._descriptor = self._disk.descriptor(self._path, os.O_RDWR | flags)
+            self._descriptor = self._disk.file_descriptor(self._path, os.O_RDWR | flags)
             self._disk.descriptors.opened(self)
         return self._descriptor
 
@@ -325,6 +326,10 @@ class RealDisk(Timed):
         """A new descriptor of a file. Raises Shortage; OSError."""
         return self.descriptors.find(lambda: os.open(path, flags | os.O_CLOEXEC, 0o644))
 
+    def file_descriptor(self, path: str, flags: int) -> int:
+        """A new descriptor of a regular file; anything else is refused. Raises Shortage; OSError."""
+        return self.descriptors.find(lambda: files.open_regular(path, flags))
+
     def writes(self, file: RealFile, path: str) -> None:
         """A file is written for the first time since it was opened: a sync of its path goes to its descriptor."""
         self._writers[path] = (*self._writers.get(path, ()), file)
@@ -345,12 +350,13 @@ class RealDisk(Timed):
         try:
             _stat(path)
         except (FileNotFoundError, NotADirectoryError):
+            files.refuse_dangling(path)
             return False
         return True
 
     @timed(FILE_CALL_US, included=True)
     def size_bytes(self, path: str) -> int:
-        return _stat(path).st_size
+        return files.check_regular(path).st_size
 
     def list(self, path: str) -> list[str]:
         names: list[str] = []
@@ -382,17 +388,14 @@ class RealDisk(Timed):
 
     def read(self, path: str) -> bytes:
         began_ns = self.now_ns()
-        descriptor = self.descriptor(path, os.O_RDONLY)
-        size_bytes = 0
+        descriptor = self.file_descriptor(path, os.O_RDONLY)
+        content = b""
         try:
-            size_bytes = os.fstat(descriptor).st_size
-            content = os.read(descriptor, size_bytes + 1)
-            while len(content) < size_bytes and (more := os.read(descriptor, size_bytes - len(content))):
-                content += more  # one call gives 2 GiB at most
+            content = files.read_descriptor(descriptor, path)
             return content
         finally:
             os.close(descriptor)
-            self.charge_since(began_ns, FILE_CALL_US + size_bytes * COPY_BYTE_US)
+            self.charge_since(began_ns, FILE_CALL_US + len(content) * COPY_BYTE_US)
 
     def write(self, path: str, data: Buffer) -> None:
         self._write(path, data, sync=False)
@@ -463,7 +466,7 @@ class RealDisk(Timed):
 
     def _write(self, path: str, data: Buffer, sync: bool) -> None:
         began_ns = self.now_ns()
-        descriptor = self.descriptor(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        descriptor = self.file_descriptor(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             written = 0
             try:

@@ -5,10 +5,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
+from ottla import files
+
 
 def read(name: str) -> bytes:
     """The content of a file; OSError."""
-    return Path(name).read_bytes()
+    return files.read(name)
 
 
 def stamp(name: str) -> tuple[int, int]:

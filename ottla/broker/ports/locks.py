@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from ottla.files import open_regular
+
 _File = tuple[int, int]
 
 # (device, inode) -> the process that locked it, for a fork inherits this and not the POSIX lock.
@@ -38,7 +40,7 @@ class RealLock:
             with suppress(FileNotFoundError):
                 if _locked.get(_identity(Path(path).stat())) == os.getpid():
                     raise LockHeld(path, os.getpid())
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._descriptor = open_regular(path, os.O_RDWR | os.O_CREAT)
             try:
                 self._take(path)
             except (LockHeld, OSError):

@@ -159,7 +159,7 @@ def _open(path: str, wait: bool) -> int | None:
     waited = False
     while True:
         try:
-            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
             return None
         except OSError as error:

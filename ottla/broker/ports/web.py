@@ -3,10 +3,10 @@
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
+from ottla import files
 from ottla.broker.ports.workers import OnEnd, WorkerJob
 
 _PIECE_BYTES: Final = 65_536
@@ -39,8 +39,7 @@ def fetch(url: str, most_bytes: int, timeout_s: float) -> bytes:
     """
     parts = urlsplit(url)
     if parts.scheme == "file":
-        with Path(unquote(parts.path)).open("rb") as file:
-            content = file.read(most_bytes + 1)
+        content = files.read(unquote(parts.path), most_bytes)
     else:
         content = _fetch_http(url, most_bytes, timeout_s)
     if len(content) > most_bytes:

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from ottla.cli.bootstrap import asks_a_cluster
+from ottla.cli.output import complain
 
 ALLOWED, REFUSED, NOT_ASKED = 0, 1, 2
 
@@ -69,7 +70,7 @@ def why(
         else:
             entries = entries_of_cluster(question, bootstrap_server, command_config, timeout_s)
     except (Unanswered, ValueError) as error:
-        click.echo(f"ottla: {error}", err=True)
+        complain(str(error))
         sys.exit(NOT_ASKED)
     found = explain(question, entries)
     show(found, output_for(format_name), bootstrap_server)

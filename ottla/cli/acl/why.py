@@ -1,6 +1,5 @@
 """What the entries come to, and the line of `kafka-acls` that changes it. pure"""
 
-import shlex
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -8,6 +7,7 @@ from ottla.broker.security.acl import AclAuthorizer, Decision
 from ottla.broker.security.acl_filter import AclFilter
 from ottla.cli.acl.question import Question
 from ottla.cli.output import Output
+from ottla.printable import shell_line
 from ottla.protocol.acls import (
     OPERATION_NAMES,
     RESOURCE_TYPE_NAMES,
@@ -124,13 +124,13 @@ def _remedy(found: Explanation, bootstrap: str) -> str:
     if entry is None:
         words += ["--add", "--allow-principal", question.principal]
         words += ["--operation", OPERATION_NAMES[question.operation], *_resource(question.resource_type, question.name)]
-        return f"What is missing: {shlex.join(words)}"
+        return f"What is missing: {shell_line(words)}"
     words += ["--remove", "--deny-principal", entry.principal, "--deny-host", entry.host]
     words += ["--operation", OPERATION_NAMES[AclOperation(entry.operation)]]
     words += _resource(ResourceType(entry.resource_type), entry.resource_name)
     if entry.pattern_type == PatternType.PREFIXED:
         words += ["--resource-pattern-type", "prefixed"]
-    return f"No ALLOW helps against a DENY; what takes it away: {shlex.join(words)}"
+    return f"No ALLOW helps against a DENY; what takes it away: {shell_line(words)}"
 
 
 def _resource(kind: ResourceType, name: str) -> list[str]:

@@ -5,9 +5,8 @@ from collections.abc import Callable, Generator
 from typing import Any, Final, NoReturn
 from urllib.parse import urlsplit
 
-import click
-
 from ottla.cli.admin import token_or_exit
+from ottla.cli.output import complain
 from ottla.testkit.kit.admin import Admin, AdminFailed
 
 DEFAULT_URL: Final = "http://127.0.0.1:9644"
@@ -89,5 +88,5 @@ def refuse(message: str) -> NoReturn:
 
 
 def _exit(code: int, message: str) -> NoReturn:
-    click.echo(f"ottla: {message}", err=True)
+    complain(message)
     sys.exit(code)

@@ -10,6 +10,7 @@ import click
 from ottla.cli.ctl.duration import parse_duration
 from ottla.cli.ctl.loglevel import loglevel
 from ottla.cli.ctl.options import asks, in_front, keep, run
+from ottla.cli.output import complain
 
 if TYPE_CHECKING:
     from ottla.cli.ctl.asking import Port
@@ -201,7 +202,7 @@ def load(file: Path, **where: Any) -> None:
 
     try:
         plan = read_plan(file)
-    except PlanError as error:
+    except (PlanError, OSError) as error:
         refuse(str(error))
     _faults(lambda port: port.post("/v1/faults", plan), where)
 
@@ -238,5 +239,5 @@ def clear(expect_hits: bool, **where: Any) -> None:
 
     _faults(ask, where)
     if expect_hits and missed:
-        click.echo(f"ottla: never struck: fault {', '.join(map(str, missed))}", err=True)
+        complain(f"never struck: fault {', '.join(map(str, missed))}")
         sys.exit(1)

@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ottla import files as small_files
+from ottla.cli.output import complain
+from ottla.printable import printable
+
 if TYPE_CHECKING:
     from ottla.cli.dump.decode import Decoder
 
@@ -44,15 +48,18 @@ def dump(path: Path, records: bool, format_name: str, decoder: str | None) -> No
     first = next(files, None)
     if first is None or (path.is_file() and _is_foreign(path)):
         what = "no file that this command reads is in it" if first is None else "not a file that this command reads"
-        click.echo(f"ottla: {path}: {what}", err=True)
+        complain(f"{path}: {what}")
         sys.exit(UNREADABLE)
     for file in chain((first,), files):
         try:
             verdict = printer.print_file(file)
         except BrokenPipeError:
             raise  # nobody reads on: `| head`
+        except FileNotFoundError:
+            complain(f"{file} was deleted after it was listed: left out")
+            code = code if path.is_dir() else UNREADABLE
         except OSError as error:
-            click.echo(f"ottla: {file}: {error.strerror or error}", err=True)
+            complain(f"{file}: {error.strerror or error}")
             code = UNREADABLE
         else:
             code = max(code, verdict)
@@ -76,10 +83,10 @@ def _refuse_wrong_folder(path: Path) -> None:
 
 def _files(path: Path) -> Iterator[Path]:
     """The file, or those below the directory that can be dumped, partition by partition."""
-    if path.is_file():
+    if not path.is_dir():
         yield path
         return
-    yield from (each for each in sorted(path.rglob("*")) if each.is_file() and _is_known(each.name))
+    yield from (each for each in sorted(path.rglob("*")) if _is_known(each.name))
 
 
 def _is_known(name: str) -> bool:
@@ -94,8 +101,10 @@ def _is_foreign(path: Path) -> bool:
         return True
     if path.suffix != ".log" or (path.stem.isascii() and path.stem.isdigit()):
         return False
-    with path.open("rb") as file:
-        begin = file.read(_MAGIC_AT + 1)
+    from ottla.cli.read_only import ReadOnlyFile
+
+    with ReadOnlyFile(str(path)) as file:
+        begin = file.pread(_MAGIC_AT + 1, 0)
     return len(begin) > 0 and (len(begin) <= _MAGIC_AT or begin[_MAGIC_AT] > _LAST_MAGIC)
 
 
@@ -117,22 +126,22 @@ class _Printer:
         else:
             summary, damage = self._print_entries(path)
         if unread is not None:
-            click.echo(f"ottla: {path}: {unread}; kafka-dump-log reads it", err=True)
+            complain(f"{path}: {unread}; kafka-dump-log reads it")
         if self._as_json:
             sound = None if damage is None and unread else damage is None
             verdict = {"kind": "verdict", "sound": sound, "damage": damage, "found": summary}
             self._echo_json(verdict if unread is None else {**verdict, "unread": unread})
         elif damage is not None:
-            click.echo(f"damaged: {damage} ({summary})")
+            click.echo(printable(f"damaged: {damage} ({summary})"))
         else:
-            click.echo(f"sound: {summary}" if unread is None else f"not checked: {unread} ({summary})")
+            click.echo(printable(f"sound: {summary}" if unread is None else f"not checked: {unread} ({summary})"))
         return UNREADABLE if unread is not None else DAMAGED if damage is not None else SOUND
 
     def _head(self, path: Path) -> None:
         if self._as_json:
             self._echo_json({"kind": "file", "path": str(path), "size_bytes": path.stat().st_size})
             return
-        click.echo(f"Dumping {path}")
+        click.echo(printable(f"Dumping {path}"))
         if path.suffix == ".log":
             click.echo(f"Log starting offset: {_base_offset(path)}")
         elif path.suffix == ".checkpoint":
@@ -154,11 +163,11 @@ class _Printer:
 
     def _print_entries(self, path: Path) -> tuple[str, str | None]:
         from ottla.cli.dump.side_files import reader_of
-        from ottla.cli.printable import printable
+        from ottla.printable import printable
         from ottla.protocol.errors import ProtocolError
 
         read = reader_of(path.name)
-        content = path.read_bytes()
+        content = small_files.read(str(path))
         assert read is not None
         count, damage = 0, None
         try:
@@ -199,7 +208,7 @@ class _Printer:
         def tell(position: int, size_bytes: int) -> None:
             nonlocal reported
             if position - reported >= REPORT_EVERY_BYTES:
-                click.echo(f"ottla: {path}: {100 * position // size_bytes} %", err=True)
+                complain(f"{path}: {100 * position // size_bytes} %")
                 reported = position
 
         return tell

@@ -12,7 +12,7 @@ from ottla.broker.log.batches import BadBatch, iter_file
 from ottla.broker.ports.disk import File
 from ottla.cli.dump.decode import Decoder, decode_control
 from ottla.cli.dump.plain import plain_text
-from ottla.cli.printable import printable
+from ottla.printable import printable
 from ottla.protocol.batch import ABORT, COMMIT, LEADER_CHANGE
 from ottla.protocol.batch_header import (
     CONTROL,

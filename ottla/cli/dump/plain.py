@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Final
 
-from ottla.cli.printable import escaped
+from ottla.printable import escaped
 from ottla.protocol.batch_header import MAX_SEQUENCE, BatchHeader
 from ottla.protocol.compression import TooLarge
 from ottla.protocol.errors import ProtocolError

@@ -7,11 +7,14 @@ from typing import Final
 
 import click
 
+from ottla import files
 from ottla.broker.config import from_properties
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.ports.locks import LockHeld
 from ottla.cli.graduate.config import config_problems, config_warnings, controller_endpoint
 from ottla.cli.graduate.steps import CannotGraduate, Found, Graduation, elsewhere, is_at_home, look
+from ottla.cli.output import complain
+from ottla.printable import printable
 from ottla.protocol.properties import decode_text
 from ottla.scan.listing import UnreadableDirectory, check_log_directory
 
@@ -49,16 +52,14 @@ def graduate(directory: Path, node_id: int, properties: str, release: str, dry_r
         click.echo(f"ottla: {problem}", err=True)
         sys.exit(WRONG_FOLDER)
     except (CannotGraduate, OSError) as problem:
-        click.echo(f"ottla: {problem}", err=True)
+        complain(str(problem))
         sys.exit(REFUSED)
 
 
 def _graduate(directory: Path, node_id: int, properties: str, release: str, dry_run: bool) -> None:
     disk = RealDisk()
     place = str(directory)
-    config = {
-        setting.key: setting.text for setting in from_properties(decode_text(Path(properties).read_bytes()), properties)
-    }
+    config = {setting.key: setting.text for setting in from_properties(decode_text(files.read(properties)), properties)}
     try:
         lock = disk.lock(f"{place}/.lock")
     except LockHeld as held:
@@ -113,15 +114,15 @@ def _tell(steps: Graduation, found: Found, place: str, dry_run: bool) -> None:
         click.echo("are not right already, and __cluster_metadata-0 is kept under another name and begun anew.")
         return
     for line in steps.done:
-        click.echo(f"  {line}")
+        click.echo(printable(f"  {line}"))
     click.echo("To undo this before Kafka has started, in that directory:")
     for line in steps.undo:
-        click.echo(f"  {line}")
+        click.echo(printable(f"  {line}"))
 
 
 def _tell_next(found: Found, config: dict[str, str], properties: str, release: str) -> None:
     for line in config_warnings(config, _counts(found)):
-        click.echo(f"Note: {line}")
+        click.echo(printable(f"Note: {line}"))
     click.echo(f"Next, with Apache Kafka {release} or later:")
     click.echo(f"  bin/kafka-server-start.sh {properties}")
     click.echo("and, for groups of the new protocol and other features that Ottla does not have:")

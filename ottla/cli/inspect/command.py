@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ottla.cli.output import complain
+
 if TYPE_CHECKING:
     from ottla.cli.inspect.directory import Coordinated, Directory, GroupView
     from ottla.cli.inspect.partition import PartitionState
     from ottla.cli.output import Output
 
 SOUND, DAMAGED, NOT_LOOKED = 0, 1, 2
+MOST_TRIES = 3
 
 
 @click.command()
@@ -43,10 +46,10 @@ def inspect(directory: Path, verify: bool, everything: bool, format_name: str) -
     except BrokenPipeError:
         raise  # nobody reads on: `| head`
     except UnreadableDirectory as error:
-        click.echo(f"ottla: {error}", err=True)
+        complain(str(error))
         code = NOT_LOOKED
     except OSError as error:
-        click.echo(f"ottla: {error.filename or directory}: {error.strerror or error}", err=True)
+        complain(f"{error.filename or directory}: {error.strerror or error}")
         code = NOT_LOOKED
     sys.exit(code)
 
@@ -85,16 +88,30 @@ def _inspect(found: "Directory", verify: bool, everything: bool, output: "Output
 
 
 def _look_at_all(found: "Directory", verify: bool, now_ms: int) -> list["PartitionState"]:
-    from ottla.cli.inspect.partition import look
-
-    states = []
+    states: list[PartitionState] = []
     for number, name in enumerate(found.partitions, 1):
         if sys.stderr.isatty():
             click.echo(f"\rottla: {number} of {len(found.partitions)} partitions", err=True, nl=False)
-        states.append(look(str(found.path / name), found.settings_of(name), found.start_of(name, now_ms), verify))
+        states += _look(found, name, verify, now_ms)
     if sys.stderr.isatty():
         click.echo(err=True)
     return states
+
+
+def _look(found: "Directory", name: str, verify: bool, now_ms: int) -> list["PartitionState"]:
+    """Return the state of a partition; nothing if its directory is deleted meanwhile. Deleted segments: look again."""
+    from ottla.cli.inspect.partition import look
+
+    directory = found.path / name
+    for tries_left in reversed(range(MOST_TRIES)):
+        try:
+            return [look(str(directory), found.settings_of(name), found.start_of(name, now_ms), verify)]
+        except FileNotFoundError:
+            if not directory.exists():
+                return []
+            if not tries_left:
+                raise
+    return []
 
 
 def _is_mere_internal(each: "PartitionState") -> bool:

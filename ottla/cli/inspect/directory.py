@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
+from ottla import files
 from ottla.broker.cluster.image import INTERNAL_TOPICS, MetadataImage
 from ottla.broker.cluster.kraft import MetadataBatchLoader, newest_snapshot
 from ottla.broker.group.shard import GroupMetadata, GroupStore
@@ -114,7 +115,7 @@ class Directory:
         try:
             snapshot = newest_snapshot(each.name for each in directory.iterdir()) or SnapshotId(0, -1)
             if snapshot.epoch >= 0:
-                for header, batch in read_snapshot((directory / snapshot_name(snapshot)).read_bytes()):
+                for header, batch in read_snapshot(files.read(str(directory / snapshot_name(snapshot)))):
                     loader.load_batch(header, batch)
             with self.loaded(METADATA_DIRECTORY, now_ms) as log:
                 for header, batch in log.segments.scan(max(log.log_start_offset, snapshot.end_offset)):
@@ -186,7 +187,7 @@ class Directory:
 
     def _read(self, name: str, decode: Callable[[bytes], T], absent: T, faults: list[str] | None = None) -> T:
         try:
-            return decode((self.path / name).read_bytes())
+            return decode(files.read(str(self.path / name)))
         except FileNotFoundError:
             return absent
         except ProtocolError as broken:
@@ -200,7 +201,7 @@ def holder_of_lock(path: Path) -> int | None:
     The system is asked, nothing is locked: a broker that starts at this moment does not notice.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = files.open_regular(str(path))
     except FileNotFoundError:
         return None
     try:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
+from ottla import files
 from ottla.broker.ports.disk import Buffer, Disk, File, Lock, RealDisk, SyncJob, Volume
 from ottla.broker.ports.timed import charge_nobody
 from ottla.cli.read_only import ReadOnlyFile
@@ -64,7 +65,7 @@ class OverlayDisk:
         if path in self.written:
             return len(self.written[path])
         size = self.truncated.get(path)
-        return Path(self._real_or_raise(path)).stat().st_size if size is None else size
+        return files.check_regular(self._real_or_raise(path)).st_size if size is None else size
 
     def list(self, path: str) -> list[str]:
         with os.scandir(path) as entries:
@@ -114,7 +115,7 @@ class OverlayDisk:
     def read(self, path: str) -> bytes:
         if path in self.written:
             return bytes(self.written[path])
-        return Path(self._real_or_raise(path)).read_bytes()
+        return files.read(self._real_or_raise(path))
 
     def write(self, path: str, data: Buffer) -> None:
         self.written[path] = bytearray(data)
@@ -164,7 +165,9 @@ class OverlayDisk:
         return self._origins.get(path, path)
 
     def _is_real(self, path: str) -> bool:
-        return path not in self.removed and Path(self._real(path)).exists()
+        return path not in self.removed and os.path.lexists(
+            self._real(path)
+        )  # a link to nothing is refused when it is read
 
     def _real_or_raise(self, path: str) -> str:
         if not self._is_real(path):

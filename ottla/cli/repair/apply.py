@@ -7,6 +7,7 @@ then what hangs on it, and the checkpoints last. Until then it ends below its re
 from contextlib import closing
 from pathlib import Path
 
+from ottla import files
 from ottla.broker.log import checkpoints
 from ottla.broker.ports.disk import Disk
 from ottla.cli.repair.plan import Change
@@ -38,7 +39,7 @@ def lower_checkpoints(directory: Path, ends: dict[TopicPartition, int]) -> list[
     for name in (checkpoints.RECOVERY_POINTS, checkpoints.HIGH_WATERMARKS):
         path = directory / name
         try:
-            offsets = checkpoints.decode_offsets(path.read_bytes())
+            offsets = checkpoints.decode_offsets(files.read(str(path)))
         except (FileNotFoundError, ProtocolError):
             continue
         lowered = {key: min(offset, ends.get(key, offset)) for key, offset in offsets.items()}

@@ -1,12 +1,14 @@
 """`ottla repair`: rebuild what hangs on the batches, and cut damaged logs where that was asked for. shell"""
 
-import shlex
 import sys
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
+
+from ottla.cli.output import complain
+from ottla.printable import shell_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,12 +57,12 @@ def repair(directory: Path, dry_run: bool, truncate: tuple[str, ...], format_nam
             _check(found, truncate)
             code = _repair(found, dry_run, frozenset(truncate), output_for(format_name))
     except _Refused as refusal:
-        click.echo(f"ottla: {refusal}", err=True)
+        complain(str(refusal))
         code = NOT_REPAIRED
     except BrokenPipeError:
         raise  # nobody reads on: `| head`
     except OSError as error:
-        click.echo(f"ottla: {error.filename or directory}: {error.strerror or error}", err=True)
+        complain(f"{error.filename or directory}: {error.strerror or error}")
         code = NOT_REPAIRED
     sys.exit(code)
 
@@ -238,4 +240,4 @@ def _choices(found: "Directory", damage: Damage) -> "Iterator[tuple[str, str, st
         lost += f"{cost.records} records and {cost.committed} commits that can be read among them"
     if damage.open_after:
         lost += f"; {damage.open_after} transactions are open then: `ottla txn orphans` finds those nobody will end"
-    yield damage.name, "cut it", lost, shlex.join(["ottla", "repair", str(found.path), "--truncate", damage.name])
+    yield damage.name, "cut it", lost, shell_line(["ottla", "repair", str(found.path), "--truncate", damage.name])

@@ -12,6 +12,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from ottla import files
 from ottla.broker.log import checkpoints
 from ottla.broker.log.batches import BadBatch
 from ottla.broker.log.loaded import LoadedLog
@@ -157,7 +158,7 @@ class _Comparison:
         if int(Path(path).stem) > self._end:
             return f"the log ends at {self._end}"
         try:
-            decode_snapshot(Path(path).read_bytes())
+            decode_snapshot(files.read(path))
         except ProtocolError as broken:
             return str(broken)
         return None
@@ -167,7 +168,7 @@ class _Comparison:
         if path in self._swapped_out or not file.exists():
             yield Change("write", path, "it was missing", rebuilt)
             return
-        present = file.read_bytes()
+        present = files.read(str(file))
         if present == rebuilt:
             return
         if Path(path).suffix == ".txnindex":
@@ -252,7 +253,7 @@ class _Comparison:
     def _aborted(self, path: str) -> list[AbortedTxn] | None:
         """The entries of a `.txnindex`; None if it is damaged."""
         try:
-            return list(iter_aborted(self._real(path).read_bytes()))
+            return list(iter_aborted(files.read(str(self._real(path)))))
         except ProtocolError:
             return None
 
@@ -282,7 +283,7 @@ def _side_files(directory: str, loaded: LoadedLog, topic_id: bytes | None) -> It
 
 def _unreadable(path: str) -> str | None:
     try:
-        content = Path(path).read_bytes()
+        content = files.read(path)
         if path.endswith(checkpoints.LEADER_EPOCHS):
             list(leader_epochs(content))
         else:

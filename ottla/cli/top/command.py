@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ottla.cli.bootstrap import asks_a_cluster
+from ottla.cli.output import complain
 
 if TYPE_CHECKING:
     from ottla.cli.top.watch import Watch
@@ -74,5 +75,5 @@ def _print(watch: "Watch", format_name: str) -> None:
 
 
 def _end(problem: str) -> None:
-    click.echo(f"ottla: {problem}", err=True)
+    complain(str(problem))
     sys.exit(NOT_ASKED)

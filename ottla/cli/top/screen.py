@@ -7,8 +7,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ottla.cli.printable import printable
 from ottla.cli.top.picture import Picture, places_text, sentence
+from ottla.printable import printable
 from ottla.protocol.times import difference
 from ottla.verdict import Standing
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from ottla.cli.printable import printable
+from ottla.printable import printable
 
 _TOPIC_NAMES: Final = ("name", "topic", "topic_id")
 _PARTITION_NUMBERS: Final = ("index", "partition_index", "partition")

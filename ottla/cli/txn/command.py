@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ottla.cli.bootstrap import asks_a_cluster
+from ottla.cli.output import complain
 
 if TYPE_CHECKING:
     from ottla.cli.txn.cluster import Cluster
@@ -93,7 +94,7 @@ def orphans(
         found = search(cluster, topics, min_age_ms)
         show(found, output_for(format_name), bootstrap_server)
         for gap in found.gaps:
-            click.echo(f"ottla: {gap}", err=True)
+            complain(gap)
         if found.orphans:
             return SOMETHING
         return NOT_ASKED if found.gaps else NOTHING
@@ -112,6 +113,6 @@ def _ask(run: Callable[["Cluster"], int], bootstrap_server: str, command_config:
         with Cluster(addresses, timeout_s, client_options(command_config)) as cluster:
             code = run(cluster)
     except (Unanswered, ValueError) as error:
-        click.echo(f"ottla: {error}", err=True)
+        complain(str(error))
         code = NOT_ASKED
     sys.exit(code)

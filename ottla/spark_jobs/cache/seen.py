@@ -14,11 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from ottla import files
 from ottla.spark_jobs.cache.names import SEEN
 from ottla.spark_jobs.cache.stretches import Stretch
 
 # Longer than the tick of any file system's clock.
 RESTING_NS = 2_000_000_000
+MOST_BYTES = 64 << 20
 
 
 class State(NamedTuple):
@@ -49,7 +51,7 @@ class Seen:
         self._noted: dict[int, tuple[State, tuple[Stretch, ...]]] = {}
         self._is_changed = False
         with suppress(OSError, ValueError, TypeError, AttributeError):
-            found = json.loads(self._path.read_bytes())
+            found = json.loads(files.read(str(self._path), MOST_BYTES))
             self._noted = {
                 int(base): (State(*state), tuple(Stretch(*one) for one in stretches))
                 for base, (state, stretches) in found.items()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ottla.cli.dump.plain import plain_text
 from ottla.cli.dump.printing import SPREAD_FROM_BYTES, Wanted, print_log
-from ottla.cli.printable import printable
+from ottla.printable import printable
 from ottla.protocol.batch import build_batch
 from ottla.protocol.batch_header import assign_offsets, read_header, set_append_time
 from ottla.protocol.compression import ZSTD

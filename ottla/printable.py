@@ -1,0 +1,62 @@
+"""Text that a terminal may get: what came from a client or a file moves no cursor and begins no line. pure
+
+Every command prints names, error texts and contents through `printable`; what is to be pasted into a shell goes through
+`shell_line`. JSON escapes by itself.
+"""
+
+import shlex
+from collections.abc import Iterable
+from html import escape
+from typing import Final
+
+
+def escaped(character: str) -> str:
+    """Return the escape of a character that a terminal may not get; any other as it is."""
+    return character if character.isprintable() else character.encode("unicode_escape").decode()
+
+
+class _Escapes(dict[int, str]):
+    """The escape of each code point, computed at its first use."""
+
+    def __missing__(self, code: int) -> str:
+        shown = self[code] = escaped(chr(code))
+        return shown
+
+
+_ESCAPES: Final = _Escapes()
+
+
+def printable(text: str) -> str:
+    """Return a text with its control, format and line characters as escapes: the result is one line."""
+    return text if text.isprintable() else text.translate(_ESCAPES)
+
+
+def html_text(text: str) -> str:
+    """Return a text for HTML, in content and attributes, with the same escapes as on a terminal."""
+    return escape(printable(text))
+
+
+def shell_word(text: str) -> str:
+    """Return a word for a shell command: quoted, with `$'...'` where a quoted text could not be pasted.
+
+    No shell passes a NUL on; instead of a word that names something else, the result is one that names nothing.
+    """
+    if text.isprintable():
+        return shlex.quote(text)
+    if "\0" in text:
+        return shlex.quote(f"(a name with a NUL, which no shell takes: {printable(text)})")
+    return "$'" + "".join(map(_quoted, text)) + "'"
+
+
+def shell_line(words: Iterable[str]) -> str:
+    """Return a command line of these words, to be pasted into bash, zsh or ksh."""
+    return " ".join(map(shell_word, words))
+
+
+def _quoted(character: str) -> str:
+    if character in "\\'":
+        return "\\" + character
+    if character.isprintable():
+        return character
+    errors = "surrogateescape" if "\udc80" <= character <= "\udcff" else "surrogatepass"
+    return "".join(f"\\{byte:03o}" for byte in character.encode("utf-8", errors))
