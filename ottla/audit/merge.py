@@ -123,6 +123,8 @@ class _Partition:
         missing = self._gaps(log_end, stable)
         open_now = self._transactions(missing)
         damaged = tuple(one for part in self._parts for one in part.damage)
+        if self._log.topic == history.TOPIC and self._known.directories.get(self._log.partition) == self._one.directory:
+            damaged += tuple(one for one in self._known.unread.get(self._log.partition, ()) if one not in damaged)
         tails = tuple(one for part in self._parts for one in part.torn_tails)
         self.findings += damage.findings(self._place, damaged, tails)
         self._anomalies()

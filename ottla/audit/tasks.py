@@ -189,7 +189,8 @@ def _read_history(work: Work) -> "RangeHistory":
     from ottla.scan.records import RecordScan, Visibility
 
     part = work.part
-    scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, _OFFSET_KEY_VALUE), DamageLog(REPORT))
+    log = DamageLog(REPORT)
+    scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, _OFFSET_KEY_VALUE), log)
     limit = 2**63 - 1 if work.limit is None else work.limit
     everything = Visibility(False, part.log_start, limit, np.empty((0, 3), dtype=np.int64))
     decoder = HistoryDecoder(part.number, work.cleaned_below, work.settings.until_ms)
@@ -197,7 +198,7 @@ def _read_history(work: Work) -> "RangeHistory":
         columns = (batch.column(name).to_pylist() for name, _ in _OFFSET_KEY_VALUE)
         for offset, key, value in zip(*columns, strict=True):
             decoder.add(offset, key, value)
-    return decoder.result()
+    return decoder.result()._replace(unread=tuple(log.found))
 
 
 def _leaving(work: Work) -> "States":

@@ -10,6 +10,8 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple, TypeVar
 from urllib.parse import unquote, urlparse
 
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.properties import read_properties
 from ottla.protocol.values import TopicPartition
 from ottla.scan import storage
 
@@ -140,11 +142,13 @@ def list_again(known: PartitionLog) -> PartitionLog:
 
 
 def read_cluster_id(directory: str) -> str:
-    """The cluster that `meta.properties` names; empty if there is no such file or it names none."""
+    """Return the cluster that `meta.properties` names; empty if there is no such file or it names none."""
     path = storage.join(storage_path(directory), META_PROPERTIES)
     content = _told(path, lambda: storage.read_if_there(path)) or b""
-    lines = (line.partition("=") for line in content.decode(errors="replace").splitlines())
-    return next((value.strip() for key, _, value in lines if key.strip() == "cluster.id"), "")
+    try:
+        return read_properties(content).get("cluster.id", "")
+    except ProtocolError as broken:
+        raise UnreadableDirectory(f"{storage.shown(path)}: {broken}") from None
 
 
 def are_remote(logs: Iterable[PartitionLog]) -> bool:

@@ -23,6 +23,7 @@ _CHART_BAR = 40
 # What a check finds, for the verdict.
 _NOUNS = {
     "damage": "damaged place",
+    "unread": "batch that was not checked",
     "hanging": "hanging transaction",
     "torn": "torn transaction",
     "sequence": "break in a sequence",
@@ -35,6 +36,7 @@ _NOUNS = {
     "shape": "remark on the shape",
 }
 _PLURALS = {
+    "unread": "batches that were not checked",
     "sequence": "breaks in sequences",
     "zombie": "writes of zombies",
     "reused": "commits that may lack their records",

@@ -12,7 +12,7 @@ from ottla.broker.ports.disk import RealDisk
 from ottla.broker.ports.locks import LockHeld
 from ottla.cli.graduate.config import config_problems, config_warnings, controller_endpoint
 from ottla.cli.graduate.steps import CannotGraduate, Found, Graduation, elsewhere, is_at_home, look
-from ottla.cli.settings import read_properties
+from ottla.protocol.properties import decode_text
 
 REFUSED = 1
 # The highest metadata.version of each release (`MetadataVersion`).
@@ -51,7 +51,9 @@ def graduate(directory: Path, node_id: int, properties: str, release: str, dry_r
 def _graduate(directory: Path, node_id: int, properties: str, release: str, dry_run: bool) -> None:
     disk = RealDisk()
     place = str(directory)
-    config = {setting.key: setting.text for setting in from_properties(read_properties(Path(properties)), properties)}
+    config = {
+        setting.key: setting.text for setting in from_properties(decode_text(Path(properties).read_bytes()), properties)
+    }
     try:
         lock = disk.lock(f"{place}/.lock")
     except LockHeld as held:

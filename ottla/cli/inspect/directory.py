@@ -24,6 +24,7 @@ from ottla.cli.inspect.overlay_disk import OverlayDisk
 from ottla.cli.inspect.partition import silent_recovery
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.kraft_records import SnapshotId, read_snapshot, snapshot_name
+from ottla.protocol.properties import read_properties
 from ottla.protocol.values import TopicPartition
 
 METADATA_DIRECTORY: Final = "__cluster_metadata-0"
@@ -64,7 +65,7 @@ class Directory:
         # Checkpoints that no start needs: written without a sync, so a power loss may tear them.
         self.torn: list[str] = []
         no_properties: dict[str, str] = {}
-        self.properties = self._read(checkpoints.META_PROPERTIES, checkpoints.decode_properties, no_properties)
+        self.properties = self._read(checkpoints.META_PROPERTIES, read_properties, no_properties)
         self.clean = (self.path / checkpoints.CLEAN_SHUTDOWN).exists()
         self.holder = holder_of_lock(self.path / checkpoints.LOCK)
         offsets = checkpoints.decode_offsets

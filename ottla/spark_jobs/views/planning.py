@@ -242,4 +242,4 @@ def fates_of(logs: Sequence[PartitionLog], options: Options, *, counted: bool = 
 def told_damage(log: DamageLog) -> None:
     """Log what a task could not read."""
     for damage in log.found:
-        _log.warning("damaged segment, not read: %s", damage)
+        _log.warning("%s, not read: %s", "large batch" if damage.is_too_large else "damaged segment", damage)
