@@ -7,7 +7,7 @@ tell counts, and no names. They answer from the first step of a start on.
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ottla.broker.admin.routes import AdminError, AdminRequest, AdminResponse, Route
+from ottla.broker.admin.routes import AdminError, AdminHandler, AdminRequest, AdminResponse, Route
 from ottla.broker.health import Health
 
 UNAVAILABLE: Final = 503
@@ -52,10 +52,12 @@ def health_routes(health: Health) -> Sequence[Route]:
         return AdminResponse(UNAVAILABLE, {"status": "booting"}, headers=RETRY_LATER)
 
     return [
-        Route("GET", "/livez", live, "Say that the broker lives", response_schema=_STATUS, is_public=True),
-        Route("GET", "/readyz", ready, "Say whether the broker serves", response_schema=_READINESS, is_public=True),
+        _route("/livez", live, "Say that the broker lives", _STATUS),
+        _route("/readyz", ready, "Say whether the broker serves", _READINESS),
         # Redpanda answers 200 to both; who looks at the status alone would take a broker that boots for a ready one.
-        Route(
-            "GET", "/v1/status/ready", status, "The same for Redpanda's tools", response_schema=_STATUS, is_public=True
-        ),
+        _route("/v1/status/ready", status, "The same for Redpanda's tools", _STATUS),
     ]
+
+
+def _route(path: str, handler: AdminHandler, summary: str, schema: dict[str, Any]) -> Route:
+    return Route("GET", path, handler, summary, response_schema=schema, is_public=True, needs_place=False)

@@ -62,6 +62,8 @@ TOKENS: Final = 256
 TOKEN_US: Final = 1.0
 """One piece of JSON that is written."""
 
+BUSY: Final = "All places for requests are taken, or all that one address may have: ask again, or end another request"
+
 _BODILESS: Final = frozenset((204, 304))
 _UNREAD: Final = (h11.IDLE, h11.SEND_BODY, h11.ERROR)
 """States of a client of whose request something was not read."""
@@ -88,10 +90,12 @@ class HttpConnection(StreamProtocol):
         clock: Clock,
         on_lost: Callable[["HttpConnection"], None],
         on_refused: Callable[[str, str], None],
+        take_place: Callable[["HttpConnection"], bool],
     ) -> None:
         """`clock` is the real one, whatever clock the broker has: who waits here is outside.
 
-        `on_refused` hears the address of whoever may not ask, and why.
+        `on_refused` hears the address of whoever may not ask, and why. `take_place` is asked before a request is served
+        that is no health check.
         """
         self._router = router
         self._access = access
@@ -99,6 +103,7 @@ class HttpConnection(StreamProtocol):
         self._clock = clock
         self._on_lost = on_lost
         self._on_refused = on_refused
+        self._take_place = take_place
         self._transport: Transport | None = None
         self._activity: Activity[None] | None = None
         self._deadline: Deadline | None = None
@@ -110,14 +115,26 @@ class HttpConnection(StreamProtocol):
         self._is_late = self._ended = self._closed = self._answering = False
         self._reading_paused = self._writing_paused = False
         self._stream_ended = nothing
+        self._between = False
+        self._unread_since_ms = 0.0
         self.peer = "?"
-        self.arrived_ms = clock.monotonic_ms()
-        """When it came, or sent something last."""
+        self.came_ms = self.arrived_ms = clock.monotonic_ms()
+        """When it came; when it sent something last."""
 
     @property
     def gives_way(self) -> bool:
-        """Whether it may be closed for another: no whole request has come that is not answered."""
-        return self._arrival is not None
+        """Whether it may be closed for another: no whole request has come, or none is served that is not answered."""
+        return self._arrival is not None or self._between
+
+    @property
+    def unread_ms(self) -> float:
+        """How long its client has taken nothing of what is sent to it; 0 if nothing is left unread."""
+        return self._clock.monotonic_ms() - self._unread_since_ms if self._departure is not None else 0.0
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether its client has not taken what was sent to it."""
+        return self._departure is not None
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
@@ -225,6 +242,7 @@ class HttpConnection(StreamProtocol):
             self._limit(None)
             may_go_on = self._http.their_state not in _UNREAD
             await self._respond(method, response, may_go_on)
+            self._end_stream()
             if not may_go_on:
                 await self._linger()
                 return
@@ -233,7 +251,9 @@ class HttpConnection(StreamProtocol):
             behind, _ = self._http.trailing_data
             self._received[:0] = behind
             self._http = _new_http()
+            self._between = True
             await self._turns.share()
+            self._between = False
 
     async def _comes(self) -> bool:
         """Wait for the first byte of a request; whether there is one."""
@@ -299,6 +319,8 @@ class HttpConnection(StreamProtocol):
             self._on_refused(self.peer, refused.message)
             raise
         found = self._router.find(method, target)
+        if found.route.needs_place and not self._take_place(self):
+            raise AdminError(503, BUSY, (("Retry-After", "1"),))
         body = None
         if has_body:
             if not _is_json(headers.get(b"content-type", b"")):
@@ -359,6 +381,7 @@ class HttpConnection(StreamProtocol):
             log.error("%s %s on the admin port failed", route.method, route.pattern, exc_info=error)
             response = AdminResponse(500, {"error": f"This failed, and the log of the broker says more: {error!r}"})
         self._answering = False
+        self._stream_ended = response.ended
         return response
 
     async def _respond(self, method: str, response: AdminResponse, may_go_on: bool) -> None:
@@ -387,10 +410,8 @@ class HttpConnection(StreamProtocol):
             stream: Stream = response.body
             self._answering = True  # who ends his side has gone
             await self._all_sent()
-            self._stream_ended = response.ended
             await stream(self._send)
             self._answering = False
-            self._end_stream()
         self._write(h11.EndOfMessage())
         await self._all_sent()
 
@@ -430,6 +451,7 @@ class HttpConnection(StreamProtocol):
         while self._writing_paused:
             self._limit(REQUEST_MS, self.close)
             self._departure = wait = Wait[None](self._turns)
+            self._unread_since_ms = self._clock.monotonic_ms()
             await wait
             self._limit(None)
         await self._turns.share()

@@ -19,8 +19,14 @@ from ottla.broker.turns import Turns
 
 log = logging.getLogger(__name__)
 
-MOST_CONNECTIONS: Final = 100
-FEWEST_CONNECTIONS: Final = 8
+MOST_PLACES: Final = 100
+FEWEST_PLACES: Final = 8
+NEWCOMER_MS: Final = 100.0
+"""A new connection has so long to ask something before it gives way to the next."""
+UNREAD_MS: Final = 1_000.0
+"""A reply that nobody has read for so long is cut off when another needs its place."""
+WAIT_MS: Final = 5.0
+"""Until it is looked again for a place at the door."""
 DESCRIPTORS_EACH: Final = 16
 """Of so many descriptors that the system allows, one is for a connection of this port, as the logs need theirs."""
 
@@ -33,11 +39,14 @@ class AdminPort:
         self._settings = settings
         self._network = network
         self._clock = clock
-        self._connections: set[HttpConnection] = set()
+        # Who has asked nothing but for the broker's health, and who has a place, each with its address.
+        self._at_door: dict[HttpConnection, str] = {}
+        self._placed: dict[HttpConnection, str] = {}
         self._sockets: Sockets = []
         self._listener: Listener | None = None
         self._seldom = {"connections": Seldom(), "requests": Seldom()}
-        self._most = min(MOST_CONNECTIONS, max(FEWEST_CONNECTIONS, allowed() // DESCRIPTORS_EACH))
+        self._most = min(MOST_PLACES, max(FEWEST_PLACES, allowed() // DESCRIPTORS_EACH))
+        self._most_at_door = self._most // 2
         self._router = Router(())
         self._turns: Turns
         self._access = Access(settings.host, settings.token)
@@ -74,27 +83,53 @@ class AdminPort:
             self._listener.close()
         else:
             self._network.close(self._sockets)
-        for connection in list(self._connections):
+        for connection in [*self._at_door, *self._placed]:
             connection.close()
 
     # What the listener asks of a door.
 
     def wait_ms(self) -> float:
-        """Nobody has to wait: who comes when all places are taken has that of another, or is refused."""
-        return 0.0
+        """0, or a moment when all at the door are being served: who comes waits in the queue of the socket."""
+        at_door = self._at_door
+        if len(at_door) < self._most_at_door:
+            return 0.0
+        before_ms = self._clock.monotonic_ms() - NEWCOMER_MS
+        known = [each for each in at_door if each.came_ms <= before_ms]
+        return 0.0 if _close_one(at_door, known, 0.0) else WAIT_MS
 
-    def accept(self, ip: str) -> HttpConnection | None:
-        """What serves a connection from this address; None to refuse it."""
+    def accept(self, ip: str) -> HttpConnection:
+        """What serves a connection from this address."""
         turns = self._turns
         turns.charge(CONNECTION_US)
-        if len(self._connections) >= self._most and not self._make_room():
-            self._tell("connections", f"there are {self._most}, and all wait for their answers")
-            return None
         connection = HttpConnection(
-            self._router, self._access, turns, self._clock, self._connections.discard, self._refused
+            self._router, self._access, turns, self._clock, self._lost, self._refused, self._take_place
         )
-        self._connections.add(connection)
+        self._at_door[connection] = ip
         return connection
+
+    def _take_place(self, connection: HttpConnection) -> bool:
+        """Give a connection one of the places for requests, of which an address may have half; False if it gets none.
+
+        It takes the place of one that asks nothing, or whose client does not read.
+        """
+        if connection in self._placed:
+            return True
+        ip, placed = self._at_door.get(connection, ""), self._placed
+        of_address = [each for each, address in placed.items() if address == ip]
+        if len(of_address) >= self._most // 2:
+            free = _close_one(placed, of_address, UNREAD_MS)
+        else:
+            free = len(placed) < self._most or _close_one(placed, list(placed), UNREAD_MS)
+        if not free:
+            self._tell("requests", f"{connection.peer}: there are {self._most} places, half of them for one address")
+            return False
+        self._at_door.pop(connection, None)
+        placed[connection] = ip
+        return True
+
+    def _lost(self, connection: HttpConnection) -> None:
+        self._at_door.pop(connection, None)
+        self._placed.pop(connection, None)
 
     def failed(self, error: OSError) -> None:
         """No connection could be accepted."""
@@ -108,16 +143,6 @@ class AdminPort:
             return True
         return False
 
-    def _make_room(self) -> bool:
-        """Close the connection that has been silent longest, of those that have asked nothing."""
-        silent = [connection for connection in self._connections if connection.gives_way]
-        if not silent:
-            return False
-        oldest = min(silent, key=lambda connection: connection.arrived_ms)
-        self._connections.discard(oldest)
-        oldest.close()
-        return True
-
     def _refused(self, peer: str, reason: str) -> None:
         self._tell("requests", f"{peer}: {reason}")
 
@@ -130,3 +155,16 @@ class AdminPort:
                 reason,
                 times,
             )
+
+
+def _close_one(places: dict[HttpConnection, str], some: Sequence[HttpConnection], unread_ms: float) -> bool:
+    """Free a place: that of the one of `some` that has been silent longest, or has not read for so long; False if none
+    gives way."""
+    silent = [each for each in some if each.gives_way]
+    unread = [each for each in some if each.has_unread and each.unread_ms >= unread_ms]
+    if not silent and not unread:
+        return False
+    oldest = min(silent or unread, key=lambda connection: connection.arrived_ms)
+    del places[oldest]
+    oldest.close()
+    return True

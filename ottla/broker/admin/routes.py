@@ -93,6 +93,8 @@ class Route:
     query: Mapping[str, str] = field(default_factory=dict)
     status: int = 200
     is_public: bool = False
+    needs_place: bool = True
+    """Whether its requests take one of the places that clients share; what checks the health of a broker does not."""
 
     @property
     def names(self) -> list[str]:

@@ -118,9 +118,10 @@ class Trace:
         if len(self._listeners) >= MOST_LISTENERS:
             raise AdminError(409, f"{MOST_LISTENERS} listen already, which is as many as may: end one of them first")
 
+        self._listeners.append(listener)  # before anything waits: many may ask at once
+        self._broker.tap.heard = self.heard
+
         async def stream(send: Send) -> None:
-            self._listeners.append(listener)
-            self._broker.tap.heard = self.heard
             await send(_line({"kind": "listening", "time_ms": self._clock.now_ms()}))
             while True:
                 await self._tell(listener, send)

@@ -193,6 +193,27 @@ def test_only_a_few_may_listen(traced):
     assert reply.status == 409 and "listen already" in reply.value["error"]
 
 
+def test_only_a_few_may_listen_when_many_ask_at_once(traced):
+    visitors = [traced.web.connect() for _ in range(60)]
+
+    def all_ask():
+        for visitor in visitors:
+            visitor.connection.data_received(request("GET", "/v1/trace"))
+
+    traced.lone.turns.event(all_ask)
+    traced.lone.rest(500)
+    statuses = [bytes(visitor.transport.written)[9:12] for visitor in visitors]
+    assert (statuses.count(b"200"), statuses.count(b"409")) == (MOST_LISTENERS, 60 - MOST_LISTENERS)
+
+
+def test_who_asks_for_the_head_alone_takes_no_place(traced):
+    for _ in range(MOST_LISTENERS + 1):
+        visitor = traced.web.connect()
+        visitor.send(request("HEAD", "/v1/trace"))
+        assert bytes(visitor.transport.written).startswith(b"HTTP/1.1 200")
+    assert traced.tap.heard is None
+
+
 def test_secrets_are_not_told(traced, caplog):
     caplog.set_level("DEBUG", logger="ottla")
     visitor = traced.listen("?verbose=true")

@@ -160,7 +160,8 @@ class Visitor:
         self.unsent = b""
         self.transport = Transport()
         turns, clock = web.lone.turns, web.lone.clock
-        self.connection = HttpConnection(web.router, web.access, turns, clock, web.left.append, web.refuse)
+        left, refuse = web.left.append, web.refuse
+        self.connection = HttpConnection(web.router, web.access, turns, clock, left, refuse, lambda _: True)
         self.transport.protocol = self.connection
         self.connection.connection_made(self.transport)
 
