@@ -1,4 +1,4 @@
-"""A record that cannot be sent: the outcome has the record's own error, whichever error the library reports after it."""
+"""A record that cannot be sent: the outcome has its own error, whichever error the library reports after it."""
 
 import pytest
 from kafka.errors import (
