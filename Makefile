@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEMO_STAMP := $(VENV)/.installed-for-the-demo
+CHECK_PYTHON = $(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"Python 3.11 or later is needed, {sys.executable} is {v.major}.{v.minor}: make PYTHON=python3.12 ...")'
 # What is drawn in tests is drawn anew for each commit, and the same for everybody who tests that commit.
 SEED ?= $(shell printf '%d' 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))
 # How many processes run the tests: auto is one a processor, 0 is one without pytest-xdist.
@@ -34,11 +36,19 @@ help:
 	@echo "make clean        remove the environment and the caches"
 
 $(STAMP): pyproject.toml hatch_build.py ottla/protocol/record_walk.py
-	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"Python 3.11 or later is needed, {sys.executable} is {v.major}.{v.minor}: make PYTHON=python3.12 ...")'
+	@$(CHECK_PYTHON)
 	@echo "making the environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,test]'
 	@touch $(STAMP)
+
+# The demo reads its log without Spark, and compiles nothing: it is there within a minute.
+$(DEMO_STAMP): pyproject.toml
+	@$(CHECK_PYTHON)
+	@echo "making the environment of the demo in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@OTTLA_COMPILE=0 $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[audit]'
+	@touch $(DEMO_STAMP)
 
 env: $(STAMP)
 
@@ -80,7 +90,7 @@ site: $(STAMP)
 	$(BIN)/mkdocs build --quiet
 	@echo "build/site/index.html"
 
-demo: $(STAMP)
+demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO_STAMP))
 	@$(BIN)/python -m ottla.testkit.demo
 
 conformance: $(STAMP)

@@ -133,11 +133,13 @@ def _request(arguments: Arguments) -> "Request":
 
 def _topics_exist(request: "Request", listed: "list[Listed]") -> None:
     """A misspelt topic must not be reported as clean. Raises BadArgument."""
-    from ottla.scan.listing import select_topics
+    from ottla.scan.listing import describe_unmatched, select_topics
 
     logs = [one.log for one in listed]
-    if request.topics and not select_topics(logs, request.topics):
-        raise BadArgument(f"{', '.join(request.directories)}: no topic matches {', '.join(request.topics)}")
+    if unmatched := describe_unmatched(logs, request.topics):
+        if not select_topics(logs, request.topics):
+            raise BadArgument(f"{', '.join(request.directories)}: {unmatched}")
+        _tell(unmatched)
     names = {(log.topic, log.partition) for log in logs}
     for topic, partition in request.until_offsets:
         if (topic, partition) not in names:
@@ -158,7 +160,7 @@ def _print(found: "Audit", arguments: Arguments) -> None:
     from ottla.audit.report import json, text
 
     if arguments.format == "json":
-        show(json.lines(found.findings))
+        show(json.lines(found))
     else:
         is_terminal = sys.stdout.isatty()
         width = shutil.get_terminal_size().columns if is_terminal else None

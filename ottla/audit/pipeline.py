@@ -151,6 +151,10 @@ def _history(
         {number: ANYWHERE if offset is None else offset for number, offset in cleaned.items()},
         {number: listed[index].log.log_start for number, index in coordinators.items()},
     )
+    known.unread = {
+        number: tuple(one for part in parts if part.coordinator == number for one in part.unread)
+        for number in coordinators
+    }
     known.directories = {number: listed[index].directory for number, index in coordinators.items()}
     return known
 

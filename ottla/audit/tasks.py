@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 # Of each range, as many anomalies and gaps are kept; the rest is counted.
 MOST_ANOMALIES = 1_000
 MOST_GAPS = 1_000
+# Counts of as many steps are kept apart.
+MOST_APART = 64
 
 _OFFSET_KEY_VALUE = [("offset", True), ("key", True), ("value", True)]
 
@@ -72,7 +74,7 @@ class RangeFacts(NamedTuple):
 
     `first_batch_ms`: of the first batch with a time to go by, -1 without one (`torn.first_ms`). `latest_ms`: the
     latest time that a broker wrote itself, -1: none. `ends`: the markers without a decision, by which partitions are
-    compared.
+    compared. `shared`: counts of those that cannot be compared (`once.shared`).
     """
 
     totals: "Longs"
@@ -82,6 +84,7 @@ class RangeFacts(NamedTuple):
     latest_ms: int
     matched: "Matched"
     ends: "Ends"
+    shared: "Longs"
     anomalies: "Longs"
     anomalies_left_out: Counter[int]
     gaps: "Longs"
@@ -189,7 +192,8 @@ def _read_history(work: Work) -> "RangeHistory":
     from ottla.scan.records import RecordScan, Visibility
 
     part = work.part
-    scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, _OFFSET_KEY_VALUE), DamageLog(REPORT))
+    log = DamageLog(REPORT)
+    scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, _OFFSET_KEY_VALUE), log)
     limit = 2**63 - 1 if work.limit is None else work.limit
     everything = Visibility(False, part.log_start, limit, np.empty((0, 3), dtype=np.int64))
     decoder = HistoryDecoder(part.number, work.cleaned_below, work.settings.until_ms)
@@ -197,7 +201,7 @@ def _read_history(work: Work) -> "RangeHistory":
         columns = (batch.column(name).to_pylist() for name, _ in _OFFSET_KEY_VALUE)
         for offset, key, value in zip(*columns, strict=True):
             decoder.add(offset, key, value)
-    return decoder.result()
+    return decoder.result()._replace(unread=tuple(log.found))
 
 
 def _leaving(work: Work) -> "States":
@@ -248,9 +252,10 @@ class _Collector:
         self._recent: list[Longs] = []
         self._first_batch_ms = self._latest_ms = -1
         self._ends: list[Longs] = []
+        self._shared: list[Longs] = []
 
     def take(self, step: "Step") -> None:
-        from ottla.audit.checks import across, shape, torn
+        from ottla.audit.checks import across, once, shape, torn
         from ottla.scan import headers
 
         if self._first_batch_ms < 0 and len(step.rows):
@@ -260,7 +265,11 @@ class _Collector:
         if len(step.ended):
             markers = torn.markers(step.ended)
             self._matcher.add(markers)
-            self._ends.append(across.numbers(step.ended[markers[:, torn.DECISION] < 0]))
+            undecided = step.ended[markers[:, torn.DECISION] < 0]
+            self._ends.append(across.numbers(undecided))
+            self._shared.append(once.shared(undecided))
+            if len(self._shared) > MOST_APART:
+                self._shared = [once.combine(self._shared)]
             self._latest_ms = max(self._latest_ms, int(markers[:, torn.END_MS].max()))
             most = self._work.settings.recent
             self._recent.append(step.ended[max(0, len(step.ended) - most) :].copy())
@@ -283,7 +292,7 @@ class _Collector:
         self._anomalies_left_out.update(rows[room:, ANOMALY_KIND].tolist())
 
     def result(self, totals: "Longs", left: "States", log: DamageLog, findings: "tuple[Finding, ...]") -> RangeFacts:
-        from ottla.audit.checks import across, shape
+        from ottla.audit.checks import across, once, shape
         from ottla.audit.checks.stale import Idle, idle_producers
         from ottla.scan import events
 
@@ -300,6 +309,7 @@ class _Collector:
             self._latest_ms,
             self._matcher.result(),
             across.pack(self._ends),
+            once.combine(self._shared),
             _joined(self._anomalies, events.ANOMALY_COLUMNS),
             self._anomalies_left_out,
             _joined(self._gaps, events.GAP_COLUMNS),

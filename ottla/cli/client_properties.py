@@ -6,6 +6,7 @@ from typing import Final
 
 from ottla.broker.config.jaas import parse_jaas
 from ottla.broker.config.sources import from_properties
+from ottla.protocol.properties import decode_text
 
 _OPTIONS: Final = {
     "security.protocol": "security_protocol",
@@ -24,7 +25,7 @@ def client_options(path: Path | None) -> dict[str, object]:
     """
     if path is None:
         return {}
-    given = {setting.key: setting.text for setting in from_properties(path.read_text(), str(path))}
+    given = {setting.key: setting.text for setting in from_properties(decode_text(path.read_bytes()), str(path))}
     options: dict[str, object] = {_OPTIONS[key]: text for key, text in given.items() if key in _OPTIONS}
     for store in ("ssl.truststore", "ssl.keystore"):
         if f"{store}.location" in given and given.get(f"{store}.type", "JKS") != "PEM":

@@ -12,9 +12,41 @@ from ottla.broker.loggers import parse_levels
 from ottla.cli.admin import admin_or_exit, opens_admin_port, warn_of_readers
 from ottla.cli.logs import log_to_stderr
 from ottla.cli.parent import stop_at_end_of_input
-from ottla.cli.settings import load_or_exit, takes_settings
+from ottla.cli.printable import printable
+from ottla.cli.settings import IMPOSSIBLE_VALUE, load_or_exit, takes_settings
+from ottla.scan.log_directory import META_PROPERTIES, MOST_NAMED
 
 _PARTITION = re.compile(r"[A-Za-z0-9._-]{1,249}-[0-9]{1,10}")
+
+
+# What a new file system and a first start that was killed leave.
+_LEFT_IN_NEW = ("lost+found", ".lock")
+
+
+def _holds_something_else(directory: str) -> str:
+    """Return why no new cluster may begin in a directory; empty if it holds one, or nothing."""
+    path = Path(directory)
+    if (path / META_PROPERTIES).exists() or not path.exists():
+        return ""
+    try:
+        names = sorted(each.name for each in path.iterdir())
+    except NotADirectoryError:
+        return f"Data directory {directory}: it is a file"
+    except OSError:
+        return ""  # the broker names the error when it opens the directory
+    others = [name for name in names if name not in _LEFT_IN_NEW and not name.startswith(META_PROPERTIES)]
+    if not others:
+        return ""
+    from ottla.scan.listing import describe_logs_below
+
+    shown = ", ".join(map(printable, others[:MOST_NAMED]))
+    more = f" and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
+    below = describe_logs_below(directory)
+    return (
+        f"Data directory {directory}: it has no {META_PROPERTIES}, and holds other files ({shown}{more})"
+        f"{f'; {below}' if below else ''}. Name that directory, a new or an empty one; --format-data-dir begins a new "
+        "cluster among these files"
+    )
 
 
 def _partitions(context: click.Context, parameter: click.Parameter, names: tuple[str, ...]) -> frozenset[str]:
@@ -77,6 +109,11 @@ def _levels(context: click.Context, parameter: click.Parameter, given: str) -> d
     callback=_partitions,
     help="Cut this partition's log at its damage and serve the rest; may repeat.",
 )
+@click.option(
+    "--format-data-dir",
+    is_flag=True,
+    help="Begin a new cluster in --data-dir although it holds other files.",
+)
 def serve(
     properties: str | None,
     data_dir: str | None,
@@ -92,6 +129,7 @@ def serve(
     log_format: str,
     log_level: dict[str, int],
     truncate_damaged: frozenset[str],
+    format_data_dir: bool,
 ) -> None:
     """Run the broker.
 
@@ -105,6 +143,9 @@ def serve(
         with suppress(OSError):  # what is wrong with the file is told when it is written
             Path(ready_file).unlink()
     loaded = load_or_exit(properties, data_dir, listen, override)
+    if not format_data_dir and (reason := _holds_something_else(loaded.config.log_dirs)):
+        click.echo(f"ottla: {reason}", err=True)
+        sys.exit(IMPOSSIBLE_VALUE)
     admin = admin_or_exit(admin_listen, admin_token_file)
     seams = None
     if as_version is not None and not test_control:

@@ -22,6 +22,7 @@ from ottla.broker.config import (
 )
 from ottla.broker.config.listeners import parse_listeners
 from ottla.broker.config.sources import FLAG
+from ottla.protocol.properties import decode_text
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -71,7 +72,7 @@ def load_or_exit(properties: str | None, data_dir: str | None, listen: str | Non
         if listen is not None:
             _refuse_twice(flags, "--listen", ("listeners",))
             flags.append(Setting("listeners", _listener(listen), Origin(FLAG, "--listen")))
-        file = from_properties(read_properties(Path(properties)), properties) if properties else []
+        file = from_properties(decode_text(Path(properties).read_bytes()), properties) if properties else []
         return load_config(flags, from_environment(os.environ), file, jaas_file=_jaas_file())
     except ConfigError as error:
         click.echo(f"ottla: {error}", err=True)
@@ -102,12 +103,3 @@ def _refuse_twice(flags: list[Setting], flag: str, keys: tuple[str, ...]) -> Non
     for setting in flags:
         if setting.key in keys:
             raise ConfigError(f"--override {setting.key}={setting.text}: {flag} says this already; give one of the two")
-
-
-def read_properties(path: Path) -> str:
-    """The text of a properties file: UTF-8, or what Java writes, Latin-1."""
-    data = path.read_bytes()
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        return data.decode("latin-1")

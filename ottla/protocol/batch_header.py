@@ -2,17 +2,28 @@
 
 Source: `org.apache.kafka.common.record.DefaultRecordBatch`. All integers are big endian. The CRC-32C covers everything
 from the attributes on, so base offset and leader epoch (which the broker assigns) lie outside it.
+
+A message of magic 0 or 1 (before Kafka 0.11) has a shorter header. It is read into a `BatchHeader` too, as the batch
+that Kafka makes of it (`LegacyRecord`, `FileLogInputStream.LegacyFileChannelRecordBatch`). `legacy_records.py` reads
+what is in it.
 """
 
 from collections.abc import Iterator
 from struct import Struct
 from struct import error as StructError
 from typing import NamedTuple
+from zlib import crc32
 
 from crc32c import crc32c
 
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, NO_SEQUENCE
+from ottla.protocol.values import (
+    NO_PARTITION_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+)
 from ottla.protocol.varints import Buffer
 
 HEADER_SIZE = 61
@@ -20,6 +31,14 @@ HEADER_SIZE = 61
 LOG_OVERHEAD = 12
 MIN_BATCH_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 MAGIC = 2
+
+# A message of magic 0: offset, size, CRC, magic, attributes, then two lengths. Magic 1 has a timestamp of 8 bytes more.
+LEGACY_SMALLEST = 26
+LEGACY_TIMESTAMP_SIZE = 8
+LEGACY_HEADER_SIZE = 18
+"""Bytes of a message of magic 0 before its key; in magic 1 the timestamp follows."""
+LEGACY_ATTRIBUTES = 0x0F
+"""The attributes that magic 0 and 1 know: the codec, and in magic 1 the timestamp type."""
 
 COMPRESSION_MASK = 0x07
 TIMESTAMP_TYPE = 0x08
@@ -47,6 +66,7 @@ PLACE = Struct(">qii")
 """Base offset, size behind these two, and leader epoch: what a batch begins with."""
 _APPENDED = Struct(">23xi8xqq")
 _ATTRIBUTES = Struct(">h")
+_LEGACY = Struct(">qiIbB")
 _TIMESTAMP = Struct(">q")
 
 
@@ -120,11 +140,61 @@ def decrement_sequence(sequence: int, count: int) -> int:
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`, unchecked. Raises ProtocolError if fewer than 61 bytes are left there."""
+    """The header at `position`, unchecked. Raises ProtocolError if fewer bytes than it has are left there."""
     try:
-        return _new(BatchHeader, HEADER.unpack_from(buffer, position))
+        fields = HEADER.unpack_from(buffer, position)
     except StructError:
-        raise ProtocolError(f"batch header cut short at position {position} of {len(buffer)} bytes") from None
+        header = read_legacy_header(buffer, position)
+        # What is shorter than a header of magic 2 must be a whole message.
+        if header is None or not least_size(header.magic) <= header.size_bytes <= len(buffer) - position:
+            raise ProtocolError(f"batch header cut short at position {position} of {len(buffer)} bytes") from None
+        return header
+    if fields[3] >= MAGIC:
+        return _new(BatchHeader, fields)
+    return read_legacy_header(buffer, position) or _new(BatchHeader, fields)
+
+
+def is_legacy(magic: int) -> bool:
+    """Whether a message of this magic is one of the formats before Kafka 0.11."""
+    return 0 <= magic < MAGIC
+
+
+def read_legacy_header(buffer: Buffer, position: int = 0) -> BatchHeader | None:
+    """Return the header of a message of magic 0 or 1, unchecked; None if none begins at `position`.
+
+    The offset is that of the last record: a compressed message has the offsets of the records inside it, and their
+    count, in its payload alone.
+    """
+    if len(buffer) - position < LEGACY_SMALLEST or not is_legacy(buffer[position + MAGIC_OFFSET]):
+        return None
+    offset, length, crc, magic, attributes = _LEGACY.unpack_from(buffer, position)
+    timestamp = NO_TIMESTAMP
+    if magic:
+        timestamp = _TIMESTAMP.unpack_from(buffer, position + LEGACY_HEADER_SIZE)[0]
+    else:
+        attributes &= COMPRESSION_MASK
+    return BatchHeader(
+        base_offset=offset,
+        batch_length=length,
+        partition_leader_epoch=NO_PARTITION_LEADER_EPOCH,
+        magic=magic,
+        crc=crc,
+        attributes=attributes & LEGACY_ATTRIBUTES,
+        last_offset_delta=0,
+        base_timestamp=timestamp,
+        max_timestamp=timestamp,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_PRODUCER_EPOCH,
+        base_sequence=NO_SEQUENCE,
+        record_count=1,
+    )
+
+
+def least_size(magic: int) -> int:
+    """The size in bytes that a batch of this magic has at least, with the fields before its length."""
+    if is_legacy(magic):
+        return LEGACY_SMALLEST + (LEGACY_TIMESTAMP_SIZE if magic else 0)
+    return HEADER_SIZE
 
 
 def read_appended(buffer: Buffer) -> tuple[int, int, int]:
@@ -145,8 +215,11 @@ def write_header(buffer: bytearray | memoryview, header: BatchHeader, position: 
 
 
 def crc_is_valid(buffer: Buffer, header: BatchHeader, position: int = 0) -> bool:
-    """Whether the batch at `position` is complete and its CRC-32C is the one in `header`."""
+    """Whether the batch at `position` is complete and its CRC is the one in `header`."""
     end = position + LOG_OVERHEAD + header.batch_length
+    if header.magic < MAGIC:
+        has_size = header.size_bytes >= least_size(header.magic) and end <= len(buffer)
+        return has_size and crc32(memoryview(buffer)[position + MAGIC_OFFSET : end]) == header.crc
     if end > len(buffer) or header.batch_length < MIN_BATCH_LENGTH:
         return False
     return bool(crc32c(memoryview(buffer)[position + ATTRIBUTES_OFFSET : end]) == header.crc)
@@ -154,17 +227,16 @@ def crc_is_valid(buffer: Buffer, header: BatchHeader, position: int = 0) -> bool
 
 def iter_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
     """(position, header) of each complete batch. Ends at a cut batch; a size below the minimum raises ProtocolError."""
-    unpack_from = HEADER.unpack_from
-    make = BatchHeader._make
     length = len(buffer)
     while position + LOG_OVERHEAD <= length:
         size = _OFFSET_AND_SIZE.unpack_from(buffer, position)[1]
-        if size < MIN_BATCH_LENGTH:
-            raise ProtocolError(f"batch of {size} bytes at position {position} is smaller than a header")
         end = position + LOG_OVERHEAD + size
+        magic = buffer[position + MAGIC_OFFSET] if position + MAGIC_OFFSET < length else MAGIC
+        if end - position < least_size(magic):
+            raise ProtocolError(f"batch of {size} bytes at position {position} is smaller than a header")
         if end > length:
             return
-        yield position, make(unpack_from(buffer, position))
+        yield position, read_header(buffer, position)
         position = end
 
 

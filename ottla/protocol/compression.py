@@ -1,18 +1,33 @@
 """Compress and decompress the record section of a batch, into a capped buffer. pure frozen
 
-Source: `org.apache.kafka.common.compress`: gzip stream, snappy in xerial framing (librdkafka: one raw block), LZ4
-frame, zstd frame. What would grow beyond the cap raises TooLarge without more than the cap being held; garbage raises
-ProtocolError. Whatever is accepted here decompresses to the same bytes in Kafka's Java classes; what they accept beyond
-that is garbage behind a stream's end.
+Every reader of Ottla decompresses here: broker, commands, scan, cleaner and test kit. What is accepted, and what comes
+out, is what Kafka's Java classes make of the same bytes (`compressed_blocks`). Records beyond the cap raise TooLarge
+without more than the cap being held; other bytes raise ProtocolError.
 """
 
-from collections.abc import Iterator
-from struct import Struct
+import mmap
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import accumulate
 from types import ModuleType
+from typing import Final
 
 import cramjam
 
+from ottla.protocol.compressed_blocks import (
+    XERIAL_HEADER,
+    Discarded,
+    Full,
+    Output,
+    gzip_blocks,
+    lz4_blocks,
+    snappy_blocks,
+    snappy_sizes,
+    zstd_blocks,
+    zstd_frames,
+)
 from ottla.protocol.errors import ProtocolError
+from ottla.protocol.steps import SHORT_BYTES
 from ottla.protocol.varints import Buffer
 
 NONE = 0
@@ -22,31 +37,36 @@ LZ4 = 3
 ZSTD = 4
 NAMES = {NONE: "none", GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
 
-_STREAMS: dict[int, ModuleType] = {GZIP: cramjam.gzip, LZ4: cramjam.lz4, ZSTD: cramjam.zstd}
+_STREAMS: dict[int, ModuleType] = {GZIP: cramjam.gzip, ZSTD: cramjam.zstd}
 # Kafka's defaults; cramjam's own are up to ten times slower.
 DEFAULT_LEVELS = {GZIP: 6, ZSTD: 3}
 _LZ4_DEFAULT_LEVEL = 9
-
-_XERIAL_MAGIC = b"\x82SNAPPY\x00"
-XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK_SIZE = 32 * 1024
-_INT32 = Struct(">i")
 
-_LZ4_MAGIC = b"\x04\x22\x4d\x18"
-# Of the flags byte: version (must be 1), independent blocks (must be set), dictionary and reserved (must not be set).
-_LZ4_FIXED_FLAGS, _LZ4_FLAGS = 0b1110_0011, 0b0110_0000
-_LZ4_BLOCK_CHECKSUM, _LZ4_CONTENT_SIZE, _LZ4_CONTENT_CHECKSUM = 0x10, 0x08, 0x04
-_LZ4_HEADER_SIZE = 7
-_LITTLE_UINT32 = Struct("<I")
+_WALKS: dict[int, Callable[[memoryview, Output], Iterator[int]]] = {
+    GZIP: gzip_blocks,
+    SNAPPY: snappy_blocks,
+    LZ4: lz4_blocks,
+    ZSTD: zstd_blocks,
+}
+_FIRST_BYTES, _FIRST_RATIO, _GROWTH = 4096, 4, 4
+_LEAST_WINDOW_BYTES: Final = 1024
+_FILLED_BYTES: Final = 16 * 1024 * 1024
+"""Memory up to this is faster to use if it is filled with zeros at once."""
+UNMEASURED_BYTES: Final = 32 * 1024 * 1024
+"""A buffer up to this is tried without knowing that the content fits."""
 
-# How cramjam (Rust's io::ErrorKind::WriteZero) says that the output buffer is full.
-_FULL = "failed to write whole buffer"
-_FIRST_RATIO = 4
-_GROWTH = 4
+
+READ_LIMIT_BYTES: Final = 256 * 1024 * 1024
+"""Decompressed bytes of one batch that readers of files accept."""
 
 
 class TooLarge(ProtocolError):
-    """The decompressed records exceed the cap."""
+    """The decompressed records exceed a limit of Ottla's. They are not damaged, as far as is known."""
+
+    def __init__(self, compression: int, limit_bytes: int) -> None:
+        size = f"{limit_bytes >> 20:,} MiB" if limit_bytes % (1 << 20) == 0 else f"{limit_bytes:,} bytes"
+        super().__init__(f"larger than Ottla reads: the {NAMES[compression]} records take more than {size}")
 
 
 def compress(payload: Buffer, compression: int, level: int | None = None) -> bytes:
@@ -74,123 +94,97 @@ def lz4_compressor(level: int | None) -> tuple[cramjam.lz4.Compressor, bool]:
 
 
 def decompress(payload: Buffer, compression: int, *, limit_bytes: int) -> bytes:
-    """The decompressed bytes of `payload` (the section behind a batch header), `limit_bytes` at most.
+    """Return the decompressed bytes of `payload` (the section after a batch header), at most `limit_bytes`.
 
     Raises TooLarge beyond the limit and ProtocolError for an unknown codec or bytes that are not of that codec.
     """
     if compression == NONE:
         if len(payload) > limit_bytes:
-            raise TooLarge(f"{len(payload)} bytes of records, the limit is {limit_bytes}")
+            raise TooLarge(NONE, limit_bytes)
         return bytes(payload)
+    view = memoryview(payload)
+    size = first_size(view, compression, limit_bytes)
+    while True:
+        out = memoryview(bytearray(size)) if size <= _FILLED_BYTES else allocate(size)
+        written = decompress_into(view, compression, out)
+        if written is not None:
+            return bytes(out[:written])
+        del out
+        size = larger_size(view, compression, size, limit_bytes)
+
+
+def decompress_into(payload: memoryview, compression: int, out: memoryview) -> int | None:
+    """Decompress to `out` and return the number of bytes, None if `out` is too small. Raises ProtocolError."""
+    return next(iter(deque(blocks_into(payload, compression, out), maxlen=1)), 0)
+
+
+def blocks_into(payload: memoryview, compression: int, out: Output) -> Iterator[int | None]:
+    """Decompress block by block: yields the number of bytes in `out`, at the end None if it is too small.
+
+    Raises ProtocolError.
+    """
+    walk = _WALKS.get(compression)
+    if walk is None:
+        raise ProtocolError(f"unknown compression type {compression}")
     try:
-        if compression == SNAPPY:
-            return _decompress_snappy(memoryview(payload), limit_bytes)
-        if compression == LZ4:
-            for _ in lz4_blocks(memoryview(payload)):
-                pass
-        if compression in _STREAMS:
-            return _decompress_stream(payload, compression, limit_bytes)
+        yield from walk(payload, out)
+    except Full:
+        yield None
     except cramjam.DecompressionError as broken:
         raise ProtocolError(f"{NAMES[compression]} does not decompress: {broken}") from None
-    raise ProtocolError(f"unknown compression type {compression}")
 
 
-def _decompress_stream(payload: Buffer, compression: int, limit_bytes: int) -> bytes:
-    """Decompress into a buffer that grows to the limit: a stream need not state its size, and a stated one may lie."""
-    size = min(limit_bytes, max(4096, _FIRST_RATIO * len(payload)))
-    while True:
-        out = bytearray(size)
-        written = decompress_into(payload, compression, out)
-        if written is not None:
-            return bytes(memoryview(out)[:written])
-        if size >= limit_bytes:
-            raise TooLarge(f"{NAMES[compression]} records exceed {limit_bytes} bytes")
-        size = min(limit_bytes, size * _GROWTH)
+def first_size(payload: memoryview, compression: int, limit_bytes: int) -> int:
+    """Return the size of the buffer to try first."""
+    return min(limit_bytes, UNMEASURED_BYTES, max(_FIRST_BYTES, _FIRST_RATIO * len(payload)))
 
 
-def decompress_into(payload: Buffer, compression: int, out: bytearray | memoryview) -> int | None:
-    """How many bytes of a gzip, LZ4 or zstd stream stand in `out` now; None if there are more than it holds.
+def larger_size(payload: memoryview, compression: int, tried_bytes: int, limit_bytes: int) -> int:
+    """Return the size of the buffer to try after one of `tried_bytes`. Raises TooLarge, ProtocolError.
 
-    Raises cramjam.DecompressionError. Which blocks an LZ4 frame may have is not looked at: `lz4_blocks` does that.
+    Much memory is taken only after the size is known to be within the limit.
     """
-    try:
-        written: int = _STREAMS[compression].decompress_into(payload, out)
-    except cramjam.DecompressionError as error:
-        if str(error) != _FULL:
-            raise
-        return None
-    return written
+    if tried_bytes >= limit_bytes:
+        raise TooLarge(compression, limit_bytes)
+    if tried_bytes * _GROWTH <= UNMEASURED_BYTES:
+        return min(limit_bytes, tried_bytes * _GROWTH)
+    return measured_size(payload, compression, limit_bytes)
 
 
-def lz4_blocks(payload: memoryview) -> Iterator[int]:
-    """Where the blocks begin. Raises ProtocolError, at the end at the latest, for what is not exactly one frame of
-    independent blocks without dictionary: all that `Lz4BlockInputStream` reads.
-
-    It fails on linked blocks and on a skippable frame, and stops at the first frame's end, where liblz4 goes on.
-    """
-    if len(payload) < _LZ4_HEADER_SIZE or payload[:4] != _LZ4_MAGIC:
-        raise ProtocolError("no lz4 frame")
-    flags = payload[4]
-    if flags & _LZ4_FIXED_FLAGS != _LZ4_FLAGS:
-        raise ProtocolError(f"lz4 frame with flags {flags:#04x}: its blocks must be independent")
-    between = 4 + (4 if flags & _LZ4_BLOCK_CHECKSUM else 0)
-    at = _LZ4_HEADER_SIZE + (8 if flags & _LZ4_CONTENT_SIZE else 0)
-    last = len(payload) - _LITTLE_UINT32.size
-    while at <= last:
-        yield at
-        size = _LITTLE_UINT32.unpack_from(payload, at)[0] & 0x7FFFFFFF
-        if size == 0:
-            at += 4 + (4 if flags & _LZ4_CONTENT_CHECKSUM else 0)
+def measured_size(payload: memoryview, compression: int, limit_bytes: int) -> int:
+    """Return a size that holds the content, found without holding it. Raises TooLarge, ProtocolError."""
+    found: int | None = 0
+    for found in content_sizes(payload, compression, limit_bytes):
+        if found is None or found > limit_bytes:
             break
-        at += size + between
-    else:
-        raise ProtocolError("lz4 frame is cut short")
-    if at != len(payload):
-        raise ProtocolError("bytes behind the lz4 frame")
+    if not found or found > limit_bytes:
+        raise TooLarge(compression, limit_bytes)
+    return found
 
 
-def _decompress_snappy(payload: memoryview, limit_bytes: int) -> bytes:
-    blocks = [block for block in xerial_blocks(payload) if block] if is_xerial(payload) else [payload]
-    raw_len = cramjam.snappy.decompress_raw_len
-    sizes = [raw_len(block) for block in blocks]
-    total = sum(sizes)
-    if total > limit_bytes:
-        raise TooLarge(f"snappy records of {total} bytes exceed {limit_bytes}")
-    out = memoryview(bytearray(total))
-    at = 0
-    for block, size in zip(blocks, sizes, strict=True):
-        cramjam.snappy.decompress_raw_into(block, out[at : at + size])
-        at += size
-    return bytes(out)
+def content_sizes(payload: memoryview, compression: int, limit_bytes: int) -> Iterator[int | None]:
+    """Yield the size of the content up to each block. Raises ProtocolError.
+
+    A zstd block counts as 128 KiB: nothing else of it is known before it is decompressed.
+    """
+    if compression == ZSTD:
+        return accumulate(content for _, content in zstd_frames(payload, limit_bytes // _LEAST_WINDOW_BYTES))
+    if compression == SNAPPY:
+        return snappy_sizes(payload)
+    return blocks_into(payload, compression, Discarded())
 
 
-def is_xerial(payload: memoryview) -> bool:
-    """Whether these are snappy blocks in the framing of Kafka's clients; librdkafka's is one block without any."""
-    return payload[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC
-
-
-def xerial_blocks(payload: memoryview) -> Iterator[memoryview]:
-    """The blocks of a stream, or of several, one behind the other: each further header is given as an empty one."""
-    at, end = len(XERIAL_HEADER), len(payload)
-    while at < end:
-        if is_xerial(payload[at:]):
-            yield payload[at:at]
-            at += len(XERIAL_HEADER)
-            continue
-        if at + _INT32.size > end:
-            raise ProtocolError("snappy block size is cut short")
-        size = _INT32.unpack_from(payload, at)[0]
-        at += _INT32.size
-        if size <= 0 or at + size > end:
-            raise ProtocolError(f"snappy block of {size} bytes overruns its stream")
-        yield payload[at : at + size]
-        at += size
+def allocate(size_bytes: int) -> memoryview:
+    """Return zeros. Many of them cost nothing until they are written."""
+    if size_bytes <= SHORT_BYTES:
+        return memoryview(bytearray(size_bytes))
+    return memoryview(mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
 
 
 def _compress_xerial(payload: memoryview) -> bytes:
     out = bytearray(XERIAL_HEADER)
     for at in range(0, len(payload), _XERIAL_BLOCK_SIZE):
         block = bytes(cramjam.snappy.compress_raw(payload[at : at + _XERIAL_BLOCK_SIZE]))
-        out += _INT32.pack(len(block))
+        out += len(block).to_bytes(4, "big")
         out += block
     return bytes(out)

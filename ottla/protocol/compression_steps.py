@@ -1,20 +1,18 @@
 """`compress` and `decompress` in steps, for who has others to serve meanwhile. pure
 
-zstd and gzip, and all decompression but that of xerial blocks, are calls for another thread: one call, because
-cramjam's streams keep Python's lock, and because zstd takes tables for 128 MiB and twenty times as long at its highest
-levels when it is not told the size. Nothing in cramjam compresses LZ4 blocks at a level without keeping the lock, so
-LZ4 is compressed in slices.
+zstd and gzip, and what decompresses, are calls for another thread, because cramjam's streams keep Python's lock, and
+because zstd takes tables for 128 MiB and twenty times as long at its highest levels when it is not told the size.
+Nothing in cramjam compresses LZ4 blocks at a level without keeping the lock, so LZ4 is compressed in slices.
 """
 
-import mmap
+from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 from typing import Final
 
-import cramjam
-
 from ottla.protocol import compression
-from ottla.protocol.compression import GZIP, LZ4, NAMES, NONE, SNAPPY, ZSTD, TooLarge
-from ottla.protocol.errors import ProtocolError
+from ottla.protocol.compressed_blocks import XERIAL_HEADER
+from ottla.protocol.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, TooLarge
 from ottla.protocol.steps import RECORD_US, SHORT_BYTES, Steps, Work, is_short
 from ottla.protocol.varints import Buffer
 
@@ -38,8 +36,11 @@ MOST_TABLES_BYTES: Final = 48 * 1024 * 1024
 """What zstd may take beside the records. Its highest levels take 640 MiB for large ones, and gain little by that."""
 
 _PIECE_BYTES: Final = 64 * 1024
-_BLOCKS: Final = 1_000
-_FIRST_BYTES, _FIRST_RATIO, _GROWTH = 4096, 4, 4
+# Blocks in one call: Python holds its lock between them.
+_BLOCKS: Final = 500
+_GROWTH: Final = 4
+_UNMEASURED_BYTES: Final = 128 * 1024 * 1024
+"""A limit up to this is tried at once. Below a higher one the size is found first."""
 
 
 def compress_steps(payload: Buffer, codec: int, level: int | None = None) -> Steps[Buffer]:
@@ -79,10 +80,10 @@ def _zstd_us(level: int) -> float:
 
 
 def _compress_xerial(view: memoryview) -> Steps[Buffer]:
-    out = bytearray(compression.XERIAL_HEADER)
+    out = bytearray(XERIAL_HEADER)
     for at in range(0, len(view), _PIECE_BYTES):
         piece = view[at : at + _PIECE_BYTES]
-        out += compression.compress(piece, SNAPPY)[len(compression.XERIAL_HEADER) :]
+        out += compression.compress(piece, SNAPPY)[len(XERIAL_HEADER) :]
         yield len(piece) * _SNAPPY_US
     return out
 
@@ -97,96 +98,79 @@ def _compress_lz4(view: memoryview, level: int | None) -> Steps[Buffer]:
 
 
 def decompress_steps(payload: Buffer, codec: int, *, limit_bytes: int) -> Steps[Buffer]:
-    """`decompress`. What comes out is memory of its own, but for records that were not compressed."""
+    """`decompress`. The result is memory of its own, unless the records were not compressed."""
     view = memoryview(payload)
     if codec == NONE:
         if len(view) > limit_bytes:
-            raise TooLarge(f"{len(view)} bytes of records, the limit is {limit_bytes}")
+            raise TooLarge(NONE, limit_bytes)
         return view
-    try:
-        if codec == SNAPPY:
-            if compression.is_xerial(view):
-                return (yield from _decompress_xerial(view, limit_bytes))
-            return (yield from _decompress_snappy(view, limit_bytes))
-        if codec == LZ4:
-            yield from _check_lz4_frame(view)
-        if codec in _DECOMPRESS_US:
-            return (yield from _decompress_stream(view, codec, limit_bytes))
-    except cramjam.DecompressionError as broken:
-        raise ProtocolError(f"{NAMES[codec]} does not decompress: {broken}") from None
-    raise ProtocolError(f"unknown compression type {codec}")
-
-
-def _decompress_stream(view: memoryview, codec: int, limit_bytes: int) -> Steps[Buffer]:
-    """Into ever larger buffers: a stream need not state its size, and a stated one may lie."""
-    size = max(_FIRST_BYTES, _FIRST_RATIO * len(view))
+    size = compression.first_size(view, codec, limit_bytes)
     while True:
-        if size > SHORT_BYTES:
-            size = MEDIUM_BYTES if size <= MEDIUM_BYTES else limit_bytes
-        size = min(size, limit_bytes)
-        cost_us = size * _DECOMPRESS_US[codec]
-        data = view if is_short(cost_us) else bytes(view)
-        out: Buffer | None = yield Work(partial(_fill, data, codec, size), cost_us, size)
+        out: Buffer | None = yield from _fill(view, codec, size)
         if out is not None:
             return out
         if size >= limit_bytes:
-            raise TooLarge(f"{NAMES[codec]} records exceed {limit_bytes} bytes")
-        size *= _GROWTH
+            raise TooLarge(codec, limit_bytes)
+        size = min(size * _GROWTH, limit_bytes)
+        if size > MEDIUM_BYTES and limit_bytes > _UNMEASURED_BYTES:
+            size = yield from _measured_size(view, codec, limit_bytes)
+        elif size > SHORT_BYTES:
+            size = min(limit_bytes, MEDIUM_BYTES if size <= MEDIUM_BYTES else limit_bytes)
 
 
-def _fill(data: Buffer, codec: int, size_bytes: int) -> Buffer | None:
-    """What comes out; None if that is more than `size_bytes`."""
-    out = _memory(size_bytes)
-    written = compression.decompress_into(data, codec, out)
-    if written is None:
-        return None
-    # Records are walked faster in bytes, which is worth the copy of a few.
-    return bytes(out[:written]) if size_bytes <= SHORT_BYTES else out[:written]
+def _fill(view: memoryview, codec: int, size_bytes: int) -> Steps[Buffer | None]:
+    """Return the content; None if it is larger than `size_bytes`."""
+    cost_us = size_bytes * _DECOMPRESS_US.get(codec, 0.0)
+    filling = _Filling(view if is_short(cost_us) else memoryview(bytes(view)), codec, size_bytes)
+    count = _BLOCKS
+    while count == _BLOCKS:
+        count = yield Work(filling.advance, cost_us, size_bytes)
+        if count == _BLOCKS:
+            yield count * RECORD_US
+    return filling.content
 
 
-def _memory(size_bytes: int) -> memoryview:
-    """Zeros. Much of them costs nothing until it is written: a bytearray of 100 MiB takes 50 ms, with the lock."""
-    if size_bytes <= SHORT_BYTES:
-        return memoryview(bytearray(size_bytes))
-    return memoryview(mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+class _Filling:
+    """One try to decompress a payload into `size_bytes`, in slices of blocks."""
+
+    __slots__ = ("_codec", "_data", "_out", "_size_bytes", "_walk", "_written")
+
+    def __init__(self, data: memoryview, codec: int, size_bytes: int) -> None:
+        self._data, self._codec, self._size_bytes = data, codec, size_bytes
+        self._walk: Iterator[int | None] | None = None
+        self._written: int | None = 0
+        self._out = memoryview(b"")
+
+    def advance(self) -> int:
+        """Decompress some blocks and return their number, less than `_BLOCKS` at the end."""
+        if self._walk is None:
+            self._out = compression.allocate(self._size_bytes)
+            self._walk = compression.blocks_into(self._data, self._codec, self._out)
+        written = list(islice(self._walk, _BLOCKS))
+        if written:
+            self._written = written[-1]
+        return len(written)
+
+    @property
+    def content(self) -> Buffer | None:
+        """None if it was too large."""
+        if self._written is None:
+            return None
+        # Records are walked faster in bytes, which is worth the copy of a few.
+        content = self._out[: self._written]
+        return bytes(content) if self._size_bytes <= SHORT_BYTES else content
 
 
-def _decompress_snappy(view: memoryview, limit_bytes: int) -> Steps[Buffer]:
-    """One raw block, which states its size."""
-    size = cramjam.snappy.decompress_raw_len(view)
-    if size > limit_bytes:
-        raise TooLarge(f"snappy records of {size} bytes exceed {limit_bytes}")
-    cost_us = size * _DECOMPRESS_US[SNAPPY]
-    out: Buffer = yield Work(partial(_unsnap, view if is_short(cost_us) else bytes(view), size), cost_us, size)
-    return out
-
-
-def _unsnap(data: Buffer, size_bytes: int) -> memoryview:
-    out = _memory(size_bytes)
-    return out[: cramjam.snappy.decompress_raw_into(data, out)]
-
-
-def _decompress_xerial(view: memoryview, limit_bytes: int) -> Steps[Buffer]:
-    total = 0
-    for number, block in enumerate(compression.xerial_blocks(view)):
-        total += cramjam.snappy.decompress_raw_len(block) if block else 0
-        if number % _BLOCKS == _BLOCKS - 1:
-            yield _BLOCKS * RECORD_US
-    if total > limit_bytes:
-        raise TooLarge(f"snappy records of {total} bytes exceed {limit_bytes}")
-    out: memoryview = yield Work(partial(_memory, total), 0.0, total)
-    at = told = count = 0
-    for block in compression.xerial_blocks(view):
-        at += cramjam.snappy.decompress_raw_into(block, out[at:]) if block else 0
-        count += 1
-        if count == _BLOCKS or at - told > SHORT_BYTES:
-            yield count * RECORD_US + (at - told) * _DECOMPRESS_US[SNAPPY]
-            told, count = at, 0
-    yield count * RECORD_US + (at - told) * _DECOMPRESS_US[SNAPPY]
-    return out
-
-
-def _check_lz4_frame(view: memoryview) -> Steps[None]:
-    for count, _ in enumerate(compression.lz4_blocks(view)):
-        if count % _BLOCKS == _BLOCKS - 1:
-            yield _BLOCKS * RECORD_US
+def _measured_size(view: memoryview, codec: int, limit_bytes: int) -> Steps[int]:
+    """`measured_size` in slices of blocks."""
+    sizes = compression.content_sizes(memoryview(bytes(view)), codec, limit_bytes)
+    cost_us = limit_bytes * _DECOMPRESS_US[codec]
+    found: int | None = 0
+    while True:
+        some: list[int | None] = yield Work(lambda: list(islice(sizes, _BLOCKS)), cost_us, 0)
+        found = some[-1] if some else found
+        if not found or found > limit_bytes:
+            raise TooLarge(codec, limit_bytes)
+        if len(some) < _BLOCKS:
+            return found
+        yield len(some) * RECORD_US

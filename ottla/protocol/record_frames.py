@@ -18,10 +18,9 @@ from ottla.protocol.batch_header import (
     BatchHeader,
     assemble,
 )
-from ottla.protocol.compression import decompress
+from ottla.protocol.compression import READ_LIMIT_BYTES, decompress
 from ottla.protocol.compression_steps import compress_steps, decompress_steps
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.records import READ_LIMIT_BYTES
 from ottla.protocol.steps import RECORD_US, Steps
 from ottla.protocol.values import NO_TIMESTAMP
 from ottla.protocol.varints import MAX_VARLONG_SIZE, Buffer, read_unsigned_varint, write_varint
@@ -38,7 +37,7 @@ _KEPT_ATTRIBUTES = COMPRESSION_MASK | TIMESTAMP_TYPE | TRANSACTIONAL | CONTROL
 def raw_records(batch: Buffer, header: BatchHeader) -> bytes:
     """The decompressed records of the batch that begins `batch`. Raises ProtocolError."""
     payload = memoryview(batch)[HEADER_SIZE : header.size_bytes]
-    return decompress(payload, header.compression, limit_bytes=READ_LIMIT_BYTES) if header.record_count else b""
+    return decompress(payload, header.compression, limit_bytes=_limit(payload, header)) if header.record_count else b""
 
 
 def raw_steps(batch: Buffer, header: BatchHeader) -> Steps[Buffer]:
@@ -46,7 +45,12 @@ def raw_steps(batch: Buffer, header: BatchHeader) -> Steps[Buffer]:
     if not header.record_count:
         return b""
     payload = memoryview(batch)[HEADER_SIZE : header.size_bytes]
-    return (yield from decompress_steps(payload, header.compression, limit_bytes=READ_LIMIT_BYTES))
+    return (yield from decompress_steps(payload, header.compression, limit_bytes=_limit(payload, header)))
+
+
+def _limit(payload: memoryview, header: BatchHeader) -> int:
+    """Return the most bytes that the records may take. Records without a codec are in memory already."""
+    return READ_LIMIT_BYTES if header.compression else len(payload)
 
 
 def iter_frames(raw: Buffer, count: int, *, keys: bool = True) -> Generator[list[Frame], None, None]:

@@ -7,15 +7,14 @@ delta, varint offset delta, key, value and headers, each with a varint length of
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ottla.protocol.batch_header import HEADER_SIZE, BatchHeader, increment_sequence
-from ottla.protocol.compression import NONE, decompress
+from ottla.protocol.batch_header import HEADER_SIZE, MAGIC, BatchHeader, increment_sequence, is_legacy
+from ottla.protocol.compression import NONE, READ_LIMIT_BYTES, decompress
 from ottla.protocol.errors import ProtocolError
+from ottla.protocol.legacy_records import iter_legacy_records
 from ottla.protocol.values import NO_SEQUENCE
 from ottla.protocol.varints import Buffer, read_varint, read_varlong, write_varint
 
 Headers = Sequence[tuple[str, bytes | None]]
-# Decompressed bytes of one batch that a reader of files accepts unless told otherwise.
-READ_LIMIT_BYTES = 256 * 1024 * 1024
 
 
 class NewRecord(NamedTuple):
@@ -71,16 +70,22 @@ def _write_bytes(out: bytearray, content: bytes | None) -> None:
 def iter_records(
     buffer: Buffer, header: BatchHeader, position: int = 0, *, limit_bytes: int = READ_LIMIT_BYTES
 ) -> Iterator[Record]:
-    """The records of the batch at `position`, whatever its codec; control batches too.
+    """The records of the batch at `position`, whatever its magic and codec; control batches too.
 
-    Raises ProtocolError for magic other than 2, a cut batch, more than `limit_bytes` after decompression, or frames
-    that do not add up. The CRC is not looked at: `crc_is_valid` does that.
+    Raises ProtocolError for a magic that Kafka does not know, a cut batch, more than `limit_bytes` after decompression,
+    or frames that do not add up. The CRC is not looked at: `crc_is_valid` does that.
     """
-    if header.magic != 2:
-        raise ProtocolError(f"batch at position {position} has magic {header.magic}, not 2")
+    if is_legacy(header.magic):
+        for offset, timestamp, key, value, _ in iter_legacy_records(buffer, header, position, limit_bytes):
+            yield Record(offset, timestamp, key, value, (), NO_SEQUENCE)
+        return
+    if header.magic != MAGIC:
+        raise ProtocolError(f"batch at position {position} has magic {header.magic}, not 0 to 2")
     end = position + header.size_bytes
     if end > len(buffer):
         raise ProtocolError(f"batch at position {position} is cut short")
+    if not header.record_count:
+        return  # Kafka does not look at the bytes of such a batch
     payload = memoryview(buffer)[position + HEADER_SIZE : end]
     if header.compression == NONE:
         raw = bytes(payload)

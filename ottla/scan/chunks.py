@@ -5,16 +5,25 @@ end of the active segment, nothing sound behind it) or damage (anything else); r
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 from crc32c import crc32c
 
-from ottla.protocol.batch_header import ATTRIBUTES_OFFSET, HEADER_SIZE, read_header
+from ottla.protocol.batch_header import (
+    ATTRIBUTES_OFFSET,
+    HEADER_SIZE,
+    LEGACY_SMALLEST,
+    crc_is_valid,
+    least_size,
+    read_header,
+    read_legacy_header,
+)
 from ottla.scan import headers, storage
 from ottla.scan.damage_log import Damage, DamageLog
 from ottla.scan.kernels import Bytes, Longs, expect
+from ottla.scan.legacy import walk_messages
 
 # With what is decoded from it, a chunk should stay in the cache.
 CHUNK_BYTES = 2 * 1024 * 1024
@@ -45,11 +54,15 @@ class SegmentPiece(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Whole batches: `rows` are their headers, positions are in `buffer`, which starts at `file_position`."""
+    """Whole batches: `rows` are their headers, positions are in `buffer`, which starts at `file_position`.
+
+    They are all of magic 2, or all messages of magic 0 and 1 (`is_legacy`).
+    """
 
     buffer: Bytes
     rows: Longs
     file_position: int
+    is_legacy: bool = False
 
 
 class SegmentReader:
@@ -153,13 +166,42 @@ class SegmentReader:
                 )
                 continue
             at, next_offset = stopped, after
-            if why == headers.CUT and self._base + at < piece.end:
-                if piece.file_bytes - self._base - at < HEADER_SIZE:
+            is_short = piece.file_bytes - self._base - at < HEADER_SIZE
+            if why == headers.MAGIC_OLD or (why == headers.CUT and is_short and self._is_legacy(at)):
+                at, next_offset = yield from self._walk_legacy(piece, at, next_offset)
+            elif why == headers.CUT and self._base + at < piece.end:
+                if is_short and self._base + self._filled == piece.file_bytes:
                     at = self._skip(piece, at, next_offset, "the batch header is cut short")
                 else:
                     at = self._refill(piece, at)
             elif why not in (headers.CUT, headers.FULL):
-                at = self._skip(piece, at, next_offset, headers.REASONS[why], may_be_torn=why != headers.MAGIC_OLD)
+                at = self._skip(piece, at, next_offset, headers.REASONS[why])
+
+    def _is_legacy(self, at: int) -> bool:
+        return read_legacy_header(self._buffer.data[: self._filled], at) is not None
+
+    def _walk_legacy(self, piece: SegmentPiece, at: int, next_offset: int) -> Generator[Chunk, None, tuple[int, int]]:
+        """Yield the messages of magic 0 and 1 from `at` on; returns where to read on, and the next offset."""
+        walked = walk_messages(
+            self._buffer,
+            at,
+            self._filled,
+            piece.file_bytes - self._base,
+            piece.end - self._base,
+            next_offset,
+            piece.offset_limit,
+            self._rows,
+            self._check_crc,
+        )
+        if walked.read:
+            yield Chunk(self._buffer, self._rows[: walked.read], self._base, is_legacy=True)
+        at, next_offset = walked.at, walked.next_offset
+        if walked.cut:
+            at = self._refill(piece, at)
+        elif walked.wrong is not None:
+            behind = None if walked.end < 0 else walked.end
+            at = self._skip(piece, at, next_offset, walked.wrong, behind=behind)
+        return at, next_offset
 
     def _refill(self, piece: SegmentPiece, at: int) -> int:
         """Move what is unread to the front and read on, in a larger buffer if the batch at `at` needs one."""
@@ -202,7 +244,6 @@ class SegmentReader:
         reason: str,
         *,
         behind: int | None = None,
-        may_be_torn: bool = True,
     ) -> int:
         """Note what is broken at `at` and return where to read on (with the buffer emptied there).
 
@@ -217,8 +258,7 @@ class SegmentReader:
         if sound >= 0:
             self._log.add(Damage(piece.path, broken, sound, reason))
         elif (
-            may_be_torn
-            and piece.is_last
+            piece.is_last
             and piece.end == piece.file_bytes
             and next_offset >= piece.recovery_point
             and self._find_sound(piece, broken, 0) < 0
@@ -233,14 +273,14 @@ class SegmentReader:
         """File position of the first sound batch that starts in [position, piece.end), or -1."""
         while position < piece.end:
             window = np.frombuffer(self._file.read(CHUNK_BYTES, position), dtype=np.uint8)
-            if len(window) < HEADER_SIZE:
+            if len(window) < LEGACY_SMALLEST:
                 return -1
             expect(len(window))
             found = headers.find_header(
                 window, 0, len(window), piece.file_bytes - position, next_offset, piece.offset_limit
             )
             if found < 0:
-                position += len(window) - HEADER_SIZE + 1
+                position += max(len(window) - HEADER_SIZE, 0) + 1
                 continue
             if position + found >= piece.end:
                 return -1
@@ -251,14 +291,22 @@ class SegmentReader:
 
     def _is_sound(self, piece: SegmentPiece, position: int, next_offset: int) -> bool:
         """Whether a whole batch with a right CRC is at `position`."""
-        if position + HEADER_SIZE > piece.file_bytes or position >= piece.end:
-            return False
-        head = np.frombuffer(self._file.read(HEADER_SIZE, position), dtype=np.uint8)
         room = piece.file_bytes - position
-        if len(head) < HEADER_SIZE:
+        if room < LEGACY_SMALLEST or position >= piece.end:
             return False
-        if headers.check_header(head, 0, room, next_offset, piece.offset_limit) != headers.CUT:
+        head = np.frombuffer(self._file.read(min(HEADER_SIZE, room), position), dtype=np.uint8)
+        if len(head) < min(HEADER_SIZE, room):
             return False
-        header = read_header(head.data)
+        legacy = read_legacy_header(head.data)
+        if legacy is None:
+            if room < HEADER_SIZE:
+                return False
+            if headers.check_header(head, 0, room, next_offset, piece.offset_limit) != headers.CUT:
+                return False
+            header = read_header(head.data)
+        elif not (least_size(legacy.magic) <= legacy.size_bytes <= room and legacy.base_offset >= next_offset):
+            return False
+        else:
+            header = legacy
         batch = self._file.read(header.size_bytes, position)
-        return len(batch) == header.size_bytes and bool(crc32c(memoryview(batch)[ATTRIBUTES_OFFSET:]) == header.crc)
+        return len(batch) == header.size_bytes and crc_is_valid(batch, header)

@@ -9,12 +9,16 @@ REMEDY = 'option("on.damage", "report") reads what is sound'
 
 
 class Damage(NamedTuple):
-    """Bytes [position, end_position) of a segment file that cannot be read, and why."""
+    """Bytes [position, end_position) of a segment file that cannot be read, and why.
+
+    `is_too_large`: a batch beyond a limit of Ottla's. It is not damaged, as far as is known.
+    """
 
     path: str
     position: int
     end_position: int
     reason: str
+    is_too_large: bool = False
 
     def __str__(self) -> str:
         return f"{self.path}: position {self.position} to {self.end_position}: {self.reason}"
@@ -22,6 +26,10 @@ class Damage(NamedTuple):
 
 class DamagedSegment(Exception):
     """A segment is damaged, not torn at its tail; the text names file, position and reason."""
+
+
+class BatchTooLarge(DamagedSegment):
+    """A batch is larger than Ottla reads. Whoever handles DamagedSegment handles it too."""
 
 
 class DamageLog:
@@ -37,7 +45,7 @@ class DamageLog:
     def add(self, damage: Damage) -> None:
         """Something unreadable with sound batches, or another segment, behind it."""
         if self.mode == FAIL:
-            raise DamagedSegment(f"{damage}; {REMEDY}")
+            raise (BatchTooLarge if damage.is_too_large else DamagedSegment)(f"{damage}; {REMEDY}")
         self.found.append(damage)
 
     def add_torn(self, tail: Damage) -> None:

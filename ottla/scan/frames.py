@@ -190,8 +190,11 @@ def append_numbers(row: Longs, parts: Longs, count: Long, at: Long, wanted: Byte
         for index in range(count):
             to[PRODUCER_EPOCH, index] = row[headers.PRODUCER_EPOCH]
     if wanted[TIMESTAMP_KIND]:
+        kind = np.int64(row[headers.ATTRIBUTES] & TIMESTAMP_TYPE != 0)
+        if row[headers.ATTRIBUTES] >= headers.NO_TIMESTAMP_TYPE:
+            kind = np.int64(-1)
         for index in range(count):
-            to[TIMESTAMP_KIND, index] = row[headers.ATTRIBUTES] & TIMESTAMP_TYPE != 0
+            to[TIMESTAMP_KIND, index] = kind
     if wanted[SEQUENCE]:
         for index in range(count):
             sequence = (base_sequence + parts[DELTA, index]) & MAX_SEQUENCE

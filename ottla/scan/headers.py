@@ -12,6 +12,8 @@ from ottla.protocol.batch_header import (
     CONTROL,
     CRC_OFFSET,
     HEADER_SIZE,
+    LEGACY_SMALLEST,
+    LEGACY_TIMESTAMP_SIZE,
     LOG_OVERHEAD,
     MAGIC,
     MAX_TIMESTAMP_OFFSET,
@@ -44,6 +46,9 @@ UNKNOWN_CONTROL = 32_767
 _BROKEN = -3
 NO_EPOCH = -1
 
+# Set in ATTRIBUTES of a message of magic 0, whose timestamp has no type; beyond the 16 bits of a batch's attributes.
+NO_TIMESTAMP_TYPE = 0x1_0000
+
 # Why a walk ended.
 CUT = 0  # the batch at the position is not wholly in the buffer
 FULL = 1  # no row is left
@@ -53,16 +58,15 @@ COUNT_WRONG = 4
 OFFSET_WRONG = 5
 CONTROL_BROKEN = 6
 CODEC_UNKNOWN = 7
-MAGIC_OLD = 8
+MAGIC_OLD = 8  # a message of before Kafka 0.11 (magic 0 or 1), for `legacy.py`
 
 REASONS = {
-    MAGIC_UNKNOWN: "the magic byte is not 2",
+    MAGIC_UNKNOWN: "the magic byte is not 0 to 2",
     LENGTH_WRONG: "the batch length is impossible",
     COUNT_WRONG: "the record count or last offset delta is impossible",
     OFFSET_WRONG: "the base offset cannot be that of a batch here",
     CONTROL_BROKEN: "the control record cannot be parsed",
     CODEC_UNKNOWN: "the compression type is unknown",
-    MAGIC_OLD: "messages of before Kafka 0.11 (magic 0 or 1) cannot be read",
 }
 
 _LENGTH_OFFSET = 8
@@ -76,8 +80,9 @@ _RECORD_COUNT_OFFSET = 57
 _LAST_CODEC = 4
 # Version and coordinator epoch.
 _MARKER_VALUE_SIZE = 6
-# Offset and size, CRC, magic, attributes, two lengths of null.
-_SMALLEST_OLD_MESSAGE = 26
+# The codecs of old messages, and where the length of their key stands in magic 0; in magic 1 a timestamp is before it.
+_LAST_OLD_CODEC = 3
+_OLD_KEY_OFFSET = 18
 # The smallest record: its length, attributes, two deltas, two null lengths and the header count, a byte each.
 SMALLEST_RECORD = 7
 
@@ -113,7 +118,7 @@ def check_header(buffer: Bytes, at: Long, room: Long, next_offset: Long, offset_
     """
     size = int32(buffer, at + _LENGTH_OFFSET) + LOG_OVERHEAD
     if buffer[at + _MAGIC_OFFSET] != MAGIC:
-        is_old = buffer[at + _MAGIC_OFFSET] < MAGIC and _SMALLEST_OLD_MESSAGE <= size <= room
+        is_old = buffer[at + _MAGIC_OFFSET] < MAGIC and LEGACY_SMALLEST <= size <= room
         return MAGIC_OLD if is_old else MAGIC_UNKNOWN
     if size < HEADER_SIZE or size > room:
         return LENGTH_WRONG
@@ -191,12 +196,32 @@ def walk_headers(
 @kernel
 def find_header(buffer: Bytes, at: Long, end: Long, to_file_end: Long, next_offset: Long, offset_limit: Long) -> Long:
     """The first position from `at` on that can be a batch header, or -1. Its CRC is for the caller to check."""
-    for position in range(at, end - HEADER_SIZE + 1):
-        if buffer[position + _MAGIC_OFFSET] == MAGIC and (
-            check_header(buffer, position, to_file_end - position, next_offset, offset_limit) == CUT
+    for position in range(at, end - LEGACY_SMALLEST + 1):
+        room = to_file_end - position
+        if buffer[position + _MAGIC_OFFSET] == MAGIC:
+            if position + HEADER_SIZE <= end and (
+                check_header(buffer, position, room, next_offset, offset_limit) == CUT
+            ):
+                return position
+        elif buffer[position + _MAGIC_OFFSET] < MAGIC and (
+            can_be_old(buffer, position, end, room, next_offset, offset_limit)
         ):
             return position
     return -1
+
+
+@kernel
+def can_be_old(buffer: Bytes, at: Long, end: Long, room: Long, next_offset: Long, offset_limit: Long) -> bool:
+    """Whether the bytes at `at`, which has the magic for it, can be a message of before Kafka 0.11."""
+    size, offset = int32(buffer, at + _LENGTH_OFFSET) + LOG_OVERHEAD, int64(buffer, at)
+    if size < LEGACY_SMALLEST or size > room or offset < next_offset or offset >= offset_limit:
+        return False
+    if buffer[at + _MAGIC_OFFSET + 1] & COMPRESSION_MASK > _LAST_OLD_CODEC:
+        return False
+    key_at = at + _OLD_KEY_OFFSET
+    if buffer[at + _MAGIC_OFFSET] != 0:
+        key_at += LEGACY_TIMESTAMP_SIZE
+    return key_at + 4 > end or bool(-1 <= int32(buffer, key_at) <= size - LEGACY_SMALLEST)
 
 
 def header_rows(capacity: int) -> Longs:

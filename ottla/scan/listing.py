@@ -10,24 +10,31 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple, TypeVar
 from urllib.parse import unquote, urlparse
 
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.properties import read_properties
 from ottla.protocol.values import TopicPartition
 from ottla.scan import storage
+from ottla.scan.log_directory import (
+    META_PROPERTIES,
+    PARTITION,
+    SEGMENT,
+    describe_below,
+    describe_refusal,
+    is_log_directory,
+    is_partition,
+)
 
 LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
-META_PROPERTIES = "meta.properties"
 
+MOST_TOPICS_NAMED = 5
 _SUFFIXES_BESIDE = (".index", ".timeindex", ".txnindex", ".snapshot")
 
 T = TypeVar("T")
 
-_SEGMENT = re.compile(r"(\d{20})\.log\Z")
 _SNAPSHOT = re.compile(r"(\d{20})\.snapshot\Z")
-_PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})\Z")
-# What a copy named by its date has behind the last dash is no number of a partition.
-_PARTITIONS = 2**31
 # A segment spans 2^31 offsets, all of them below 2^63.
 _LAST_BASE_OFFSET = 2**63 - 1 - 2**31
 
@@ -96,16 +103,31 @@ def topic_patterns(given: str) -> tuple[str, ...]:
     return tuple(pattern.strip() for pattern in given.split(",") if pattern.strip())
 
 
+def check_log_directory(directory: str) -> list[str]:
+    """Return the names of the folders in a log directory. Raises UnreadableDirectory, which names one below it."""
+    root = storage_path(directory)
+    names = _told(root, lambda: _children(root))
+    if not is_log_directory(names, _children):
+        why = describe_refusal(root, names, _children, storage.shown)
+        raise UnreadableDirectory(f"{storage.shown(root)}: {why}")
+    return [name for name, path in names.items() if path is not None]
+
+
+def describe_logs_below(directory: str) -> str:
+    """Return which log directories are below a folder; empty if the search finds none."""
+    return describe_below(storage_path(directory), _children, storage.shown)
+
+
+def _children(folder: str) -> dict[str, str | None]:
+    found = storage.entries(folder)
+    return {entry.name: storage.join(folder, entry.name) if entry.is_directory else None for entry in found}
+
+
 def list_partitions(directory: str) -> list[PartitionLog]:
     """All partitions under `directory`, internal ones too, by topic and partition."""
     root = storage_path(directory)
-    names = _told(root, lambda: storage.entries(root))
-    found = (_PARTITION.match(entry.name) for entry in names if entry.is_directory)
-    matches = [match for match in found if match and int(match["partition"]) < _PARTITIONS]
-    if not matches and all(entry.name != META_PROPERTIES for entry in names):
-        is_partition = any(_SEGMENT.match(entry.name) for entry in names)
-        why = "the folder of one partition; name the one above it" if is_partition else "no <topic>-<partition> in it"
-        raise UnreadableDirectory(f"{storage.shown(root)}: not a log directory, {why}")
+    names = check_log_directory(root)
+    matches = [match for name in names if is_partition(name) and (match := PARTITION.match(name))]
     # Before the sizes: a running broker flushes what it has written, never what it has not.
     starts = read_checkpoint(storage.join(root, LOG_START_CHECKPOINT))
     recovery_points = read_checkpoint(storage.join(root, RECOVERY_POINT_CHECKPOINT))
@@ -140,11 +162,13 @@ def list_again(known: PartitionLog) -> PartitionLog:
 
 
 def read_cluster_id(directory: str) -> str:
-    """The cluster that `meta.properties` names; empty if there is no such file or it names none."""
+    """Return the cluster that `meta.properties` names; empty if there is no such file or it names none."""
     path = storage.join(storage_path(directory), META_PROPERTIES)
     content = _told(path, lambda: storage.read_if_there(path)) or b""
-    lines = (line.partition("=") for line in content.decode(errors="replace").splitlines())
-    return next((value.strip() for key, _, value in lines if key.strip() == "cluster.id"), "")
+    try:
+        return read_properties(content).get("cluster.id", "")
+    except ProtocolError as broken:
+        raise UnreadableDirectory(f"{storage.shown(path)}: {broken}") from None
 
 
 def are_remote(logs: Iterable[PartitionLog]) -> bool:
@@ -157,6 +181,19 @@ def select_topics(logs: Iterable[PartitionLog], patterns: tuple[str, ...]) -> li
     if not patterns:
         return [log for log in logs if not log.is_internal]
     return [log for log in logs if any(fnmatchcase(log.topic, pattern) for pattern in patterns)]
+
+
+def describe_unmatched(logs: Iterable[PartitionLog], patterns: tuple[str, ...]) -> str:
+    """Return which patterns match no topic, and which topics there are; empty if each pattern matches one."""
+    topics = sorted({log.topic for log in logs})
+    unmatched = [pattern for pattern in patterns if not any(fnmatchcase(topic, pattern) for topic in topics)]
+    if not unmatched:
+        return ""
+    # Those of users first.
+    topics.sort(key=lambda topic: topic.startswith("__"))
+    more = f" and {len(topics) - MOST_TOPICS_NAMED} more" if len(topics) > MOST_TOPICS_NAMED else ""
+    there = f"there are {', '.join(topics[:MOST_TOPICS_NAMED])}{more}" if topics else "there is none"
+    return f"no topic matches {', '.join(unmatched)}; {there}"
 
 
 Checkpoint = dict[TopicPartition, int]
@@ -180,7 +217,7 @@ def _files_in(folder: str) -> list[storage.Entry] | None:
         raise UnreadableDirectory(f"{folder}: {error.strerror}") from error
     for entry in names:
         try:
-            if _SEGMENT.match(entry.name):
+            if SEGMENT.match(entry.name):
                 files.append(entry._replace(size_bytes=storage.status(storage.join(folder, entry.name)).size_bytes))
             elif _SNAPSHOT.match(entry.name):
                 files.append(entry)
@@ -193,7 +230,7 @@ def _files_in(folder: str) -> list[storage.Entry] | None:
 def _partition_log(
     folder: str, place: TopicPartition, files: list[storage.Entry], log_start: int, recovery_point: int
 ) -> PartitionLog:
-    named = ((int(match[1]), entry) for entry in files if (match := _SEGMENT.match(entry.name)))
+    named = ((int(match[1]), entry) for entry in files if (match := SEGMENT.match(entry.name)))
     found = sorted(one for one in named if one[0] <= _LAST_BASE_OFFSET)
     names = {entry.name for entry in files} if storage.is_remote(folder) else None
     segments = tuple(

@@ -13,8 +13,6 @@ MODULES = {
     "numba": "numba",
     "crc32c": "crc32c",
     "cramjam": "cramjam",
-    "lz4": "lz4",
-    "zstandard": "zstandard",
 }
 
 

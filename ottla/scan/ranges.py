@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ottla.protocol.batch_header import HEADER_SIZE, MAGIC, read_header
+from ottla.protocol.batch_header import HEADER_SIZE, MAGIC, crc_is_valid, is_legacy, read_header
 from ottla.scan import ahead, storage
 from ottla.scan.chunks import SegmentPiece
 from ottla.scan.index_files import batch_positions
@@ -147,4 +147,9 @@ def is_batch_start(file: storage.File, position: int, last_offset: int) -> bool:
     if len(head) < HEADER_SIZE:
         return False
     header = read_header(head)
-    return header.magic == MAGIC and header.last_offset == last_offset
+    if header.last_offset != last_offset:
+        return False
+    # The records of an old message can begin with the bytes of such a header.
+    return header.magic == MAGIC or (
+        is_legacy(header.magic) and crc_is_valid(file.read(max(header.size_bytes, 0), position), header)
+    )

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ottla.protocol.batch_header import COMPRESSION_MASK
+from ottla.protocol.batch_header import COMPRESSION_MASK, HEADER_SIZE
+from ottla.protocol.compression import TooLarge
 from ottla.protocol.errors import ProtocolError
 from ottla.scan import frames, headers
 from ottla.scan.chunks import ROWS_PER_CHUNK, Chunk, SegmentPiece, SegmentReader
@@ -16,6 +17,7 @@ from ottla.scan.columns import BATCH_BYTES, ColumnBuilder
 from ottla.scan.damage_log import Damage, DamageLog
 from ottla.scan.fates import PartitionFates
 from ottla.scan.kernels import Bytes, Longs, expect
+from ottla.scan.legacy import converted
 from ottla.scan.listing import PartitionLog
 from ottla.scan.ranges import LogRange
 
@@ -137,6 +139,9 @@ class RecordScan:
             rows = read_by_the_walk(piece, chunk, rows, visible.unread, self._log)
         count = frames.select_visible(rows, *visible[:4], self._selected, self._sections)
         rows, sections = self._selected[:count], self._sections[:count]
+        if chunk.is_legacy:
+            yield from self._up_converted(piece, chunk, rows, visible)
+            return
         is_packed = (rows[:, headers.ATTRIBUTES] & COMPRESSION_MASK) != 0
         edges = (np.flatnonzero(is_packed[1:] != is_packed[:-1]) + 1).tolist() if is_packed.any() else []
         for start, end in pairwise([0, *edges, count]):
@@ -162,11 +167,26 @@ class RecordScan:
                 sound.append(index)
             except ProtocolError as error:
                 self._scratch.filled = kept
-                self._damaged(piece, chunk, rows[index], str(error))
+                self._damaged(piece, chunk, rows[index], str(error), is_too_large=isinstance(error, TooLarge))
             if places and (self._scratch.filled >= BATCH_BYTES or index == len(columns) - 1):
                 yield from self._gathered(piece, chunk, self._scratch.buffer, rows[sound], np.array(places), visible)
                 sound, places = [], []
                 self._scratch.clear()
+
+    def _up_converted(
+        self, piece: SegmentPiece, chunk: Chunk, rows: Longs, visible: Visibility
+    ) -> Iterator[pa.RecordBatch]:
+        """Decode messages of magic 0 and 1 as the batches that they are converted to."""
+        for row in rows:
+            start = int(row[headers.POSITION])
+            try:
+                batch, new = converted(bytes(chunk.buffer[start : start + int(row[headers.SIZE])]), row)
+            except ProtocolError as error:
+                self._damaged(piece, chunk, row, str(error))
+                continue
+            section = np.array([[HEADER_SIZE, len(batch)]], dtype=np.int64)
+            payload = np.frombuffer(batch, dtype=np.uint8)
+            yield from self._gathered(piece, chunk, payload, new.reshape(1, -1), section, visible)
 
     def _gathered(
         self, piece: SegmentPiece, chunk: Chunk, payload: Bytes, rows: Longs, sections: Longs, visible: Visibility
@@ -183,8 +203,10 @@ class RecordScan:
                 self._damaged(piece, chunk, rows[done], "the records do not parse")
                 done += 1
 
-    def _damaged(self, piece: SegmentPiece, chunk: Chunk, row: Longs, reason: str) -> None:
+    def _damaged(
+        self, piece: SegmentPiece, chunk: Chunk, row: Longs, reason: str, *, is_too_large: bool = False
+    ) -> None:
         position = chunk.file_position + int(row[headers.POSITION])
         offset = row[headers.BASE_OFFSET]
         end = position + int(row[headers.SIZE])
-        self._log.add(Damage(piece.path, position, end, f"{reason} (batch at offset {offset})"))
+        self._log.add(Damage(piece.path, position, end, f"{reason} (batch at offset {offset})", is_too_large))

@@ -64,13 +64,14 @@ def run(arguments: "AlertArguments") -> int:
         return COULD_NOT_RUN
     from pyspark.errors import StreamingQueryException
 
-    from ottla.scan.listing import UnreadableDirectory, list_partitions
+    from ottla.scan.listing import UnreadableDirectory, describe_unmatched, list_partitions, topic_patterns
     from ottla.spark_jobs.options import OptionError
     from ottla.spark_jobs.stream.stream_options import stream_options
 
     try:
         stream_options(_options(arguments))
-        list_partitions(arguments.directory)
+        if unmatched := describe_unmatched(list_partitions(arguments.directory), topic_patterns(arguments.topics)):
+            sys.stderr.write(f"ottla alert: {unmatched}\n")
         _prepare(arguments.checkpoint)
         if arguments.once:
             return _look(arguments)

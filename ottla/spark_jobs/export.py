@@ -134,11 +134,15 @@ def _written(export: Export, tasks: "Sequence[RangeTask]", arguments: "ExportArg
 
 def _topics_exist(options: Options) -> None:
     """A misspelt topic must not be taken for one without records. Raises CannotExport."""
-    from ottla.scan.listing import list_partitions, select_topics, topic_patterns
+    from ottla.scan.listing import describe_unmatched, list_partitions, select_topics, topic_patterns
 
     (directory,) = options.paths
-    if options.topics and not select_topics(list_partitions(directory), topic_patterns(options.topics)):
-        raise CannotExport(f"{directory}: no topic matches {options.topics}")
+    patterns = topic_patterns(options.topics)
+    logs = list_partitions(directory)
+    if unmatched := describe_unmatched(logs, patterns):
+        if not select_topics(logs, patterns):
+            raise CannotExport(f"{directory}: {unmatched}")
+        sys.stderr.write(f"ottla export: {unmatched}\n")
 
 
 def _columns(given: str) -> tuple[str, ...]:

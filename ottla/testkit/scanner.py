@@ -1,19 +1,23 @@
-"""The second scanner: what a partition directory holds, decided by plain code that shares nothing with the rest. free
+"""The second scanner: what a partition directory holds, decided by plain code that shares only decompression. free
 
-Tests of the log, the broker and the Spark jobs are held against it, so it imports nothing of ours and prefers the
-obvious to the fast. It reads v2 batches of every codec, decides every transaction, and recomputes the last stable
-offset and the aborted-transaction index. Source: Kafka's KIP-98, `ProducerAppendInfo`, `ProducerStateManager`.
+Tests of the log, the broker and the Spark jobs are held against it, so it imports nothing else of ours and prefers the
+obvious to the fast. Decompression is held against the recorded answers of Apache Kafka (`tests/data/frames`). It reads
+batches of every magic and codec, decides every transaction, and recomputes the last stable offset and the
+aborted-transaction index. Source: Kafka's KIP-98, `ProducerAppendInfo`, `ProducerStateManager`.
 """
 
 import re
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import cramjam
 from crc32c import crc32c
+
+from ottla.protocol.compression import READ_LIMIT_BYTES, decompress
+from ottla.protocol.errors import ProtocolError
 
 PLAIN = "plain"
 COMMITTED = "committed"
@@ -21,7 +25,6 @@ ABORTED = "aborted"
 OPEN = "open"
 
 _SEGMENT = re.compile(r"\d{20}\.log")
-_XERIAL = b"\x82SNAPPY\x00"
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ class ScannedBatch:
     base_sequence: int
     record_count: int
     payload: bytes = field(repr=False)
+    magic: int = 2
 
     @property
     def is_control(self) -> bool:
@@ -86,7 +90,12 @@ class ScannedBatch:
 
     def records(self, fate: str = PLAIN) -> Iterator[ScannedRecord]:
         """The records, control records too; all get `fate`."""
-        data = _decompress(self.payload, self.attributes & 0x07)
+        if not self.record_count:
+            return
+        if self.magic < 2:
+            yield from _old_records(self, fate)
+            return
+        data = decompress(self.payload, self.attributes & 0x07, limit_bytes=READ_LIMIT_BYTES)
         position = 0
         for _ in range(self.record_count):
             size, position = _varint(data, position)
@@ -228,6 +237,8 @@ def scan_content(path: Path, data: bytes) -> tuple[list[ScannedBatch], Damage | 
 
 
 def _read_batch(path: Path, data: bytes, position: int) -> tuple[ScannedBatch | None, str]:
+    if data[position + 16 : position + 17] in (b"\0", b"\1"):
+        return _read_old_message(path, data, position)
     if position + 61 > len(data):
         return None, "cut header"
     (base_offset, length, leader_epoch, magic, crc, attributes, last_delta) = struct.unpack(
@@ -263,6 +274,68 @@ def _read_batch(path: Path, data: bytes, position: int) -> tuple[ScannedBatch | 
     return batch, ""
 
 
+def _read_old_message(path: Path, data: bytes, position: int) -> tuple[ScannedBatch | None, str]:
+    """A message of before Kafka 0.11; its offset is that of the last record in it."""
+    offset, length = struct.unpack(">qi", data[position : position + 12])
+    message = data[position + 12 : position + 12 + max(length, 0)]
+    if length < 14:
+        return None, f"size {length}"
+    if len(message) < length:
+        return None, "cut batch"
+    if struct.pack(">I", zlib.crc32(message[4:])) != message[:4]:
+        return None, "wrong CRC"
+    magic, attributes = message[4], message[5]
+    timestamp = struct.unpack(">q", message[6:14])[0] if magic else -1
+    batch = ScannedBatch(
+        path=path,
+        position=position,
+        size_bytes=12 + length,
+        base_offset=offset,
+        last_offset=offset,
+        leader_epoch=-1,
+        attributes=attributes & (0x0F if magic else 0x07),
+        base_timestamp=timestamp,
+        max_timestamp=timestamp,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        record_count=1,
+        payload=data[position : position + 12 + length],
+        magic=magic,
+    )
+    records = list(batch.records())
+    return replace(batch, base_offset=records[0].offset, record_count=len(records)), ""
+
+
+def _old_records(batch: ScannedBatch, fate: str) -> Iterator[ScannedRecord]:
+    """The message itself, or those that are compressed in it."""
+    ((_, _, key, value),) = _old_messages(batch.payload)
+    if not batch.attributes & 0x07:
+        yield ScannedRecord(batch.last_offset, batch.max_timestamp, key, value, [], -1, -1, -1, fate)
+        return
+    found = list(_old_messages(_unpacked(value or b"", batch.attributes & 0x07, batch.magic)))
+    shift = batch.last_offset - found[-1][0] if batch.magic else 0
+    for offset, timestamp, key, value in found:
+        if batch.attributes & 0x08:
+            timestamp = batch.max_timestamp
+        yield ScannedRecord(offset + shift, timestamp, key, value, [], -1, -1, -1, fate)
+
+
+def _old_messages(data: bytes) -> Iterator[tuple[int, int, bytes | None, bytes | None]]:
+    """(offset, timestamp, key, value) of messages that stand one after the other."""
+    while data:
+        offset, length = struct.unpack(">qi", data[:12])
+        message, data = data[12 : 12 + length], data[12 + length :]
+        timestamp = struct.unpack(">q", message[6:14])[0] if message[4] else -1
+        rest = message[14:] if message[4] else message[6:]
+        parts: list[bytes | None] = []
+        for _ in range(2):
+            size = struct.unpack(">i", rest[:4])[0]
+            parts.append(None if size < 0 else rest[4 : 4 + size])
+            rest = rest[4 + max(size, 0) :]
+        yield offset, timestamp, parts[0], parts[1]
+
+
 def _decide(partition: ScannedPartition) -> None:
     """Walk the batches once: a marker decides every transactional batch of its producer since the marker before."""
     running: dict[int, ScannedTransaction] = {}
@@ -288,26 +361,13 @@ def _decide(partition: ScannedPartition) -> None:
     partition.fates = [PLAIN if transaction is None else transaction.fate for transaction in transaction_of]
 
 
-def _decompress(payload: bytes, codec: int) -> bytes:
-    if codec == 0 or not payload:
-        return payload
-    if codec == 1:
-        return zlib.decompress(payload, wbits=31)
-    if codec == 3:
-        return bytes(cramjam.lz4.decompress(payload))
-    if codec == 4:
-        return bytes(cramjam.zstd.decompress(payload))
-    if codec != 2:
-        raise ValueError(f"compression type {codec}")
-    if not payload.startswith(_XERIAL):
-        return bytes(cramjam.snappy.decompress_raw(payload))
-    out = b""
-    position = 16
-    while position < len(payload):
-        size = int.from_bytes(payload[position : position + 4], "big")
-        out += bytes(cramjam.snappy.decompress_raw(payload[position + 4 : position + 4 + size]))
-        position += 4 + size
-    return out
+def _unpacked(payload: bytes, codec: int, magic: int) -> bytes:
+    """Return the messages in a message. LZ4 of magic 0 has a wrong checksum in its header."""
+    if codec == 3 and magic == 0:
+        for checksum in range(256):
+            with suppress(ProtocolError):
+                return _unpacked(payload[:6] + bytes([checksum]) + payload[7:], codec, 1)
+    return decompress(payload, codec, limit_bytes=READ_LIMIT_BYTES)
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:

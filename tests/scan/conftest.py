@@ -4,7 +4,17 @@ import pytest
 
 from tests import kernel_kinds
 
-OF_BOTH_KINDS = ("against_scanner", "batch_fates", "chunks", "columns", "fates", "walk", "walk_files", "walk_rules")
+OF_BOTH_KINDS = (
+    "against_scanner",
+    "batch_fates",
+    "chunks",
+    "columns",
+    "fates",
+    "legacy",
+    "walk",
+    "walk_files",
+    "walk_rules",
+)
 
 
 def pytest_generate_tests(metafunc):

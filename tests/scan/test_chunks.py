@@ -116,14 +116,6 @@ def test_torn_tail_below_the_recovery_point_is_damage(write_log, three):
         scan(write_log.root)
 
 
-def test_messages_of_the_old_format_are_damage_though_nothing_follows(write_log):
-    log = write_log()
-    message = bytes(4) + b"\x01\x00" + bytes(8) + b"\xff\xff\xff\xff\x00\x00\x00\x50" + b"v" * 80
-    log.path.write_bytes(bytes(8) + len(message).to_bytes(4, "big") + message)
-    with pytest.raises(DamagedSegment, match="before Kafka"):
-        scan(write_log.root)
-
-
 def test_batch_larger_than_a_chunk_is_read_whole(write_log):
     log = write_log()
     log.data(1)

@@ -30,8 +30,8 @@ def test_another_process_is_left_as_it_is(monkeypatch, unfrozen):
 
 
 def test_library_that_is_missing_is_named_with_what_to_install(monkeypatch):
-    monkeypatch.setattr(needs, "lacking", lambda: ("numba", "zstandard"))
-    with pytest.raises(needs.WorkerLacks, match=r"lacks numba, zstandard: pip install 'ottla\[spark\]' there"):
+    monkeypatch.setattr(needs, "lacking", lambda: ("numba", "pyarrow"))
+    with pytest.raises(needs.WorkerLacks, match=r"lacks numba, pyarrow: pip install 'ottla\[spark\]' there"):
         needs.check_worker()
 
 

@@ -1,4 +1,4 @@
-"""Bytes of segments that cannot be read. pure"""
+"""Bytes of segments that cannot be read, and batches that are larger than Ottla reads. pure"""
 
 import re
 from collections.abc import Iterable
@@ -11,10 +11,14 @@ _OFFSET = re.compile(r"at offset (\d+)")
 
 
 def findings(place: TopicPartition, damaged: Iterable[Damage], torn: Iterable[Damage]) -> list[Finding]:
-    """An error for each damaged part, and what is no more than a tail cut short by a crash as information."""
+    """Return an error for each damaged part, a warning for each batch beyond a limit of ours, and torn tails as
+    information."""
     found = []
     for one in damaged:
         offset = _OFFSET.search(one.reason)
+        if one.is_too_large:
+            found.append(_unread(place, one, int(offset[1]) if offset else None))
+            continue
         found.append(
             Finding(
                 "damage",
@@ -45,3 +49,18 @@ def findings(place: TopicPartition, damaged: Iterable[Damage], torn: Iterable[Da
             )
         )
     return found
+
+
+def _unread(place: TopicPartition, one: Damage, offset: int | None) -> Finding:
+    return Finding(
+        "unread",
+        "warning",
+        *place,
+        offset,
+        None,
+        None,
+        f"not checked: {one.reason}; bytes {one.position:,} to {one.end_position:,}",
+        "nothing is known to be wrong with it; `kafka-dump-log --deep-iteration` reads it",
+        one.path,
+        one.position,
+    )

@@ -9,7 +9,10 @@ Severity = Literal["error", "warning", "info"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 
 # Every check of an audit, in the order in which a report tells them.
-CHECKS = ("damage", "hanging", "torn", "sequence", "zombie", "reused", "index", "gaps", "copies", "stale", "shape")
+CHECKS = (
+    *("damage", "unread", "hanging", "torn", "sequence", "zombie", "reused", "index", "gaps", "copies", "stale"),
+    "shape",
+)
 
 
 class Finding(NamedTuple):

@@ -11,7 +11,8 @@ from typing import NamedTuple
 from ottla.audit.checks import history
 from ottla.audit.checks.finding import Finding
 from ottla.audit.checks.history import ONGOING, PREPARED, History
-from ottla.audit.checks.words import count, duration, who
+from ottla.audit.checks.words import count, who
+from ottla.protocol.times import duration
 from ottla.protocol.transaction_records import TransactionValue
 from ottla.protocol.values import TopicPartition
 from ottla.scan.fates import OpenTransaction

@@ -14,6 +14,7 @@ import numpy as np
 from ottla.protocol.fields import UnknownVersion
 from ottla.protocol.transaction_records import TransactionValue, decode_transaction_value, read_transaction_key
 from ottla.protocol.values import TopicPartition
+from ottla.scan.damage_log import Damage
 from ottla.scan.kernels import Longs
 
 TOPIC = "__transaction_state"
@@ -52,6 +53,7 @@ class RangeHistory(NamedTuple):
     first_ms: int
     next_offset: int
     known_from_ms: int
+    unread: tuple[Damage, ...] = ()
 
 
 class HistoryDecoder:
@@ -140,6 +142,7 @@ class History:
 
     `at_hand`: whether any partition of the topic was read. `whole`: whether all were, as far as one can tell: Kafka
     numbers them from 0, so a hole in the numbers is a partition on another broker. `directories`: where each was read.
+    `unread`: batches of each that could not be read.
     """
 
     def __init__(
@@ -150,6 +153,7 @@ class History:
         states: Mapping[str, TransactionValue],
         known_from_ms: Mapping[int, int],
     ) -> None:
+        self.unread: Mapping[int, tuple[Damage, ...]] = {}
         self.directories: Mapping[int, str] = {}
         self.ids = ids
         self.decisions = decisions  # by place, producer id, epoch and time

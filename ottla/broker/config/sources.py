@@ -1,10 +1,12 @@
 """Flags, environment and properties files as settings. pure"""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ottla.broker.config.option import ConfigError, Origin, Setting
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.properties import parse_properties
 
 FLAG: Final = "flag"
 ENVIRONMENT: Final = "environment"
@@ -16,10 +18,6 @@ _NOT_OPTIONS = re.compile(
 )
 _JAAS_FILE = re.compile(r"-Djava\.security\.auth\.login\.config==?(\S+)")
 _UNDERSCORES = {1: ".", 2: "_", 3: "-"}
-
-_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
-_KEY_AND_VALUE = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
 
 
 def from_flags(pairs: Iterable[str], flag: str = "--override") -> list[Setting]:
@@ -55,36 +53,8 @@ def from_environment(environment: Mapping[str, str]) -> list[Setting]:
 
 
 def from_properties(text: str, name: str) -> list[Setting]:
-    """The entries of a Java properties file; `name` is the file's, for the origin."""
-    settings = []
-    for number, line in _logical_lines(text):
-        key, value = _KEY_AND_VALUE.fullmatch(line).groups()  # type: ignore[union-attr]  # matches every text
-        settings.append(Setting(_unescape(key), _unescape(value), Origin(FILE, f"{name}:{number}")))
-    return settings
-
-
-def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines with their continuations joined, without comments and blanks, each with the number of its first line."""
-    pending, start = "", 0
-    for number, raw in enumerate(re.split("\r\n|\r|\n", text), 1):
-        line = raw.lstrip(" \t\f")
-        if not pending:
-            start = number
-            if not line or line[0] in "#!":
-                continue
-        backslashes = len(line) - len(line.rstrip("\\"))
-        if backslashes % 2:
-            pending += line[:-1]
-        else:
-            yield start, pending + line
-            pending = ""
-    if pending:
-        yield start, pending
-
-
-def _unescape(text: str) -> str:
-    def replace(match: re.Match[str]) -> str:
-        escape = match[1]
-        return chr(int(escape[1:], 16)) if len(escape) == 5 else _ESCAPES.get(escape, escape)
-
-    return _ESCAPE.sub(replace, text)
+    """Return the entries of a Java properties file; `name` is the file's, for the origin. Raises ConfigError."""
+    try:
+        return [Setting(key, value, Origin(FILE, f"{name}:{line}")) for line, key, value in parse_properties(text)]
+    except ProtocolError as broken:
+        raise ConfigError(f"{name}: {broken}") from None

@@ -11,17 +11,26 @@ from ottla.protocol.batch_header import (
     ATTRIBUTES_OFFSET,
     HEADER,
     HEADER_SIZE,
+    LEGACY_SMALLEST,
     LOG_OVERHEAD,
     MAGIC,
+    MAGIC_OFFSET,
     MIN_BATCH_LENGTH,
     BatchHeader,
+    crc_is_valid,
+    is_legacy,
+    least_size,
+    read_legacy_header,
 )
 from ottla.protocol.errors import ProtocolError
+from ottla.protocol.legacy_records import is_message
+from ottla.protocol.varints import Buffer
 
-# base offset, batch length, last offset delta: enough to step from batch to batch.
-_PLACE = Struct(">qi11xi")
-# base offset, batch length, last offset delta, largest timestamp: enough to step to a time.
-_TIME = Struct(">qi11xi8xq")
+# base offset, batch length, magic, last offset delta: enough to step from batch to batch.
+_PLACE = Struct(">qi4xb6xi")
+# base offset, batch length, magic, last offset delta, largest timestamp: enough to step to a time.
+_TIME = Struct(">qi4xb6xi8xq")
+_LENGTH = Struct(">8xi")
 # An index entry is due every 4096 bytes, so a walk from one to a batch seldom needs more than this.
 _WINDOW_BYTES = 8_192
 _TIME_WINDOW_BYTES = 65_536
@@ -59,14 +68,19 @@ def find_offset(file: File, position: int, end: int, offset: int) -> int:
         window = file.pread(min(_WINDOW_BYTES, end - position), position)
         at, last = 0, len(window) - _PLACE.size
         while at <= last:
-            base_offset, length, delta = unpack_from(window, at)
+            base_offset, length, magic, delta = unpack_from(window, at)
+            if magic != MAGIC:
+                delta = _check_legacy(window, at, position).last_offset_delta
+            elif length < MIN_BATCH_LENGTH:
+                raise BadBatch(position + at, f"batch length {length}")
             if base_offset + delta >= offset:
                 return position + at
-            if length < MIN_BATCH_LENGTH:
-                raise BadBatch(position + at, f"batch length {length}")
             at += LOG_OVERHEAD + length
         if at == 0:
-            raise BadBatch(position, "batch header cut short")
+            header = _check_legacy(window, at, position)
+            if header.last_offset >= offset:
+                return position
+            at = header.size_bytes
         position += at
     if position > end:
         raise BadBatch(end, f"a batch that ends {position - end} bytes behind the end of the file")
@@ -83,14 +97,19 @@ def find_boundary(file: File, position: int, end: int, cut: int) -> tuple[int, i
         window = file.pread(min(_WINDOW_BYTES, end - position), position)
         at, last = 0, len(window) - _PLACE.size
         while at <= last:
-            base_offset, length, _ = unpack_from(window, at)
-            if length < MIN_BATCH_LENGTH:
+            base_offset, length, magic, _ = unpack_from(window, at)
+            if magic != MAGIC:
+                _check_legacy(window, at, position)
+            elif length < MIN_BATCH_LENGTH:
                 raise BadBatch(position + at, f"batch length {length}")
             if position + at + LOG_OVERHEAD + length > cut:
                 return position + at, base_offset
             at += LOG_OVERHEAD + length
         if at == 0:
-            raise BadBatch(position, "batch header cut short")
+            header = _check_legacy(window, at, position)
+            if position + header.size_bytes > cut:
+                return position, header.base_offset
+            at = header.size_bytes
         position += at
 
 
@@ -108,15 +127,20 @@ def pass_older(file: File, position: int, end: int, timestamp_ms: int) -> Passed
     window = file.pread(min(_TIME_WINDOW_BYTES, end - position), position)
     at, last, batches = 0, len(window) - _TIME.size, 0
     while at <= last:
-        _, length, _, largest_ms = unpack_from(window, at)
+        _, length, magic, _, largest_ms = unpack_from(window, at)
+        if magic != MAGIC:
+            largest_ms = _check_legacy(window, at, position).max_timestamp
+        elif length < MIN_BATCH_LENGTH:
+            raise BadBatch(position + at, f"batch length {length}")
         if largest_ms >= timestamp_ms:
             return Passed(position + at, batches, found=True)
-        if length < MIN_BATCH_LENGTH:
-            raise BadBatch(position + at, f"batch length {length}")
         at += LOG_OVERHEAD + length
         batches += 1
     if at == 0:
-        raise BadBatch(position, "batch header cut short")
+        header = _check_legacy(window, at, position)
+        if header.max_timestamp >= timestamp_ms:
+            return Passed(position, batches, found=True)
+        at, batches = header.size_bytes, 1
     if position + at > end:
         raise BadBatch(end, f"a batch that ends {position + at - end} bytes behind the end of the file")
     return Passed(position + at, batches, found=False)
@@ -124,11 +148,26 @@ def pass_older(file: File, position: int, end: int, timestamp_ms: int) -> Passed
 
 def batch_size(file: File, position: int) -> int:
     """Size of the batch at `position`, header included."""
-    head = file.pread(_PLACE.size, position)
-    if len(head) < _PLACE.size:
+    head = file.pread(LEGACY_SMALLEST, position)
+    if len(head) < LEGACY_SMALLEST:
         raise BadBatch(position, "batch header cut short")
-    size: int = LOG_OVERHEAD + _PLACE.unpack_from(head)[1]
+    size: int = LOG_OVERHEAD + _LENGTH.unpack_from(head)[0]
     return size
+
+
+def _check_legacy(window: Buffer, at: int, position: int) -> BatchHeader:
+    """Return the header of the message of magic 0 or 1 at `at` of a window. Raises BadBatch if there is none."""
+    header = read_legacy_header(window, at)
+    if header is None:
+        left = len(window) - at
+        raise BadBatch(position + at, "batch header cut short" if left < HEADER_SIZE else _magic_fault(window, at))
+    if header.size_bytes < least_size(header.magic):
+        raise BadBatch(position + at, f"batch length {header.batch_length}")
+    return header
+
+
+def _magic_fault(window: Buffer, at: int) -> str:
+    return f"magic {window[at + MAGIC_OFFSET]}"
 
 
 def iter_file(
@@ -142,7 +181,7 @@ def iter_file(
 ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
     """(position, header, bytes) of every batch up to `end`. Raises BadBatch at the first that is not sound.
 
-    Sound: complete, magic 2, offsets that ascend from `least_offset` to `most_offset`, and the CRC if asked for.
+    Sound: complete, magic 0 to 2, offsets that ascend from `least_offset` to `most_offset`, and the CRC if asked for.
     """
     for run in iter_runs(file, position, end, least_offset, most_offset, check_crc):
         at = 0
@@ -190,6 +229,8 @@ def iter_runs(
 def _check_run(chunk: memoryview, position: int, end: int, least_offset: int, most_offset: int, check_crc: bool) -> Run:
     """The whole batches at the start of `chunk`, which stands at `position`, up to the first that is not sound, and no
     more than one run has."""
+    if len(chunk) >= LEGACY_SMALLEST and is_legacy(chunk[MAGIC_OFFSET]):
+        return _check_legacy_run(chunk, position, end, least_offset, most_offset, check_crc)
     unpack_from = HEADER.unpack_from
     headers: list[tuple[int, ...]] = []
     at, size, last = 0, len(chunk), len(chunk) - HEADER_SIZE
@@ -204,6 +245,8 @@ def _check_run(chunk: memoryview, position: int, end: int, least_offset: int, mo
             and least_offset <= base_offset < next_offset <= most_offset + 1
             and position + behind <= end
         ):
+            if is_legacy(magic):
+                break  # they are a run of their own
             reason = _fault(BatchHeader._make(header), least_offset, end - position - at)
             return Run(position, chunk[:at], headers, BadBatch(position + at, reason))
         if behind > size:
@@ -218,11 +261,43 @@ def _check_run(chunk: memoryview, position: int, end: int, least_offset: int, mo
     return Run(position, chunk[:at], headers, None)
 
 
+def _check_legacy_run(
+    chunk: memoryview, position: int, end: int, least_offset: int, most_offset: int, check_crc: bool
+) -> Run:
+    """`_check_run` of the messages of magic 0 and 1 at the start of `chunk`."""
+    headers: list[tuple[int, ...]] = []
+    at = 0
+    while len(headers) < _RUN_BATCHES:
+        header = read_legacy_header(chunk, at)
+        if header is None:
+            break
+        reason = None
+        if (
+            header.size_bytes < least_size(header.magic)
+            or position + at + header.size_bytes > end
+            or not least_offset <= header.base_offset <= most_offset
+        ):
+            reason = _fault(header, least_offset, end - position - at)
+        elif at + header.size_bytes > len(chunk):
+            break
+        elif check_crc and not crc_is_valid(chunk, header, at):
+            reason = "wrong CRC"
+        elif not is_message(chunk, header, at):
+            reason = f"magic {header.magic} of what is no message"
+        if reason is not None:
+            return Run(position, chunk[:at], headers, BadBatch(position + at, reason))
+        headers.append(header)
+        least_offset = header.next_offset
+        at += header.size_bytes
+    return Run(position, chunk[:at], headers, None)
+
+
 def _fault(header: BatchHeader, least_offset: int, left_bytes: int) -> str:
     """What is wrong with a header that is."""
-    if header.batch_length < MIN_BATCH_LENGTH:
-        return f"batch length {header.batch_length}"
-    if header.magic != MAGIC:
+    if header.size_bytes < least_size(header.magic):
+        is_cut = left_bytes < HEADER_SIZE
+        return f"batch header cut short: {left_bytes} bytes" if is_cut else f"batch length {header.batch_length}"
+    if not 0 <= header.magic <= MAGIC:
         return f"magic {header.magic}"
     if header.size_bytes > left_bytes:
         return f"batch of {header.size_bytes} bytes with {left_bytes} left in the file"

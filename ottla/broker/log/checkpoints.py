@@ -103,12 +103,6 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
     return "".join(f"{key}={value}\n" for key, value in properties.items()).encode()
 
 
-def decode_properties(content: bytes) -> dict[str, str]:
-    """A Java properties file without escapes, which `meta.properties` does not use."""
-    lines = (line.strip() for line in _text(content).splitlines())
-    return dict(_split(line, "=") for line in lines if line and line[0] not in "#!")
-
-
 def encode_id(identity: bytes) -> str:
     """16 bytes as Kafka prints a Uuid: base64url without padding, 22 characters."""
     return urlsafe_b64encode(identity).rstrip(b"=").decode()

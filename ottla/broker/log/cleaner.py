@@ -39,6 +39,7 @@ from ottla.protocol.errors import ProtocolError
 from ottla.protocol.indexes import AbortedTxn, pack_all_aborted
 from ottla.protocol.record_frames import iter_frames, raw_steps
 from ottla.protocol.steps import RECORD_US, Steps
+from ottla.protocol.up_conversion import up_converted
 from ottla.protocol.varints import Buffer
 
 _log = getLogger(__name__)
@@ -123,9 +124,10 @@ class Cleaner:
                     if header.is_control:
                         transactions.on_control_batch(header, control_type_of(header, batch))
                     elif not transactions.on_batch(header):
-                        raw = await self._in_steps(partition, raw_steps(batch, header))
-                        for frames in iter_frames(raw, header.record_count):
-                            if not offset_map.put(header, frames, first):
+                        readable, content = await self._in_steps(partition, up_converted(batch, header))
+                        raw = await self._in_steps(partition, raw_steps(content, readable))
+                        for frames in iter_frames(raw, readable.record_count):
+                            if not offset_map.put(readable, frames, first):
                                 return
                             await self._spend(partition, len(frames) * RECORD_US)
                     offset_map.update_latest_offset(header.last_offset)
@@ -142,7 +144,7 @@ class Cleaner:
                 with closing(self._batches(partition, segment, 0)) as batches:
                     for position, header, batch in batches:
                         ends = segment.base_offset == last and position + header.size_bytes == segment.size_bytes
-                        left = await self._in_steps(partition, kept.filter(header, batch, ends))
+                        left = await self._in_steps(partition, kept.filter_any(header, batch, ends))
                         if left is not None and output.add(left, header) >= _SYNC_BYTES:
                             await self._sync(partition, output.take_unsynced())
                         await self._spend(partition, _bytes_us(header))

@@ -12,6 +12,8 @@ Rules
    of a producer whose batches all have an older epoch, and the last batch of a cleaned segment: the end of its file
    then says which offsets the file stands for.
 5. What stays of a batch keeps offsets, sequences, producer, leader epoch and codec.
+6. A message of magic 0 or 1 that stays whole stays as it is. One of which some records go, or that is a tombstone,
+   becomes a batch of magic 2: this format alone has a place for a delete horizon. Kafka keeps the old format.
 
 Source: Kafka's `Cleaner`, `CleanedTransactionMetadata`, `MemoryRecords.RecordFilter`, `LogCleanerManager` (4.3.1);
 KIP-534. There the last batch of a cleaning stays (KAFKA-19981), here that of every segment which a cleaning writes.
@@ -28,6 +30,7 @@ from ottla.protocol.batch_header import BatchHeader
 from ottla.protocol.indexes import AbortedTxn
 from ottla.protocol.record_frames import Frame, empty_batch, iter_frames, raw_steps, rebuild_batch
 from ottla.protocol.steps import RECORD_US, Steps
+from ottla.protocol.up_conversion import up_converted
 from ottla.protocol.varints import Buffer
 
 # What a key costs in memory: its bytes, its offset, their place in the table.
@@ -160,6 +163,12 @@ class RecordFilter:
         self._producer_of = producer_of
         self._now_ms = now_ms
         self._new_horizon_ms = now_ms + delete_retention_ms
+
+    def filter_any(self, header: BatchHeader, batch: Buffer, stays: bool) -> Steps[Buffer | None]:
+        """`filter` a batch of any magic: a message of magic 0 or 1 stays as it is, or becomes a batch of magic 2."""
+        converted_header, converted = yield from up_converted(batch, header)
+        left = yield from self.filter(converted_header, converted, stays)
+        return batch if left is converted else left
 
     def filter(self, header: BatchHeader, batch: Buffer, stays: bool) -> Steps[Buffer | None]:
         """What is left of the next batch, None if nothing is; `stays`: then an empty one."""

@@ -20,7 +20,7 @@ from ottla.broker.ports.descriptors import Shortage
 from ottla.broker.ports.disk import Disk
 from ottla.broker.ports.workers import LaterWorkers
 from ottla.broker.turns import OneAtATime, Turns
-from ottla.protocol.batch_header import HEADER_SIZE, read_header
+from ottla.protocol.compression import TooLarge
 from ottla.protocol.errors import ProtocolError
 
 _log = getLogger(__name__)
@@ -92,9 +92,8 @@ class LogCleaner:
             self._mark_uncleanable(partition, damage)
 
     def _mark_uncleanable(self, partition: Partition, damage: ProtocolError) -> None:
-        _log.error(
-            "%(topic)s-%(partition)d is not cleaned any more, it is damaged: %(why)s", partition.about | {"why": damage}
-        )
+        why = str(damage) if isinstance(damage, TooLarge) else f"it is damaged: {damage}"
+        _log.error("%(topic)s-%(partition)d is not cleaned any more, %(why)s", partition.about | {"why": why})
         self._uncleanable.add(partition)
 
     # --- which log ------------------------------------------------------------------------------------------------
@@ -147,7 +146,6 @@ class LogCleaner:
         if lag_ms == MAX_INT64:
             return False
         for segment in partition.log.segments.ending_behind(offsets.first_dirty)[:-1]:
-            head = segment.file.pread(HEADER_SIZE, 0) if segment.size_bytes else b""
-            if head and 0 < read_header(head).max_timestamp < now_ms - lag_ms:
+            if segment.size_bytes and 0 < segment.first_timestamp_ms() < now_ms - lag_ms:
                 return True
         return False

@@ -28,8 +28,9 @@ from ottla.broker.log.swap import DELETED, complete_swap_operations
 from ottla.broker.log.tail_kind import TailKind, classify_tail
 from ottla.broker.ports.disk import Disk
 from ottla.protocol.batch import COMMIT, read_marker
-from ottla.protocol.batch_header import CONTROL, LOG_OVERHEAD, BatchHeader
+from ottla.protocol.batch_header import CONTROL, LOG_OVERHEAD, BatchHeader, is_legacy
 from ottla.protocol.errors import ProtocolError
+from ottla.protocol.legacy_records import SHALLOW_LIMIT_BYTES, deep_header
 from ottla.protocol.snapshot import ENTRY_BYTES, HEAD_BYTES, SnapshotDecoder, encode_snapshot
 from ottla.protocol.steps import BYTE_US, Steps, to_the_end
 
@@ -409,7 +410,7 @@ class LogLoader:
             if len(run.headers) > 1:
                 self.end_offset = BatchHeader._make(run.headers[-2]).next_offset
             last = BatchHeader._make(run.headers[-1])
-            self.missing_before_last = last.base_offset - self.end_offset
+            self.missing_before_last = _first_offset(run, last) - self.end_offset
             self.end_offset = last.next_offset
 
     def _raise_if_damaged(self, bad: BadBatch, at: int) -> None:
@@ -433,6 +434,16 @@ class LogLoader:
         for segment in self.segments[at:]:
             segment.delete()
         del self.segments[at:]
+
+
+def _first_offset(run: Run, last: BatchHeader) -> int:
+    """Return the first offset of the last batch of a run; a wrapper of magic 0 or 1 has it in its payload alone."""
+    if not (is_legacy(last.magic) and last.compression):
+        return last.base_offset
+    try:
+        return deep_header(run.data, last, len(run.data) - last.size_bytes, SHALLOW_LIMIT_BYTES).base_offset
+    except ProtocolError:
+        return 0  # of its records nothing is known to be missing
 
 
 def replay(

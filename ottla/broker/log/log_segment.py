@@ -155,7 +155,7 @@ class LogSegment:
             return True
         from_ms = self._rolls_from_ms
         if from_ms is None:
-            from_ms = self._rolls_from_ms = self._first_timestamp_ms()
+            from_ms = self._rolls_from_ms = self.first_timestamp_ms()
         waited_ms = max_timestamp_ms - from_ms if from_ms >= 0 else clock.now_ms() - self.created_ms
         if settings.segment_jitter_ms:
             waited_ms += self._jitter(min(settings.segment_jitter_ms, settings.segment_ms))
@@ -336,6 +336,9 @@ class LogSegment:
         self._disk.write_atomically(f"{self._path}.timeindex", index.time_file())
         return index
 
-    def _first_timestamp_ms(self) -> int:
-        head = self.file.pread(HEADER_SIZE, 0)
-        return read_header(head).max_timestamp if len(head) == HEADER_SIZE else NO_TIMESTAMP
+    def first_timestamp_ms(self) -> int:
+        """Return the largest timestamp of the first batch, -1 if there is none."""
+        try:
+            return read_header(self.file.pread(HEADER_SIZE, 0)).max_timestamp
+        except ProtocolError:
+            return NO_TIMESTAMP

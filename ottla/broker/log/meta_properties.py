@@ -10,6 +10,7 @@ from ottla.broker.log import checkpoints
 from ottla.broker.log.log_config import LogManagerConfig
 from ottla.broker.ports.disk import Disk
 from ottla.protocol.errors import ProtocolError
+from ottla.protocol.properties import read_properties
 
 _log = getLogger(__name__)
 
@@ -40,14 +41,14 @@ def read_or_make(disk: Disk, settings: LogManagerConfig) -> MetaProperties:
         disk.write_atomically(path, checkpoints.encode_properties(properties))
         return made
     try:
-        found = checkpoints.decode_properties(disk.read(path))
+        found = read_properties(disk.read(path))
     except ProtocolError as broken:
         raise LogDirectoryError(f"{path}: {broken}") from None
     node_id = _node_id(found.get("node.id", found.get("broker.id", "")), path, settings)
-    cluster_id = found.get("cluster.id", "")
-    if not cluster_id:
+    cluster_id = found.get("cluster.id")
+    if cluster_id is None:
         raise LogDirectoryError(
-            f"{path} names no cluster: add the line cluster.id=..., with the id of its other brokers, or any text "
+            f"{path} has no line cluster.id: add cluster.id=..., with the id of its other brokers, or any text "
             "without blanks"
         )
     if settings.cluster_id not in (None, "", cluster_id):

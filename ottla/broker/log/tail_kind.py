@@ -5,19 +5,33 @@ wrong for a sector that rotted. Here a log is cut only if nothing sound stands b
 batch shows pages that never reached the device. Who cuts is `log_loader.LogLoader`.
 """
 
+import re
+from collections.abc import Iterator
 from enum import Enum
 
 from ottla.broker.log.batches import BadBatch
 from ottla.broker.ports.disk import File
-from ottla.protocol.batch_header import HEADER_SIZE, MAGIC, BatchHeader, crc_is_valid, read_header
+from ottla.protocol.batch_header import (
+    HEADER_SIZE,
+    LEGACY_SMALLEST,
+    LOG_OVERHEAD,
+    MAGIC,
+    BatchHeader,
+    crc_is_valid,
+    least_size,
+    read_header,
+)
+from ottla.protocol.errors import ProtocolError
 
 _PAGE_BYTES = 4_096
 _WINDOW_BYTES = 4 << 20
-_MAGIC_AT = 16
 _BASE_OFFSET_SIZE = 8
-_MIN_BATCH_LENGTH = HEADER_SIZE - 12
 # Offsets in one segment span less than this.
 _MAX_AHEAD = 2**31
+# What may stand behind the upper half of an offset: its lower half, a size, CRC or leader epoch, a magic.
+_REST = rb".{4}(?!\x00{3}[\x00-\x0d])[\x00-\x7f].{7}[\x00-\x02]"
+_ZEROS = 64
+_NO_ZERO = re.compile(rb"[^\x00]")
 
 
 class TailKind(Enum):
@@ -33,10 +47,9 @@ def classify_tail(file: File, bad: BadBatch, least_offset: int) -> TailKind:
     if _has_lost_page(file, bad.position):
         return TailKind.LOST_PAGES
     # Complete, with a right CRC, and yet out of place: no torn write looks so. The base offset is outside the CRC.
-    head = file.pread(HEADER_SIZE, bad.position)
-    if len(head) == HEADER_SIZE and _is_sound(file, read_header(head), bad.position):
+    if _sound_at(file, file.pread(HEADER_SIZE, bad.position), 0, bad.position) is not None:
         return TailKind.DAMAGE
-    if _has_sound_batch(file, bad.position + 1, least_offset):
+    if next(sound_batches(file, bad.position + 1, least_offset), None) is not None:
         return TailKind.DAMAGE
     return TailKind.TORN
 
@@ -65,28 +78,54 @@ def _claimed_size(file: File, position: int) -> int:
     if len(head) < HEADER_SIZE:
         return len(head)
     header = read_header(head)
-    return header.size_bytes if header.magic == MAGIC and header.batch_length >= _MIN_BATCH_LENGTH else HEADER_SIZE
+    return header.size_bytes if _has_size(header) else HEADER_SIZE
 
 
-def _has_sound_batch(file: File, position: int, least_offset: int) -> bool:
-    """Whether a complete batch with a right CRC and a possible offset begins anywhere from `position` on."""
-    while position + HEADER_SIZE <= file.size_bytes:
+def _has_size(header: BatchHeader) -> bool:
+    return 0 <= header.magic <= MAGIC and header.size_bytes >= least_size(header.magic)
+
+
+def sound_batches(file: File, position: int, least_offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
+    """Yield the complete batches with a right CRC and a possible offset from `position` on, wherever they begin."""
+    most_offset = least_offset + _MAX_AHEAD
+    candidates = _candidates(least_offset, most_offset)
+    while position + LEGACY_SMALLEST <= file.size_bytes:
         window = file.pread(_WINDOW_BYTES, position)
-        at = window.find(MAGIC, _MAGIC_AT)
-        while 0 <= at <= len(window) - HEADER_SIZE + _MAGIC_AT:
-            header = read_header(window, at - _MAGIC_AT)
-            if least_offset <= header.base_offset <= least_offset + _MAX_AHEAD and _is_sound(
-                file, header, position + at - _MAGIC_AT
-            ):
-                return True
-            at = window.find(MAGIC, at + 1)
-        position += max(1, len(window) - HEADER_SIZE + 1)
-    return False
+        at = 0
+        while found := candidates.search(window, at):
+            at = found.start()
+            if found.end() - at == _ZEROS:  # a size that is not zero stands at the end of them at the earliest
+                behind = _NO_ZERO.search(window, at)
+                at = (len(window) if behind is None else behind.start()) - LOG_OVERHEAD + 1
+                continue
+            batch = _sound_at(file, window, at, position + at)
+            if batch is None or not least_offset <= batch[0].base_offset <= most_offset:
+                at += 1
+                continue
+            yield batch
+            at += len(batch[1])
+        position += max(at, len(window) - HEADER_SIZE + 1, 1)
 
 
-def _is_sound(file: File, header: BatchHeader, position: int) -> bool:
-    if header.magic != MAGIC or header.batch_length < _MIN_BATCH_LENGTH or header.last_offset_delta < 0:
-        return False
-    if position + header.size_bytes > file.size_bytes:
-        return False
-    return crc_is_valid(file.pread(header.size_bytes, position), header)
+def _candidates(least_offset: int, most_offset: int) -> re.Pattern[bytes]:
+    """Return a pattern for the begin of a batch of any magic, or for zeros that are to be skipped.
+
+    It begins with bytes that are found quickly, unless the upper half of the offset changes.
+    """
+    lower, upper = (offset.to_bytes(8, "big")[:4] for offset in (least_offset, most_offset))
+    if lower != upper:
+        return re.compile(rb"(?s)(?:%s|%s)%s" % (re.escape(lower), re.escape(upper), _REST))
+    rest = rb"(?:\x00{%d}|%s)" % (_ZEROS - 4, _REST) if not any(lower) else _REST
+    return re.compile(rb"(?s)%s%s" % (re.escape(lower), rest))
+
+
+def _sound_at(file: File, window: bytes, at: int, position: int) -> tuple[BatchHeader, bytes] | None:
+    """Return the whole batch at `at` of a window, which is byte `position` of the file; None if there is none."""
+    try:
+        header = read_header(window, at)
+    except ProtocolError:
+        return None
+    if not _has_size(header) or header.last_offset_delta < 0 or position + header.size_bytes > file.size_bytes:
+        return None
+    batch = file.pread(header.size_bytes, position)
+    return (header, batch) if crc_is_valid(batch, header) else None

@@ -8,6 +8,7 @@ segments may be deleted or replaced: `moved` tells, and is asked before a file i
 """
 
 from collections.abc import Callable
+from logging import getLogger
 from typing import Final, NamedTuple
 
 from ottla.broker.costs import COPY_BYTE_US, ROW_US
@@ -17,9 +18,14 @@ from ottla.broker.log.log_segments import LogSegments, Moved
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import FetchIsolation
 from ottla.protocol.batch_header import BatchHeader
+from ottla.protocol.compression import TooLarge
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.record_frames import find_record, raw_steps
 from ottla.protocol.steps import Steps
+from ottla.protocol.up_conversion import up_converted
+from ottla.protocol.varints import Buffer
+
+_log = getLogger(__name__)
 
 BATCH_US: Final = 0.5
 """One batch that is passed by its header."""
@@ -73,6 +79,8 @@ def _located(
             found = yield from find(moved)
         except Moved:
             continue
+        except TooLarge as large:
+            _log.error("%(topic)s-%(partition)d: no offset for a timestamp: %(why)s", partition.about | {"why": large})
         except (ProtocolError, OSError) as error:
             partition.read_failed(error)
         else:
@@ -116,7 +124,8 @@ def _search(segment: LogSegment, timestamp_ms: int, from_offset: int, moved: IsM
             end = min(position + batch_size(segment.file, position), segment.size_bytes)
             _, header, batch = next(iter_file(segment.file, position, end))
             yield len(batch) * COPY_BYTE_US
-            at = yield from _search_batch(header, batch, timestamp_ms, from_offset)
+            readable = yield from up_converted(batch, header)
+            at = yield from _search_batch(*readable, timestamp_ms, from_offset)
             if at is not None:
                 return at
             position = end
@@ -125,7 +134,7 @@ def _search(segment: LogSegment, timestamp_ms: int, from_offset: int, moved: IsM
 
 
 def _search_batch(
-    header: BatchHeader, batch: memoryview, timestamp_ms: int, from_offset: int
+    header: BatchHeader, batch: Buffer, timestamp_ms: int, from_offset: int
 ) -> Steps[TimestampOffset | None]:
     """The batch is memory of its own, so whatever becomes of the log does not matter here."""
     epoch = header.partition_leader_epoch

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+from ottla.protocol.times import duration
 from ottla.protocol.values import TopicPartition
 
 
@@ -136,7 +137,7 @@ def remedies(found: OpenTransaction, verdict: Verdict, bootstrap: str, now_ms: i
     if verdict.standing is Standing.OVERDUE or left_ms is None:
         wait = Remedy("wait: the coordinator looks every transaction.abort.timed.out.transaction.cleanup.interval.ms")
     else:
-        wait = Remedy(f"wait: its producer ends it, or the coordinator aborts it in {seconds(left_ms)}")
+        wait = Remedy(f"wait: its producer ends it, or the coordinator aborts it in {duration(left_ms)}")
     return [wait, *_fencing_commands(verdict.known.transactional_id, bootstrap)]
 
 
@@ -172,11 +173,6 @@ def _fencing_commands(transactional_id: str, bootstrap: str) -> list[Remedy]:
         Remedy("or fence its producer, which aborts the transaction everywhere", shlex.join(["python", "-c", script])),
         Remedy("or fence it with Kafka's tool (4.1 or later)", shlex.join(java)),
     ]
-
-
-def seconds(duration_ms: int) -> str:
-    """A duration for people."""
-    return f"{duration_ms / 1000:.1f} s"
 
 
 def by_producer(known: Iterable[KnownTransaction]) -> dict[int, list[KnownTransaction]]:

@@ -33,11 +33,12 @@ def dump(path: Path, records: bool, format_name: str, decoder: str | None) -> No
     epochs, `partition.metadata` and `meta.properties`; of a directory, all of these. Lines are those of
     kafka-dump-log, with one more at the end of each file that says whether it is sound. JSON is an object a line.
 
-    Nothing is changed or locked; what a running broker is writing may look torn. Only message format 2 is read.
+    Nothing is changed or locked; what a running broker is writing may look torn.
 
-    Exit codes: 0 all sound, 1 damage, 2 usage, or a file could not be read.
+    Exit codes: 0 all sound, 1 damage, 2 usage, or a file or a batch could not be read.
     """
     code = SOUND
+    _refuse_wrong_folder(path)
     printer = _Printer(records, format_name == "json", decoder)
     files = _files(path)
     first = next(files, None)
@@ -47,15 +48,30 @@ def dump(path: Path, records: bool, format_name: str, decoder: str | None) -> No
         sys.exit(UNREADABLE)
     for file in chain((first,), files):
         try:
-            sound = printer.print_file(file)
+            verdict = printer.print_file(file)
         except BrokenPipeError:
             raise  # nobody reads on: `| head`
         except OSError as error:
             click.echo(f"ottla: {file}: {error.strerror or error}", err=True)
             code = UNREADABLE
         else:
-            code = code if sound else max(code, DAMAGED)
+            code = max(code, verdict)
     sys.exit(code)
+
+
+def _refuse_wrong_folder(path: Path) -> None:
+    """Exit unless the path is a file, a log directory, or a folder with files that can be dumped."""
+    from ottla.scan.listing import UnreadableDirectory, check_log_directory
+
+    try:
+        if path.is_dir() and not any(_is_known(each.name) for each in path.iterdir() if each.is_file()):
+            check_log_directory(str(path))
+    except UnreadableDirectory as error:
+        click.echo(f"ottla: {error}", err=True)
+        sys.exit(UNREADABLE)
+    except OSError as error:
+        click.echo(f"ottla: {path}: {error.strerror or error}", err=True)
+        sys.exit(UNREADABLE)
 
 
 def _files(path: Path) -> Iterator[Path]:
@@ -92,18 +108,25 @@ class _Printer:
         self._decoder = decoder
         self._progress = sys.stderr.isatty()
 
-    def print_file(self, path: Path) -> bool:
-        """Print one file and its verdict; whether it is sound."""
+    def print_file(self, path: Path) -> int:
+        """Print one file and its verdict; returns the exit code for it."""
         self._head(path)
+        unread = None
         if path.suffix in (".log", ".checkpoint"):
-            summary, damage = self._print_log(path)
+            summary, damage, unread = self._print_log(path)
         else:
             summary, damage = self._print_entries(path)
+        if unread is not None:
+            click.echo(f"ottla: {path}: {unread}; kafka-dump-log reads it", err=True)
         if self._as_json:
-            self._echo_json({"kind": "verdict", "sound": damage is None, "damage": damage, "found": summary})
+            sound = None if damage is None and unread else damage is None
+            verdict = {"kind": "verdict", "sound": sound, "damage": damage, "found": summary}
+            self._echo_json(verdict if unread is None else {**verdict, "unread": unread})
+        elif damage is not None:
+            click.echo(f"damaged: {damage} ({summary})")
         else:
-            click.echo(f"sound: {summary}" if damage is None else f"damaged: {damage} ({summary})")
-        return damage is None
+            click.echo(f"sound: {summary}" if unread is None else f"not checked: {unread} ({summary})")
+        return UNREADABLE if unread is not None else DAMAGED if damage is not None else SOUND
 
     def _head(self, path: Path) -> None:
         if self._as_json:
@@ -115,12 +138,12 @@ class _Printer:
         elif path.suffix == ".checkpoint":
             click.echo(_snapshot_head(path.name))
 
-    def _print_log(self, path: Path) -> tuple[str, str | None]:
+    def _print_log(self, path: Path) -> tuple[str, str | None, str | None]:
         from ottla.cli.dump.printing import Wanted, print_log
 
         wanted = Wanted(str(path), self._records, self._as_json, self._decoder_for(path))
         found = print_log(wanted, _base_offset(path), _write, self._progress_of(path))
-        return found.summary, found.damage
+        return found.summary, found.damage, found.unread
 
     def _decoder_for(self, path: Path) -> "Decoder | None":
         from ottla.cli.dump.decode import METADATA, decoder_for

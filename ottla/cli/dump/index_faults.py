@@ -5,7 +5,8 @@ Source: Kafka's `DumpLogSegments.dumpIndex`, `dumpTimeIndex`, which call the dis
 
 from ottla.broker.log.batches import BadBatch, find_offset
 from ottla.broker.ports.disk import File
-from ottla.protocol.batch_header import HEADER_SIZE, MAGIC, BatchHeader, read_header
+from ottla.protocol.batch_header import HEADER_SIZE, MAGIC, BatchHeader, least_size, read_header
+from ottla.protocol.errors import ProtocolError
 from ottla.protocol.indexes import OFFSET_ENTRY, TIME_ENTRY, iter_offset_entries, iter_time_entries
 
 
@@ -45,9 +46,10 @@ def time_index_fault(content: bytes, base_offset: int, log: File) -> str | None:
 
 def _header_at(log: File, position: int) -> BatchHeader | None:
     """The header of the batch at `position`; None if none can stand there."""
-    head = log.pread(HEADER_SIZE, position)
-    if len(head) < HEADER_SIZE:
+    try:
+        header = read_header(log.pread(HEADER_SIZE, position))
+    except ProtocolError:
         return None
-    header = read_header(head)
-    sound = header.magic == MAGIC and HEADER_SIZE <= header.size_bytes <= log.size_bytes - position
+    least, most = least_size(header.magic), log.size_bytes - position
+    sound = 0 <= header.magic <= MAGIC and least <= header.size_bytes <= most
     return header if sound and header.last_offset_delta >= 0 else None

@@ -21,9 +21,11 @@ from ottla.protocol.batch_header import (
     TRANSACTIONAL,
     BatchHeader,
     crc_is_valid,
+    is_legacy,
 )
-from ottla.protocol.compression import NAMES
+from ottla.protocol.compression import NAMES, READ_LIMIT_BYTES, TooLarge
 from ottla.protocol.errors import ProtocolError
+from ottla.protocol.legacy_records import SHALLOW_LIMIT_BYTES, LegacyRecord, deep_header, iter_legacy_records
 from ottla.protocol.records import Record, iter_records
 
 _MARKERS: Final = {ABORT: "ABORT", COMMIT: "COMMIT"}
@@ -47,6 +49,7 @@ class LogDump:
         self.batch_count = 0
         self.record_count = 0
         self.damage: str | None = None
+        self.unread: str | None = None
         self._file = file
         self._records = records
         self._as_json = as_json
@@ -76,6 +79,8 @@ class LogDump:
         try:
             for position, header, batch in iter_file(self._file, begin, end, least_offset=least_offset):
                 valid = crc_is_valid(batch, header)
+                if valid and is_legacy(header.magic):
+                    header = self._deep(header, batch, position)
                 self.batch_count += 1
                 self.record_count += header.record_count
                 yield position, show(header, position, valid).encode() + b"\n"
@@ -87,21 +92,40 @@ class LogDump:
         except BadBatch as bad:
             self._note(str(bad))
 
+    def _deep(self, header: BatchHeader, batch: memoryview, position: int) -> BatchHeader:
+        """The header with what the records in an old message tell of it."""
+        try:
+            return deep_header(batch, header, 0, SHALLOW_LIMIT_BYTES)
+        except TooLarge:
+            return header
+        except ProtocolError as broken:
+            self._note(f"{broken} in the batch at position {position}")
+            return header
+
     def _record_lines(self, header: BatchHeader, batch: memoryview, position: int) -> Iterator[bytes]:
-        plain = None
-        if not (header.is_control or self._as_json or self._decoder):
-            plain = plain_text(header, batch)
-        if plain is not None:
-            return plain
-        return (line.encode() + b"\n" for line in self._record_by_record(header, batch, position))
+        try:
+            plain = None
+            if not (header.is_control or self._as_json or self._decoder or is_legacy(header.magic)):
+                plain = plain_text(header, batch)
+            if plain is None:
+                plain = (line.encode() + b"\n" for line in self._record_by_record(header, batch, position))
+            yield from plain
+        except TooLarge as large:
+            self.unread = self.unread or f"{large} (offset {header.base_offset}, position {position})"
 
     def _record_by_record(self, header: BatchHeader, batch: memoryview, position: int) -> Iterator[str]:
         try:
+            if is_legacy(header.magic) and not self._as_json:
+                for old in iter_legacy_records(batch, header, 0, READ_LIMIT_BYTES):
+                    yield _legacy_record_text(header, old, self._decoder)
+                return
             for record in iter_records(batch, header):
                 if self._as_json:
                     yield json.dumps(_record_json(header, record, self._decoder))
                 else:
                     yield _record_text(header, record, self._decoder)
+        except TooLarge:
+            raise
         except ProtocolError as broken:
             self._note(f"{broken} in the batch at position {position}")
 
@@ -110,6 +134,12 @@ class LogDump:
 
 
 def _batch_text(header: BatchHeader, position: int, valid: bool) -> str:
+    if is_legacy(header.magic):
+        return (
+            f"offset: {header.last_offset} position: {position} {_time_type(header)}: {header.max_timestamp} "
+            f"size: {header.size_bytes} magic: {header.magic} compresscodec: {_codec(header)} crc: {header.crc} "
+            f"isvalid: {'true' if valid else 'false'}"
+        )
     base_offset, _, epoch, magic, crc, attributes, delta, base_ms, max_ms, producer, producer_epoch, sequence, count = (
         header
     )
@@ -160,19 +190,34 @@ def _codec(header: BatchHeader) -> str:
 
 
 def _time_type(header: BatchHeader) -> str:
+    if header.magic == 0:
+        return "NoTimestampType"
     return "LogAppendTime" if header.is_log_append_time else "CreateTime"
 
 
 def _record_text(header: BatchHeader, record: Record, decoder: Decoder | None) -> str:
-    key, value = record.key, record.value
-    line = (
-        f"| offset: {record.offset} {_time_type(header)}: {record.timestamp} "
-        f"keySize: {-1 if key is None else len(key)} valueSize: {-1 if value is None else len(value)} "
-        f"sequence: {record.sequence} headerKeys: [{printable(','.join(name for name, _ in record.headers))}]"
-    )
+    names = printable(",".join(name for name, _ in record.headers))
+    line = f"{_record_head(header, record)} sequence: {record.sequence} headerKeys: [{names}]"
     if header.is_control:
         return f"{line} {_control_text(record)}"
-    shown_key, shown_value = _shown(key, value, decoder)
+    return _with_content(line, record, decoder)
+
+
+def _legacy_record_text(header: BatchHeader, record: LegacyRecord, decoder: Decoder | None) -> str:
+    """The CRC of a record that is compressed with others is its own, and was checked."""
+    return _with_content(f"{_record_head(header, record)} isValid: true crc: {record.crc}", record, decoder)
+
+
+def _record_head(header: BatchHeader, record: Record | LegacyRecord) -> str:
+    key, value = record.key, record.value
+    return (
+        f"| offset: {record.offset} {_time_type(header)}: {record.timestamp} "
+        f"keySize: {-1 if key is None else len(key)} valueSize: {-1 if value is None else len(value)}"
+    )
+
+
+def _with_content(line: str, record: Record | LegacyRecord, decoder: Decoder | None) -> str:
+    shown_key, shown_value = _shown(record.key, record.value, decoder)
     if shown_key is not None:
         line += f" key: {shown_key}"
     return line if shown_value is None else f"{line} payload: {shown_value}"

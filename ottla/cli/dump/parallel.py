@@ -33,6 +33,7 @@ class _Told(NamedTuple):
     batch_count: int
     record_count: int
     damage: str | None
+    unread: str | None
 
 
 def print_spread(
@@ -45,16 +46,16 @@ def print_spread(
 ) -> Found:
     """Hand the text of the file to `write`, as `count` processes make it. Raises OSError, also when one is killed."""
     batches = records = 0
-    damage = None
+    damage = unread = None
     for stretch, told in _side_by_side(wanted, _stretches(file, base_offset), count):
         for chunk in wanted.of(file).chunks(stretch) if told.text is None else (told.text,):
             write(chunk)
         batches += told.batch_count
         records += told.record_count
-        damage = damage or told.damage
+        damage, unread = damage or told.damage, unread or told.unread
         if progress is not None:
             progress(stretch.end)
-    return Found(batches, records, file.size_bytes, damage)
+    return Found(batches, records, file.size_bytes, damage, unread)
 
 
 def _side_by_side(wanted: Wanted, stretches: Iterator[Stretch], count: int) -> Iterator[tuple[Stretch, _Told]]:
@@ -94,7 +95,7 @@ def _tell(wanted: Wanted, stretch: Stretch) -> _Told:
             else:  # it goes on for the counts alone
                 held.clear()
         text = b"".join(held) if size_bytes <= _MOST_TEXT_BYTES else None
-        return _Told(text, dump.batch_count, dump.record_count, dump.damage)
+        return _Told(text, dump.batch_count, dump.record_count, dump.damage, dump.unread)
 
 
 def _stretches(file: ReadOnlyFile, base_offset: int) -> Iterator[Stretch]:

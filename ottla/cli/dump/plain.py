@@ -11,6 +11,7 @@ from typing import Final
 
 from ottla.cli.printable import escaped
 from ottla.protocol.batch_header import MAX_SEQUENCE, BatchHeader
+from ottla.protocol.compression import TooLarge
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.record_frames import raw_records
 from ottla.protocol.values import NO_SEQUENCE
@@ -26,12 +27,17 @@ _CONTROLS: Final = [
 
 
 def plain_text(header: BatchHeader, batch: memoryview) -> Iterator[bytes] | None:
-    """Lines in UTF-8 of all records of a data batch, some hundred at a time; None if one of them cannot be read."""
+    """Lines in UTF-8 of all records of a data batch, some hundred at a time; None if one of them cannot be read.
+
+    Raises TooLarge.
+    """
     if header.record_count <= 0:
         return None
     try:
         raw = raw_records(batch, header)
         lines = _lines(header, raw)
+    except TooLarge:
+        raise
     except (ProtocolError, IndexError):
         return None
     return (_printable(b"".join(lines[at : at + _LINES_AT_ONCE])) for at in range(0, len(lines), _LINES_AT_ONCE))

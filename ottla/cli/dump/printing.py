@@ -16,12 +16,13 @@ _MOST_PROCESSES: Final = 8
 
 
 class Found(NamedTuple):
-    """What stood in a file: batches, records, its size, and what is wrong with it."""
+    """Batches and records of a file, its size, what is wrong with it, and what is too large for Ottla."""
 
     batch_count: int
     record_count: int
     size_bytes: int
     damage: str | None
+    unread: str | None = None
 
     @property
     def summary(self) -> str:
@@ -65,4 +66,4 @@ def print_log(
         dump = wanted.of(file)
         for chunk in dump.chunks(Stretch(0, size, base_offset), tell):
             write(chunk)
-        return Found(dump.batch_count, dump.record_count, size, dump.damage)
+        return Found(dump.batch_count, dump.record_count, size, dump.damage, dump.unread)

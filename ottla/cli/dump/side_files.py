@@ -17,6 +17,7 @@ from ottla.protocol.indexes import (
     iter_offset_entries,
     iter_time_entries,
 )
+from ottla.protocol.properties import read_properties
 from ottla.protocol.snapshot import decode_snapshot
 
 Fields = Mapping[str, Any]
@@ -101,7 +102,7 @@ def partition_metadata(content: bytes) -> Iterator[Entry]:
 
 
 def properties(content: bytes) -> Iterator[Entry]:
-    for key, value in checkpoints.decode_properties(content).items():
+    for key, value in read_properties(content).items():
         yield f"{key}={value}", {"key": key, "value": value}
 
 

@@ -12,9 +12,10 @@ from ottla.broker.ports.disk import RealDisk
 from ottla.broker.ports.locks import LockHeld
 from ottla.cli.graduate.config import config_problems, config_warnings, controller_endpoint
 from ottla.cli.graduate.steps import CannotGraduate, Found, Graduation, elsewhere, is_at_home, look
-from ottla.cli.settings import read_properties
+from ottla.protocol.properties import decode_text
+from ottla.scan.listing import UnreadableDirectory, check_log_directory
 
-REFUSED = 1
+REFUSED, WRONG_FOLDER = 1, 2
 # The highest metadata.version of each release (`MetadataVersion`).
 RELEASES: Final = {"4.0": 25, "4.1": 27, "4.2": 29, "4.3": 30}
 
@@ -37,12 +38,16 @@ def graduate(directory: Path, node_id: int, properties: str, release: str, dry_r
 
     The directory must have been stopped cleanly. Partitions stay as they are; bootstrap.checkpoint and
     meta.properties are written, and the metadata log is kept under another name. `ottla serve` takes the directory back
-    at any time. Exit codes: 0 done, 1 refused, 2 usage.
+    at any time. Exit codes: 0 done, 1 refused, 2 usage, or a folder that is no log directory.
     """
     try:
+        check_log_directory(str(directory))
         _graduate(directory, node_id, properties, release, dry_run)
     except BrokenPipeError:
         raise  # nobody reads on: `| head`
+    except UnreadableDirectory as problem:
+        click.echo(f"ottla: {problem}", err=True)
+        sys.exit(WRONG_FOLDER)
     except (CannotGraduate, OSError) as problem:
         click.echo(f"ottla: {problem}", err=True)
         sys.exit(REFUSED)
@@ -51,7 +56,9 @@ def graduate(directory: Path, node_id: int, properties: str, release: str, dry_r
 def _graduate(directory: Path, node_id: int, properties: str, release: str, dry_run: bool) -> None:
     disk = RealDisk()
     place = str(directory)
-    config = {setting.key: setting.text for setting in from_properties(read_properties(Path(properties)), properties)}
+    config = {
+        setting.key: setting.text for setting in from_properties(decode_text(Path(properties).read_bytes()), properties)
+    }
     try:
         lock = disk.lock(f"{place}/.lock")
     except LockHeld as held:

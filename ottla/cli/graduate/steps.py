@@ -23,6 +23,7 @@ from ottla.protocol.kraft_records import (
     snapshot_name,
 )
 from ottla.protocol.metadata_records import encode_metadata_record, format_uuid, parse_uuid
+from ottla.protocol.properties import read_properties
 
 METADATA_DIRECTORY: Final = f"{METADATA_TOPIC}-0"
 KEPT: Final = "before-graduation"
@@ -49,14 +50,14 @@ def look(disk: Disk, directory: str) -> Found:
         )
     image = MetadataImage()
     try:
-        identity = checkpoints.decode_properties(disk.read(f"{directory}/{checkpoints.META_PROPERTIES}"))
+        identity = read_properties(disk.read(f"{directory}/{checkpoints.META_PROPERTIES}"))
         kafka_s = _read_image(disk, directory, image)
     except FileNotFoundError as missing:
         raise CannotGraduate(f"{directory} is no data directory: {missing.filename} is missing") from missing
     except (ProtocolError, LookupError) as damage:
         raise CannotGraduate(f"the metadata of {directory} cannot be read: {damage}") from damage
-    if not identity.get("cluster.id"):
-        raise CannotGraduate(f"{directory}/{checkpoints.META_PROPERTIES} names no cluster.id")
+    if "cluster.id" not in identity:
+        raise CannotGraduate(f"{directory}/{checkpoints.META_PROPERTIES} has no line cluster.id")
     if not image.features:
         raise CannotGraduate(f"{directory} has no metadata: start `ottla serve` on it once and stop it with SIGTERM")
     return Found(image, identity, kafka_s)

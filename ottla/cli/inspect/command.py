@@ -30,19 +30,21 @@ def inspect(directory: Path, verify: bool, everything: bool, format_name: str) -
 
     A directory that a broker is using is inspected as well; its figures are those of a moment.
 
-    Exit codes: 0 no damage, 1 damage, 2 usage, or the directory could not be read.
+    Exit codes: 0 no damage, 1 damage, 2 usage, or the directory or a batch could not be read.
     """
     from ottla.cli.inspect.directory import Directory
     from ottla.cli.output import output_for
+    from ottla.scan.listing import UnreadableDirectory, check_log_directory
 
     try:
+        check_log_directory(str(directory))
         found = Directory(directory)
-        if not found.is_data_directory:
-            click.echo(f"ottla: {directory} holds neither meta.properties nor partitions", err=True)
-            sys.exit(NOT_LOOKED)
         code = _inspect(found, verify, everything or format_name == "json", output_for(format_name))
     except BrokenPipeError:
         raise  # nobody reads on: `| head`
+    except UnreadableDirectory as error:
+        click.echo(f"ottla: {error}", err=True)
+        code = NOT_LOOKED
     except OSError as error:
         click.echo(f"ottla: {error.filename or directory}: {error.strerror or error}", err=True)
         code = NOT_LOOKED
@@ -68,6 +70,7 @@ def _inspect(found: "Directory", verify: bool, everything: bool, output: "Output
         _show_groups(groups, output)
     problems = [(each.name, each.verdict, each.problem) for each in states if each.problem is not None]
     problems += [("", "unreadable", each) for each in found.problems]
+    problems += [("", "not read", each) for each in found.unread]
     problems += [("", "torn", f"{each}; the next start writes it anew") for each in found.torn]
     if problems:
         output.table("problems", ("partition", "verdict", "what"), problems)
@@ -76,7 +79,9 @@ def _inspect(found: "Directory", verify: bool, everything: bool, output: "Output
     if leftovers:
         output.table("left over", ("directory", "what"), leftovers)
     output.close()
-    return DAMAGED if damaged or found.problems else SOUND
+    if damaged or found.problems:
+        return DAMAGED
+    return NOT_LOOKED if found.unread else SOUND
 
 
 def _look_at_all(found: "Directory", verify: bool, now_ms: int) -> list["PartitionState"]:

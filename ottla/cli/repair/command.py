@@ -68,13 +68,19 @@ def repair(directory: Path, dry_run: bool, truncate: tuple[str, ...], format_nam
 @contextmanager
 def _locked(directory: Path, dry_run: bool) -> "Iterator[None]":
     """Hold the lock of the directory; a dry run only looks whether somebody does."""
-    from ottla.broker.log.checkpoints import LOCK, META_PROPERTIES
+    from ottla.broker.log.checkpoints import LOCK
     from ottla.broker.ports.disk import RealDisk
     from ottla.broker.ports.locks import LockHeld
     from ottla.cli.inspect.directory import holder_of_lock
+    from ottla.scan.listing import UnreadableDirectory, check_log_directory
+    from ottla.scan.log_directory import META_PROPERTIES
 
+    try:
+        check_log_directory(str(directory))
+    except UnreadableDirectory as error:
+        raise _Refused(str(error)) from None
     if not (directory / META_PROPERTIES).exists():
-        raise _Refused(f"{directory} holds no {META_PROPERTIES}: it is not a data directory")
+        raise _Refused(f"{directory} holds no {META_PROPERTIES}: copy it from where the partitions came from")
     if dry_run:
         holder = holder_of_lock(directory / LOCK)
         if holder is not None:

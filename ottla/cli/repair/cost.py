@@ -1,21 +1,16 @@
 """What is lost by cutting a damaged log: what can still be read behind the damage. shell"""
 
-from collections.abc import Iterator
 from pathlib import Path
-from struct import Struct
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from ottla.broker.group.log import replay_batch
+from ottla.broker.log.tail_kind import sound_batches
 from ottla.broker.txn.log import read_changes
 from ottla.cli.inspect.partition import Fault, find_fault
 from ottla.cli.read_only import ReadOnlyFile
 from ottla.protocol.batch import COMMIT, read_marker
-from ottla.protocol.batch_header import HEADER_SIZE, MAGIC, MIN_BATCH_LENGTH, BatchHeader, crc_is_valid, read_header
+from ottla.protocol.batch_header import BatchHeader
 from ottla.protocol.errors import ProtocolError
-
-_WINDOW_BYTES: Final = 4 << 20
-_MAGIC_AT: Final = 16
-_LENGTH: Final = Struct(">i")
 
 
 class Cost(NamedTuple):
@@ -46,9 +41,10 @@ def cost_of_cut(directory: str, known_end: int) -> Cost | None:
     behind = logs[logs.index(fault.segment) :]
     lost_bytes = sum((Path(directory) / each).stat().st_size for each in behind) - fault.position
     for number, each in enumerate(behind):
+        least_offset = max(fault.offset, int(each.partition(".")[0]))
         with ReadOnlyFile(f"{directory}/{each}") as file:
-            for header, batch in _sound_batches(file, fault.position if number == 0 else 0, fault.offset):
-                tally.add(header, batch)
+            for header, batch in sound_batches(file, fault.position if number == 0 else 0, least_offset):
+                tally.add(header, memoryview(batch))
     return Cost(
         fault,
         lost_bytes,
@@ -94,35 +90,3 @@ class _Tally:
             self.group_offsets.update(record.key for record in replay_batch(header, batch) if record.key is not None)
         elif self._name.startswith("__transaction_state-"):
             self.transactional_ids.update(change.transactional_id for change in read_changes(header, batch, self._name))
-
-
-def _sound_batches(file: ReadOnlyFile, position: int, least_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Whole batches with a right CRC from `position` on, wherever they begin: no length can be trusted there."""
-    while position + HEADER_SIZE <= file.size_bytes:
-        window = file.pread(_WINDOW_BYTES, position)
-        at = 0
-        while at + HEADER_SIZE <= len(window):
-            batch = _batch_at(file, window, position, at, least_offset)
-            if batch is not None:
-                yield batch
-                at += batch[0].size_bytes
-                continue
-            found = window.find(MAGIC, at + 1 + _MAGIC_AT)
-            if found < 0:
-                at = max(at + 1, len(window) - _MAGIC_AT)
-                break
-            at = found - _MAGIC_AT
-        position += at
-
-
-def _batch_at(
-    file: ReadOnlyFile, window: bytes, position: int, at: int, least_offset: int
-) -> tuple[BatchHeader, memoryview] | None:
-    if window[at + _MAGIC_AT] != MAGIC or _LENGTH.unpack_from(window, at + 8)[0] < MIN_BATCH_LENGTH:
-        return None
-    header = read_header(window, at)
-    if header.base_offset < least_offset or position + at + header.size_bytes > file.size_bytes:
-        return None
-    end = at + header.size_bytes
-    whole = window[at:end] if end <= len(window) else file.pread(header.size_bytes, position + at)
-    return (header, memoryview(whole)) if crc_is_valid(whole, header) else None

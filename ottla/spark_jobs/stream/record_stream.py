@@ -166,7 +166,7 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_worker()
         from ottla.spark_jobs.views.planning import selected_logs
 
-        return selected_logs(self._options.read, UNBOUNDED)
+        return selected_logs(self._options.read, UNBOUNDED, warn=self._directory is None)
 
     def _follow(self, logs: "list[PartitionLog]", needed: dict[TopicPartition, int]) -> "GrowingDirectory":
         from ottla.spark_jobs.stream.growing_directory import GrowingDirectory

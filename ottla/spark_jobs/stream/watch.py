@@ -45,7 +45,7 @@ class Watch:
 
         The coordinators' log is read last: what it holds open must be compared with partitions as they were before.
         """
-        logs = selected_logs(self._options, UNBOUNDED)
+        logs = selected_logs(self._options, UNBOUNDED, warn=not self._directory.logs)
         begin = newest_segments(logs)
         self._directory.update(logs, {place: max(first, self._settled.get(place, 0)) for place, first in begin.items()})
         for place, growing in self._directory.partitions.items():
@@ -83,7 +83,7 @@ class Watch:
 
     def _history(self) -> History:
         """The coordinators' last word on each transactional id."""
-        logs = in_order(partitions_of(self._options._replace(partitions=None), (TOPIC,)))
+        logs = in_order(partitions_of(self._options._replace(partitions=None), (TOPIC,), warn=False))
         for log in logs:
             self._read_states(log)
         none = np.empty((0, DECISION_COLUMNS), dtype=np.int64)

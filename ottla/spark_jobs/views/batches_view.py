@@ -88,6 +88,7 @@ class _Columns:
         self._rows = rows
         self._planned = planned
         self._attributes = rows[:, headers.ATTRIBUTES]
+        self._is_untyped = self._attributes >= headers.NO_TIMESTAMP_TYPE
         self._plain = {
             "size": headers.SIZE,
             "baseOffset": headers.BASE_OFFSET,
@@ -95,15 +96,15 @@ class _Columns:
             "recordCount": headers.RECORD_COUNT,
             "leaderEpoch": headers.LEADER_EPOCH,
             "crc": headers.CRC,
-            "attributes": headers.ATTRIBUTES,
             "producerId": headers.PRODUCER_ID,
             "producerEpoch": headers.PRODUCER_EPOCH,
             "baseSequence": headers.BASE_SEQUENCE,
         }
         self._made: dict[str, Callable[[], Any]] = {
             "position": lambda: rows[:, headers.POSITION] + self._start,
+            "attributes": lambda: self._attributes - self._is_untyped * headers.NO_TIMESTAMP_TYPE,
             "codec": lambda: _words(CODECS, self._attributes & COMPRESSION_MASK),
-            "timestampType": lambda: (self._attributes & TIMESTAMP_TYPE != 0).astype("int32"),
+            "timestampType": lambda: (self._attributes & TIMESTAMP_TYPE != 0).astype("int32") - self._is_untyped,
             "isTransactional": lambda: self._attributes & TRANSACTIONAL != 0,
             "isControl": lambda: self._attributes & CONTROL != 0,
             "baseTimestamp": lambda: self._time(headers.BASE_TIMESTAMP, self._attributes & DELETE_HORIZON == 0),

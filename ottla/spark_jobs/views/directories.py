@@ -3,20 +3,32 @@
 Each partition must be in one of them, for its copies have the same records, and nobody says which copy is meant.
 """
 
+import logging
+
 from ottla.scan import schemas, storage
-from ottla.scan.listing import PartitionLog, list_partitions, read_cluster_id, select_topics
+from ottla.scan.listing import PartitionLog, describe_unmatched, list_partitions, read_cluster_id, select_topics
 from ottla.spark_jobs.options import OptionError, Options
+
+_log = logging.getLogger("ottla.spark_jobs")
 
 # Their rows name the file or the folder, so copies are told apart.
 _SHOW_COPIES = (schemas.PARTITIONS, schemas.SEGMENTS, schemas.DAMAGE)
 
 
-def partitions_of(options: Options, patterns: tuple[str, ...]) -> dict[str, list[PartitionLog]]:
-    """The partitions of topics that match, by directory. Raises UnreadableDirectory, or OptionError for copies."""
+def partitions_of(options: Options, patterns: tuple[str, ...], *, warn: bool) -> dict[str, list[PartitionLog]]:
+    """The partitions of topics that match, by directory. Raises UnreadableDirectory, or OptionError for copies.
+
+    `warn`: log the patterns that match no topic.
+    """
     found = {}
+    everything: list[PartitionLog] = []
     for directory in options.paths:
-        logs = select_topics(list_partitions(directory), patterns)
+        listed = list_partitions(directory)
+        everything += listed
+        logs = select_topics(listed, patterns)
         found[directory] = [log for log in logs if options.partitions is None or log.partition in options.partitions]
+    if warn and (unmatched := describe_unmatched(everything, patterns)):
+        _log.warning("%s: %s", ", ".join(map(storage.shown, options.paths)), unmatched)
     if len(found) > 1:
         _check_one_cluster(options.paths)
         if options.view not in _SHOW_COPIES:

@@ -55,9 +55,13 @@ T = TypeVar("T")
 _log = logging.getLogger("ottla.spark_jobs")
 
 
-def selected_logs(options: Options, bounds: Bounds, topic: str = "") -> list[PartitionLog]:
-    """The partitions that options and filters leave; those of `topic` if it is given. Raises OptionError."""
-    found = partitions_of(options, (topic,) if topic else topic_patterns(options.topics))
+def selected_logs(options: Options, bounds: Bounds, topic: str = "", *, warn: bool = True) -> list[PartitionLog]:
+    """The partitions that options and filters leave; those of `topic` if it is given. Raises OptionError.
+
+    `warn`: log the patterns of `topics` that match none, as streams do once.
+    """
+    patterns = (topic,) if topic else topic_patterns(options.topics)
+    found = partitions_of(options, patterns, warn=warn and not topic)
     logs = in_order(found)
     check_places(options, {(log.topic, log.partition) for log in logs})
     _check_starts(options, logs)
@@ -242,4 +246,4 @@ def fates_of(logs: Sequence[PartitionLog], options: Options, *, counted: bool = 
 def told_damage(log: DamageLog) -> None:
     """Log what a task could not read."""
     for damage in log.found:
-        _log.warning("damaged segment, not read: %s", damage)
+        _log.warning("%s, not read: %s", "large batch" if damage.is_too_large else "damaged segment", damage)

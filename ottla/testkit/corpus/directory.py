@@ -12,6 +12,7 @@ from ottla.broker.cluster.kraft_log import METADATA_TOPIC
 from ottla.broker.log import checkpoints
 from ottla.protocol.kraft_records import build_snapshot
 from ottla.protocol.metadata_records import encode_metadata_record
+from ottla.protocol.properties import read_properties
 
 NODE_ID: Final = 1
 # The highest of Apache Kafka 4.0, so that every 4.x takes it.
@@ -39,7 +40,7 @@ def as_kafka_keeps_it(files: dict[str, bytes], image: MetadataImage, now_ms: int
     """{path: content} with the metadata as the first records of a quorum that has not begun yet."""
     kept = {path: content for path, content in files.items() if not path.startswith(f"{METADATA_TOPIC}-0/")}
     kept.pop(checkpoints.LOCK, None)
-    identity = checkpoints.decode_properties(files[checkpoints.META_PROPERTIES])
+    identity = read_properties(files[checkpoints.META_PROPERTIES])
     records = bootstrap_records(image, NODE_ID, checkpoints.decode_id(identity["directory.id"]), METADATA_VERSION)
     kept[BOOTSTRAP] = build_snapshot([], [encode_metadata_record(record) for record in records], now_ms)
     for name in (checkpoints.RECOVERY_POINTS, checkpoints.LOG_STARTS, checkpoints.HIGH_WATERMARKS):

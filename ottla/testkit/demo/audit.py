@@ -8,14 +8,13 @@ from ottla.testkit.demo.screen import Screen
 from ottla.testkit.demo.stories import HANGING_ID, SHIPMENTS
 
 AUDIT_TIMEOUT_S = 120
-_RUN = "import sys; from ottla.spark_jobs import audit; sys.exit(audit.main(sys.argv[1:]))"
 
 
-def what_is_missing() -> str | None:
-    """Why nothing can be read here, or None."""
+def missing_libraries() -> str | None:
+    """Return the reason why nothing can be audited here, or None."""
     from ottla.scan.needs import lacking
 
-    return f"{', '.join(lacking())} is not installed (pip install 'ottla[spark]')" if lacking() else None
+    return f"{', '.join(lacking())} is not installed (pip install 'ottla[audit]')" if lacking() else None
 
 
 def audit(screen: Screen, data_dir: Path) -> None:
@@ -25,12 +24,12 @@ def audit(screen: Screen, data_dir: Path) -> None:
         "The audit reads the segment files where they lie, while the broker runs, and resolves every transaction.",
         f"The open one in {SHIPMENTS} comes out with its transactional id. On a cluster, spark-submit does the same.",
     )
-    missing = what_is_missing()
+    missing = missing_libraries()
     if missing is not None:
         screen.line(f"  Left out: {missing}. Everything above needed nothing of it.")
         return
     done = subprocess.run(
-        [sys.executable, "-c", _RUN, str(data_dir)],
+        [sys.executable, "-m", "ottla", "audit", str(data_dir)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

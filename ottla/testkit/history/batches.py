@@ -31,7 +31,7 @@ class Batch(NamedTuple):
 def read_batches(key: str, content: Any) -> Iterator[Batch]:
     """The batches of data in `content`, complete ones only; ProtocolError for what is none."""
     for position, header in iter_batches(content):
-        if header.magic == 2 and not header.is_control:
+        if not header.is_control:
             yield Batch(header, tuple(_named(key, header, content, position)))
 
 
@@ -46,7 +46,7 @@ def committed_batches(key: str, content: Any, aborted: Iterable[Any]) -> Iterato
     """`read_batches` as a consumer sees it that reads committed: without what the broker says is of an aborted one."""
     transactions = [(row.producer_id, row.first_offset) for row in aborted]
     for position, header, seen in fetched_batches(content, transactions):
-        if seen and header.magic == 2:
+        if seen:
             yield Batch(header, tuple(_named(key, header, content, position)))
 
 

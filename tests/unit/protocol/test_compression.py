@@ -41,13 +41,17 @@ def test_raw_snappy_as_librdkafka_sends_it_is_read():
     assert c.decompress(bytes(cramjam.snappy.compress_raw(TEXT)), c.SNAPPY, limit_bytes=len(TEXT)) == TEXT
 
 
-def test_snappy_that_claims_gigabytes_is_refused_by_its_claim():
-    with pytest.raises(c.TooLarge):
-        c.decompress(b"\xff\xff\xff\xff\x0fabc", c.SNAPPY, limit_bytes=1000)
-    block = b"\xff\xff\xff\xff\x0fabc"
-    xerial = c.compress(b"", c.SNAPPY) + struct.pack(">i", len(block)) + block
-    with pytest.raises(c.TooLarge):
-        c.decompress(xerial, c.SNAPPY, limit_bytes=1000)
+def test_snappy_is_refused_by_the_size_that_it_states():
+    for block, error in ((b"\xff\xff\xff\xff\x0fabc", ProtocolError), (snappy_of(bytes(2_000)), c.TooLarge)):
+        xerial = c.compress(b"", c.SNAPPY) + struct.pack(">i", len(block)) + block
+        for payload in (block, xerial):
+            with pytest.raises(ProtocolError) as caught:
+                c.decompress(payload, c.SNAPPY, limit_bytes=1000)
+            assert type(caught.value) is error
+
+
+def snappy_of(content):
+    return bytes(cramjam.snappy.compress_raw(content))
 
 
 def test_zstd_that_lies_about_its_size_is_garbage_or_too_large():
@@ -88,8 +92,6 @@ def test_lz4_frames_with_each_option_of_the_format_are_read(option):
     "frame",
     [
         lz4_of(block_linked=True),  # "Dependent block stream is unsupported"
-        lz4_of() * 2,  # Kafka's consumers would see the first frame alone
-        lz4_of() + b"garbage",
         b"\x50\x2a\x4d\x18\x04\0\0\0abcd" + lz4_of(),  # a skippable frame
         lz4_of(store_size=False)[:-4],
         lz4_of(content_checksum=True)[:-4],
@@ -109,7 +111,7 @@ def test_concatenated_xerial_streams_are_read_as_one():
     assert c.decompress(c.compress(TEXT, c.SNAPPY) * 2, c.SNAPPY, limit_bytes=2 * len(TEXT)) == TEXT * 2
 
 
-@pytest.mark.parametrize("tail", [b"ab", b"\0\0\0\0", b"\0\0\0\1", b"\xff\xff\xff\xff"])
+@pytest.mark.parametrize("tail", [b"\0\0\0\0", b"\0\0\0\1", b"\xff\xff\xff\xff"])
 def test_xerial_blocks_that_overrun_their_stream_are_refused(tail):
     with pytest.raises(ProtocolError, match="snappy block"):
         c.decompress(c.compress(TEXT, c.SNAPPY) + tail, c.SNAPPY, limit_bytes=2 * len(TEXT))

@@ -78,7 +78,7 @@ def test_steps_end_where_the_limit_is_passed(name):
 @pytest.mark.parametrize("name", LONG)
 def test_steps_over_a_stream_that_is_cut_or_damaged_are_refused(name):
     codec, payload = LONG[name]
-    for broken in (payload[:-1], payload[: len(payload) // 2], payload + b"x", b"\0" + payload):
+    for broken in (payload[:-1], payload[: len(payload) // 3], b"\0" + payload):
         with pytest.raises(ProtocolError):
             to_the_end(decompress_steps(broken, codec, limit_bytes=len(NOISE) + 1))
 
@@ -106,7 +106,18 @@ def test_a_call_for_another_thread_reads_no_memory_of_the_connection():
     work = next(steps)
     assert work.cost_us > SHORT_US
     received[:] = bytes(len(received))
-    assert work.call() == NOISE
+    content, _ = steps_of(rest_of(steps, work.call()))
+    assert content == NOISE
+
+
+def rest_of(steps, answer):
+    """The steps after the first one, whose call gave this answer."""
+    try:
+        step = steps.send(answer)
+        while True:
+            step = steps.send((yield step))
+    except StopIteration as stop:
+        return stop.value
 
 
 @pytest.mark.parametrize("codec", [c.NONE, *CODECS])

@@ -98,8 +98,10 @@ def test_no_call_is_given_bytes_that_are_not_its_own():
     other = build_batch([(b"k", bytes(3_000_001))], compression=4)
     calls = [step for step in steps(one, other) if isinstance(step, Work) and step.cost_us > 500]
     assert calls
-    for view in (part for call in calls for part in call.call.args):
-        assert not isinstance(view, memoryview)
+    for call in calls:
+        call.call()
+    one[:] = bytes(len(one))  # fails while a call has a view of it
+    del one[:]
 
 
 @pytest.mark.parametrize("cut", [1, 5, 60])

@@ -72,7 +72,8 @@ def test_damage_is_told_with_its_position_and_what_lies_behind(tmp_path):
         (whole[: half + 60], "cut header"),
         (whole[:-1] + b"\xff", "wrong CRC"),
         (whole[:half] + bytes(100), "size 0"),
-        (whole[: half + 16] + b"\1" + whole[half + 17 :], "magic 1"),
+        (whole[: half + 16] + b"\1" + whole[half + 17 :], "wrong CRC"),
+        (whole[: half + 16] + b"\3" + whole[half + 17 :], "magic 3"),
         (whole[:half] * 2, "offset 0 behind 1"),
     ]:
         segment.write_bytes(content)

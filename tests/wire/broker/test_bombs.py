@@ -13,7 +13,7 @@ from ottla.protocol.compression import GZIP, LZ4, NAMES, SNAPPY, ZSTD, compress
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.frames import MAX_ENTRIES
 
-MEMORY_LIMIT_BYTES = 512 * 1024 * 1024
+MEMORY_LIMIT_BYTES = 300 * 1024 * 1024
 CAP_BYTES = 100 * 1024 * 1024
 DESCRIBE_CONFIGS, TOPIC_RESOURCE = 32, 2
 CODECS = [pytest.param(compression, id=NAMES[compression]) for compression in (GZIP, SNAPPY, LZ4, ZSTD)]

@@ -51,12 +51,30 @@ def test_directory_of_zookeeper_s_time_names_its_broker(broker):
     assert (broker.manager.properties.node_id, broker.manager.properties.directory_id) == (3, "")
 
 
-def test_directory_that_names_no_cluster_is_told_so(broker):
+@pytest.mark.parametrize(
+    "text",
+    ["node.id : 1\ncluster.id\tC\nversion 1\n", "! by hand\r\n node.id=1\r\ncluster.id=\\\r\n  C\r\nversion=1\r\n"],
+)
+def test_properties_may_be_spelled_as_java_allows(broker, text):
+    broker.stop()
+    (broker.directory / "meta.properties").write_text(text)
+    broker.start(cluster_id="C")
+    assert broker.manager.properties.cluster_id == "C"
+
+
+def test_directory_of_a_cluster_with_an_empty_id_is_opened(broker):
+    broker.stop()
+    (broker.directory / "meta.properties").write_text("version=1\ncluster.id=\nnode.id=1\n")
+    broker.start()
+    assert broker.manager.properties.cluster_id == ""
+
+
+def test_directory_without_a_cluster_id_is_refused(broker):
     broker.stop()
     properties = broker.directory / "meta.properties"
     whole = properties.read_text()
     properties.write_text("".join(line for line in whole.splitlines(True) if not line.startswith("cluster.id")))
-    with pytest.raises(LogDirectoryError, match=r"meta\.properties names no cluster: add the line cluster\.id="):
+    with pytest.raises(LogDirectoryError, match=r"meta\.properties has no line cluster\.id: add cluster\.id="):
         broker.start()
     properties.write_text(whole)
     broker.start()

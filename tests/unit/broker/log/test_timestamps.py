@@ -6,6 +6,7 @@ import pytest
 
 from ottla.broker.log.results import FetchIsolation
 from ottla.broker.log.timestamps import max_timestamp_offset, offset_for_timestamp
+from ottla.protocol import record_frames
 from ottla.protocol.batch import build_batch
 from ottla.protocol.batch_header import read_header, set_append_time
 from ottla.protocol.compression import NAMES
@@ -95,6 +96,16 @@ def test_records_of_append_time_are_not_decompressed_to_find_the_first(broker, p
     found, seen = steps_of(offset_for_timestamp(partition, NOW_MS, FetchIsolation.LOG_END))
     assert found == (17, NOW_MS, 0)
     assert not any(isinstance(step, Work) for step in seen)
+
+
+def test_a_batch_that_is_larger_than_ottla_reads_takes_no_partition_offline(broker, produce, monkeypatch, caplog):
+    monkeypatch.setattr(record_frames, "READ_LIMIT_BYTES", 10_000)
+    partition = broker.partition(max_message_bytes=1 << 22)
+    produce(partition, [(b"key", bytes(60), (), NOW_MS + n) for n in range(RECORDS)], compression=4)
+    found, _ = steps_of(offset_for_timestamp(partition, NOW_MS + 5, FetchIsolation.LOG_END))
+    assert found is None and partition.offline is None
+    assert "larger than Ottla reads: the zstd records take more than 10,000 bytes" in caplog.text
+    assert "truncate" not in caplog.text
 
 
 def test_many_batches_whose_times_do_not_ascend_are_passed_in_short_steps(broker, produce):

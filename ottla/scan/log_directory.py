@@ -1,0 +1,99 @@
+"""Names in a log directory, and how a folder that is none is told from one. pure
+
+A folder is a log directory if it has `meta.properties`, or a `<topic>-<partition>` with a segment in it. The name of a
+folder alone says nothing: `data-0` may be a volume that holds a log directory. Source of the names:
+`org.apache.kafka.storage.internals.log.LogFileUtils`, `UnifiedLog.parseTopicPartitionName`.
+"""
+
+import re
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Final
+
+META_PROPERTIES: Final = "meta.properties"
+SEGMENT: Final = re.compile(r"(\d{20})\.log\Z")
+PARTITION: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})\Z")
+MOST_PARTITIONS: Final = 2**31
+"""The number of a partition is below; that of a copy named by its date is not."""
+
+DEEPEST: Final = 3
+MOST_FOLDERS: Final = 500
+MOST_NAMED: Final = 3
+
+Children = Callable[[str], Mapping[str, str | None]]
+"""Names in a folder -> their paths; None for what is known to be no folder. Raises OSError."""
+
+
+def is_partition(name: str) -> bool:
+    """Whether a folder of this name may be that of a partition."""
+    match = PARTITION.match(name)
+    return match is not None and int(match["partition"]) < MOST_PARTITIONS
+
+
+def is_log_directory(names: Mapping[str, str | None], children: Children) -> bool:
+    """Whether the folder with these names is a log directory.
+
+    A partition that cannot be read counts as one with segments: whoever reads the folder gets that error.
+    """
+    if META_PROPERTIES in names:
+        return True
+    partitions = (path for name, path in names.items() if path is not None and is_partition(name))
+    return any(_holds_segments(path, children) for path in partitions)
+
+
+def _holds_segments(folder: str, children: Children) -> bool:
+    try:
+        return any(SEGMENT.match(name) for name in children(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+
+
+def find_below(folder: str, children: Children) -> list[str]:
+    """Search for log directories below a folder, breadth first, without entering those that are found.
+
+    The search stops DEEPEST folders down, and after MOST_FOLDERS.
+    """
+    found: list[str] = []
+    waiting = deque([(folder, 0)])
+    for _ in range(MOST_FOLDERS):
+        if not waiting:
+            break
+        path, depth = waiting.popleft()
+        try:
+            names = children(path)
+        except OSError:
+            continue
+        if depth > 0 and is_log_directory(names, children):
+            found.append(path)
+        elif depth < DEEPEST:
+            waiting.extend((names[name] or "", depth + 1) for name in sorted(names) if names[name] is not None)
+    return found
+
+
+def describe_refusal(
+    folder: str, names: Mapping[str, str | None], children: Children, show: Callable[[str], str] = str
+) -> str:
+    """Return why a folder is no log directory, and which log directories are below it, as `show` prints a path."""
+    if not names:
+        return "not a log directory, it is empty"
+    if any(SEGMENT.match(name) for name in names):
+        return "not a log directory, the folder of one partition; name the one above it"
+    why = f"not a log directory, no {META_PROPERTIES} and no <topic>-<partition> with a segment in it"
+    hint = describe_below(folder, children, show)
+    return f"{why}; {hint}" if hint else why
+
+
+def describe_below(folder: str, children: Children, show: Callable[[str], str] = str) -> str:
+    """Return which log directories are below a folder; empty if the search finds none."""
+    found = find_below(folder, children)
+    if not found:
+        return ""
+    shown = ", ".join(_printable(show(path)) for path in found[:MOST_NAMED])
+    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    return f"below it there {'is' if len(found) == 1 else 'are'} {shown}{more}"
+
+
+def _printable(path: str) -> str:
+    return path if path.isprintable() else path.encode("unicode_escape").decode()

@@ -1,0 +1,106 @@
+"""Batches that are larger than Ottla reads: each command says so in one line, and never calls them damaged or lost."""
+
+import json
+import struct
+import subprocess
+import sys
+
+import pytest
+
+from ottla.protocol.batch import build_batch
+from ottla.protocol.transaction_records import transaction_key
+from tests.odd_frames import bomb
+
+LARGER = "larger than Ottla reads: the zstd records take more than 256 MiB"
+MEMORY_LIMIT_KB = 300 * 1024
+RUN = """
+import resource, sys
+from ottla.cli.main import main
+try:
+    main()
+finally:
+    print("peak", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
+"""
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    """Bombs between sound batches: offsets 0 to 2, 6 to 8, ... are sound."""
+    root = tmp_path_factory.mktemp("bombs") / "log"
+    write(root / "t-0", [build_batch([(b"k", b"v")] * 3, timestamp_ms=1_000), bomb().batch] * 4)
+    return root
+
+
+def write(folder, batches):
+    folder.mkdir(parents=True)
+    content = b"".join(struct.pack(">q", 3 * at) + bytes(batch)[8:] for at, batch in enumerate(batches))
+    (folder / f"{0:020d}.log").write_bytes(content)
+
+
+def ottla(*arguments):
+    """(exit code, stdout, lines of stderr) of a command that kept within the memory."""
+    command = [sys.executable, "-c", RUN, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    *said, peak = done.stderr.splitlines()
+    if sys.platform == "linux":
+        assert int(peak.removeprefix("peak ")) < MEMORY_LIMIT_KB
+    assert "Traceback" not in done.stderr and "damaged" not in (done.stdout + done.stderr).replace("none damaged", "")
+    return done.returncode, done.stdout, said
+
+
+def test_dump(log):
+    code, out, said = ottla("dump", log / "t-0", "--records")
+    assert code == 2
+    assert len(said) == 1 and f"{LARGER} (offset 3, position" in said[0] and "kafka-dump-log" in said[0]
+    offsets = [int(line.split()[2]) for line in out.splitlines() if line.startswith("| ")]
+    assert offsets == [0, 1, 2, 6, 7, 8, 12, 13, 14, 18, 19, 20]
+    assert out.splitlines()[-1].startswith(f"not checked: {LARGER}")
+
+
+def test_dump_as_json(log):
+    code, out, _ = ottla("dump", log / "t-0", "--records", "--format", "json")
+    verdict = json.loads(out.splitlines()[-1])
+    assert code == 2 and verdict["sound"] is None and LARGER in verdict["unread"]
+
+
+def test_what_does_not_read_records_finds_nothing_wrong(log):
+    pytest.importorskip("pyarrow", reason="the audit extra is not installed")
+    for command in (("dump", log / "t-0"), ("inspect", log), ("audit", log)):
+        code, out, _ = ottla(*command)
+        assert code == 0 and "lost" not in out
+
+
+def test_export(log, tmp_path):
+    pytest.importorskip("pyspark", reason="the spark extra is not installed")
+    code, _, said = ottla("export", log, tmp_path / "out")
+    assert code == 2 and len(said) == 1
+    assert LARGER in said[0] and "(batch at offset 3); --on-damage report leaves it out" in said[0]
+    code, out, said = ottla("export", log, tmp_path / "out", "--on-damage", "report")
+    assert code == 0 and out.startswith("12 records in 1 files")
+    assert len(said) == 4 and all(line.startswith("large batch, not read: ") for line in said)
+
+
+def test_an_audit_says_which_batch_of_the_coordinator_it_did_not_read(tmp_path):
+    pytest.importorskip("pyarrow", reason="the audit extra is not installed")
+    sound = build_batch([(transaction_key("id"), None)] * 3, timestamp_ms=1_000)
+    write(tmp_path / "log" / "__transaction_state-0", [sound, bomb().batch])
+    code, out, _ = ottla("audit", tmp_path / "log", "--format", "json")
+    found = [one for one in map(json.loads, out.splitlines()) if one["severity"] != "info"]
+    assert code == 1
+    assert [(one["check"], one["severity"], one["offset"]) for one in found] == [("unread", "warning", 3)]
+    assert LARGER in found[0]["message"]
+
+
+def test_inspect_says_which_batch_of_the_coordinator_it_did_not_read(tmp_path):
+    write(tmp_path / "log" / "__transaction_state-0", [bomb().batch])
+    code, out, _ = ottla("inspect", tmp_path / "log")
+    assert code == 2
+    assert f"__transaction_state-0 was not read to its end: {LARGER}" in out
+
+
+def test_copies_are_not_judged_without_a_batch(log):
+    pytest.importorskip("pyarrow", reason="the audit extra is not installed")
+    write(log.parent / "both" / "t-0", [bomb().batch])
+    write(log.parent / "both" / "u-0", [bomb().batch])
+    code, _, said = ottla("audit", log.parent / "both", "--copies", "t=u,key")
+    assert code == 2 and len(said) == 1 and LARGER in said[0]
