@@ -88,6 +88,7 @@ class AiokafkaProducer:
     def record_sends(self, on_failure: Callable[[BaseException], None]) -> None:
         """Watch every batch until `forget_sends`: a future that `send` gave out may have been cancelled."""
         append = self._accumulator._append_batch
+        self._manager.wait_for_transaction_end().add_done_callback(_mark_retrieved)
 
         def watched_append(*args: Any, **kwargs: Any) -> Any:
             batch = append(*args, **kwargs)
@@ -165,6 +166,8 @@ class AiokafkaProducer:
         if task is not None and not (await asyncio.wait({task}, timeout=_CLOSE_S))[0]:
             task.cancel()  # once more: it may look for a coordinator for ever
             await asyncio.wait({task}, timeout=_CLOSE_S)
+        if (ending := self._manager.wait_for_transaction_end()) is not None:
+            ending.add_done_callback(_mark_retrieved)
         self._accumulator.fail_all(ProducerClosed())  # last: the sender would stumble over a batch that is done
 
     def raised(self, error: BaseException | None) -> BaseException | None:
@@ -296,9 +299,15 @@ def _watch(batch: Any, on_failure: Callable[[BaseException], None], future: "asy
     error = None if future.cancelled() else future.exception()
     if error is not None:
         on_failure(error)
-        for record, _ in batch._msg_futures:  # the transaction raises it: nobody has to look at each record's future
-            if record.done() and not record.cancelled():
-                record.exception()
+        for record, _ in batch._msg_futures:  # the transaction raises it, so a record's own future may stay unread
+            _mark_retrieved(record)
+        _mark_retrieved(batch._drain_waiter)
+
+
+def _mark_retrieved(future: "asyncio.Future[Any]") -> None:
+    """Read the exception of a future, so that asyncio does not log it as never retrieved."""
+    if future.done() and not future.cancelled():
+        future.exception()
 
 
 async def _done(step: Any, timeout_ms: int) -> bool:

@@ -87,10 +87,35 @@ class ConfluentProducer:
         self._state = State.OPEN
 
     def record_sends(self, on_failure: Callable[[BaseException], None]) -> None:
-        """Nothing to do: librdkafka counts deliveries that failed, and refuses the commit."""
+        """Watch the delivery reports of a producer whose class is written in Python, SerializingProducer for example.
+
+        `produce` of the library's own class cannot be replaced. There librdkafka counts deliveries that failed, and
+        refuses the commit; `Transaction.on_delivery` takes the reports.
+        """
+        if not hasattr(self._producer, "__dict__"):
+            return
+        produce = self._producer.produce
+
+        def report(error: Any, message: Any) -> None:
+            if error is not None:
+                on_failure(_exception(error))
+
+        def watched_produce(topic: Any, *args: Any, **kwargs: Any) -> None:
+            name = "callback" if "callback" in kwargs else "on_delivery"
+            # The fifth argument of `Producer.produce` and of `SerializingProducer.produce`.
+            own = args[3] if len(args) > 3 else kwargs.get(name)
+            watched = report if own is None else partial(_report_both, report, own)
+            if len(args) > 3:
+                args = (*args[:3], watched, *args[4:])
+            else:
+                kwargs[name] = watched
+            produce(topic, *args, **kwargs)
+
+        self._producer.produce = watched_produce
 
     def forget_sends(self) -> None:
-        """Nothing to do."""
+        # The instance's own attribute: the class's method shows again.
+        getattr(self._producer, "__dict__", {}).pop("produce", None)
 
     @property
     def sent(self) -> int | None:
@@ -362,6 +387,13 @@ def _kafka_exception() -> type[Exception]:
 
     kind: type[Exception] = KafkaException
     return kind
+
+
+def _report_both(
+    first: Callable[[Any, Any], None], second: Callable[[Any, Any], None], error: Any, message: Any
+) -> None:
+    first(error, message)
+    second(error, message)
 
 
 def _exception(told: Any) -> Exception:

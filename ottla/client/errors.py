@@ -9,13 +9,21 @@ from typing import Any, Final
 
 from ottla.protocol.errors import ErrorCode
 
-_LIBRDKAFKA_FENCED: Final = -144  # RD_KAFKA_RESP_ERR__FENCED
+# RD_KAFKA_RESP_ERR__FENCED; _INCONSISTENT ("1 message(s) failed delivery"), which a commit ends in when records reached
+# no partition; _UNKNOWN_TOPIC and _UNKNOWN_PARTITION, which the next `produce` raises then.
+_OF_LIBRDKAFKA: Final = {
+    -144: ErrorCode.PRODUCER_FENCED,
+    -149: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    -188: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    -190: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+}
 _OUTDATED = {"IllegalGeneration": ErrorCode.ILLEGAL_GENERATION, "UnknownMemberId": ErrorCode.UNKNOWN_MEMBER_ID}
 _FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 
 # Running the same records again would fail the same way: somebody has to change a permission, a record or a setting.
 _HOPELESS = frozenset(
     {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # each library has asked for it again until it gave up
         ErrorCode.MESSAGE_TOO_LARGE,
         ErrorCode.OFFSET_METADATA_TOO_LARGE,
         ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -34,6 +42,15 @@ _HOPELESS = frozenset(
     }
 )
 
+_OF_A_RECORD = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.MESSAGE_TOO_LARGE,
+    }
+)
+
 _REASONS = {
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "the broker did not get, or no longer has, a record that came before",
     ErrorCode.UNKNOWN_PRODUCER_ID: "the broker has forgotten this producer's records",
@@ -42,10 +59,11 @@ _REASONS = {
     ErrorCode.INVALID_TXN_STATE: "producer and coordinator disagree about the state of the transaction",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "no permission to write with this transactional id",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "no permission for idempotent writes",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "no permission to write to a topic",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "no permission to write to a topic, or to see it",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "a topic or a partition is not there, or this user may not see it",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "no permission to commit offsets for the group",
     ErrorCode.INVALID_TRANSACTION_TIMEOUT: "transaction_timeout_ms is above the broker's transaction.max.timeout.ms",
-    ErrorCode.MESSAGE_TOO_LARGE: "a record is above the topic's max.message.bytes",
+    ErrorCode.MESSAGE_TOO_LARGE: "a record is above the topic's max.message.bytes or the client's own limit",
     ErrorCode.ILLEGAL_GENERATION: "the consumer has not joined its group yet, or the group rebalanced meanwhile",
     ErrorCode.UNKNOWN_MEMBER_ID: "the consumer is no longer a member of its group",
     ErrorCode.FENCED_INSTANCE_ID: "another consumer took over this group.instance.id",
@@ -97,13 +115,33 @@ class CommitUnknown(TransactionError):
 
 def root_cause(error: BaseException) -> BaseException:
     """The innermost exception: kafka-python wraps as `KafkaError(error)` and `KafkaError("...", error)`, aiokafka by
-    `raise KafkaError("Unexpected error ...") from error`."""
+    `raise KafkaError("Unexpected error ...") from error`. `KafkaPythonProducer` gives a timeout its cause."""
     for argument in error.args:
         if isinstance(argument, BaseException):
             return root_cause(argument)
-    if error.__cause__ is not None and _library(error) == "aiokafka":
+    if error.__cause__ is not None and _library(error) in ("aiokafka", "kafka"):
         return root_cause(error.__cause__)
     return error
+
+
+def is_of_a_record(error: BaseException) -> bool:
+    """Return whether a library's error says that a record will never be sent."""
+    return code_of(error) in _OF_A_RECORD
+
+
+def more_telling(first: BaseException | None, second: BaseException) -> BaseException:
+    """Return the error that says more about why a transaction failed; the first if both say the same.
+
+    A client also sends what a refused record needed, and so reports INVALID_TXN_STATE after the reason.
+    """
+    return second if first is None or _rank(second) < _rank(first) else first
+
+
+def _rank(error: BaseException) -> int:
+    code = code_of(error)
+    if code in _HOPELESS:
+        return 0
+    return 2 if code is ErrorCode.INVALID_TXN_STATE else 1
 
 
 def _library(error: BaseException) -> str:
@@ -116,8 +154,7 @@ def _number(error: BaseException) -> int | None:
     number: Any = None
     if library in ("cimpl", "confluent_kafka") and error.args and hasattr(error.args[0], "code"):
         number = error.args[0].code()
-        if number == _LIBRDKAFKA_FENCED:
-            number = ErrorCode.PRODUCER_FENCED.value
+        number = _OF_LIBRDKAFKA.get(number, number)
     elif library == "aiokafka" and type(error).__name__ == "ProducerFenced":
         number = ErrorCode.PRODUCER_FENCED.value
     elif library in ("aiokafka", "kafka"):  # others have an errno too, as an OSError has

@@ -80,15 +80,28 @@ class KafkaPythonProducer:
 
     def record_sends(self, on_failure: Callable[[BaseException], None]) -> None:
         """Watch the future of every send until `forget_sends`; `on_failure` is called from the sender's thread."""
+        from kafka.errors import KafkaTimeoutError, UnknownTopicOrPartitionError
+
         send = self._producer.send
 
-        def watched_send(*args: Any, **kwargs: Any) -> Any:
-            future = send(*args, **kwargs)
+        def watched_send(topic: Any, *args: Any, **kwargs: Any) -> Any:
+            began_ms = time.monotonic() * 1000
+            try:
+                future = send(topic, *args, **kwargs)
+            except KafkaTimeoutError as timeout:
+                if self._is_missing(topic, began_ms):
+                    raise timeout from UnknownTopicOrPartitionError(topic)
+                raise
             self.sent += 1
             future.add_errback(on_failure)
             return future
 
         self._producer.send = watched_send
+
+    def _is_missing(self, topic: Any, since_ms: float) -> bool:
+        """Return whether the brokers answered since then, without this topic."""
+        metadata = self._producer._metadata
+        return metadata._last_successful_refresh_ms > since_ms and not metadata.partitions_for_topic(topic)
 
     def forget_sends(self) -> None:
         del self._producer.send  # the instance's own attribute: the class's method shows again

@@ -16,6 +16,8 @@ from ottla.client.errors import (
     code_of,
     commit_unknown,
     fatal,
+    is_of_a_record,
+    more_telling,
     unconfirmed_abort,
 )
 from ottla.client.libraries import State, view_of
@@ -113,6 +115,14 @@ class Transaction:
     ) -> None:
         await self._end(error)
 
+    def on_delivery(self, error: Any, message: Any) -> None:
+        """Take a delivery report of confluent-kafka, so that a failure is reported with the record's own error:
+        `producer.produce(topic, value, on_delivery=transaction.on_delivery)`."""
+        if error is not None:
+            failure = self._client.raised(error)
+            assert failure is not None
+            self._on_failed_send(failure)
+
     async def _begin(self) -> "Transaction":
         client = self._client
         if id(self.producer) in _in_transaction:
@@ -149,17 +159,17 @@ class Transaction:
             _in_transaction.discard(id(self.producer))
 
     def _on_failed_send(self, error: BaseException) -> None:
-        if self._failed_send is None:
-            self._failed_send = error
+        self._failed_send = more_telling(self._failed_send, error)
         # Batches that were never handed to the network fail with this when a transaction is aborted (KIP-654).
         if type(error).__name__ != "TransactionAbortedError":
             self._sequence_lost = True
 
     def _trouble(self) -> BaseException | None:
         """Why this transaction cannot be committed, if it cannot."""
-        if self._failed_send is not None:
-            return self._failed_send
         state = self._client.state
+        if self._failed_send is not None:
+            last_error = self._client.last_error if state is not State.OPEN else None
+            return self._failed_send if last_error is None else more_telling(self._failed_send, last_error)
         if state is State.OPEN:
             return None
         if state is State.CLOSED:
@@ -241,12 +251,14 @@ class Transaction:
             raise TimeoutError(f"no answer to the offsets of the transaction within {self._timeout_ms} ms")
 
     async def _abandon(self, error: Exception) -> None:
-        """The block raised: abort, and let its exception through unless that is the client's own about a lost cause."""
+        """Abort after the block raised, and let its exception through unless it is the client library's, about a lost
+        transaction or a record that cannot be sent."""
         if self._ended_by_hand():
             return
         trouble = self._trouble()
         outcome = await self._give_up(trouble or error)
-        if isinstance(outcome, TransactionFatal) or (trouble is not None and self._client.own(error)):
+        is_concerned = trouble is not None or is_of_a_record(error)
+        if isinstance(outcome, TransactionFatal) or (is_concerned and self._client.own(error)):
             raise outcome from error
 
     async def _interrupted(self, interruption: BaseException) -> None:
@@ -274,11 +286,13 @@ class Transaction:
         return await self._close(client.last_error or cause, since=cause)
 
     async def _close(self, error: BaseException, since: BaseException | None = None) -> TransactionError:
-        """Close the producer. A lost sequence number outranks the fence that the client's own recovery ran into."""
+        """Close the producer. A lost sequence number outranks the fence that the client's own recovery ran into, and a
+        refused record the abort of a transaction that the coordinator never heard of."""
         outcome = fatal(self._client.transactional_id, error)
-        if since is not None and code_of(since) in (
-            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            ErrorCode.UNKNOWN_PRODUCER_ID,
+        first_code = None if since is None else code_of(since)
+        if since is not None and (
+            first_code in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
+            or (first_code is not None and outcome.code is ErrorCode.INVALID_TXN_STATE)
         ):
             outcome = fatal(self._client.transactional_id, since)
         await self._client.close()

@@ -23,6 +23,7 @@ _MARKER: Final = (
     "ottla(transaction_version=2, properties={}, as_version=None): run the test on a broker of these settings; "
     "properties are those of server.properties, as_version is an older Kafka to imitate"
 )
+_KEYWORDS: Final = {"transaction_version", "properties", "as_version"}
 _TAIL_LINES: Final = 40
 
 
@@ -129,10 +130,15 @@ def _broker_of(request: pytest.FixtureRequest) -> "Broker":
         return request.getfixturevalue("ottla_noproc")  # type: ignore[no-any-return]
     if marker is None:
         return request.getfixturevalue("ottla_proc")  # type: ignore[no-any-return]
-    if marker.args:
-        raise pytest.UsageError(f"@pytest.mark.ottla takes keywords: {_MARKER}")
+    if marker.args or not marker.kwargs.keys() <= _KEYWORDS:
+        raise pytest.UsageError(f"@pytest.mark.ottla takes these keywords, not {_given(marker)}: {_MARKER}")
     pool: BrokerPool = request.getfixturevalue("make_ottla")
     return pool(**marker.kwargs)
+
+
+def _given(marker: pytest.Mark) -> str:
+    unknown = sorted(marker.kwargs.keys() - _KEYWORDS)
+    return ", ".join([*map(repr, marker.args), *unknown])
 
 
 def _keep(broker: "Broker") -> None:

@@ -138,12 +138,24 @@ class Broker:
         return next(found, None)
 
     def hanging_transactions(self) -> list[OpenProducer]:
-        """What partitions hold open though no coordinator has it open: nobody will end it, until an administrator does
-        (KIP-664, `kafka-transactions.sh abort`)."""
-        topics = self.topics().items()
-        found = [producer for topic, count in topics for producer in self.wire.open_producers(topic, range(count))]
-        known = {each.producer_id for each in self.transactions() if each.is_open} if found else set()
-        return [producer for producer in found if producer.producer_id not in known]
+        """Return the transactions that a partition holds open and no coordinator has open there. They stay open until
+        an administrator ends them (KIP-664, `kafka-transactions.sh abort`).
+
+        The internal topics count too: a transaction can hang in `__consumer_offsets`.
+        """
+        found = self._open_producers(self.wire.topics(with_internal=True))
+        if not found:
+            return []
+        known = {(each.producer_id, place) for each in self.transactions() if each.is_open for place in each.partitions}
+        unknown = [each for each in found if (each.producer_id, (each.topic, each.partition)) not in known]
+        if not unknown:
+            return []
+        # A transaction that ended between the two questions is no longer open in its partition.
+        still_open = set(self._open_producers({each.topic: 1 + each.partition for each in unknown}))
+        return [each for each in unknown if each in still_open]
+
+    def _open_producers(self, topics: Mapping[str, int]) -> list[OpenProducer]:
+        return [each for topic, count in topics.items() for each in self.wire.open_producers(topic, range(count))]
 
     def abort_hanging(self, producer: OpenProducer) -> None:
         """End it as an administrator does: WriteTxnMarkers to the leader of the partition. KafkaError."""
@@ -198,7 +210,7 @@ class Broker:
                     return
                 seen = behind or "nothing committed"
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{group} has not caught up in {timeout_s:g} s: {seen}")
+                raise TimeoutError(f"{group} has not caught up in {timeout_s:g} s: {seen}{self._open_lines()}")
             time.sleep(_LOOK_S)
 
     def _holds_records(self, topic: str, partition: int) -> bool:
@@ -262,7 +274,10 @@ class Broker:
             time.sleep(_LOOK_S)
 
     def _open_lines(self) -> str:
-        return "".join(_line(each) for each in self.transactions() if each.is_open)
+        """The open transactions of the coordinators and of the partitions, for a failure report."""
+        opened = "".join(_line(each) for each in self.transactions() if each.is_open)
+        hanging = "".join(map(_hanging_line, self.hanging_transactions()))
+        return (opened and f"\nopen transactions:{opened}") + (hanging and f"\nhanging transactions:{hanging}")
 
     # ---- what happened
 
@@ -322,6 +337,8 @@ class Broker:
         self.wire.remove_groups(self.wire.groups())
         self.wire.delete_topics(list(self.topics()))
         if self._is_steered:
+            for hanging in self.hanging_transactions():  # the internal topics stay, with what hangs in them
+                self.abort_hanging(hanging)
             self.admin().delete("/v1/transactional-ids")
         return hollow
 
@@ -333,7 +350,7 @@ class Broker:
             told += [f"its data directory is kept in {self.kept_dir()}"]
             if self.process.pid is None:
                 return "\n".join([*told, "the broker does not run"])
-        return "\n".join(told) + "\nopen transactions:" + (self._open_lines() or " none")
+        return "\n".join(told) + (self._open_lines() or "\nopen transactions: none")
 
     def kept_dir(self) -> Path:
         """Where the data directory of the running test is kept if it fails."""

@@ -102,10 +102,10 @@ class Wire:
 
     # ---- topics and records
 
-    def topics(self) -> dict[str, int]:
-        """{topic: partitions}, without the internal ones."""
+    def topics(self, *, with_internal: bool = False) -> dict[str, int]:
+        """{topic: partitions}, without the internal ones unless they are asked for."""
         reply = self.ask(K.METADATA, 5, topics=None, allow_auto_topic_creation=False)
-        return {topic.name: len(topic.partitions) for topic in reply.topics if not topic.is_internal}
+        return {topic.name: len(topic.partitions) for topic in reply.topics if with_internal or not topic.is_internal}
 
     def create_topic(self, name: str, partitions: int, configs: dict[str, str]) -> None:
         """Make it; KafkaError."""
