@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from ottla.protocol.times import duration
 from ottla.protocol.values import TopicPartition
 
 OVERDUE_AFTER_MS: Final = 20_000
@@ -150,7 +151,7 @@ def judge_time(known: KnownTransaction, now_ms: int) -> Verdict:
     """Return the verdict on a transaction that its coordinator holds Ongoing."""
     left_ms = time_left_ms(known, now_ms)
     if known.start_ms > now_ms + SKEW_MS:
-        ahead = seconds(known.start_ms - now_ms)
+        ahead = duration(known.start_ms - now_ms)
         return Verdict(
             Standing.UNKNOWN,
             f"its coordinator holds it open since a time that is {ahead} in the future of this machine's clock",
@@ -204,7 +205,7 @@ def remedies(found: OpenTransaction, verdict: Verdict, bootstrap: str, now_ms: i
     if left_ms is None or left_ms < 0:
         wait = Remedy("wait: the coordinator checks every transaction.abort.timed.out.transaction.cleanup.interval.ms")
     else:
-        wait = Remedy(f"wait: its producer ends it, or the coordinator aborts it in {seconds(left_ms)}")
+        wait = Remedy(f"wait: its producer ends it, or the coordinator aborts it in {duration(left_ms)}")
     return [wait, *_fencing_commands(verdict.known.transactional_id, bootstrap)]
 
 
@@ -250,11 +251,6 @@ def _fencing_commands(transactional_id: str, bootstrap: str) -> list[Remedy]:
         Remedy("or fence its producer, which aborts the transaction everywhere", shlex.join(["python", "-c", script])),
         Remedy("or fence it with Kafka's tool (4.1 or later)", shlex.join(java)),
     ]
-
-
-def seconds(duration_ms: int) -> str:
-    """Return a duration in seconds, as text."""
-    return f"{duration_ms / 1000:.1f} s"
 
 
 def by_producer(known: Iterable[KnownTransaction]) -> dict[int, list[KnownTransaction]]:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from ottla.audit.checks.finding import Finding, Severity
 from ottla.audit.checks.gaps import Missing
 from ottla.audit.checks.hanging import OpenFinding
+from ottla.audit.checks.once import Outcome
 from ottla.audit.checks.shape import Model, Shape
 from ottla.scan.damage_log import Damage
 from ottla.scan.kernels import Longs
@@ -55,7 +56,8 @@ class Audit(NamedTuple):
     """An audit of one directory or of those of several brokers of a cluster.
 
     `now_ms` is the time that ages are told from: that of `--as-of`, which `as_of` repeats as it was given. `names`: the
-    transactional ids of producers whose transactions the partitions' `recent` have, as far as they are known.
+    transactional ids of producers whose transactions the partitions' `recent` have, as far as they are known. `ended`:
+    the transactions of all partitions, each counted once.
     """
 
     directories: tuple[str, ...]
@@ -67,6 +69,7 @@ class Audit(NamedTuple):
     shape: Shape
     model: Model | None
     names: Mapping[int, str]
+    ended: Outcome = Outcome()
 
     @property
     def title(self) -> str:
@@ -76,6 +79,16 @@ class Audit(NamedTuple):
     @property
     def open_transactions(self) -> list[OpenFinding]:
         return [one for partition in self.partitions for one in partition.open_transactions]
+
+    @property
+    def longest(self) -> list[PartitionAudit]:
+        """Every partition once: of several replicas the one that goes on longest."""
+        found: dict[str, PartitionAudit] = {}
+        for one in self.partitions:
+            other = found.get(one.name)
+            if other is None or one.log_end > other.log_end:
+                found[one.name] = one
+        return list(found.values())
 
     @property
     def replicated(self) -> set[str]:

@@ -88,7 +88,8 @@ class _Named:
 
         part = work.part
         column = "key" if self._pair.header is None else "headers"
-        scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, [("offset", True), (column, True)]), DamageLog(REPORT))
+        log = DamageLog(REPORT)
+        scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, [("offset", True), (column, True)]), log)
         found, unnamed = [np.empty((0, copies.COLUMNS), dtype=np.int64)], 0
         for batch in scan.read(part, committed(work)):
             names, offsets = self._names(batch)
@@ -99,6 +100,9 @@ class _Named:
             rows[:, copies.OFFSET] = offsets
             found.append(rows)
             unnamed += len(batch) - len(rows)
+        for one in log.found:
+            if one.is_too_large:  # its records would be called missing
+                raise ProtocolError(str(one))
         return np.concatenate(found), unnamed
 
     def _names(self, batch: "pa.RecordBatch") -> "tuple[pa.Array, Longs]":

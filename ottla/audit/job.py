@@ -160,7 +160,7 @@ def _print(found: "Audit", arguments: Arguments) -> None:
     from ottla.audit.report import json, text
 
     if arguments.format == "json":
-        show(json.lines(found.findings))
+        show(json.lines(found))
     else:
         is_terminal = sys.stdout.isatty()
         width = shutil.get_terminal_size().columns if is_terminal else None

@@ -7,7 +7,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ottla.audit.audited import Audit, PartitionAudit, Tally
-from ottla.audit.checks import across, damage, gaps, hanging, history, reused, sequence, shape, stale, torn, zombie
+from ottla.audit.checks import (
+    across,
+    damage,
+    gaps,
+    hanging,
+    history,
+    once,
+    reused,
+    sequence,
+    shape,
+    stale,
+    torn,
+    zombie,
+)
 from ottla.audit.checks.finding import Finding, in_order
 from ottla.audit.checks.history import NEVER, History
 from ottla.audit.checks.index import first_of_each_file
@@ -73,7 +86,9 @@ def judge(
     found += stale.findings(
         known.states, idle, request.now_ms, request.id_expiration_ms, request.producer_expiration_ms
     )
-    found += shape.findings(total)
+    counted = [_ended(one, facts[index], known) for index, one in listed.items() if reach.counts(index)]
+    ended = once.count_once(counted)
+    found += shape.findings(total, ended)
     return Audit(
         request.directories,
         request.now_ms,
@@ -84,6 +99,19 @@ def judge(
         total,
         shape.fit(total),
         _names(partitions, known),
+        ended,
+    )
+
+
+def _ended(one: "Listed", parts: Sequence[RangeFacts], known: History) -> once.Facts:
+    decisions = known.for_place((one.log.topic, one.log.partition))
+    totals = [sum(int(part.totals[at]) for part in parts) for at in (events.ABORTED, events.COMMITTED)]
+    return once.Facts(
+        decisions,
+        [part.matched for part in parts],
+        [part.ends for part in parts],
+        [part.shared for part in parts],
+        (totals[0], totals[1]),
     )
 
 

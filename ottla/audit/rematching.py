@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ottla.audit.checks import clocks, torn
+from ottla.audit.checks import clocks, once, torn
 from ottla.audit.checks.history import History
 from ottla.audit.disputes import walk_again
 from ottla.audit.runner import run
@@ -39,7 +39,10 @@ def match_again(
         if len(markers) <= clocks.MOST_MATCHED_AGAIN:
             ranges = [part.matched for part in found[index]]
             matched = clocks.matched_again(decisions[index], ranges, markers)
-            found[index] = [part._replace(matched=one) for part, one in zip(found[index], matched, strict=True)]
+            found[index] = [
+                part._replace(matched=one, shared=once.without(part.shared, doubts[index]))
+                for part, one in zip(found[index], matched, strict=True)
+            ]
     return found
 
 

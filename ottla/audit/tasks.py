@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 # Of each range, as many anomalies and gaps are kept; the rest is counted.
 MOST_ANOMALIES = 1_000
 MOST_GAPS = 1_000
+# Counts of as many steps are kept apart.
+MOST_APART = 64
 
 _OFFSET_KEY_VALUE = [("offset", True), ("key", True), ("value", True)]
 
@@ -74,7 +76,7 @@ class RangeFacts(NamedTuple):
 
     `first_batch_ms`: of the first batch with a time to go by, -1 without one (`torn.first_ms`). `latest_ms`: the
     latest time that a broker wrote itself, -1: none. `ends`: the markers without a decision, by which partitions are
-    compared.
+    compared. `shared`: counts of those that cannot be compared (`once.shared`).
     """
 
     totals: "Longs"
@@ -84,6 +86,7 @@ class RangeFacts(NamedTuple):
     latest_ms: int
     matched: "Matched"
     ends: "Ends"
+    shared: "Longs"
     anomalies: "Longs"
     anomalies_left_out: Counter[int]
     gaps: "Longs"
@@ -252,9 +255,10 @@ class _Collector:
         self._recent: list[Longs] = []
         self._first_batch_ms = self._latest_ms = -1
         self._ends: list[Longs] = []
+        self._shared: list[Longs] = []
 
     def take(self, step: "Step") -> None:
-        from ottla.audit.checks import across, shape, torn
+        from ottla.audit.checks import across, once, shape, torn
         from ottla.scan import headers
 
         if self._first_batch_ms < 0 and len(step.rows):
@@ -266,7 +270,11 @@ class _Collector:
         if len(step.ended):
             markers = torn.markers(step.ended)
             self._matcher.add(markers)
-            self._ends.append(across.numbers(step.ended[markers[:, torn.DECISION] < 0]))
+            undecided = step.ended[markers[:, torn.DECISION] < 0]
+            self._ends.append(across.numbers(undecided))
+            self._shared.append(once.shared(undecided))
+            if len(self._shared) > MOST_APART:
+                self._shared = [once.combine(self._shared)]
             self._latest_ms = max(self._latest_ms, int(markers[:, torn.END_MS].max()))
             most = self._work.settings.recent
             self._recent.append(step.ended[max(0, len(step.ended) - most) :].copy())
@@ -289,7 +297,7 @@ class _Collector:
         self._anomalies_left_out.update(rows[room:, ANOMALY_KIND].tolist())
 
     def result(self, totals: "Longs", left: "States", log: DamageLog, findings: "tuple[Finding, ...]") -> RangeFacts:
-        from ottla.audit.checks import across, shape
+        from ottla.audit.checks import across, once, shape
         from ottla.audit.checks.stale import Idle, idle_producers
         from ottla.scan import events
 
@@ -306,6 +314,7 @@ class _Collector:
             self._latest_ms,
             self._matcher.result(),
             across.pack(self._ends),
+            once.combine(self._shared),
             _joined(self._anomalies, events.ANOMALY_COLUMNS),
             self._anomalies_left_out,
             _joined(self._gaps, events.GAP_COLUMNS),

@@ -3,19 +3,31 @@
 One style for all: a sentence that answers, then tables under their names, aligned, with numbers to the right. Numbers
 stand as other commands take them, without separators; what they count, and in which unit, the head says (`size_bytes`).
 A value that there is none of is "-", a table without rows "NAME: none".
+
+A column whose name ends with `_ms` holds milliseconds in JSON. Text has a duration ("3 min 20 s") or a time in UTC,
+under the name without `_ms`. Text tables are at most as wide as the terminal, or 120 columns: heads and long texts
+continue on the next line. A column `command` is no column of a text table: each command is a line of its own, to be
+pasted.
 """
 
 import json
 import shutil
 import textwrap
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import click
 
+from ottla.audit.report.columns import lay_out
 from ottla.cli.printable import printable
+from ottla.protocol.times import difference, utc
 
 Row = Sequence[Any]
+
+WIDTH: Final = 120
+_COMMAND: Final = "command"
+# Columns of milliseconds that are points in time. All others are durations.
+MOMENTS: Final = frozenset({"last_timestamp_ms", "now_ms", "start_ms", "started_ms", "until_ms"})
 
 
 class Output(Protocol):
@@ -50,14 +62,20 @@ class TextOutput:
         if not rows:
             click.echo(f"{name}: none")
             return
-        cells = [[_cell(value) for value in row] for row in rows]
-        widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
-        numeric = [all(_is_number(row[index]) for row in rows) for index in range(len(columns))]
+        kept = [index for index, column in enumerate(columns) if column != _COMMAND]
+        commands = [row[columns.index(_COMMAND)] if _COMMAND in columns else None for row in rows]
+        heads = [_head(columns[index]) for index in kept]
+        cells = [[_cell(row[index], columns[index]) for index in kept] for row in rows]
+        numeric = [all(_is_number(row[index]) for row in rows) for index in kept]
+        layout = lay_out(heads, cells, numeric, max(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns) - 2)
         click.echo(f"{name}:")
-        for line in ([*columns], ["-" * width for width in widths], *cells):
-            padded = zip(line, widths, numeric, strict=True)
-            shown = [cell.rjust(width) if right else cell.ljust(width) for cell, width, right in padded]
-            click.echo(("  " + "  ".join(shown)).rstrip())
+        for line in (*layout.lines(heads, "_"), *layout.lines(["-" * width for width in layout.widths], " ")):
+            click.echo(f"  {line}")
+        for row, command in zip(cells, commands, strict=True):
+            for line in layout.lines(row, " "):
+                click.echo(f"  {line}")
+            if command is not None:
+                click.echo(f"    {printable(command)}")
 
     def entries(self, name: str, columns: Sequence[str], rows: Sequence[Row], summary: Callable[[Row], str]) -> None:
         if not rows:
@@ -105,9 +123,16 @@ def output_for(format_name: str) -> Output:
     return JsonOutput() if format_name == "json" else TextOutput()
 
 
-def _cell(value: object) -> str:
+def _head(column: str) -> str:
+    """Return the head of a text column, whose cells say the unit themselves."""
+    return "delay" if column == "ms" else column.removesuffix("_ms")
+
+
+def _cell(value: object, column: str) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, int | float) and (column == "ms" or column.endswith("_ms")):
+        return utc(value) if column in MOMENTS else difference(value)
     text = "-" if value is None else str(value)
     return printable(text)
 

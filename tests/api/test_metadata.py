@@ -148,3 +148,21 @@ def test_what_cannot_be_logged_is_not_made(lone):
     lone.turns.event(lambda: broker.cluster.metadata_log.partition.take_offline("no space"))
     (row,) = metadata(lone, 4, asked("new"), allow_auto_topic_creation=True).topics
     assert row.error_code == E.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_partition_that_is_offline_has_no_leader(lone, version):
+    lone.turns.event(lambda: lone.assembly.broker.cluster.partition(LEDGER, 1).take_offline("bad batch"))
+    (topic,) = metadata(lone, version, asked(LEDGER)).topics
+    rows = [(row.error_code, row.leader_id, row.replica_nodes, row.isr_nodes) for row in topic.partitions]
+    sound, offline = (E.NONE, 1, [1], [1]), (E.LEADER_NOT_AVAILABLE, -1, [1], [])
+    assert topic.error_code == E.NONE
+    assert rows == [offline if index == 1 else sound for index in range(LEDGER_PARTITIONS)]
+    if version >= 5:
+        assert [row.offline_replicas for row in topic.partitions] == [[1] if row == offline else [] for row in rows]
+
+
+def test_no_partition_of_an_offline_directory_has_a_leader(lone):
+    lone.turns.event(lambda: lone.assembly.broker.logs.fail_unless_short(OSError(5, "Input/output error")))
+    (topic,) = metadata(lone, 8, asked(LEDGER)).topics
+    assert {(row.error_code, row.leader_id) for row in topic.partitions} == {(E.LEADER_NOT_AVAILABLE, -1)}

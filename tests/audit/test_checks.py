@@ -11,6 +11,7 @@ import numpy as np
 from ottla.audit import command_line
 from ottla.audit.checks import copies, shape, stale
 from ottla.audit.checks.finding import CHECKS
+from ottla.audit.checks.once import Outcome
 from ottla.audit.command_line import BadArgument
 from ottla.audit.report import text
 from ottla.protocol.transaction_records import TransactionValue
@@ -51,7 +52,7 @@ def test_no_model_without_different_sizes_and_in_any_number_of_steps_the_same():
 def test_aborted_transactions_count_but_do_not_vote():
     both = shape.of_step(NO_ROWS, np.concatenate([ended([(5, 20)] * 3), ended([(5, 2_000)], fate=0)]))
     assert (both.committed, both.aborted, int(both.grid.sum())) == (3, 1, 3)
-    assert "25.0% aborted" in shape.findings(both)[0].message
+    assert "of 4 ends in partitions 25.0% are aborts" in shape.findings(both, Outcome())[0].message
 
 
 def producers(*idle_ms, now_ms=10 * DAY_MS):

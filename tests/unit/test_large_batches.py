@@ -89,3 +89,18 @@ def test_an_audit_says_which_batch_of_the_coordinator_it_did_not_read(tmp_path):
     assert code == 1
     assert [(one["check"], one["severity"], one["offset"]) for one in found] == [("unread", "warning", 3)]
     assert LARGER in found[0]["message"]
+
+
+def test_inspect_says_which_batch_of_the_coordinator_it_did_not_read(tmp_path):
+    write(tmp_path / "log" / "__transaction_state-0", [bomb().batch])
+    code, out, _ = ottla("inspect", tmp_path / "log")
+    assert code == 2
+    assert f"__transaction_state-0 was not read to its end: {LARGER}" in out
+
+
+def test_copies_are_not_judged_without_a_batch(log):
+    pytest.importorskip("pyarrow", reason="the audit extra is not installed")
+    write(log.parent / "both" / "t-0", [bomb().batch])
+    write(log.parent / "both" / "u-0", [bomb().batch])
+    code, _, said = ottla("audit", log.parent / "both", "--copies", "t=u,key")
+    assert code == 2 and len(said) == 1 and LARGER in said[0]

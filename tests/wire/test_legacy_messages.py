@@ -31,6 +31,8 @@ def make(path, content):
     folder = path / f"{TOPIC}-0"
     folder.mkdir(parents=True)
     (folder / f"{0:020d}.log").write_bytes(content)
+    # As a Kafka of that time left it: topics were in ZooKeeper.
+    (path / "meta.properties").write_text("version=0\nbroker.id=5\ncluster.id=AAAAAAAAQACAAAAAAAAAAQ\n")
     return path
 
 
@@ -117,7 +119,7 @@ def test_inspect_finds_no_damage(directory):
 
 def test_repair_has_nothing_to_cut(directory):
     with serving(directory):
-        pass  # now it is a data directory
+        pass  # the indexes are made
     log = directory / f"{TOPIC}-0" / f"{0:020d}.log"
     index = log.with_suffix(".index")
     entries = index.read_bytes()
@@ -149,7 +151,9 @@ def test_fetch_gives_the_bytes_as_they_are_stored(directory):
 def kafka_python(bootstrap, count):
     from kafka import KafkaConsumer, TopicPartition
 
-    consumer = KafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
+    consumer = KafkaConsumer(
+        bootstrap_servers=bootstrap, enable_auto_commit=False, consumer_timeout_ms=1_000 * PATIENCE_S
+    )
     consumer.assign([TopicPartition(TOPIC, 0)])
     consumer.seek_to_beginning()
     found = [next(consumer) for _ in range(count)]

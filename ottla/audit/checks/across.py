@@ -17,7 +17,8 @@ import numpy as np
 from ottla.audit.checks.finding import Finding, Severity
 from ottla.audit.checks.history import History
 from ottla.audit.checks.sequence import told
-from ottla.audit.checks.words import at_time, count, who
+from ottla.audit.checks.words import count, who
+from ottla.protocol.times import at_time
 from ottla.protocol.values import TopicPartition
 from ottla.scan import events
 from ottla.scan.fates import OpenTransaction

@@ -12,7 +12,8 @@ from ottla import verdict
 from ottla.audit.checks import history
 from ottla.audit.checks.finding import Finding, Severity
 from ottla.audit.checks.history import NEVER, History
-from ottla.audit.checks.words import count, duration, who
+from ottla.audit.checks.words import count, who
+from ottla.protocol.times import duration
 from ottla.protocol.transaction_records import TransactionValue
 from ottla.protocol.values import TopicPartition
 from ottla.scan.fates import OpenTransaction

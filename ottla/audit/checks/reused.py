@@ -14,7 +14,8 @@ from collections import Counter
 from ottla.audit.checks.finding import Finding, Severity
 from ottla.audit.checks.history import History
 from ottla.audit.checks.sequence import told
-from ottla.audit.checks.words import at_time, count
+from ottla.audit.checks.words import count
+from ottla.protocol.times import at_time
 from ottla.protocol.values import TopicPartition
 from ottla.scan import events
 from ottla.scan.kernels import Longs

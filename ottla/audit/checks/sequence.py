@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 from ottla.audit.checks.finding import Finding, Severity
 from ottla.audit.checks.history import History
-from ottla.audit.checks.words import at_time, count, span, who
+from ottla.audit.checks.words import count, span, who
 from ottla.protocol.batch_header import MAX_SEQUENCE
+from ottla.protocol.times import at_time
 from ottla.protocol.values import TopicPartition
 from ottla.scan import events
 from ottla.scan.kernels import Longs

@@ -9,9 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ottla.audit.checks import once
 from ottla.audit.checks.finding import Finding
 from ottla.audit.checks.words import count
 from ottla.protocol.batch import ABORT, COMMIT
+from ottla.protocol.times import duration
 from ottla.scan import events, headers
 from ottla.scan.kernels import Longs
 
@@ -162,7 +164,7 @@ def duration_of(index: int) -> float:
     return 0.0 if index == 0 else float(2 ** ((index - 0.5) / _PER_OCTAVE))
 
 
-def findings(shape: Shape) -> list[Finding]:
+def findings(shape: Shape, outcome: once.Outcome) -> list[Finding]:
     """Information on all transactions together."""
     ended = shape.committed + shape.aborted
     if not ended:
@@ -172,9 +174,10 @@ def findings(shape: Shape) -> list[Finding]:
     per_transaction = int(shape.records.sum()) / max(int(sizes.sum()), 1)
     marker_share = shape.marker_bytes / max(shape.marker_bytes + shape.data_bytes, 1)
     message = (
-        f"{count(ended, 'transaction')}, as partitions see them: {shape.aborted / ended:.1%} aborted, "
-        f"{per_transaction:,.1f} records each, {quantile(durations, 0.5):,.0f} ms in the middle, "
-        f"{quantile(durations, 0.99):,.0f} ms the slowest hundredth; markers take {marker_share:.1%} of the bytes"
+        f"{', '.join(once.phrases(outcome))}; of {count(ended, 'end')} in partitions {shape.aborted / ended:.1%} are "
+        f"aborts, {per_transaction:,.1f} records each, {duration(round(quantile(durations, 0.5)))} in the middle, "
+        f"{duration(round(quantile(durations, 0.99)))} the slowest hundredth; markers take {marker_share:.1%} of "
+        "the bytes"
     )
     found = [Finding("shape", "info", None, None, None, None, None, message, _advice(marker_share))]
     model = fit(shape)

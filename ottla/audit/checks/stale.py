@@ -12,7 +12,8 @@ import numpy as np
 
 from ottla.audit.checks.finding import Finding
 from ottla.audit.checks.history import ONGOING, PREPARED
-from ottla.audit.checks.words import at_time, count, duration
+from ottla.audit.checks.words import count
+from ottla.protocol.times import at_time, duration
 from ottla.protocol.transaction_records import TransactionValue
 from ottla.protocol.values import TopicPartition
 from ottla.scan import states

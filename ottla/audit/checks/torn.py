@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from ottla.audit.checks import history
 from ottla.audit.checks.finding import Finding, Severity
 from ottla.audit.checks.history import History
-from ottla.audit.checks.words import at_time, count, who
+from ottla.audit.checks.words import count, who
 from ottla.protocol.batch_header import TIMESTAMP_TYPE
+from ottla.protocol.times import at_time
 from ottla.protocol.values import TopicPartition
 from ottla.scan import events, headers
 from ottla.scan.kernels import Longs
@@ -39,7 +40,7 @@ MOST_MARKERS = 10_000
 SKEW_MS = 5_000
 
 _KINDS = ("ABORT", "COMMIT")
-_NOWHERE = 2**62
+NOWHERE = 2**62
 # As many missing markers are told one by one where offsets are lost as well, which explains them.
 _FEW = 3
 
@@ -47,7 +48,7 @@ _FEW = 3
 class Matched(NamedTuple):
     """What one range knows: the decisions of the place that markers in it carry out, and the markers that do not.
 
-    `carried_out`: rows (index of the decision, number of markers, offset at which what it ended begins or `_NOWHERE`).
+    `carried_out`: rows (index of the decision, number of markers, offset at which what it ended begins or `NOWHERE`).
     """
 
     carried_out: Longs
@@ -74,7 +75,7 @@ class MarkerMatcher:
         self._span = int(times.max()) - self._earliest + 2 if len(times) else 2
         self._order = self._group_of * self._span + (times - self._earliest) + 1
         self._carried_out = np.zeros(len(decisions), dtype=np.int64)
-        self._first_offsets = np.full(len(decisions), _NOWHERE, dtype=np.int64)
+        self._first_offsets = np.full(len(decisions), NOWHERE, dtype=np.int64)
         self._others: list[Longs] = []
         self._kept = 0
         self._count = 0
@@ -109,7 +110,7 @@ class MarkerMatcher:
         mine = decision[at]
         first = np.zeros(len(at), dtype=bool)
         first[np.unique(mine, return_index=True)[1]] = True
-        again[at[first & (self._first_offsets[mine] == _NOWHERE)]] = False
+        again[at[first & (self._first_offsets[mine] == NOWHERE)]] = False
         at = np.flatnonzero(again)
         following = np.minimum(decision[at] + 1, len(self._decisions) - 1)
         # It may be that of the next decision, from a broker whose clock is behind.
@@ -192,7 +193,7 @@ def judge(
     """The findings of one partition from all its ranges, in order, on decisions from `since_ms` to `settled_ms`."""
     decisions = known.for_place(part.place)
     carried_out = np.zeros(len(decisions), dtype=np.int64)
-    first_offsets = np.full(len(decisions), _NOWHERE, dtype=np.int64)
+    first_offsets = np.full(len(decisions), NOWHERE, dtype=np.int64)
     for one in ranges:
         np.add.at(carried_out, one.carried_out[:, 0], one.carried_out[:, 1])
         np.minimum.at(first_offsets, one.carried_out[:, 0], one.carried_out[:, 2])
@@ -309,7 +310,7 @@ class _Teller:
 
     def _swallowed(self, index: int, first_offsets: Longs) -> tuple[int | None, str]:
         """Where the records of a decision without marker begin, if the producer's next marker ended them, and how."""
-        if index + 1 < len(self._decisions) and first_offsets[index + 1] < _NOWHERE:
+        if index + 1 < len(self._decisions) and first_offsets[index + 1] < NOWHERE:
             mine, following = self._decisions[index], self._decisions[index + 1]
             if (mine[[history.PRODUCER_ID, history.EPOCH]] == following[[history.PRODUCER_ID, history.EPOCH]]).all():
                 return int(first_offsets[index + 1]), _KINDS[following[history.KIND]]

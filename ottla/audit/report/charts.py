@@ -72,7 +72,8 @@ def throughput(model: Model) -> str:
         x = _LEFT + wide * math.log10(half) / math.log10(sizes[-1])
         parts.append(f'<line class="stable" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{_TOP + tall}"/>')
         parts.append(
-            f'<text class="stable-label" x="{x + 5:.1f}" y="{_TOP + tall - 6}">half speed at {half:,.0f}</text>'
+            f'<text class="stable-label" x="{x - 5 if x > WIDTH / 2 else x + 5:.1f}" y="{_TOP + tall - 6}" '
+            f'text-anchor="{"end" if x > WIDTH / 2 else "start"}">half speed at {half:,.0f}</text>'
         )
     return _svg(parts, HEIGHT, "Throughput of one producer by records in a transaction")
 

@@ -2,16 +2,17 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from html import escape
 
 from ottla.audit.audited import Audit, PartitionAudit, names_with_findings
 from ottla.audit.checks.finding import CHECKS, Finding
-from ottla.audit.checks.words import count, duration
-from ottla.audit.report import charts, timeline
+from ottla.audit.checks.once import phrases
+from ottla.audit.checks.words import count
+from ottla.audit.report import charts, open_now, timeline
 from ottla.audit.report.page import anchor, element, page, table
-from ottla.audit.report.text import internal_words, parted, size_words, verdict
+from ottla.audit.report.text import internal_words, parted, size_words, split_action, verdict
 from ottla.protocol.batch import COMMIT
+from ottla.protocol.times import duration, utc
 from ottla.scan import events
 from ottla.scan.storage import shown
 
@@ -19,9 +20,19 @@ from ottla.scan.storage import shown
 MOST_FINDINGS = 200
 # As many of one check stand open, the others are one click away.
 MOST_OPEN = 5
+MOST_OPEN_ROWS = 200
 MOST_TIMELINES = 40
 MOST_PRODUCERS = 12
 
+_OPEN_HEADS = [
+    ("transactional id", True),
+    ("open since", True),
+    ("partition", True),
+    ("offsets withheld", False),
+    ("verdict", True),
+    ("first offset", False),
+    ("records", False),
+]
 _HEADS = [
     ("topic", True),
     ("partition", False),
@@ -56,6 +67,7 @@ class _Report:
 
     def parts(self) -> Iterator[str]:
         yield self._head()
+        yield self._open_transactions()
         yield self._told_findings()
         yield self._drawn_timelines()
         yield self._drawn_charts()
@@ -65,19 +77,16 @@ class _Report:
     def _head(self) -> str:
         audit = self._audit
         text, worst = verdict(audit)
-        moment = datetime.fromtimestamp(audit.now_ms / 1000, UTC)
         size = sum(one.log.size_bytes for one in audit.partitions)
-        of_users = [one for one in audit.partitions if not one.log.is_internal]
         facts = [
             count(len(audit.partitions), "partition"),
             size_words(size),
             count(sum(one.batches for one in audit.partitions), "batch", "batches"),
-            count(sum(one.committed.transactions for one in of_users), "commit") + " in user topics",
-            count(sum(one.aborted.transactions for one in of_users), "abort") + " there",
-            count(len(audit.open_transactions), "open transaction"),
+            *phrases(audit.ended),
+            count(open_now.waiting(audit).transactions, "open transaction"),
         ]
         chips = "".join(element("li", escape(fact)) for fact in facts)
-        when = f"{moment:%Y-%m-%d %H:%M:%S} UTC; checks: {', '.join(audit.checks)}"
+        when = f"{utc(audit.now_ms)}; checks: {', '.join(audit.checks)}"
         if audit.as_of:
             when += f"; as of {audit.as_of}: what a read_committed consumer would have seen then"
         return (
@@ -86,6 +95,41 @@ class _Report:
             + element("p", escape(when), class_="soft")
             + element("ul", chips, class_="chips")
         )
+
+    def _open_transactions(self) -> str:
+        rows = open_now.open_rows(self._audit)
+        if not rows:
+            return ""
+        cells = [self._open_row(row) for row in rows[:MOST_OPEN_ROWS]]
+        commands = open_now.commands(rows)
+        parts = [element("h2", "Open transactions"), table(_OPEN_HEADS, cells)]
+        parts += [
+            element("p", "Ask the brokers what holds a partition back:", class_="soft") if commands else "",
+            *(_command(one) for one in commands[:MOST_OPEN]),
+        ]
+        if more := commands[MOST_OPEN:]:
+            summary = element("summary", f"{count(len(more), 'more partition')}")
+            parts.append(element("details", summary + "\n".join(map(_command, more[:MOST_OPEN_ROWS]))))
+        if len(rows) > MOST_OPEN_ROWS:
+            parts.append(element("p", f"{len(rows) - MOST_OPEN_ROWS:,} more: --format json has all", class_="soft"))
+        return "\n".join(parts)
+
+    def _open_row(self, row: open_now.OpenRow) -> Sequence[str]:
+        one = row.open
+        name = f"{one.topic}-{one.partition}"
+        place = escape(name)
+        if name in self._anchors:
+            place = f'<a href="#{anchor(name)}">{place}</a>'
+        who = one.transactional_id or f"unknown (producer {one.producer_id}, epoch {one.producer_epoch})"
+        return [
+            element("td", escape(who), class_="left name"),
+            element("td", row.since, class_="left"),
+            element("td", place, class_="left name"),
+            element("td", f"{row.withheld:,}"),
+            element("td", str(one.verdict), class_=f"left {'held' if one.is_hanging else 'waiting'}"),
+            element("td", f"{one.first_offset:,}"),
+            element("td", f"{one.records:,}"),
+        ]
 
     def _told_findings(self) -> str:
         if not self._findings:
@@ -121,7 +165,7 @@ class _Report:
         lines = [
             element("p", f'<span class="label">{one.severity}</span> <span class="place">{place}</span>'),
             element("p", escape(one.message)),
-            element("p", f"→ {_with_command(one.action)}", class_="action"),
+            *_action(one.action),
         ]
         if one.file is not None:
             position = "" if one.position is None else f", position {one.position:,}"
@@ -194,9 +238,9 @@ class _Report:
     def _drawn_charts(self) -> str:
         audit = self._audit
         drawn = [
-            ("How long transactions take", "first record to marker", charts.durations(audit.shape)),
+            ("How long transactions take", "first record to marker, in each partition", charts.durations(audit.shape)),
             ("How large they are", "records of one partition", charts.sizes(audit.shape)),
-            ("Who aborts", "of the transactions drawn above", charts.aborts(self._by_producer())),
+            ("Who aborts", "ends in partitions, of the transactions drawn above", charts.aborts(self._by_producer())),
         ]
         if audit.model is not None:
             model = audit.model
@@ -258,10 +302,11 @@ class _Report:
         return element("details", head + lines + more)
 
 
-def _with_command(action: str) -> str:
-    """An action as markup; what is to be typed stands out."""
-    tool = next((each for each in ("kafka-transactions.sh ", "ottla txn ") if each in action), None)
-    if tool is None:
-        return escape(action)
-    said, _, rest = action.partition(tool)
-    return escape(action) if "(" in said else escape(said) + element("code", escape(tool + rest))
+def _action(action: str) -> list[str]:
+    """An action as markup. A command line stands by itself."""
+    said, command = split_action(action)
+    return [element("p", f"→ {escape(said or 'run:')}")] + ([_command(command)] if command else [])
+
+
+def _command(line: str) -> str:
+    return element("p", element("code", escape(line)), class_="action")

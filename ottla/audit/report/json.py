@@ -1,15 +1,17 @@
 """An audit for programs: a finding a line, and the rows of its tables. pure"""
 
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterator
 from typing import Any
 
 from ottla.audit.audited import Audit, PartitionAudit
-from ottla.audit.checks.finding import Finding
+from ottla.audit.report import open_now
 
 
-def lines(findings: Iterable[Finding]) -> str:
-    """One JSON object a line."""
-    return "".join(one.line() + "\n" for one in findings)
+def lines(audit: Audit) -> str:
+    """Return one JSON object a line: the findings, then open transactions that are none."""
+    opened = (json.dumps(one, ensure_ascii=False) for one in open_now.json_lines(audit))
+    return "".join(f"{line}\n" for line in (*(one.line() for one in audit.findings), *opened))
 
 
 def partition_rows(audit: Audit) -> Iterator[dict[str, Any]]:

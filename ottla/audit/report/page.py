@@ -22,7 +22,7 @@ h2 { font-size: 19px; margin: 44px 0 4px; }
 h3 { font-size: 15px; margin: 28px 0 2px; scroll-margin-top: 16px; }
 p { margin: 4px 0; } .soft { color: var(--soft); font-size: 13px; } a { color: inherit; }
 .verdict { font-size: 27px; line-height: 1.25; font-weight: 650; margin: 0 0 10px; }
-.clean { color: var(--good); } .error { color: var(--bad); } .warning { color: var(--warn); }
+.clean { color: var(--good); } .error { color: var(--bad); } .warning, .waiting { color: var(--warn); }
 .chips { display: flex; flex-wrap: wrap; gap: 8px; margin: 12px 0 0; padding: 0; list-style: none; }
 .chips li { background: var(--card); border: 1px solid var(--faint); border-radius: 999px; padding: 2px 12px;
   font-size: 13px; }
@@ -36,7 +36,7 @@ td { text-align: right; border-bottom: 1px solid var(--faint); padding: 5px 8px;
   white-space: nowrap; }
 th.left, td.left { text-align: left; }
 td.name { white-space: normal; overflow-wrap: anywhere; min-width: 150px; }
-td.zero { color: var(--soft); } td.held { color: var(--bad); font-weight:
+td.waiting { font-weight: 600; } td.zero { color: var(--soft); } td.held { color: var(--bad); font-weight:
   600; }
 .finding { border-left: 4px solid var(--faint); padding: 8px 14px 10px; margin: 10px 0; background: var(--card);
   border-radius: 0 6px 6px 0; scroll-margin-top: 16px; }

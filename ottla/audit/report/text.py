@@ -1,25 +1,30 @@
 """An audit as text for a terminal: the verdict first, then tables, findings, and what to do. pure"""
 
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Literal
 
 from ottla.audit.audited import Audit, PartitionAudit, names_with_findings
 from ottla.audit.checks.finding import CHECKS, Finding, Severity
-from ottla.audit.checks.hanging import OpenFinding, Verdict
+from ottla.audit.checks.once import phrases
 from ottla.audit.checks.shape import Model
-from ottla.audit.checks.words import count, duration
-from ottla.audit.report.text_tables import BOLD, DIM, GREEN, RED, YELLOW, Style, partition_table, plain_table
+from ottla.audit.checks.words import count
+from ottla.audit.report import open_now
+from ottla.audit.report.columns import lay_out
+from ottla.audit.report.text_tables import BOLD, DIM, GREEN, RED, YELLOW, Style, partition_table
+from ottla.protocol.times import utc
 from ottla.scan.storage import shown as shown_path
 
-_COLOURS: dict[Severity, str] = {"error": RED, "warning": YELLOW, "info": DIM}
+_COLOURS = {"error": RED, "warning": YELLOW, "info": DIM, "clean": GREEN, "waiting": YELLOW}
 # Of one check and severity as many are shown; JSON has all.
 _MOST_SHOWN = 20
 _WIDEST_PROSE = 120
 _CHART_SIZES = [10**power for power in range(6)]
 _CHART_BAR = 40
+# A command line is at the end of an action, alone or behind a colon.
+_COMMAND = re.compile(r"(?:^|(?<=: ))(?:kafka-[a-z-]+\.sh|kafka-python|ottla txn) .*$")
 # What a check finds, for the verdict.
 _NOUNS = {
     "damage": "damaged place",
@@ -50,13 +55,14 @@ _PLURALS = {
 def text_report(audit: Audit, *, everything: bool, colour: bool, width: int | None = None) -> str:
     """The report. Internal topics and information are left out unless they have findings or `everything` is asked for.
 
-    `width`: of the terminal; None where there is none.
+    `width`: of the terminal; None where there is none, then it is 120.
     """
     style = Style(colour)
-    prose = min(width or _WIDEST_PROSE, _WIDEST_PROSE)
+    width = width or _WIDEST_PROSE
+    prose = min(width, _WIDEST_PROSE)
     parts = [_title(audit, style, prose), _verdict(audit, style, prose), _partitions(audit, everything, style, width)]
     if audit.open_transactions:
-        parts.append(_open_transactions(audit.open_transactions, style, width))
+        parts.append(_open_transactions(audit, style, width))
     told = [one for one in audit.findings if everything or one.is_at_least("warning")]
     if told:
         parts.append(_findings(told, style, prose))
@@ -81,16 +87,16 @@ def chart(model: Model, style: Style) -> str:
 def _title(audit: Audit, style: Style, width: int) -> str:
     size = sum(one.log.size_bytes for one in audit.partitions)
     batches = sum(one.batches for one in audit.partitions)
-    moment = datetime.fromtimestamp(audit.now_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    moment = utc(audit.now_ms)
     facts = f"{moment}, {count(len(audit.partitions), 'partition')}, {size_words(size)}, "
-    facts += count(batches, "batch", "batches")
+    facts += ", ".join([count(batches, "batch", "batches"), *phrases(audit.ended)])
     if audit.as_of:
         facts += f"; as of {audit.as_of}: what a read_committed consumer would have seen then"
     return f"{style(BOLD, audit.title)}\n{style(DIM, _wrapped(facts, width, ''))}"
 
 
-def verdict(audit: Audit) -> tuple[str, Severity | Literal["clean"]]:
-    """The audit in one sentence, and how bad it is."""
+def verdict(audit: Audit) -> tuple[str, Severity | Literal["clean", "waiting"]]:
+    """Return the audit in one sentence, and how bad it is. "waiting": nothing is wrong, but transactions are open."""
     wrong = audit.at_least("warning")
     if not wrong:
         if not any(one.batches for one in audit.partitions):
@@ -99,21 +105,25 @@ def verdict(audit: Audit) -> tuple[str, Severity | Literal["clean"]]:
                 f"Nothing was there to check: no batch in {count(len(audit.partitions), 'partition')}{then}.",
                 "clean",
             )
-        return f"Clean: {_clean(audit)}.", "clean"
+        return _without_findings(audit)
     many = Counter(one.check for one in wrong)
     parts = [count(many[check], _NOUNS[check], _PLURALS.get(check)) for check in CHECKS if many[check]]
     return f"Findings: {', '.join(parts)}.", "error" if audit.at_least("error") else "warning"
 
 
-def _clean(audit: Audit) -> str:
+def _without_findings(audit: Audit) -> tuple[str, Literal["clean", "waiting"]]:
     """No more than the checks that were made can tell."""
-    if not {"hanging", "damage"} <= set(audit.checks):
-        return f"nothing found by {', '.join(audit.checks)}"
-    waiting = len(audit.open_transactions)
-    how = " and in time" if all(one.verdict is Verdict.IN_TIME for one in audit.open_transactions) else ""
-    rest = f"{waiting} open{how}, all others decided" if waiting else "every transaction is decided"
-    unproved = "; what the coordinator's log cannot prove is told with --all" if _unproved(audit) else ""
-    return f"{rest}; every batch is sound{unproved}"
+    checked_all = {"hanging", "damage"} <= set(audit.checks)
+    by_some = f"othing found by {', '.join(audit.checks)}"
+    waits = open_now.waiting(audit)
+    if waits.transactions:
+        nothing = "Nothing is broken" if checked_all else f"N{by_some}"
+        unproved = " What the coordinator's log cannot prove is listed with --all." if _unproved(audit) else ""
+        return f"{nothing}. {open_now.sentence(waits)}.{unproved}", "waiting"
+    if not checked_all:
+        return f"Clean: n{by_some}.", "clean"
+    unproved = "; what the coordinator's log cannot prove is listed with --all" if _unproved(audit) else ""
+    return f"Clean: every transaction is decided; every batch is sound{unproved}.", "clean"
 
 
 def _unproved(audit: Audit) -> bool:
@@ -123,10 +133,10 @@ def _unproved(audit: Audit) -> bool:
 
 def _verdict(audit: Audit, style: Style, width: int) -> str:
     text, worst = verdict(audit)
-    return style(GREEN, text) if worst == "clean" else style(_COLOURS[worst], _wrapped(text, width))
+    return style(_COLOURS[worst], _wrapped(text, width))
 
 
-def _partitions(audit: Audit, everything: bool, style: Style, width: int | None) -> str:
+def _partitions(audit: Audit, everything: bool, style: Style, width: int) -> str:
     shown, hidden = parted(audit, everything)
     text = partition_table(shown, audit.replicated, style, width) if shown else "No user topics."
     return text + (style(DIM, f"\n{internal_words(hidden)}") if hidden else "")
@@ -149,30 +159,47 @@ def internal_words(hidden: Sequence[PartitionAudit]) -> str:
     return f"Internal topics were audited too ({count(len(hidden), 'partition')}); --all shows them" if hidden else ""
 
 
-def _open_transactions(found: Sequence[OpenFinding], style: Style, width: int | None) -> str:
-    heads = ["topic", "partition", "transactional id", "producer id", "epoch", "first offset", "records", "age"]
-    cells = [
-        [
-            one.topic,
-            str(one.partition),
-            one.transactional_id or "unknown",
-            str(one.producer_id),
-            str(one.producer_epoch),
-            f"{one.first_offset:,}",
-            f"{one.records:,}",
-            duration(one.age_ms),
-            str(one.verdict),
-        ]
-        for one in found
-    ]
-    left = {"topic", "transactional id", "verdict"}
-    dropped = ("producer id", "epoch", "records", "age")
-    head, *lines = plain_table([*heads, "verdict"], cells, left, dropped, width)
-    out = [style(BOLD, "Open transactions"), style(DIM, head)]
-    for one, line in zip(found, lines, strict=True):
-        verdict = str(one.verdict)
-        out.append(line.removesuffix(verdict) + style(RED if one.is_hanging else GREEN, verdict))
+def _open_transactions(audit: Audit, style: Style, width: int) -> str:
+    rows = open_now.open_rows(audit)
+    heads: Sequence[str] = _OPEN_HEADS
+    cells = [_open_cells(row) for row in rows]
+    layout = lay_out(heads, cells, _OPEN_NUMERIC, width, " ")
+    while layout.width > width and len(heads) > _OPEN_AT_LEAST:
+        heads, cells = heads[:-1], [line[:-1] for line in cells]
+        layout = lay_out(heads, cells, _OPEN_NUMERIC[: len(heads)], width, " ")
+    out = [style(BOLD, "Open transactions"), *(style(DIM, line) for line in layout.lines(heads, " "))]
+    for row, line in zip(rows, cells, strict=True):
+        verdict = str(row.open.verdict)
+        text = "\n".join(layout.lines(line))
+        head, found, rest = text.rpartition(verdict) if verdict in text else (text, "", "")
+        out.append(head + style(RED if row.open.is_hanging else YELLOW, found) + rest)
+    commands = open_now.commands(rows)
+    if commands:
+        out.append(style(DIM, "Ask the brokers what holds a partition back:"))
+        out += [f"  {command}" for command in commands[:_MOST_SHOWN]]
+    if len(commands) > _MOST_SHOWN:
+        out.append(style(DIM, f"and for {count(len(commands) - _MOST_SHOWN, 'more partition')}; --format json has all"))
     return "\n".join(out)
+
+
+# A narrow terminal does without the last ones.
+_OPEN_HEADS = ("transactional id", "open since", "topic", "partition", "withheld", "verdict", "first offset", "records")
+_OPEN_NUMERIC = (False, False, False, True, True, False, True, True)
+_OPEN_AT_LEAST = 6
+
+
+def _open_cells(row: open_now.OpenRow) -> list[str]:
+    one = row.open
+    return [
+        one.transactional_id or f"unknown (producer {one.producer_id}, epoch {one.producer_epoch})",
+        row.since,
+        one.topic,
+        str(one.partition),
+        f"{row.withheld:,}",
+        str(one.verdict),
+        f"{one.first_offset:,}",
+        f"{one.records:,}",
+    ]
 
 
 def _findings(findings: Sequence[Finding], style: Style, width: int) -> str:
@@ -189,11 +216,19 @@ def _findings(findings: Sequence[Finding], style: Style, width: int) -> str:
             position = "" if one.position is None else f" position {one.position:,}"
             out.append(style(DIM, f"  in {shown_path(one.file)}{position}"))
         if one.severity != "info":
-            out.append(_wrapped(f"→ {one.action}", width, "  "))
+            said, command = split_action(one.action)
+            out.append(_wrapped(f"→ {said or 'run:'}", width, "  "))
+            out += [f"    {command}"] if command else []
     for (check, severity), many in shown.items():
         if many > _MOST_SHOWN:
             out.append(style(DIM, f"{many - _MOST_SHOWN:,} more of {severity} {check}; --format json has all"))
     return "\n".join(out)
+
+
+def split_action(action: str) -> tuple[str, str]:
+    """Return what an action says, and the command line at its end, or an empty string where there is none."""
+    found = _COMMAND.search(action)
+    return (action[: found.start()].rstrip(), found[0]) if found else (action, "")
 
 
 def _notes(notes: Counter[str]) -> str:

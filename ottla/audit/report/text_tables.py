@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ottla.audit.audited import PartitionAudit
+from ottla.audit.report.columns import fold
 from ottla.scan.storage import shown
 
 BOLD, DIM, RED, YELLOW, GREEN, PLAIN = "\033[1m", "\033[2m", "\033[31m", "\033[33m", "\033[32m", "\033[0m"
@@ -52,7 +53,7 @@ _DROPPED = ([8, 9, 10, 11], [2], [5, 6])
 _SHORTEST_TOPIC = 12
 
 
-def partition_table(rows: Sequence[PartitionAudit], replicated: set[str], style: Style, width: int | None) -> str:
+def partition_table(rows: Sequence[PartitionAudit], replicated: set[str], style: Style, width: int) -> str:
     """One line per partition and a sum. A last stable offset below the log end is marked.
 
     Those in `replicated` are in several directories, so their line names the directory.
@@ -62,37 +63,18 @@ def partition_table(rows: Sequence[PartitionAudit], replicated: set[str], style:
         if one.name in replicated:
             lines[index][_TOPIC] = f"{one.log.topic} ({shown(one.directory)})"
     if len(rows) > 1:
+        # A transaction is in several partitions: their sum counts nothing.
         sums: list[Cell] = [
-            sum(int(line[at] or 0) for line in lines) if head.is_count else None for at, head in enumerate(_HEADS)
+            sum(int(line[at] or 0) for line in lines) if head.group == "records" else None
+            for at, head in enumerate(_HEADS)
         ]
         lines.append(["all", *sums[1:]])
     cells = [[_number(cell, _HEADS[at].is_count) for at, cell in enumerate(line)] for line in lines]
     for index, line in enumerate(cells):
         held = index < len(rows) and rows[index].last_stable_offset < rows[index].log_end
         line[_STABLE] += " ◂" if held else "  "
-    kept = _fitting(cells, width)
-    return "\n".join(_drawn(cells, lines, kept, len(rows), style))
-
-
-def plain_table(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], left: set[str], dropped: Sequence[str], width: int | None
-) -> list[str]:
-    """A line of heads and one for each row. Columns in `left` are aligned to the left, the others to the right.
-
-    Those in `dropped` are left out, one after the other, until a line fits into `width`.
-    """
-    widths = {head: max(len(head), *(len(row[at]) for row in rows)) for at, head in enumerate(heads)}
-    kept = list(heads)
-    for head in dropped:
-        if width is None or sum(widths[one] + 2 for one in kept) - 2 <= width:
-            break
-        kept.remove(head)
-
-    def line(cells: Sequence[str]) -> str:
-        named = zip(heads, cells, strict=True)
-        return "  ".join(_fit(cell, widths[head], head in left) for head, cell in named if head in kept).rstrip()
-
-    return [line(heads), *map(line, rows)]
+    kept, topic = _fitting(cells, width)
+    return "\n".join(_drawn(cells, lines, kept, topic, len(rows), style))
 
 
 def _cells(one: PartitionAudit) -> list[Cell]:
@@ -109,39 +91,32 @@ def _cells(one: PartitionAudit) -> list[Cell]:
     ]
 
 
-def _fitting(cells: list[list[str]], width: int | None) -> list[int]:
-    """The columns that fit into `width`; the topics are cut before the last ones are left out."""
+def _fitting(cells: list[list[str]], width: int) -> tuple[list[int], int]:
+    """Return the columns that fit into `width`, and the width of the topics, which are folded before columns go."""
     kept = list(range(len(_HEADS)))
-    if width is None:
-        return kept
+    topic = _widths(cells, kept)[_TOPIC]
     for dropped in ((), *_DROPPED):
         kept = [at for at in kept if at not in dropped]
         over = len(_row(kept, _widths(cells, kept), cells[0])) - width
-        topic = _widths(cells, kept)[_TOPIC]
-        if over <= 0:
-            return kept
-        if topic - over >= _SHORTEST_TOPIC:
-            for line in cells:
-                line[_TOPIC] = _shortened(line[_TOPIC], topic - over)
-            return kept
-    for line in cells:
-        line[_TOPIC] = _shortened(line[_TOPIC], _SHORTEST_TOPIC)
-    return kept
+        if topic - max(over, 0) >= min(_SHORTEST_TOPIC, topic):
+            return kept, topic - max(over, 0)
+    return kept, min(_SHORTEST_TOPIC, topic)
 
 
 def _drawn(
-    cells: list[list[str]], values: list[list[Cell]], kept: list[int], partitions: int, style: Style
+    cells: list[list[str]], values: list[list[Cell]], kept: list[int], topic: int, partitions: int, style: Style
 ) -> list[str]:
-    widths = _widths(cells, kept)
+    widths = _widths(cells, kept) | {_TOPIC: topic}
     out = [style(DIM, _group_line(kept, widths))]
     for second in (False, True):
         out.append(style(BOLD, _row(kept, widths, [head.second if second else head.first for head in _HEADS])))
-    rule = "─" * len(_row(kept, widths, cells[0]))
+    rule = "─" * len(_row(kept, widths, [""] * len(_HEADS)))
     out.append(style(DIM, rule))
     for index, line in enumerate(cells):
         if index == partitions:
             out.append(style(DIM, rule))
-        text = _row(kept, widths, line)
+        first, *more = fold(line[_TOPIC], topic)
+        text = "\n".join([_row(kept, widths, [first, *line[1:]]), *more])
         out.append(style(BOLD, text) if values[index][_OPEN] else text)
     return out
 
@@ -182,10 +157,6 @@ def _number(cell: Cell, is_count: bool) -> str:
     if isinstance(cell, str):
         return cell
     return f"{cell:,}" if cell or not is_count else "·"
-
-
-def _shortened(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def _fit(text: str, width: int, left: bool) -> str:

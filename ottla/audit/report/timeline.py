@@ -6,8 +6,9 @@ from html import escape
 from typing import NamedTuple
 
 from ottla.audit.audited import PartitionAudit
-from ottla.audit.checks.words import count, duration
+from ottla.audit.checks.words import count
 from ottla.protocol.batch import COMMIT
+from ottla.protocol.times import duration
 from ottla.scan import events
 
 WIDTH, LEFT, RIGHT = 1040, 0, 8

@@ -12,8 +12,8 @@ from ottla.broker.events import Events, shortened
 from ottla.broker.txn.shard import Shard
 from ottla.broker.txn.states import ONGOING, PREPARED
 from ottla.broker.txn.values import NEVER_TIMES_OUT_MS, NO_PENDING, TransactionState, TransientState
+from ottla.protocol.times import duration
 from ottla.protocol.values import UNKNOWN_OFFSET, TopicPartition
-from ottla.verdict import seconds
 
 MOST_PARTITIONS: Final = 100
 """Of one transaction."""
@@ -149,7 +149,7 @@ def waits_for(state: TransactionState, transient: TransientState, now_ms: int) -
     left_ms = state.start_ms + state.timeout_ms - now_ms
     if left_ms < 0:
         return "the coordinator, which aborts it when it looks next: its time is over"
-    return f"its producer, or the timeout in {seconds(left_ms)}"
+    return f"its producer, or the timeout in {duration(left_ms)}"
 
 
 def _markers(first: list[TopicPartition], count: int) -> str:

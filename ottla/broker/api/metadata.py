@@ -5,6 +5,9 @@ flexible; 10 topic ids; 12 looks topics up by id. 8 asks for authorized operatio
 cluster up to 10. Who came in on a listener that is not advertised is told of no broker, and of no leaders:
 LISTENER_NOT_FOUND, below 6 LEADER_NOT_AVAILABLE; 0 names no replicas either (`KRaftMetadataCache`).
 
+A partition that is offline has no leader, and its replica is neither in sync nor there: LEADER_NOT_AVAILABLE, as Kafka
+answers for one in a failed log directory.
+
 Of all topics, those that the client may not DESCRIBE are left out; where they are named, they are answered with
 TOPIC_AUTHORIZATION_FAILED, there or not. So are those that would be created and that it may not CREATE.
 """
@@ -81,18 +84,20 @@ def _names(broker: Broker, asked: Iterable[_Asked]) -> Iterator[str]:
 
 
 class _Placed(NamedTuple):
-    """What is said of every partition: there is one broker."""
+    """The leader and the replicas of partitions: there is one broker."""
 
     error: ErrorCode
     leader: int
     replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
     offline: tuple[int, ...]
 
 
 def _unreached(here: tuple[int, ...], version: int) -> _Placed:
     """For who came in on a listener that is not advertised."""
     error = ErrorCode.LISTENER_NOT_FOUND if version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE
-    return _Placed(error, NO_LEADER, here if version else (), here)
+    replicas = here if version else ()
+    return _Placed(error, NO_LEADER, replicas, replicas, here)
 
 
 class _Answer:
@@ -110,7 +115,9 @@ class _Answer:
         here = (broker.cluster.node_id,)
         self.hidden: Collection[str] = ()
         """Names of topics that the client may not see."""
-        self._placed = _Placed(ErrorCode.NONE, *here, here, ()) if endpoint is not None else _unreached(here, version)
+        is_reached = endpoint is not None
+        self._placed = _Placed(ErrorCode.NONE, *here, here, here, ()) if is_reached else _unreached(here, version)
+        self._offline = _Placed(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, here, (), here)
 
     async def add_asked(self, name: str | None, topic_id: bytes | None, refused: Mapping[str, ErrorCode]) -> None:
         """A topic that was asked for by name or id, or why it is not there."""
@@ -145,9 +152,10 @@ class _Answer:
     async def add(self, topic: TopicImage) -> None:
         """A topic with its partitions."""
         partitions = self.reply.rows("topics", "partitions")
-        error, leader, replicas, offline = self._placed
         for index, epoch in enumerate(topic.leader_epochs):
-            await partitions.add(error, index, leader, epoch, replicas, replicas, offline)
+            is_offline = self._broker.cluster.is_offline(topic.name, index)
+            error, leader, replicas, in_sync, offline = self._offline if is_offline else self._placed
+            await partitions.add(error, index, leader, epoch, replicas, in_sync, offline)
         await self.topics.add(
             ErrorCode.NONE, topic.name, topic.topic_id, topic.internal, partitions, self._operations(topic.name)
         )

@@ -5,7 +5,8 @@
 
 from typing import NamedTuple
 
-from ottla.verdict import OpenTransaction, Standing, Verdict, age_ms, remedies, seconds
+from ottla.protocol.times import duration
+from ottla.verdict import OpenTransaction, Standing, Verdict, age_ms, remedies
 
 
 class Explanation(NamedTuple):
@@ -56,7 +57,7 @@ def answer(found: Explanation) -> str:
     who = f"producer id {first.producer_id}, epoch {first.epoch}"
     if verdict.known is not None:
         who += f", transactional id {verdict.known.transactional_id!r}"
-    age = seconds(age_ms(first, verdict, found.now_ms))
+    age = duration(age_ms(first, verdict, found.now_ms))
     since = (
         f"last heard of {age} ago" if verdict.standing in (Standing.FORGOTTEN, Standing.DECIDED) else f"open for {age}"
     )

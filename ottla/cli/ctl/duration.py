@@ -13,16 +13,3 @@ def parse_duration(text: str) -> float:
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise ValueError("must be a number and a unit of ms, s, m, h, d or w, such as 7d or 1h30m")
     return sum(float(number) * _UNITS_MS[unit] for number, unit in parts)
-
-
-def duration_text(ms: float) -> str:
-    """The same in the largest units, down to milliseconds."""
-    if not ms:
-        return "0s"
-    sign, left = "-" if ms < 0 else "", abs(round(ms))
-    parts = []
-    for unit in ("d", "h", "m", "s", "ms"):
-        count, left = divmod(left, int(_UNITS_MS[unit]))
-        if count:
-            parts.append(f"{count}{unit}")
-    return sign + "".join(parts or ["0s"])

@@ -1,11 +1,10 @@
 """What a broker's admin port answers, as sentences and tables. pure"""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
-from ottla.cli.ctl.duration import duration_text
 from ottla.cli.output import Output
+from ottla.protocol.times import duration, utc
 
 FAULT_COLUMNS: Final = ("id", "do", "at", "api", "where", "error", "ms", "nth", "times", "seen", "hits", "held")
 LEVEL_COLUMNS: Final = ("logger", "level", "until_ms", "then")
@@ -21,7 +20,7 @@ def show_status(output: Output, broker: Answer, clock: Answer | None, faults: Se
     output.line(
         "status",
         f"Ottla {broker['version']}, node {broker['node_id']} of cluster {broker['cluster_id']}, serves {where}. "
-        f"It was started at {_time(broker['started_ms'], 'seconds')}.",
+        f"It was started at {utc(broker['started_ms'])}.",
     )
     columns = ("started_ms", "data_dir", "test_control")
     output.table("broker", columns, [(broker["started_ms"], broker["data_dir"], clock is not None)])
@@ -50,9 +49,9 @@ def show_clock(output: Output, clock: Answer) -> None:
     ahead_ms = clock["ahead_ms"]
     against = "the time of the machine"
     if ahead_ms:
-        against = f"{duration_text(abs(ahead_ms))} {'ahead of' if ahead_ms > 0 else 'behind'} the machine"
+        against = f"{duration(abs(ahead_ms))} {'ahead of' if ahead_ms > 0 else 'behind'} the machine"
     stands = ", and stands still" if clock["frozen"] else ""
-    output.line("answer", f"It is {_time(clock['now_ms'], 'milliseconds')} for the broker: {against}{stands}.")
+    output.line("answer", f"It is {utc(clock['now_ms'])} for the broker: {against}{stands}.")
     output.table("clock", CLOCK_COLUMNS, [[clock[name] for name in CLOCK_COLUMNS]])
 
 
@@ -65,11 +64,6 @@ def show_faults(output: Output, faults: Sequence[Answer]) -> None:
 def show_levels(output: Output, levels: Sequence[Answer]) -> None:
     """Loggers with their levels; `until_ms` is null for a level that lasts."""
     output.table("levels", LEVEL_COLUMNS, [[each[name] for name in LEVEL_COLUMNS] for each in levels])
-
-
-def _time(ms: int, precision: str) -> str:
-    at = datetime.fromtimestamp(ms / 1000, UTC).replace(tzinfo=None)
-    return f"{at.isoformat(sep=' ', timespec=precision)} UTC"
 
 
 def _cell(name: str, value: Any) -> Any:

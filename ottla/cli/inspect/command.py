@@ -30,7 +30,7 @@ def inspect(directory: Path, verify: bool, everything: bool, format_name: str) -
 
     A directory that a broker is using is inspected as well; its figures are those of a moment.
 
-    Exit codes: 0 no damage, 1 damage, 2 usage, or the directory could not be read.
+    Exit codes: 0 no damage, 1 damage, 2 usage, or the directory or a batch could not be read.
     """
     from ottla.cli.inspect.directory import Directory
     from ottla.cli.output import output_for
@@ -70,6 +70,7 @@ def _inspect(found: "Directory", verify: bool, everything: bool, output: "Output
         _show_groups(groups, output)
     problems = [(each.name, each.verdict, each.problem) for each in states if each.problem is not None]
     problems += [("", "unreadable", each) for each in found.problems]
+    problems += [("", "not read", each) for each in found.unread]
     problems += [("", "torn", f"{each}; the next start writes it anew") for each in found.torn]
     if problems:
         output.table("problems", ("partition", "verdict", "what"), problems)
@@ -78,7 +79,9 @@ def _inspect(found: "Directory", verify: bool, everything: bool, output: "Output
     if leftovers:
         output.table("left over", ("directory", "what"), leftovers)
     output.close()
-    return DAMAGED if damaged or found.problems else SOUND
+    if damaged or found.problems:
+        return DAMAGED
+    return NOT_LOOKED if found.unread else SOUND
 
 
 def _look_at_all(found: "Directory", verify: bool, now_ms: int) -> list["PartitionState"]:

@@ -22,6 +22,7 @@ from ottla.broker.txn.states import RESTING
 from ottla.broker.txn.values import TransactionState
 from ottla.cli.inspect.overlay_disk import OverlayDisk
 from ottla.cli.inspect.partition import silent_recovery
+from ottla.protocol.compression import TooLarge
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.kraft_records import SnapshotId, read_snapshot, snapshot_name
 from ottla.protocol.properties import read_properties
@@ -62,6 +63,7 @@ class Directory:
         self.partitions = sorted(keys, key=lambda name: keys[name])
         self.others = [each for each in names if each not in keys]
         self.problems: list[str] = []
+        self.unread: list[str] = []
         # Checkpoints that no start needs: written without a sync, so a power loss may tear them.
         self.torn: list[str] = []
         no_properties: dict[str, str] = {}
@@ -117,6 +119,8 @@ class Directory:
             with self.loaded(METADATA_DIRECTORY, now_ms) as log:
                 for header, batch in log.segments.scan(max(log.log_start_offset, snapshot.end_offset)):
                     loader.load_batch(header, batch, snapshot.end_offset)
+        except TooLarge as large:
+            self.unread.append(f"{METADATA_DIRECTORY} was not read to its end: {large}")
         except (ProtocolError, LookupError) as broken:
             self.problems.append(f"{METADATA_DIRECTORY} cannot be read to its end: {broken}")
 
@@ -175,6 +179,8 @@ class Directory:
     def _noting(self, name: str) -> Iterator[None]:
         try:
             yield
+        except TooLarge as large:
+            self.unread.append(f"{name} was not read to its end: {large}")
         except ProtocolError as broken:
             self.problems.append(f"{name} cannot be read to its end: {broken}")
 

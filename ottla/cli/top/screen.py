@@ -7,9 +7,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ottla.cli.ctl.duration import duration_text
 from ottla.cli.printable import printable
 from ottla.cli.top.picture import Picture, places_text, sentence
+from ottla.protocol.times import difference
 from ottla.verdict import Standing
 
 PANES: Final = ("transactions", "partitions", "groups")
@@ -141,7 +141,7 @@ def _groups(picture: Picture) -> tuple[Sequence[str], _Rows]:
 
 def _duration(ms: int | None) -> str | None:
     """To the second."""
-    return None if ms is None else duration_text(round(ms / 1000) * 1000)
+    return None if ms is None else difference(round(ms / 1000) * 1000)
 
 
 def _shared_out(room: int, wanted: Sequence[int]) -> list[int]:

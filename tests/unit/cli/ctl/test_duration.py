@@ -1,6 +1,6 @@
 import pytest
 
-from ottla.cli.ctl.duration import duration_text, parse_duration
+from ottla.cli.ctl.duration import parse_duration
 
 
 @pytest.mark.parametrize(
@@ -23,13 +23,3 @@ def test_a_duration_has_numbers_with_units(text, ms):
 def test_what_is_no_duration_is_refused(text):
     with pytest.raises(ValueError, match="such as 7d or 1h30m"):
         parse_duration(text)
-
-
-@pytest.mark.parametrize("text", ["7d", "1h30m", "250ms", "1d2h3m4s5ms", "0s", "14d"])
-def test_a_duration_is_told_as_it_is_given(text):
-    assert duration_text(parse_duration(text)) == text
-
-
-def test_a_time_before_is_told_with_its_sign():
-    assert duration_text(-1_500) == "-1s500ms"
-    assert duration_text(0.2) == "0s"

@@ -41,7 +41,7 @@ def test_all_tables_fit_the_terminal():
             assert len(drawn) <= height
             assert all(len(line) <= width for line in drawn)
     text = "\n".join(lines(Screen(PICTURE)))
-    for part in ("transactions 1-", "of 50", "tx-0", "1m1s", "partitions 1", "forgotten", "groups 1", "1000"):
+    for part in ("transactions 1-", "of 50", "tx-0", "1 min 1 s", "partitions 1", "forgotten", "groups 1", "1000"):
         assert part in text
     assert "looked at 2000 of 10000 partitions" in text
 
