@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -23,6 +23,7 @@ from ottla.testkit.kit.ledger import LedgerEntry, read_ledger
 from ottla.testkit.kit.process import BrokerProcess
 from ottla.testkit.kit.wire import KafkaError, OpenProducer, Transaction, Wire, transaction_version
 from ottla.testkit.reading import TopicRecord
+from ottla.verdict import KnownTransaction, OpenTransaction, Standing, by_producer, judge
 
 __tracebackhide__ = True  # pytest then shows the line of the test, and what it was told
 WAIT_S: Final = 60.0
@@ -146,13 +147,13 @@ class Broker:
         found = self._open_producers(self.wire.topics(with_internal=True))
         if not found:
             return []
-        known = {(each.producer_id, place) for each in self.transactions() if each.is_open for place in each.partitions}
-        unknown = [each for each in found if (each.producer_id, (each.topic, each.partition)) not in known]
-        if not unknown:
+        known = by_producer(_known(each) for each in self.transactions())
+        hanging = [each for each in found if _is_hanging(each, known.get(each.producer_id, ()))]
+        if not hanging:
             return []
         # A transaction that ended between the two questions is no longer open in its partition.
-        still_open = set(self._open_producers({each.topic: 1 + each.partition for each in unknown}))
-        return [each for each in unknown if each in still_open]
+        still_open = set(self._open_producers({each.topic: 1 + each.partition for each in hanging}))
+        return [each for each in hanging if each in still_open]
 
     def _open_producers(self, topics: Mapping[str, int]) -> list[OpenProducer]:
         return [each for topic, count in topics.items() for each in self.wire.open_producers(topic, range(count))]
@@ -377,6 +378,19 @@ def _line(transaction: Transaction) -> str:
         f"\n  {transaction.transactional_id}: {transaction.state}, producer id {transaction.producer_id}, epoch "
         f"{transaction.producer_epoch}, in {places or 'no partition'}"
     )
+
+
+def _known(each: Transaction) -> KnownTransaction:
+    return KnownTransaction(
+        *(each.transactional_id, -1, each.state, each.producer_id, each.producer_epoch, each.timeout_ms),
+        *(each.start_ms, frozenset(each.partitions)),
+    )
+
+
+def _is_hanging(found: OpenProducer, known: Sequence[KnownTransaction]) -> bool:
+    """Whether no coordinator will end it. How much time is left decides nothing here, so no clock is asked."""
+    opened = OpenTransaction(*found, last_timestamp_ms=-1)
+    return judge(opened, known, 0, ()).standing in (Standing.FORGOTTEN, Standing.DECIDED)
 
 
 def _hanging_line(producer: OpenProducer) -> str:
