@@ -2,11 +2,10 @@
 
 import pytest
 
-from ottla.audit.report.page import page
-from ottla.audit.report.timeline import Span, over_offsets, over_time
-
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
+from ottla.audit.report.page import page
+from ottla.audit.report.timeline import Span, over_offsets, over_time
 from ottla.spark_jobs import audit
 
 # Labels that are drawn: [text, its distances inwards from the left and right edge of its picture].
