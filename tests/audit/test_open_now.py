@@ -40,7 +40,7 @@ def test_each_transaction_partition_and_offset_counts_once(opened):
     found = audited(opened)
     assert waiting(found) == Waiting(2, 3, 13 + 16 + 13, 0)
     assert verdict(found) == (
-        "Nothing is broken. 2 transactions are open; readers of 3 partitions wait for 42 offsets.",
+        "No fault is proved. 2 transactions are open; readers of 3 partitions wait for 42 offsets.",
         "waiting",
     )
     assert [(row.open.partition, row.withheld) for row in open_rows(found)] == [(0, 13), (1, 3), (1, 13), (2, 13)]
@@ -99,7 +99,7 @@ def test_text_html_and_json_have_the_table_and_a_line_to_paste(opened, tmp_path,
         assert f"\n  {command}\n" in text
         assert f"<code>{command}</code>" in page
     assert "2026-11-24 10:14:32 UTC" in text and "2026-11-24 10:14:32 UTC" in page
-    assert '<p class="verdict waiting">Nothing is broken. 2 transactions are open' in page
+    assert '<p class="verdict waiting">No fault is proved. 2 transactions are open' in page
     arguments = ["--as-of", str(NOW_MS), "--format", "json", str(opened)]
     assert job.main(arguments) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -1,5 +1,5 @@
 import ast
-import shlex
+import subprocess
 
 import pytest
 
@@ -90,7 +90,13 @@ def test_time_is_left_to_an_ongoing_transaction_only():
 
 
 def commands(given):
-    return [shlex.split(remedy.command) for remedy in given if remedy.command]
+    return [words(remedy.command) for remedy in given if remedy.command]
+
+
+def words(line):
+    """Return the words that bash makes of a command line."""
+    printed = subprocess.run(["bash", "-c", f"printf '%s\\0' {line}"], capture_output=True, check=True).stdout
+    return printed.decode().split("\0")[:-1]
 
 
 def test_a_forgotten_one_is_aborted_with_what_the_partition_knows():

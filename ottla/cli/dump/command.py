@@ -74,10 +74,10 @@ def _refuse_wrong_folder(path: Path) -> None:
         if path.is_dir() and not any(_is_known(each.name) for each in path.iterdir() if each.is_file()):
             check_log_directory(str(path))
     except UnreadableDirectory as error:
-        click.echo(f"ottla: {error}", err=True)
+        complain(str(error))
         sys.exit(UNREADABLE)
     except OSError as error:
-        click.echo(f"ottla: {path}: {error.strerror or error}", err=True)
+        complain(f"{path}: {error.strerror or error}")
         sys.exit(UNREADABLE)
 
 

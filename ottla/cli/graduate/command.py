@@ -49,7 +49,7 @@ def graduate(directory: Path, node_id: int, properties: str, release: str, dry_r
     except BrokenPipeError:
         raise  # nobody reads on: `| head`
     except UnreadableDirectory as problem:
-        click.echo(f"ottla: {problem}", err=True)
+        complain(str(problem))
         sys.exit(WRONG_FOLDER)
     except (CannotGraduate, OSError) as problem:
         complain(str(problem))
