@@ -37,9 +37,10 @@ def aborts(ended: Sequence[tuple[str, int, int]]) -> str:
     parts = []
     for at, (name, committed, aborted) in enumerate(ended):
         y = _TOP + at * _ROW
-        shown = name if len(name) <= 26 else name[:25] + "…"
+        shown = name if len(name) <= 22 else name[:21] + "…"
+        title = f"<title>{escape(name)}</title>" if shown != name else ""
         width, part = wide * (committed + aborted) / most, wide * aborted / most
-        parts.append(f'<text x="{_NAME - 8}" y="{y + 11}" text-anchor="end">{escape(shown)}</text>')
+        parts.append(f'<text x="{_NAME - 8}" y="{y + 11}" text-anchor="end">{title}{escape(shown)}</text>')
         parts.append(
             f'<rect class="aborted" x="{_NAME}" y="{y}" width="{part:.1f}" height="13"/>'
             f'<rect class="committed" x="{_NAME + part:.1f}" y="{y}" width="{width - part:.1f}" height="13"/>'
@@ -62,7 +63,7 @@ def throughput(model: Model) -> str:
         f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - 10}" y1="{_TOP + tall}" y2="{_TOP + tall}"/>',
         f'<polyline class="curve" points="{" ".join(points)}"/>',
         f'<text x="{_LEFT - 6}" y="{_TOP + 8}" text-anchor="end">{high / 1e6:,.3g}</text>',
-        f'<text x="{_LEFT - 6}" y="{_TOP + 20}" text-anchor="end">MB/s</text>',
+        f'<text x="{_LEFT - 6}" y="{_TOP + 23}" text-anchor="end">MB/s</text>',
     ]
     for at in range(0, len(sizes), 8):
         x, side = _LEFT + wide * at / (len(sizes) - 1), "end" if at == len(sizes) - 1 else "middle"

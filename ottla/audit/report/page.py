@@ -17,8 +17,8 @@ STYLE = """
   --open: #f0b429; --line: #ff7b7b; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 1120px; padding: 32px 24px 64px; background: var(--page); color: var(--text);
-  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
-h1 { font-size: 15px; font-weight: 500; color: var(--soft); margin: 0 0 4px; overflow-wrap: anywhere; }
+  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; overflow-wrap: anywhere; }
+h1 { font-size: 15px; font-weight: 500; color: var(--soft); margin: 0 0 4px; }
 h2 { font-size: 19px; margin: 44px 0 4px; }
 h3 { font-size: 15px; margin: 28px 0 2px; scroll-margin-top: 16px; }
 p { margin: 4px 0; } .soft { color: var(--soft); font-size: 13px; } a { color: inherit; }
@@ -36,7 +36,7 @@ th { text-align: right; font-weight: 500; color: var(--soft); border-bottom: 1px
 td { text-align: right; border-bottom: 1px solid var(--faint); padding: 5px 8px; vertical-align: top;
   white-space: nowrap; }
 th.left, td.left { text-align: left; }
-td.name { white-space: normal; overflow-wrap: anywhere; min-width: 150px; }
+td.name { white-space: normal; min-width: 150px; }
 td.waiting { font-weight: 600; } td.zero { color: var(--soft); } td.held { color: var(--bad); font-weight:
   600; }
 .finding { border-left: 4px solid var(--faint); padding: 8px 14px 10px; margin: 10px 0; background: var(--card);
@@ -44,17 +44,17 @@ td.waiting { font-weight: 600; } td.zero { color: var(--soft); } td.held { color
 .finding.error { border-color: var(--bad); color: inherit; } .finding.warning { border-color: var(--warn); color:
   inherit; }
 .finding:target, h3:target { outline: 2px solid var(--committed); outline-offset: 3px; }
-.finding p { overflow-wrap: anywhere; } .finding .place { font-weight: 600; }
+.finding .place { font-weight: 600; }
 .label { font-size: 12px; font-weight: 650; margin-right: 6px; } .finding.error .label { color: var(--bad); }
 .finding.warning .label { color: var(--warn); }
-code { font: 12.5px/1.5 ui-monospace, "SF Mono", Menlo, Consolas, monospace; overflow-wrap: anywhere; }
+code { font: 12.5px/1.5 ui-monospace, "SF Mono", Menlo, Consolas, monospace; }
 .action code { background: var(--page); border: 1px solid var(--faint); border-radius: 4px; padding: 1px 6px;
   box-decoration-break: clone; -webkit-box-decoration-break: clone; }
 .line { display: flex; flex-wrap: wrap; align-items: baseline; gap: 0 12px; margin: 26px 0 0; }
-.line h3, .line p { margin: 0; overflow-wrap: anywhere; }
+.line h3, .line p { margin: 0; }
 .many { font-weight: 400; color: var(--soft); }
-svg { display: block; width: 100%; height: auto; margin-top: 6px; } svg text { fill: var(--soft); font: 11px
-  system-ui, sans-serif; }
+svg { display: block; width: 100%; margin-top: 6px; overflow: visible; } svg[viewBox] { height: auto; }
+svg text { fill: var(--soft); font: 11px system-ui, sans-serif; }
 svg .grid { stroke: var(--faint); } svg .committed { fill: var(--committed); } svg .aborted { fill: var(--aborted); }
 svg .open { fill: var(--open); } svg .curve { fill: none; stroke: var(--committed); stroke-width: 2; }
 svg .stable { stroke: var(--line); stroke-width: 1.5; stroke-dasharray: 5 3; } svg text.stable-label { fill:
@@ -69,10 +69,9 @@ svg .beyond { fill: var(--open); opacity: .08; } svg .mark { fill: var(--bad); }
 .switch { display: inline-flex; gap: 14px; font-size: 13px; margin-top: 8px; } .by-time { display: none; }
 body:has(#time:checked) .by-time { display: block; } body:has(#time:checked) .by-offset { display: none; }
 details { margin-top: 10px; } summary { cursor: pointer; color: var(--soft); font-size: 13px; }
+@media (max-width: 1120px) { .wide { overflow-x: auto; } th { position: static; } }
 @media (max-width: 760px) { body { padding: 20px 16px 48px; } .verdict { font-size: 22px; } h2 { margin-top: 34px; }
-  .by-offset, .by-time, .wide { overflow-x: auto; } .by-offset svg, .by-time svg { min-width: 720px; direction: ltr; }
-  .by-offset, .by-time { direction: rtl; }
-  .wide table { min-width: 820px; } th { position: static; } }
+  svg .roomy { display: none; } }
 @media print { :root { color-scheme: light; --text: #1d2530; --soft: #5d6876; --faint: #d8dde4; --page: #ffffff;
   --card: #f6f8fa; --good: #1a7f4b; --bad: #c93a3a; --warn: #a86400; --committed: #4477aa; --aborted: #b07aa1;
   --open: #e8a317; --line: #c93a3a; }

@@ -1,5 +1,6 @@
 """The timeline of one partition: its newest transactions as spans in lanes, as SVG, over offsets and over time. pure"""
 
+import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -11,14 +12,17 @@ from ottla.protocol.batch import COMMIT
 from ottla.protocol.times import duration
 from ottla.scan import events
 
-WIDTH, LEFT, RIGHT = 1040, 0, 8
+# Bars are placed in percent of the picture's width. Words keep their size, so they have to fit the narrowest.
+WIDTH = 1040
+DESK_PX, PHONE_PX = 700, 320
+LETTER_PX = 7
 LANE, BAR = 11, 8
 TOP, BOTTOM = 22, 22
 MOST_SPANS = 300
 MOST_LANES = 32
-_NARROWEST = 1.8
-_GAP = 0.6
-_TOUCHING = 0.05
+_NARROWEST = 180 / WIDTH
+_GAP = 60 / WIDTH
+_TOUCHING = 5 / WIDTH
 _LEAST_SHARE = 0.1
 
 
@@ -35,14 +39,14 @@ class Span(NamedTuple):
 
 
 class Axis(NamedTuple):
-    """From values to the width of the picture."""
+    """From values to percent of the picture's width."""
 
     low: float
     high: float
 
     def x(self, value: float) -> float:
         share = (value - self.low) / (self.high - self.low) if self.high > self.low else 0.5
-        return LEFT + (WIDTH - LEFT - RIGHT) * min(max(share, 0.0), 1.0)
+        return 100 * min(max(share, 0.0), 1.0)
 
 
 def spans_of(one: PartitionAudit, names: "Callable[[int], str]", now_ms: int) -> list[Span]:
@@ -125,7 +129,7 @@ class _Picture:
                 continue
             lanes[lane : lane + 1] = [behind]
             self._drawn.append(
-                f'<rect class="{span.fate}" x="{x:.1f}" y="{TOP + lane * LANE}" width="{behind - x - _GAP:.1f}" '
+                f'<rect class="{span.fate}" x="{x:.2f}%" y="{TOP + lane * LANE}" width="{behind - x - _GAP:.2f}%" '
                 f'height="{BAR}" rx="1.5"><title>{escape(_told(span))}</title></rect>'
             )
         self._bottom = TOP + max(len(lanes), 1) * LANE
@@ -134,41 +138,71 @@ class _Picture:
         """A triangle above the lanes that leads to a finding."""
         x = self._axis.x(offset)
         return (
-            f'<a href="#{escape(target)}"><path class="mark" d="M{x - 5:.1f} {TOP - 12} h10 l-5 9 z">'
-            f"<title>{escape(text)}</title></path></a>"
+            f'<a href="#{escape(target)}"><svg x="{x:.2f}%"><path class="mark" d="M-5 {TOP - 12} h10 l-5 9 z">'
+            f"<title>{escape(text)}</title></path></svg></a>"
         )
 
     def svg(
         self, ticks: Sequence[tuple[float, str]], stable: tuple[float, str] | None, label: str, more: Sequence[str]
     ) -> str:
         bottom = self._bottom
-        parts = []
-        for value, text in ticks:
-            x = self._axis.x(value)
-            parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP - 4}" y2="{bottom}"/>')
-            parts.append(f'<text x="{x:.1f}" y="{bottom + 14}" text-anchor="{_side(x)}">{escape(text)}</text>')
+        parts = [
+            f'<line class="grid" x1="{x:.2f}%" x2="{x:.2f}%" y1="{TOP - 4}" y2="{bottom}"/>'
+            for x in (self._axis.x(value) for value, _ in ticks)
+        ]
+        parts += _tick_labels([(self._axis.x(value), text) for value, text in ticks], bottom + 14)
         if stable is not None:
             x = self._axis.x(stable[0])
             parts.append(
-                f'<rect class="beyond" x="{x:.1f}" y="{TOP - 4}" width="{WIDTH - RIGHT - x:.1f}" '
-                f'height="{bottom - TOP + 4}"/>'
+                f'<rect class="beyond" x="{x:.2f}%" y="{TOP - 4}" width="{100 - x:.2f}%" height="{bottom - TOP + 4}"/>'
             )
         parts += self._drawn
         if stable is not None:
-            x = self._axis.x(stable[0])
-            side = "end" if x > WIDTH * 0.7 else "start"
-            parts.append(f'<line class="stable" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP - 8}" y2="{bottom}"/>')
-            # Beside the triangle of a finding there.
-            beside = x - 8 if side == "end" else x + 8
-            text = f'<text class="stable-label" x="{beside:.1f}" y="{TOP - 11}" text-anchor="{side}">'
-            parts.append(f"{text}{escape(stable[1])}</text>")
+            parts.append(f'<line class="stable" x1="{x:.2f}%" x2="{x:.2f}%" y1="{TOP - 8}" y2="{bottom}"/>')
+            parts.append(_stable_label(x, stable[1]))
         if self._left_out:
-            text = f"{count(self._left_out, 'transaction')} more at once than there are lanes"
-            parts.append(f'<text x="{WIDTH - RIGHT}" y="{bottom - 2}" text-anchor="end">{text}</text>')
+            text = f"{count(self._left_out, 'transaction')} did not fit into the lanes"
+            parts.append(f'<text x="100%" y="{bottom - 2}" text-anchor="end">{text}</text>')
         # What stands above the lanes is drawn where there is anything to point at.
         top = 0 if stable is not None or more else TOP - 6
-        view = f"0 {top} {WIDTH} {bottom + BOTTOM - top}"
-        return f'<svg viewBox="{view}" role="img" aria-label="{escape(label)}">{"".join([*parts, *more])}</svg>'
+        return (
+            f'<svg height="{bottom + BOTTOM - top}" role="img" aria-label="{escape(label)}">'
+            f'<g transform="translate(0 {-top})">{"".join([*parts, *more])}</g></svg>'
+        )
+
+
+def _tick_labels(ticks: Sequence[tuple[float, str]], y: int) -> list[str]:
+    """As many labels as have room on a desk, those without room on a phone in a class of their own. `ticks`: (percent
+    of the width, text), evenly spaced."""
+    if not ticks:
+        return []
+    widest = max(len(text) for _, text in ticks) * LETTER_PX
+    step = (ticks[1][0] - ticks[0][0]) / 100 if len(ticks) > 1 else 1.0
+    # A label at an edge stands aside by half its width.
+    on_desk, on_phone = (math.ceil(1.5 * widest / (step * width)) for width in (DESK_PX, PHONE_PX))
+    on_phone = math.ceil(on_phone / on_desk) * on_desk
+    labels = []
+    for at in range(0, len(ticks), on_desk):
+        x, text = ticks[at]
+        roomy = at % on_phone > 0
+        half = 50 * len(text) * LETTER_PX / (DESK_PX if roomy else PHONE_PX)
+        side = "start" if x < half else "end" if x > 100 - half else "middle"
+        shown = ' class="roomy"' if roomy else ""
+        labels.append(f'<text{shown} x="{x:.2f}%" y="{y}" text-anchor="{side}">{escape(text)}</text>')
+    return labels
+
+
+def _stable_label(x: float, text: str) -> str:
+    """The words at the dashed line: to one side of it, also of a finding's triangle there, where a phone has room."""
+    wide = 100 * (len(text) * LETTER_PX + 8) / PHONE_PX
+    if x + wide <= 100:
+        at, aside, side = x, 8, "start"
+    elif x >= wide:
+        at, aside, side = x, -8, "end"
+    else:
+        at, aside, side = 50.0, 0, "middle"
+    where = f'x="{at:.2f}%" dx="{aside}" y="{TOP - 11}" text-anchor="{side}"'
+    return f'<text class="stable-label" {where}>{escape(text)}</text>'
 
 
 def _told(span: Span) -> str:
@@ -179,10 +213,6 @@ def _told(span: Span) -> str:
         long = span.end_ms - span.start_ms
         times = f", {long:,} ms" if long < 10_000 else f", {duration(long)}"
     return f"{span.fate}: {span.producer}, {where}, {count(span.records, 'record')}{times}"
-
-
-def _side(x: float) -> str:
-    return "start" if x < LEFT + 30 else "end" if x > WIDTH - RIGHT - 30 else "middle"
 
 
 def _round_steps(low: float, high: float, wanted: int = 8) -> list[float]:
