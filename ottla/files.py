@@ -31,7 +31,7 @@ _KINDS: Final[tuple[tuple[Callable[[int], bool], str], ...]] = (
 
 
 class UnfitFile(OSError):
-    """What stands in the place of a file cannot be read as one. Its text is one line with the path."""
+    """Error: the path is no regular file, or one that is too large. Its text is one line with the path."""
 
     def __str__(self) -> str:
         return f"{self.filename}: {self.strerror}"

@@ -58,7 +58,7 @@ def judge(
     arrived_ms = request.now_ms - hanging.SETTLED_MS
 
     def settled_ms(one: "Listed") -> int:
-        """What is later is not judged by what the partition lacks; NEVER: all is."""
+        """Time in ms; later transactions are not judged by what the partition lacks. NEVER: all are judged."""
         return arrived_ms if one.log.path in changed else NEVER
 
     sure = {

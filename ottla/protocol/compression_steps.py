@@ -131,7 +131,7 @@ def _fill(view: memoryview, codec: int, size_bytes: int) -> Steps[Buffer | None]
 
 
 class _Filling:
-    """One try to decompress a payload into `size_bytes`, in slices of blocks."""
+    """Attempt to decompress a payload into `size_bytes`, in slices of blocks."""
 
     __slots__ = ("_codec", "_data", "_out", "_size_bytes", "_walk", "_written")
 

@@ -19,7 +19,7 @@ _KEY_AND_VALUE: Final = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]
 
 
 class Property(NamedTuple):
-    """One entry. `line` is the number of its first line, from 1."""
+    """Entry of a file. `line` is the number of its first line, from 1."""
 
     line: int
     key: str

@@ -29,7 +29,7 @@ class DamagedSegment(Exception):
 
 
 class BatchTooLarge(DamagedSegment):
-    """A batch is larger than Ottla reads. Whoever handles DamagedSegment handles it too."""
+    """A batch is larger than Ottla reads. Handlers of DamagedSegment handle it too."""
 
 
 class DamageLog:

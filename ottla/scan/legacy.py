@@ -22,7 +22,7 @@ from ottla.scan.kernels import Bytes, Longs
 
 
 class Walked(NamedTuple):
-    """What a walk over messages came to: `read` rows, and what stands at `at`.
+    """Result of a walk over messages: `read` rows, and what stands at `at`.
 
     `cut`: a message that is not wholly in the buffer. `wrong`: why what stands there cannot be read; it says of itself
     that it ends at `end`, or -1.

@@ -1,4 +1,4 @@
-"""Names in a log directory, and how a folder that is none is told from one. pure
+"""Names in a log directory, and the check whether a folder is one. pure
 
 A folder is a log directory if it has `meta.properties`, or a `<topic>-<partition>` with a segment in it. The name of a
 folder alone says nothing: `data-0` may be a volume that holds a log directory. Source of the names:

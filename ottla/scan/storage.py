@@ -236,7 +236,7 @@ def open_file(path: str) -> File:
 
 
 def next_data(file: File, position: int) -> int:
-    """Where to read on: after the hole of a sparse local file, else at `position`. A hole holds no batch."""
+    """Return the position to read on: the end of the hole of a sparse local file, else `position`."""
     return file.next_data(position) if isinstance(file, _LocalFile) else position
 
 

@@ -83,7 +83,7 @@ class OpenFinding(NamedTuple):
 
     @property
     def is_ahead(self) -> bool:
-        """Whether it began in the future, so that no clock tells whether it is in time."""
+        """Whether it began in the future of the clock, so that its age is unknown."""
         return self.age_ms is not None and self.age_ms < -SKEW_MS
 
     @property
@@ -106,7 +106,7 @@ class OpenFinding(NamedTuple):
 
     @property
     def action(self) -> str:
-        """What ends it, or finds out more. The coordinator of an overdue one ends it everywhere, an abort tears it."""
+        """Action that ends it, or finds out more. The coordinator ends an overdue one everywhere; an abort tears it."""
         place = self.topic, self.partition
         if self.verdict is Verdict.DECIDED and self.decided == "COMMIT":
             return verdict.RESTORE

@@ -36,7 +36,7 @@ class OpenRow(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """How many transactions are open, and what waits for them. Each transaction, partition and offset counts once."""
+    """Counts of open transactions and of what waits for them. Each transaction, partition and offset counts once."""
 
     transactions: int
     partitions: int

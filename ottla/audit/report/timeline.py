@@ -172,8 +172,10 @@ class _Picture:
 
 
 def _tick_labels(ticks: Sequence[tuple[float, str]], y: int) -> list[str]:
-    """As many labels as have room on a desk, those without room on a phone in a class of their own. `ticks`: (percent
-    of the width, text), evenly spaced."""
+    """Return as many labels as have room on a wide page; those without room on a phone have a class of their own.
+
+    `ticks`: (percent of the width, text), evenly spaced.
+    """
     if not ticks:
         return []
     widest = max(len(text) for _, text in ticks) * LETTER_PX

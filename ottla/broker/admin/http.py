@@ -128,7 +128,7 @@ class HttpConnection(StreamProtocol):
 
     @property
     def unread_ms(self) -> float:
-        """How long its client has taken nothing of what is sent to it; 0 if nothing is left unread."""
+        """Return the time since its client last read of the reply; 0 if nothing is left unread."""
         return self._clock.monotonic_ms() - self._unread_since_ms if self._departure is not None else 0.0
 
     @property

@@ -98,7 +98,7 @@ class AdminPort:
         return 0.0 if _close_one(at_door, known, 0.0) else WAIT_MS
 
     def accept(self, ip: str) -> HttpConnection:
-        """What serves a connection from this address."""
+        """Return the protocol of a new connection from this address."""
         turns = self._turns
         turns.charge(CONNECTION_US)
         connection = HttpConnection(

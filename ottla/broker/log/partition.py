@@ -218,7 +218,7 @@ class Partition:
             self._wake_parked()
 
     def _tell_durable(self) -> None:
-        """Tell the waiters whose records are durable, as far as the share reaches, and the others in later turns: one
+        """Resume the waiters whose records are durable, as far as the share reaches, and the others in later turns: one
         flush may be what a thousand clients wait for."""
         pending, turns = self._pending, self._turns
         self._telling = False

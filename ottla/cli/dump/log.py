@@ -93,7 +93,7 @@ class LogDump:
             self._note(str(bad))
 
     def _deep(self, header: BatchHeader, batch: memoryview, position: int) -> BatchHeader:
-        """The header with what the records in an old message tell of it."""
+        """Return the header with the first offset and the count of the records in an old message."""
         try:
             return deep_header(batch, header, 0, SHALLOW_LIMIT_BYTES)
         except TooLarge:
