@@ -197,3 +197,9 @@ def test_what_cannot_be_logged_is_not_created(lone):
 def test_a_topic_exists_when_it_is_on_the_device(flushed):
     (row,) = flushed.ask(K.CREATE_TOPICS, 5, topics=[topic()], timeout_ms=1_000, validate_only=False).topics
     assert row.error_code == E.NONE and partitions_of(flushed.lone) == 1
+
+
+def test_a_factor_that_one_broker_cannot_have_is_refused_with_the_factor_to_use(stage):
+    (row,) = create(stage, 7, topic(factor=3))
+    assert row.error_code == E.INVALID_REPLICATION_FACTOR
+    assert row.error_message.endswith("Ottla is one broker: use a replication factor of 1, or -1.")
