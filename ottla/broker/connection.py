@@ -296,14 +296,6 @@ class Connection(asyncio.BufferedProtocol):
         if self._busy:
             self._look_ahead()
 
-    def _go_on_in_turn(self) -> None:
-        """Go on after a reply that was waited for. What is pipelined after it has waited too, and so may others have:
-        it goes ahead of them only while the share lasts."""
-        if self._turns.over and self._inbox.buffered_bytes and not self._busy:
-            self._serve_later()
-        else:
-            self._go_on()
-
     def _serve(self) -> None:
         """Start requests until one waits, the input ends, too much is unsent, or it is the turn of others."""
         others_first = self._is_new
@@ -421,7 +413,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._turns.at_end(self._send_out)
             outbox.add(parts)
         if resumed:
-            self._turns.later(self._go_on_in_turn)
+            self._turns.later(self._go_on)
 
     def _mute(self) -> None:
         """Serve nothing for as long as the reply says that the client is throttled (`ThrottledChannel` of Kafka)."""

@@ -22,9 +22,6 @@ HANG_UP_US: Final = 30.0
 REQUEST_US: Final = 40.0
 """One request of any kind: frame, header, handler, reply, its part of the system calls."""
 
-GO_ON_US: Final = 40.0
-"""One waiter that goes on because the log is durable: its handler, the reply, the system call that sends it."""
-
 FIRST_USE_US: Final = 1_500.0
 """One version of an API that is asked for the first time: its reader and writers are generated and compiled; up to 4 ms
 where they are long."""

@@ -26,7 +26,7 @@ from ottla.broker.cluster.image import MetadataImage, PartitionRegistration, Top
 from ottla.broker.cluster.kraft_log import MetadataLog
 from ottla.broker.cluster.names import unify_collision_chars
 from ottla.broker.config.loggable import loggable_value
-from ottla.broker.costs import CONFIGURE_US, GO_ON_US
+from ottla.broker.costs import CONFIGURE_US
 from ottla.broker.log.checkpoints import encode_id
 from ottla.broker.security.changes import told
 from ottla.broker.turns import Handler, Turns, Wait
@@ -406,8 +406,6 @@ class Controller:
             self._without_id.append(wait)
             if await wait:
                 return False
-            self.turns.charge(GO_ON_US)
-            await self.turns.share()  # others wait for the same block
         return True
 
     def _reserve_producer_ids(self) -> bool:

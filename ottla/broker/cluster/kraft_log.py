@@ -111,7 +111,6 @@ class MetadataLog:
             METADATA_TOPIC, 0, METADATA_TOPIC_ID, NO_PARTITION_LEADER_EPOCH, settings
         )
         partition.log.config = self._settings
-        partition.tells_at_once = True  # `end_offset`
         self.partition = partition
         self.newest_snapshot = snapshot = yield from self._read_newest_snapshot()
         yield from self._read_log(snapshot.end_offset)

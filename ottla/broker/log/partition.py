@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from logging import getLogger
 from typing import Final
 
-from ottla.broker.costs import GO_ON_US
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_segment import LogSegment
@@ -52,8 +51,6 @@ class Partition:
         "_on_failure",
         "_parked",
         "_pending",
-        "_telling",
-        "_turns",
         "bytes_in",
         "bytes_out",
         "fetch_requests",
@@ -65,7 +62,6 @@ class Partition:
         "offline",
         "produce_requests",
         "records_in",
-        "tells_at_once",
         "topic",
         "topic_id",
     )
@@ -101,10 +97,6 @@ class Partition:
         # Who waits for more, and whether for what is committed.
         self._parked: dict[Wait[None], bool] = {}
         self._pending: deque[tuple[int, OnDurable]] = deque()
-        self._turns = turns
-        self._telling = False
-        self.tells_at_once = False
-        """Whether all waiters are told in the turn that moves the high watermark, however many they are."""
         self.lead(leader_epoch)
         self._move_last_stable_offset()
 
@@ -212,24 +204,11 @@ class Partition:
             self._move_last_stable_offset()
         else:
             self.last_stable_offset = end_offset
-        if self._pending and not self._telling:
-            self._tell_durable()
+        pending = self._pending
+        while pending and pending[0][0] < self.high_watermark:
+            pending.popleft()[1](NO_ERROR)
         if self._parked:
             self._wake_parked()
-
-    def _tell_durable(self) -> None:
-        """Resume the waiters whose records are durable, as far as the share reaches, and the others in later turns: one
-        flush may be what a thousand clients wait for."""
-        pending, turns = self._pending, self._turns
-        self._telling = False
-        while pending and pending[0][0] < self.high_watermark:
-            if turns is not None:
-                if turns.over and not self.tells_at_once:
-                    self._telling = True
-                    turns.rest(self._tell_durable)
-                    return
-                turns.charged_us += GO_ON_US
-            pending.popleft()[1](NO_ERROR)
 
     def _move_last_stable_offset(self) -> None:
         """The last stable offset is the first one of the earliest transaction that is open, or whose marker is not yet
@@ -447,8 +426,8 @@ class Partition:
             self._wake_parked()
         self.log.stop()
         pending, self._pending = self._pending, deque()
-        for offset, callback in pending:
-            callback(NO_ERROR if offset < self.high_watermark else self._offline_error)
+        for _, callback in pending:
+            callback(self._offline_error)
 
     def close(self) -> None:
         """Close the files for good; `UnifiedLog.save` comes before if the log is to be found as it is."""

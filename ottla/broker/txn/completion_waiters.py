@@ -8,7 +8,6 @@ nothing: when its connection closes, nothing is left of it.
 from typing import Final
 
 from ottla.broker.coordinator.runtime import await_durable
-from ottla.broker.costs import GO_ON_US
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns, Wait
 from ottla.broker.txn import machine
@@ -87,6 +86,4 @@ class CompletionWaiters:
         began_ms = waits.begin()
         ended = await wait
         waits.end(began_ms)
-        self._turns.charge(GO_ON_US)
-        await self._turns.share()  # many may have waited for this id
         return ended

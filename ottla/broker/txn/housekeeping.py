@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ottla.broker.coordinator.periodic import Periodic
-from ottla.broker.costs import ROW_US
+from ottla.broker.costs import BATCH_US, ROW_US, STATE_RECORD_US
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
 from ottla.broker.txn import machine
@@ -20,8 +20,7 @@ from ottla.broker.txn.values import NO_PENDING
 
 # Of one id: is its time up?
 LOOK_US: Final = 1.0
-TOMBSTONE_BATCH_BYTES: Final = 4096
-"""So many are logged, and later forgotten, in one step."""
+TOMBSTONE_BATCH_BYTES: Final = 16384
 # Of one tombstone: record framing, key type and lengths, with room to spare.
 TOMBSTONE_OVERHEAD_BYTES: Final = 24
 
@@ -59,6 +58,7 @@ class Housekeeping:
                 state = shard.states.get(transactional_id)
                 transient = shard.transient.get(transactional_id, NO_PENDING)
                 if state is not None and machine.has_timed_out(state, transient, now_ms):
+                    turns.charge(BATCH_US + STATE_RECORD_US)
                     self._states.abort_timed_out(transactional_id)
                 if turns.over:
                     await turns.pause()

@@ -18,7 +18,6 @@ from ottla.broker.cluster.marker_sink import MarkerSink
 from ottla.broker.coordinator.errors import client_error
 from ottla.broker.coordinator.runtime import CoordinatorRuntime
 from ottla.broker.coordinator.shard import ClusterView, StateLog
-from ottla.broker.costs import APPEND_US, STATE_RECORD_US
 from ottla.broker.events import Events
 from ottla.broker.metrics import TransactionMetrics
 from ottla.broker.ports.clock import Clock
@@ -128,7 +127,6 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
         level = self._cluster.feature(TRANSACTION_FEATURE)
         if record.client_version >= V2 and record.status not in RESTING and level == 0:
             return ANSWERS[ErrorCode.UNSUPPORTED_VERSION]  # the records of level 0 have no room for it
-        self._turns.charged_us += APPEND_US
         batch = encode_change(transactional_id, record, level, self._clock.now_ms())
         return self.write_durable(shard, batch, ((transactional_id, decision),))
 
@@ -173,7 +171,6 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
         """Log the tombstones of expired ids in one batch; each is Dead, and pending, until that is durable."""
         changes = [(each, Decision(NO_ERROR, machine.dead(shard.states[each]))) for each in expired]
         if changes:
-            self._turns.charge(APPEND_US + len(changes) * STATE_RECORD_US)
             self.write_durable(shard, encode_tombstones(expired, self._clock.now_ms()), changes)
 
     def log_complete(self, completion: Completion) -> ErrorCode:
@@ -237,7 +234,6 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
     def apply(self, shard: Shard, changes: Changes, base_offset: int) -> Decision:
         """The records are the states now; do what follows from them."""
         forgotten = 0
-        self._turns.charged_us += len(changes) * STATE_RECORD_US
         for transactional_id, decision in changes:
             record = decision.record
             assert record is not None
