@@ -165,7 +165,13 @@ def packed(folder: Path) -> Path:
     """A zip, in `folder`, of what an executor needs."""
     path = folder / "ottla.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in ("ottla/__init__.py", "ottla/files.py", "ottla/printable.py", "ottla/verdict.py", "pyspark_ottla.py"):
+        for name in (
+            "ottla/__init__.py",
+            "ottla/files.py",
+            "ottla/printable.py",
+            "ottla/verdict.py",
+            "pyspark_ottla.py",
+        ):
             archive.write(ROOT / name, name)
         for part in SHIPPED:
             for file in sorted((ROOT / part).rglob("*.py")):

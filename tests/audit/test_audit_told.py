@@ -47,4 +47,8 @@ def test_lines_of_json_are_as_documented(run_audit, reference, tmp_path):
     assert code == 1
     lines = check_lines("ottla audit", out)
     assert {line["check"] for line in lines} >= {"damage", "hanging", "index", "gaps", "stale", "shape"}
+    # A transaction that is open at a cut has no time.
+    shutil.copytree(root / "ledger-2", tmp_path / "alone" / "ledger-2")
+    for cut in ((), ("--as-of", f"ledger:2:{max(line['offset'] for line in lines if line['check'] == 'hanging') + 1}")):
+        lines += check_lines("ottla audit", run_audit(tmp_path / "alone", "--format", "json", *cut)[1])
     all_seen("ottla audit", lines)

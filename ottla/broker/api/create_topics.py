@@ -132,7 +132,8 @@ def _refuse_counts(asked: Any) -> ApiError | None:
         return ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} cannot be "
-            "reached because only 1 broker(s) are registered. Ottla is one broker: use a replication factor of 1, or -1.",
+            "reached because only 1 broker(s) are registered. "
+            "Ottla is one broker: use a replication factor of 1, or -1.",
         )
     return None
 

@@ -140,6 +140,7 @@ def test_inspect_shows_user_topics_and_one_line_for_the_internal_ones(cli, direc
 def test_inspect_orders_partitions_by_number(cli, tmp_path):
     for number in (10, 9, 1):
         (tmp_path / "data" / f"ledger-{number}").mkdir(parents=True)
+    (tmp_path / "data" / "meta.properties").write_text("version=1\n")
     document = json.loads(cli("inspect", tmp_path / "data", "--format", "json").stdout)
     assert [row["partition"] for row in document["partitions"]] == ["ledger-1", "ledger-9", "ledger-10"]
 
@@ -171,7 +172,9 @@ def test_a_directory_without_files_of_kafka_is_not_called_sound(cli, tmp_path):
     (tmp_path / "notes.txt").write_text("hello")
     result = cli("dump", tmp_path)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == f"ottla: {tmp_path}: no file that this command reads is in it\n"
+    assert result.stderr == (
+        f"ottla: {tmp_path}: not a log directory, no meta.properties and no <topic>-<partition> with a segment in it\n"
+    )
 
 
 def test_a_segment_of_text_is_damaged(cli, tmp_path):

@@ -95,7 +95,7 @@ def test_a_token_that_others_can_read_is_told(serve, tmp_path):
         ("--admin-listen [::1]:0 --admin-token-file nowhere", "--admin-token-file nowhere: No such file or directory"),
         ("--admin-listen [::1]:0 --admin-token-file short", "--admin-token-file short: must hold 16 characters"),
         ("--admin-listen [::1]:0 --admin-token-file blank", "--admin-token-file blank: must hold 16 characters"),
-        ("--admin-listen [::1]:0 --admin-token-file .", "--admin-token-file .: Is a directory"),
+        ("--admin-listen [::1]:0 --admin-token-file .", "--admin-token-file .: is a directory"),
     ],
 )
 def test_a_port_that_may_not_be_is_one_line_and_exit_code_2(tmp_path, flags, told):

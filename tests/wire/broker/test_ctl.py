@@ -104,7 +104,7 @@ def test_time_is_moved_stopped_and_given_back(steered):
     check_document("ottla ctl clock", moved)
     (clock,) = moved["clock"]
     assert 604_700_000 < clock["ahead_ms"] <= 604_800_000 and not clock["frozen"]
-    assert moved["answer"].endswith(" UTC for the broker: 7d ahead of the machine.")
+    assert moved["answer"].endswith(" UTC for the broker: 7 d ahead of the machine.")
     (stopped,) = steered.told("clock", "freeze")["clock"]
     (later,) = steered.told("clock", "advance", "1m")["clock"]
     assert stopped["frozen"] and later["now_ms"] == stopped["now_ms"] + 60_000
