@@ -5,12 +5,12 @@ Every command prints names, error texts and contents through `printable`; what i
 """
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
 
-def escaped(character: str) -> str:
+def escape_character(character: str) -> str:
     """Return the escape of a character that a terminal may not get; any other as it is."""
     return character if character.isprintable() else character.encode("unicode_escape").decode()
 
@@ -19,7 +19,7 @@ class _Escapes(dict[int, str]):
     """The escape of each code point, computed at its first use."""
 
     def __missing__(self, code: int) -> str:
-        shown = self[code] = escaped(chr(code))
+        shown = self[code] = escape_character(chr(code))
         return shown
 
 
@@ -29,6 +29,12 @@ _ESCAPES: Final = _Escapes()
 def printable(text: str) -> str:
     """Return a text with its control, format and line characters as escapes: the result is one line."""
     return text if text.isprintable() else text.translate(_ESCAPES)
+
+
+def first_names(names: Sequence[str], most: int) -> str:
+    """Return the first `most` names, and how many more there are: `a, b and 4 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(printable, names[:most])) + more
 
 
 def html_text(text: str) -> str:
@@ -45,7 +51,7 @@ def shell_word(text: str) -> str:
         return shlex.quote(text)
     if "\0" in text:
         return shlex.quote(f"(a name with a NUL, which no shell takes: {printable(text)})")
-    return "$'" + "".join(map(_quoted, text)) + "'"
+    return "$'" + "".join(map(_quote, text)) + "'"
 
 
 def shell_line(words: Iterable[str]) -> str:
@@ -53,7 +59,7 @@ def shell_line(words: Iterable[str]) -> str:
     return " ".join(map(shell_word, words))
 
 
-def _quoted(character: str) -> str:
+def _quote(character: str) -> str:
     if character in "\\'":
         return "\\" + character
     if character.isprintable():

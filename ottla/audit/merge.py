@@ -86,7 +86,7 @@ def judge(
     found += stale.findings(
         known.states, idle, request.now_ms, request.id_expiration_ms, request.producer_expiration_ms
     )
-    counted = [_ended(one, facts[index], known) for index, one in listed.items() if reach.counts(index)]
+    counted = [_gather_ended(one, facts[index], known) for index, one in listed.items() if reach.counts(index)]
     ended = once.count_once(counted)
     found += shape.findings(total, ended)
     return Audit(
@@ -103,7 +103,7 @@ def judge(
     )
 
 
-def _ended(one: "Listed", parts: Sequence[RangeFacts], known: History) -> once.Facts:
+def _gather_ended(one: "Listed", parts: Sequence[RangeFacts], known: History) -> once.Facts:
     decisions = known.for_place((one.log.topic, one.log.partition))
     totals = [sum(int(part.totals[at]) for part in parts) for at in (events.ABORTED, events.COMMITTED)]
     return once.Facts(

@@ -14,7 +14,7 @@ from ottla.cli.logs import log_to_stderr
 from ottla.cli.output import complain
 from ottla.cli.parent import stop_at_end_of_input
 from ottla.cli.settings import IMPOSSIBLE_VALUE, load_or_exit, takes_settings
-from ottla.printable import printable
+from ottla.printable import first_names
 from ottla.scan.log_directory import META_PROPERTIES, MOST_NAMED
 
 _PARTITION = re.compile(r"[A-Za-z0-9._-]{1,249}-[0-9]{1,10}")
@@ -40,12 +40,11 @@ def _holds_something_else(directory: str) -> str:
         return ""
     from ottla.scan.listing import describe_logs_below
 
-    shown = ", ".join(map(printable, others[:MOST_NAMED]))
-    more = f" and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
     below = describe_logs_below(directory)
     return (
-        f"Data directory {directory}: it has no {META_PROPERTIES}, and holds other files ({shown}{more})"
-        f"{f'; {below}' if below else ''}. Name that directory, a new or an empty one; --format-data-dir begins a new "
+        f"Data directory {directory}: it has no {META_PROPERTIES}, and holds other files "
+        f"({first_names(others, MOST_NAMED)}){f'; {below}' if below else ''}. "
+        "Name that directory, a new or an empty one; --format-data-dir begins a new "
         "cluster among these files"
     )
 

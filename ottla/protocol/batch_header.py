@@ -66,7 +66,8 @@ PLACE = Struct(">qii")
 """Base offset, size behind these two, and leader epoch: what a batch begins with."""
 _APPENDED = Struct(">23xi8xqq")
 _ATTRIBUTES = Struct(">h")
-_LEGACY = Struct(">qiIbB")
+LEGACY_HEAD = Struct(">qiIbB")
+"""Offset, size, CRC, magic and attributes of a message of magic 0 or 1."""
 _TIMESTAMP = Struct(">q")
 
 
@@ -167,7 +168,7 @@ def read_legacy_header(buffer: Buffer, position: int = 0) -> BatchHeader | None:
     """
     if len(buffer) - position < LEGACY_SMALLEST or not is_legacy(buffer[position + MAGIC_OFFSET]):
         return None
-    offset, length, crc, magic, attributes = _LEGACY.unpack_from(buffer, position)
+    offset, length, crc, magic, attributes = LEGACY_HEAD.unpack_from(buffer, position)
     timestamp = NO_TIMESTAMP
     if magic:
         timestamp = _TIMESTAMP.unpack_from(buffer, position + LEGACY_HEADER_SIZE)[0]

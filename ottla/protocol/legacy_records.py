@@ -15,6 +15,7 @@ from zlib import crc32
 
 from ottla.protocol.batch_header import (
     COMPRESSION_MASK,
+    LEGACY_HEAD,
     LEGACY_HEADER_SIZE,
     LEGACY_TIMESTAMP_SIZE,
     LOG_OVERHEAD,
@@ -29,7 +30,6 @@ from ottla.protocol.errors import ProtocolError
 from ottla.protocol.values import NO_TIMESTAMP
 from ottla.protocol.varints import Buffer
 
-_HEAD = Struct(">qiIbB")
 _TIMESTAMP = Struct(">q")
 _LENGTH = Struct(">i")
 _OFFSET_AND_SIZE = Struct(">qi")
@@ -110,7 +110,7 @@ def _inner_records(raw: memoryview, header: BatchHeader) -> Iterator[LegacyRecor
     base_offset = _offset_of_first(raw, header)
     previous = -1
     for at, end in _inner_places(raw):
-        offset, _, crc, magic, attributes = _HEAD.unpack_from(raw, at)
+        offset, _, crc, magic, attributes = LEGACY_HEAD.unpack_from(raw, at)
         offset += base_offset
         _check_inner(raw[at + MAGIC_OFFSET : end], crc, magic, attributes, offset)
         if offset <= previous:

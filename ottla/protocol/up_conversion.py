@@ -59,7 +59,7 @@ def up_convert(message: Buffer, header: BatchHeader) -> Steps[bytearray]:
     )
 
 
-def up_converted(message: Buffer, header: BatchHeader) -> Steps[tuple[BatchHeader, Buffer]]:
+def convert_if_old(message: Buffer, header: BatchHeader) -> Steps[tuple[BatchHeader, Buffer]]:
     """Return a batch as it is, or the batch that an old message is converted to, with its header."""
     if header.magic >= MAGIC:
         return header, message

@@ -103,7 +103,7 @@ def _fill(row: Longs, at: int, header: BatchHeader) -> None:
     row[headers.LEADER_EPOCH] = header.partition_leader_epoch
 
 
-def converted(message: bytes, row: Longs) -> tuple[bytearray, Longs]:
+def convert_message(message: bytes, row: Longs) -> tuple[bytearray, Longs]:
     """Return the message of `row` as a batch of magic 2, and its row, whose position and size stay the message's.
 
     Raises ProtocolError.

@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple, TypeVar
 from urllib.parse import unquote, urlparse
 
+from ottla.printable import first_names
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.properties import read_properties
 from ottla.protocol.values import TopicPartition
@@ -194,8 +195,7 @@ def describe_unmatched(logs: Iterable[PartitionLog], patterns: tuple[str, ...]) 
         return ""
     # Those of users first.
     topics.sort(key=lambda topic: topic.startswith("__"))
-    more = f" and {len(topics) - MOST_TOPICS_NAMED} more" if len(topics) > MOST_TOPICS_NAMED else ""
-    there = f"there are {', '.join(topics[:MOST_TOPICS_NAMED])}{more}" if topics else "there is none"
+    there = f"there are {first_names(topics, MOST_TOPICS_NAMED)}" if topics else "there is none"
     return f"no topic matches {', '.join(unmatched)}; {there}"
 
 

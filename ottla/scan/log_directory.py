@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from ottla.printable import first_names
+
 META_PROPERTIES: Final = "meta.properties"
 SEGMENT: Final = re.compile(r"(\d{20})\.log\Z")
 PARTITION: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})\Z")
@@ -90,10 +92,5 @@ def describe_below(folder: str, children: Children, show: Callable[[str], str] =
     found = find_below(folder, children)
     if not found:
         return ""
-    shown = ", ".join(_printable(show(path)) for path in found[:MOST_NAMED])
-    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-    return f"below it there {'is' if len(found) == 1 else 'are'} {shown}{more}"
-
-
-def _printable(path: str) -> str:
-    return path if path.isprintable() else path.encode("unicode_escape").decode()
+    shown = first_names([show(path) for path in found], MOST_NAMED)
+    return f"below it there {'is' if len(found) == 1 else 'are'} {shown}"

@@ -17,7 +17,7 @@ from ottla.scan.columns import BATCH_BYTES, ColumnBuilder
 from ottla.scan.damage_log import Damage, DamageLog
 from ottla.scan.fates import PartitionFates
 from ottla.scan.kernels import Bytes, Longs, expect
-from ottla.scan.legacy import converted
+from ottla.scan.legacy import convert_message
 from ottla.scan.listing import PartitionLog
 from ottla.scan.ranges import LogRange
 
@@ -140,7 +140,7 @@ class RecordScan:
         count = frames.select_visible(rows, *visible[:4], self._selected, self._sections)
         rows, sections = self._selected[:count], self._sections[:count]
         if chunk.is_legacy:
-            yield from self._up_converted(piece, chunk, rows, visible)
+            yield from self._decode_converted(piece, chunk, rows, visible)
             return
         is_packed = (rows[:, headers.ATTRIBUTES] & COMPRESSION_MASK) != 0
         edges = (np.flatnonzero(is_packed[1:] != is_packed[:-1]) + 1).tolist() if is_packed.any() else []
@@ -167,22 +167,22 @@ class RecordScan:
                 sound.append(index)
             except ProtocolError as error:
                 self._scratch.filled = kept
-                self._damaged(piece, chunk, rows[index], str(error), is_too_large=isinstance(error, TooLarge))
+                self._report(piece, chunk, rows[index], error)
             if places and (self._scratch.filled >= BATCH_BYTES or index == len(columns) - 1):
                 yield from self._gathered(piece, chunk, self._scratch.buffer, rows[sound], np.array(places), visible)
                 sound, places = [], []
                 self._scratch.clear()
 
-    def _up_converted(
+    def _decode_converted(
         self, piece: SegmentPiece, chunk: Chunk, rows: Longs, visible: Visibility
     ) -> Iterator[pa.RecordBatch]:
         """Decode messages of magic 0 and 1 as the batches that they are converted to."""
         for row in rows:
             start = int(row[headers.POSITION])
             try:
-                batch, new = converted(bytes(chunk.buffer[start : start + int(row[headers.SIZE])]), row)
+                batch, new = convert_message(bytes(chunk.buffer[start : start + int(row[headers.SIZE])]), row)
             except ProtocolError as error:
-                self._damaged(piece, chunk, row, str(error))
+                self._report(piece, chunk, row, error)
                 continue
             section = np.array([[HEADER_SIZE, len(batch)]], dtype=np.int64)
             payload = np.frombuffer(batch, dtype=np.uint8)
@@ -200,13 +200,14 @@ class RecordScan:
             if why == frames.NO_ROOM:
                 yield from self._columns.take()
             elif why == frames.MALFORMED:
-                self._damaged(piece, chunk, rows[done], "the records do not parse")
+                self._report(piece, chunk, rows[done], ProtocolError("the records do not parse"))
                 done += 1
 
-    def _damaged(
-        self, piece: SegmentPiece, chunk: Chunk, row: Longs, reason: str, *, is_too_large: bool = False
-    ) -> None:
+    def _report(self, piece: SegmentPiece, chunk: Chunk, row: Longs, error: ProtocolError) -> None:
+        """Log a batch that cannot be read: as too large if it is that, else as damage."""
         position = chunk.file_position + int(row[headers.POSITION])
         offset = row[headers.BASE_OFFSET]
         end = position + int(row[headers.SIZE])
-        self._log.add(Damage(piece.path, position, end, f"{reason} (batch at offset {offset})", is_too_large))
+        self._log.add(
+            Damage(piece.path, position, end, f"{error} (batch at offset {offset})", isinstance(error, TooLarge))
+        )

@@ -131,12 +131,12 @@ def _broker_of(request: pytest.FixtureRequest) -> "Broker":
     if marker is None:
         return request.getfixturevalue("ottla_proc")  # type: ignore[no-any-return]
     if marker.args or not marker.kwargs.keys() <= _KEYWORDS:
-        raise pytest.UsageError(f"@pytest.mark.ottla takes these keywords, not {_given(marker)}: {_MARKER}")
+        raise pytest.UsageError(f"@pytest.mark.ottla takes these keywords, not {_keywords_of(marker)}: {_MARKER}")
     pool: BrokerPool = request.getfixturevalue("make_ottla")
     return pool(**marker.kwargs)
 
 
-def _given(marker: pytest.Mark) -> str:
+def _keywords_of(marker: pytest.Mark) -> str:
     unknown = sorted(marker.kwargs.keys() - _KEYWORDS)
     return ", ".join([*map(repr, marker.args), *unknown])
 

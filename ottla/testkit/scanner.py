@@ -313,7 +313,7 @@ def _old_records(batch: ScannedBatch, fate: str) -> Iterator[ScannedRecord]:
     if not batch.attributes & 0x07:
         yield ScannedRecord(batch.last_offset, batch.max_timestamp, key, value, [], -1, -1, -1, fate)
         return
-    found = list(_old_messages(_unpacked(value or b"", batch.attributes & 0x07, batch.magic)))
+    found = list(_old_messages(_unpack(value or b"", batch.attributes & 0x07, batch.magic)))
     shift = batch.last_offset - found[-1][0] if batch.magic else 0
     for offset, timestamp, key, value in found:
         if batch.attributes & 0x08:
@@ -361,12 +361,12 @@ def _decide(partition: ScannedPartition) -> None:
     partition.fates = [PLAIN if transaction is None else transaction.fate for transaction in transaction_of]
 
 
-def _unpacked(payload: bytes, codec: int, magic: int) -> bytes:
+def _unpack(payload: bytes, codec: int, magic: int) -> bytes:
     """Return the messages in a message. LZ4 of magic 0 has a wrong checksum in its header."""
     if codec == 3 and magic == 0:
         for checksum in range(256):
             with suppress(ProtocolError):
-                return _unpacked(payload[:6] + bytes([checksum]) + payload[7:], codec, 1)
+                return _unpack(payload[:6] + bytes([checksum]) + payload[7:], codec, 1)
     return decompress(payload, codec, limit_bytes=READ_LIMIT_BYTES)
 
 

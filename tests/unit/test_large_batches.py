@@ -4,11 +4,16 @@ import json
 import struct
 import subprocess
 import sys
+import zlib
 
 import pytest
+from click.testing import CliRunner
 
+from ottla.cli.main import main
 from ottla.protocol.batch import build_batch
+from ottla.protocol.compression import GZIP
 from ottla.protocol.transaction_records import transaction_key
+from tests.legacy_messages import message
 from tests.odd_frames import bomb
 
 LARGER = "larger than Ottla reads: the zstd records take more than 256 MiB"
@@ -106,3 +111,29 @@ def test_copies_are_not_judged_without_a_batch(log):
     write(log.parent / "both" / "u-0", [bomb().batch])
     code, _, said = ottla("audit", log.parent / "both", "--copies", "t=u,key")
     assert code == 2 and len(said) == 1 and LARGER in said[0]
+
+
+def large_wrapper():
+    """A message of magic 1 whose gzip value holds one message of 300 MiB."""
+    size, piece = 300 << 20, bytes(1 << 20)
+    covered = struct.pack(">bBqii", 1, 0, 0, -1, size)
+    crc = zlib.crc32(covered)
+    for _ in range(300):
+        crc = zlib.crc32(piece, crc)
+    packer = zlib.compressobj(1, wbits=31)
+    packed = packer.compress(struct.pack(">qiI", 0, 4 + len(covered) + size, crc) + covered)
+    packed += b"".join(packer.compress(piece) for _ in range(300)) + packer.flush()
+    return message(0, None, packed, magic=1, attributes=GZIP)
+
+
+@pytest.mark.parametrize("command", ["dump", "export"])
+def test_an_old_message_that_is_too_large_is_not_called_damaged(command, tmp_path):
+    write(tmp_path / "log" / "t-0", [large_wrapper()])
+    arguments = {
+        "dump": ["dump", tmp_path / "log" / "t-0", "--records"],
+        "export": ["export", tmp_path / "log", tmp_path / "out"],
+    }
+    result = CliRunner().invoke(main, [str(each) for each in arguments[command]], catch_exceptions=False)
+    assert result.exit_code == 2
+    assert "larger than Ottla reads: the gzip records take more than 256 MiB" in result.stderr
+    assert "damaged" not in result.stdout + result.stderr

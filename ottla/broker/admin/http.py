@@ -43,7 +43,6 @@ REQUEST_MS: Final = 10_000.0
 IDLE_MS: Final = 60_000.0
 LINGER_MS: Final = 2_000.0
 """Whoever is still sending when he is refused may read why."""
-UNSENT_BYTES: Final = 64 * 1024
 AHEAD_BYTES: Final = 64 * 1024
 """So much of what comes behind a request in progress is read; the rest stays in the socket."""
 

@@ -39,7 +39,7 @@ from ottla.protocol.errors import ProtocolError
 from ottla.protocol.indexes import AbortedTxn, pack_all_aborted
 from ottla.protocol.record_frames import iter_frames, raw_steps
 from ottla.protocol.steps import RECORD_US, Steps
-from ottla.protocol.up_conversion import up_converted
+from ottla.protocol.up_conversion import convert_if_old
 from ottla.protocol.varints import Buffer
 
 _log = getLogger(__name__)
@@ -124,7 +124,7 @@ class Cleaner:
                     if header.is_control:
                         transactions.on_control_batch(header, control_type_of(header, batch))
                     elif not transactions.on_batch(header):
-                        readable, content = await self._in_steps(partition, up_converted(batch, header))
+                        readable, content = await self._in_steps(partition, convert_if_old(batch, header))
                         raw = await self._in_steps(partition, raw_steps(content, readable))
                         for frames in iter_frames(raw, readable.record_count):
                             if not offset_map.put(readable, frames, first):

@@ -30,7 +30,7 @@ from ottla.protocol.batch_header import BatchHeader
 from ottla.protocol.indexes import AbortedTxn
 from ottla.protocol.record_frames import Frame, empty_batch, iter_frames, raw_steps, rebuild_batch
 from ottla.protocol.steps import RECORD_US, Steps
-from ottla.protocol.up_conversion import up_converted
+from ottla.protocol.up_conversion import convert_if_old
 from ottla.protocol.varints import Buffer
 
 # What a key costs in memory: its bytes, its offset, their place in the table.
@@ -166,7 +166,7 @@ class RecordFilter:
 
     def filter_any(self, header: BatchHeader, batch: Buffer, stays: bool) -> Steps[Buffer | None]:
         """`filter` a batch of any magic: a message of magic 0 or 1 stays as it is, or becomes a batch of magic 2."""
-        converted_header, converted = yield from up_converted(batch, header)
+        converted_header, converted = yield from convert_if_old(batch, header)
         left = yield from self.filter(converted_header, converted, stays)
         return batch if left is converted else left
 

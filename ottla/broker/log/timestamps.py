@@ -22,7 +22,7 @@ from ottla.protocol.compression import TooLarge
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.record_frames import find_record, raw_steps
 from ottla.protocol.steps import Steps
-from ottla.protocol.up_conversion import up_converted
+from ottla.protocol.up_conversion import convert_if_old
 from ottla.protocol.varints import Buffer
 
 _log = getLogger(__name__)
@@ -124,7 +124,7 @@ def _search(segment: LogSegment, timestamp_ms: int, from_offset: int, moved: IsM
             end = min(position + batch_size(segment.file, position), segment.size_bytes)
             _, header, batch = next(iter_file(segment.file, position, end))
             yield len(batch) * COPY_BYTE_US
-            readable = yield from up_converted(batch, header)
+            readable = yield from convert_if_old(batch, header)
             at = yield from _search_batch(*readable, timestamp_ms, from_offset)
             if at is not None:
                 return at

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Final
 
-from ottla.printable import escaped
+from ottla.printable import escape_character
 from ottla.protocol.batch_header import MAX_SEQUENCE, BatchHeader
 from ottla.protocol.compression import TooLarge
 from ottla.protocol.errors import ProtocolError
@@ -133,7 +133,7 @@ def _names(raw: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _printable(lines: bytes) -> bytes:
-    """What a terminal may be sent of them: whole lines, of which no line end needs to be escaped any more.
+    """What a terminal may be sent of them: whole lines, of which no line end needs to be escape_character any more.
 
     Many lines at once, because each search has its price: bytes for control characters, text for the rest.
     """
@@ -145,7 +145,7 @@ def _printable(lines: bytes) -> bytes:
 
 
 def _shown(found: "re.Match[str]") -> str:
-    return escaped(found[0])
+    return escape_character(found[0])
 
 
 @cache

@@ -68,3 +68,17 @@ def topic(broker):
 @pytest.fixture
 def name():
     return f"order-processor-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def confluent():
+    face = client("confluent-kafka")
+    yield face
+    face.close()
+
+
+@pytest.fixture
+def aiokafka():
+    face = client("aiokafka")
+    yield face
+    face.close()

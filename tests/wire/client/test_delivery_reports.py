@@ -4,17 +4,9 @@ import pytest
 
 from ottla.client import TransactionAborted, transaction
 from ottla.protocol.errors import ErrorCode
-from tests.wire.client.libraries import client
 from tests.wire.client.topics import make_topic, values
 
 LARGE = "x" * 5000
-
-
-@pytest.fixture
-def confluent():
-    face = client("confluent-kafka")
-    yield face
-    face.close()
 
 
 @pytest.fixture

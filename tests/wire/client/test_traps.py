@@ -7,22 +7,7 @@ import pytest
 from ottla.client import ProducerFenced, TransactionAborted, transaction
 from ottla.protocol.errors import ErrorCode
 from tests.patience import PATIENCE_S
-from tests.wire.client.libraries import client
 from tests.wire.client.topics import make_topic, values
-
-
-@pytest.fixture
-def confluent():
-    face = client("confluent-kafka")
-    yield face
-    face.close()
-
-
-@pytest.fixture
-def aiokafka():
-    face = client("aiokafka")
-    yield face
-    face.close()
 
 
 def test_librdkafka_tells_of_every_delivery_before_the_abort_comes_out(confluent, broker, topic, name):
