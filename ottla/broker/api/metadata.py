@@ -152,8 +152,11 @@ class _Answer:
     async def add(self, topic: TopicImage) -> None:
         """A topic with its partitions."""
         partitions = self.reply.rows("topics", "partitions")
+        opened = self._broker.cluster.open_partitions(topic.name)
+        all_offline = self._broker.logs.offline is not None
         for index, epoch in enumerate(topic.leader_epochs):
-            is_offline = self._broker.cluster.is_offline(topic.name, index)
+            partition = opened[index] if index < len(opened) else None
+            is_offline = all_offline or (partition is not None and partition.offline is not None)
             error, leader, replicas, in_sync, offline = self._offline if is_offline else self._placed
             await partitions.add(error, index, leader, epoch, replicas, in_sync, offline)
         await self.topics.add(

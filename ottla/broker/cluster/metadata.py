@@ -213,13 +213,9 @@ class Cluster:
         partitions = self._partitions.get(topic)
         return partitions is not None and 0 <= index < len(partitions) and partitions[index] is None
 
-    def is_offline(self, topic: str, index: int) -> bool:
-        """Whether a partition is known to be offline. Opens nothing: one that was not opened may be damaged too."""
-        if self._store.offline is not None:
-            return True
-        partitions = self._partitions.get(topic)
-        partition = partitions[index] if partitions is not None and 0 <= index < len(partitions) else None
-        return partition is not None and partition.offline is not None
+    def open_partitions(self, topic: str) -> Sequence[Partition | None]:
+        """Return the partitions of a topic by number, None for those that are not open. Opens nothing."""
+        return self._partitions.get(topic, ())
 
     async def opened(self, topic: str, index: int) -> Partition | None:
         """`partition`, but opened in shares if it is not open yet: what it has to read may take seconds."""

@@ -133,7 +133,7 @@ def _names(raw: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _printable(lines: bytes) -> bytes:
-    """What a terminal may be sent of them: whole lines, of which no line end needs to be escape_character any more.
+    """What a terminal may be sent of them: whole lines, of which no line end needs to be escaped any more.
 
     Many lines at once, because each search has its price: bytes for control characters, text for the rest.
     """
