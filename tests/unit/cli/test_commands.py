@@ -28,7 +28,7 @@ def cli(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def served(monkeypatch):
+def served(monkeypatch, logging_as_before):
     """Stand in for the broker: what `serve` calls it with."""
     calls = []
 
@@ -39,9 +39,7 @@ def served(monkeypatch):
     server = ModuleType("ottla.broker.server")
     server.run = run
     monkeypatch.setitem(sys.modules, "ottla.broker.server", server)
-    handlers, level = logging.root.handlers[:], logging.root.level
-    yield calls
-    logging.root.handlers[:], logging.root.level = handlers, level
+    return calls
 
 
 def test_help_imports_nothing_that_is_slow_to_import():

@@ -13,6 +13,8 @@ from ottla.testkit.corpus.write import write_case
 PHOTO = b"\xff\xd8\xff\xe0 a photo"
 SEGMENT = "00000000000000000000.log"
 
+pytestmark = pytest.mark.usefixtures("logging_as_before")
+
 # Commands that read a log directory, with what else they need. Those that Spark runs are in tests/spark.
 COMMANDS = {
     "audit": ["audit"],
