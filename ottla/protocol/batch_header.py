@@ -228,16 +228,18 @@ def crc_is_valid(buffer: Buffer, header: BatchHeader, position: int = 0) -> bool
 
 def iter_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
     """(position, header) of each complete batch. Ends at a cut batch; a size below the minimum raises ProtocolError."""
+    unpack_from = HEADER.unpack_from
+    make = BatchHeader._make
     length = len(buffer)
     while position + LOG_OVERHEAD <= length:
         size = _OFFSET_AND_SIZE.unpack_from(buffer, position)[1]
         end = position + LOG_OVERHEAD + size
         magic = buffer[position + MAGIC_OFFSET] if position + MAGIC_OFFSET < length else MAGIC
-        if end - position < least_size(magic):
+        if size < MIN_BATCH_LENGTH and end - position < least_size(magic):
             raise ProtocolError(f"batch of {size} bytes at position {position} is smaller than a header")
         if end > length:
             return
-        yield position, read_header(buffer, position)
+        yield position, make(unpack_from(buffer, position)) if magic >= MAGIC else read_header(buffer, position)
         position = end
 
 
