@@ -1,6 +1,6 @@
-"""Which entities a client asks to have described. pure
+"""Parse and match the filter of DescribeClientQuotas. pure
 
-Source: `ClientQuotasImage.describe` of Kafka 4.3.1, whose words these are.
+Source: `ClientQuotasImage.describe` of Kafka 4.3.1; the error texts are Kafka's.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ _WITHOUT_MATCH: Final = {DEFAULT: "MATCH_TYPE_DEFAULT", SPECIFIED: "MATCH_TYPE_S
 
 
 class Component(NamedTuple):
-    """What is asked of the names of one type."""
+    """The condition on the names of one entity type."""
 
     entity_type: str
     match_type: int
@@ -26,13 +26,13 @@ class Component(NamedTuple):
 
 
 class Filter(NamedTuple):
-    """All of it. `strict`: an entity has no other types."""
+    """A filter of entities. With `strict` an entity has no other types than those of the filter."""
 
     components: dict[str, Component]
     strict: bool
 
     def matches(self, entity: QuotaEntity) -> bool:
-        """Whether the entity is one of those that are asked for."""
+        """Whether the entity matches the filter."""
         names = dict(entity)
         if self.strict and len(names) != len(self.components):
             return False
@@ -43,7 +43,7 @@ class Filter(NamedTuple):
 
 
 def read_filter(components: Iterable[Component], strict: bool) -> Filter | ApiError:
-    """What the request asks for, or why it is refused. It looks at no more components than there are types, and one."""
+    """Return the filter of a request, or an error. Reads at most one component more than there are types."""
     found: dict[str, Component] = {}
     for component in components:
         problem = _problem(component, found)
