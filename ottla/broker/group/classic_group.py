@@ -71,8 +71,7 @@ class ClassicGroup:
         return self.protocol_type == CONSUMERS
 
     def is_subscribed(self, topic: str) -> bool:
-        """Whether a member may read the topic. True for every topic if the subscriptions of consumers cannot be read.
-        """
+        """Whether a member may read the topic. True for every topic if subscriptions of consumers cannot be read."""
         topics = self.subscribed
         return self.is_of_consumers if topics is None else topic in topics
 
@@ -280,8 +279,7 @@ class ClassicGroup:
     # -- sync -----------------------------------------------------------------------------------------------------
 
     def sync(self, member: Member, assignments: Iterable[tuple[str, bytes]]) -> Outcome:
-        """Handle SyncGroup of a member that was checked. The leader sends all assignments, which must be logged first.
-        """
+        """Handle SyncGroup of a checked member. The leader sends all assignments, which must be logged first."""
         if self.state is ClassicGroupState.STABLE:
             self._has_synced(member.member_id)
             return Outcome(synced={member.member_id: self._sync_reply(member)})

@@ -105,8 +105,7 @@ class OffsetCommits:
         return error, GroupOffsets() if error or metadata is None else metadata.offsets
 
     def _commit_error(self, metadata: GroupMetadata, caller: Caller, transactional: bool) -> ErrorCode:
-        """Validate a commit like `ClassicGroup.validateOffsetCommit`. A plain commit also extends the member's session.
-        """
+        """Validate a commit (`ClassicGroup.validateOffsetCommit`). A plain commit also extends the session."""
         group = metadata.group
         if caller.generation < 0 and group.state is _EMPTY:
             return NO_ERROR
