@@ -140,7 +140,7 @@ class MetadataLog:
         self.partition.when_durable(self.partition.log_end_offset - 1, callback)
 
     def sync(self) -> None:
-        """Wait for the device here: at the start, when nobody else does. Raises OSError."""
+        """Sync the log, blocking; only for the start, when nothing else runs. Raises OSError."""
         self._store.sync(self.partition)
 
     def commit(self, records: Sequence[MetadataRecord]) -> None:

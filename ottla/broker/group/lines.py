@@ -1,8 +1,8 @@
-"""What the log says of a group at INFO: who comes, who goes and why, and how its rebalances go. pure
+"""Log lines about groups at INFO: members that join or leave, the reasons, and rebalances. pure
 
-A line is a text and what goes into it, by name. Names are a client's: each is cut, and of many members some are named.
+A line is a text and its values by name. Names come from clients: each is cut, and of many members only some are named.
 
-Source of what is told: `GroupMetadataManager` of Kafka 4.3.1 (`log.info`); KIP-800 for the reasons that clients give.
+Source of the lines: `GroupMetadataManager` of Kafka 4.3.1 (`log.info`); KIP-800 for the reasons that clients give.
 """
 
 from collections.abc import Sequence

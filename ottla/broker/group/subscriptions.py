@@ -12,9 +12,9 @@ from ottla.protocol.fields import Reader
 
 
 class Subscriptions:
-    """The topics of all members of one generation, read when somebody asks: a member may name very many.
+    """The topics of all members of one generation, read on demand: a member may name very many.
 
-    Whoever may take its time reads them by and by with `read`; `topics` reads what is left.
+    `read` reads some of the names; `topics` reads all that are left.
     """
 
     __slots__ = ("_names", "_topics")
