@@ -1,7 +1,7 @@
-"""Whom a certificate names, and whether another may stand in its place. pure
+"""Read the names in a certificate, and compare them with those of its replacement. pure
 
-A certificate is read as far as its subject and its alternative names, in DER (RFC 5280, section 4.1): Python's own
-`ssl` tells these of a peer's certificate only. It is the operator's, and OpenSSL has taken it before.
+Only the subject and the alternative names are read, from DER (RFC 5280, section 4.1): Python's `ssl` reads these only
+of a peer's certificate. The certificate is the operator's, and OpenSSL has accepted it before.
 
 Source: `SslFactory.CertificateEntries` of Kafka 4.3.1, KIP-978.
 """

@@ -1,4 +1,4 @@
-"""Which refusals are told: each once a minute. pure"""
+"""Limit the log lines about denied requests to one a minute for each denial. pure"""
 
 from typing import Final, NamedTuple
 
@@ -9,7 +9,7 @@ MOST_DENIALS: Final = 500
 
 
 class Denial(NamedTuple):
-    """Who may not do what."""
+    """A denied operation of a principal on a resource."""
 
     principal: str
     host: str
@@ -19,7 +19,7 @@ class Denial(NamedTuple):
 
 
 class Denials:
-    """What was refused lately."""
+    """The recent denials."""
 
     __slots__ = ("_seen",)
 
@@ -28,7 +28,7 @@ class Denials:
         self._seen: dict[Denial, Seldom] = {}
 
     def times(self, denial: Denial, now_ms: float) -> int:
-        """It has happened: how often since it was told last, if it is to be told; else 0."""
+        """Count a denial. Return the number since its last log line if it is to be logged now, else 0."""
         seldom = self._seen.pop(denial, None)
         if seldom is None:
             seldom = Seldom()

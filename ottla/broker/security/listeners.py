@@ -1,4 +1,4 @@
-"""What encrypts the connections of each listener, and what becomes of it when options or files change. shell"""
+"""TLS contexts of the listeners, and their renewal when options or files change. shell"""
 
 import logging
 import ssl
@@ -28,10 +28,10 @@ _Stamps = tuple[tuple[int, int], ...]
 
 
 class ListenerTls:
-    """TLS of one listener. A change that cannot be is told, and what was there stays in force."""
+    """TLS of one listener. A change that fails is logged, and the previous certificate stays in use."""
 
     def __init__(self, config: Config, listener: Listener, turns: Turns, clock: Clock, strangers: Strangers) -> None:
-        """TlsError if it cannot be begun."""
+        """Load keys and certificates. Raises TlsError if that fails."""
         self._name = listener.name
         self._turns = turns
         self._clock = clock
@@ -46,7 +46,7 @@ class ListenerTls:
         self._looked_ms = clock.monotonic_ms()
 
     def current_context(self) -> ssl.SSLContext:
-        """That of connections that begin now; those that are there keep theirs. Files are looked at now and then."""
+        """Return the context for new connections. Changes of the files are noticed every `LOOK_MS`."""
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._looked_ms >= LOOK_MS:
             self._looked_ms = now_ms
@@ -57,9 +57,10 @@ class ListenerTls:
         return self._current.context
 
     def principal(self, certificate: bytes | None) -> str:
-        """Who shows this certificate, in DER, to ACLs. ValueError if ssl.principal.mapping.rules has no rule for it.
+        """Return the principal of a client's certificate, given in DER.
 
-        Source: `DefaultKafkaPrincipalBuilder.applySslPrincipalMapper`.
+        Raises ValueError if no rule of ssl.principal.mapping.rules matches. Source:
+        `DefaultKafkaPrincipalBuilder.applySslPrincipalMapper`.
         """
         if certificate is None or not self._names_clients:
             return ANONYMOUS
@@ -78,7 +79,7 @@ class ListenerTls:
             self._renew(settings)
 
     def take(self) -> None:
-        """Read the stores anew, whether they look as if they had changed or not."""
+        """Reload the stores, even if the files seem unchanged."""
         self._stamps = _stamps(self._settings)
         self._renew(self._settings)
 
@@ -103,7 +104,7 @@ class ListenerTls:
         self._turns.rest(run)
 
     def failed(self, peer: str, reason: str) -> None:
-        """A client did not get in; told at most once a while."""
+        """Log a failed handshake, at most once a minute."""
         times = self._seldom.times(self._clock.monotonic_ms())
         if times:
             told = _explained(reason)
@@ -125,7 +126,7 @@ class ListenerTls:
             log.info("The listener %s has taken its keystore anew", self._name)
 
     def _renewed(self, settings: TlsSettings) -> ServerTls:
-        """What comes in place of what is there. TlsError where it must not."""
+        """Load the TLS context that replaces the current one. Raises TlsError if it may not."""
         made = self._made(settings)
         problem = why_not(
             self._current.entry,
@@ -145,7 +146,7 @@ class ListenerTls:
 
 
 def _stamps(settings: TlsSettings) -> _Stamps:
-    """When the files were changed last, and how long they are."""
+    """Return the modification time and size of each file."""
     return tuple(map(stamp, settings.files))
 
 

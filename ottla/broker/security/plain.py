@@ -21,7 +21,7 @@ _NOBODYS: Final = "\x00"
 
 
 class PlainServer:
-    """One login. `users` has the password of each name, `hashed` those of others."""
+    """The broker's side of one PLAIN login. `users` has passwords by name; `hashed` checks other users."""
 
     __slots__ = ("_hashed", "_name", "_users", "complete")
 
@@ -68,7 +68,7 @@ class PlainServer:
 
 
 def _same(given: str, kept: str) -> bool:
-    """Whether they are one password, in a time that tells nothing of it, not even how long it is (CVE-2021-38153)."""
+    """Whether the passwords are equal, in a time that does not depend on them or their lengths (CVE-2021-38153)."""
     return hmac.compare_digest(sha256(given.encode()).digest(), sha256(kept.encode()).digest())
 
 

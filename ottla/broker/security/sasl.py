@@ -53,7 +53,7 @@ _AWAITED: Final = {
 
 
 class Authenticator:
-    """One of a connection to a listener with SASL, as long as it lasts."""
+    """The SASL login of one connection."""
 
     __slots__ = (
         "_clock",
@@ -93,7 +93,7 @@ class Authenticator:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the login is over, for good or ill: no token is awaited."""
+        """Whether the login has succeeded or failed, so that no token is expected."""
         return self._state is not _State.AUTHENTICATE
 
     def is_login(self, api_key: int) -> bool:
@@ -122,7 +122,7 @@ class Authenticator:
         return f"Unexpected Kafka request of type {_named(api_key)} during SASL {_TEXT.get(state, 'authentication')}."
 
     def versions_told(self) -> None:
-        """ApiVersions has been answered without an error; before a login that happens once."""
+        """Note that ApiVersions was answered without an error, which is allowed once before a login."""
         if self._state is _State.HANDSHAKE_OR_VERSIONS_REQUEST:
             self._state = _State.HANDSHAKE_REQUEST
 
@@ -151,8 +151,11 @@ class Authenticator:
         return ErrorCode.NONE, ""
 
     async def authenticate(self, session: Session, token: bytes) -> tuple[bytes, int]:
-        """What to answer to the client's token, and for how many ms it is logged in then; 0 for ever, or if it is not
-        yet. SaslFailed, with what the client is told: then the connection must be closed."""
+        """Return the answer to the client's token, and the session lifetime in ms.
+
+        The lifetime is 0 without a limit, and before the login is complete. Raises SaslFailed with the error text for
+        the client; the connection must then be closed.
+        """
         server = self._server
         assert server is not None, "tokens come behind a handshake"
         try:
@@ -211,7 +214,7 @@ class Authenticator:
 
     @property
     def _general_sentence(self) -> str:
-        """It tells nothing of the user: not even whether there is one."""
+        """The error text for the client. It does not reveal whether the user exists."""
         during = "re-authentication" if self._mechanism else "authentication"
         return f"Authentication failed during {during} due to invalid credentials with SASL mechanism {self._wanted}"
 
