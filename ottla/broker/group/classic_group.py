@@ -1,9 +1,8 @@
 """A classic consumer group: its members and its rebalances. pure
 
-Every method takes the time as an argument and returns an `Outcome`: replies to waiting members, and the step that must
-be logged. Membership between two generations is in memory only and changes at once. What the group's last record
-(`value`) holds is changed by `logged` alone, after the step's record was appended to the log. `next_deadline_ms` and
-`tick` are the timers of the group.
+Every method takes the time as an argument and returns an `Outcome`: replies to waiting members, and the step to log.
+Membership between two generations is in memory only and changes at once. What the group's last record (`value`) holds
+is changed by `logged` alone, after the step's record was appended. `next_deadline_ms` and `tick` are its timers.
 
 Source: `org.apache.kafka.coordinator.group.GroupMetadataManager` (classicGroup...), `classic.ClassicGroup` of Kafka
 4.3.1.
@@ -35,9 +34,8 @@ NEVER_MS: Final = float("inf")
 class ClassicGroup:
     """A classic group.
 
-    `initial_delay_ms` delays the first rebalance, so that members that start together join the same generation.
-    `state_timestamp_ms` is wall time. `due_ms` is the time before which `tick` has nothing to do. It may be too early,
-    because heartbeats extend the deadlines.
+    `initial_delay_ms` delays the first rebalance for members that start together. `state_timestamp_ms` is wall time.
+    `tick` has nothing to do before `due_ms`, which may be too early, because heartbeats extend deadlines.
     """
 
     def __init__(self, group_id: str, initial_delay_ms: int, wall_ms: int) -> None:
@@ -142,10 +140,9 @@ class ClassicGroup:
             self._touch(member, now_ms)
 
     def begin_again(self, now: Moment) -> Outcome:
-        """Rebalance a loaded group that has more members than group.max.size: the first to join stay.
+        """Rebalance a loaded group with more members than group.max.size: the first to join stay.
 
-        Nothing is changed if the group is not Stable: requests are served as soon as the partition is loaded, which may
-        be before this call, and a rebalance that has begun needs no other.
+        Only a Stable group: one that served requests before this call may have begun a rebalance already.
         """
         if self.state is not ClassicGroupState.STABLE:
             return Outcome()
@@ -160,8 +157,7 @@ class ClassicGroup:
         return protocol_type == self.protocol_type and self.roster.shares(protocols)
 
     def has_room(self, member_id: str, max_size: int) -> bool:
-        """Whether this member may join. During a rebalance only members that have joined count, so the last ones are
-        refused."""
+        """Whether this member may join. During a rebalance only joined members count, so the last ones are refused."""
         if self.state is ClassicGroupState.EMPTY or len(self.members) < max_size:
             return True
         member = self.members.get(member_id)
@@ -170,7 +166,7 @@ class ClassicGroup:
         return (member is not None and member.awaiting_join) or self.roster.joined_count < max_size
 
     def reserve(self, member_id: str, session_timeout_ms: int, now_ms: float) -> None:
-        """Reserve the id of a new member, which must join with it before its session ends (KIP-394)."""
+        """Reserve an id that a new member must join with before its session ends (KIP-394)."""
         pending = self.roster.pending
         if len(pending) >= MOST_RESERVED:
             del pending[next(iter(pending))]  # a JoinGroup with this id gets UNKNOWN_MEMBER_ID
@@ -191,8 +187,8 @@ class ClassicGroup:
     ) -> Outcome:
         """Handle a JoinGroup of a member that is in the group.
 
-        If the protocols are unchanged, the member gets the current generation again, since it may have missed the
-        reply. In a stable group this does not hold for the leader, which joins again when it wants a new assignment.
+        With unchanged protocols it gets the current generation again, since it may have missed the reply. The leader of
+        a stable group does not, because it joins again when it wants a new assignment.
         """
         settled = self.state is ClassicGroupState.COMPLETING_REBALANCE or (
             self.state is ClassicGroupState.STABLE and member.member_id != self.roster.leader
@@ -208,8 +204,7 @@ class ClassicGroup:
     ) -> Outcome:
         """Give a restarted static member a new member id. Requests with the old id are fenced.
 
-        A stable group whose protocol does not change keeps its generation. The change is made after its record is
-        logged.
+        A stable group whose protocol does not change keeps its generation. The change follows the logged record.
         """
         if self.state is ClassicGroupState.STABLE and self.roster.choose_protocol(member, protocols) == self.protocol:
             return Outcome(step=self._restart_of(member, new_id, protocols, timeouts, can_skip))
@@ -230,7 +225,7 @@ class ClassicGroup:
     def _restart_of(
         self, member: Member, new_id: str, protocols: Protocols, timeouts: Timeouts, can_skip: bool
     ) -> Restarted:
-        """Return the step. Its record has the member last in the list, where the group will have it."""
+        """Return the step. Its record has the member last, where the group will have it."""
         before = self.value()
         restarted = replace(member, member_id=new_id)
         restarted.want(protocols, timeouts)
@@ -244,9 +239,7 @@ class ClassicGroup:
     def leave(
         self, who: Sequence[tuple[str, str | None]], now: Moment, client_reason: str | None = None
     ) -> tuple[list[ErrorCode], Outcome]:
-        """Remove members, given as (member id, instance id), and return an error for each.
-
-        A member without a member id is found by its instance id.
+        """Remove members (member id, instance id) and return their errors. Without a member id the instance id counts.
         """
         errors, left, outcome = [], [], Outcome()
         for member_id, group_instance_id in who:
@@ -309,9 +302,8 @@ class ClassicGroup:
     def logged(self, step: Step, error: ErrorCode, now: Moment) -> Outcome:
         """Apply a step whose record was appended to the log, or was refused with `error`.
 
-        After an error, an assignment fails the members that wait for it and the group rebalances; a restarted static
-        member must try again. A group becomes empty even if its record is refused, because its last members would time
-        out after a restart.
+        After an error, an assignment fails its waiting members and the group rebalances; a restarted member must try
+        again. A group becomes empty even after an error, because its last members would time out after a restart.
         """
         match step:
             case Assigned():
@@ -336,8 +328,8 @@ class ClassicGroup:
         return self._tell_assignment(ErrorCode.NONE, now).tell(lines.assigned(self))
 
     def _restarted(self, step: Restarted, now: Moment) -> Outcome:
-        """Apply a restart. Before JoinGroup v9 the reply cannot tell a leader to skip the assignment (KIP-814). The
-        reply then names the old member id as leader, so that the member acts as a follower."""
+        """Apply a restart. A leader that must skip the assignment but cannot (before JoinGroup v9, KIP-814) gets the
+        old member id as leader, so that it acts as a follower."""
         member, old_leader = self.members[step.old_id], self.roster.leader
         outcome = self._answer_waiting(member, ErrorCode.FENCED_INSTANCE_ID)
         self._replace(member, step.new_id, step.protocols, step.timeouts, now)
@@ -396,8 +388,7 @@ class ClassicGroup:
         return outcome.add(self._complete_join_if_all_joined(now))
 
     def _prepare_rebalance(self, now: Moment, why: str) -> Outcome:
-        """Start a rebalance: every member must join again. Members that wait for an assignment get
-        REBALANCE_IN_PROGRESS."""
+        """Start a rebalance: all members must join again. Waiting SyncGroups get REBALANCE_IN_PROGRESS."""
         outcome, now_ms = Outcome(), now.monotonic_ms
         if self.state is ClassicGroupState.COMPLETING_REBALANCE:
             for member in self.members.values():
@@ -424,8 +415,7 @@ class ClassicGroup:
         return self._complete_join(now)
 
     def _join_time_over(self, now: Moment) -> Outcome:
-        """End the join phase. While members keep coming, the first rebalance is prolonged up to its first member's
-        rebalance timeout."""
+        """End the join phase. Prolong the first rebalance while members join, up to the first's rebalance timeout."""
         now_ms = now.monotonic_ms
         if self._is_initial and self._grew and now_ms < self._initial_limit_ms:
             self._grew = False

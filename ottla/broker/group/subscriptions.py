@@ -1,4 +1,4 @@
-"""Which topics the members of a consumer group have subscribed to, read from what they gave when they joined. pure
+"""Read the topics to which the members of a consumer group are subscribed. pure
 
 Source: `ConsumerProtocol`, `ConsumerProtocolSubscription.json` (version 0, with which every later one begins),
 `ClassicGroup.computeSubscribedTopics` of Kafka 4.3.1.

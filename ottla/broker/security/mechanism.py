@@ -13,8 +13,8 @@ class SaslFailed(Exception):
     """A failed login.
 
     `reason` is for the log only; it holds no secret and no token. `told` is the error text for the client, where the
-    mechanism has its own text in Kafka; otherwise the client gets Kafka's general one. The text must not reveal whether
-    a user exists.
+    mechanism has its own in Kafka; otherwise the client gets Kafka's general one. It must not reveal whether a user
+    exists.
     """
 
     def __init__(self, reason: str, told: str = "") -> None:
