@@ -302,7 +302,7 @@ class Cluster:
         """Partitions that exist from now on; their directories follow."""
         self._partitions.setdefault(topic.name, []).extend([None] * len(indexes))
         if not self._unopened:
-            self._clock.next_turn(self._open_added)
+            self._clock.next_turn(self._start_open_new)
         self._unopened.append((topic.name, indexes))
 
     def detach(self, topic: TopicImage) -> int:
@@ -406,7 +406,7 @@ class Cluster:
             await self._turns.share()
         await self._turns.share()  # what looked the files up was charged by who made the calls
 
-    def _open_added(self) -> None:
+    def _start_open_new(self) -> None:
         self._start(self._open_new())
 
     async def _open_new(self) -> None:

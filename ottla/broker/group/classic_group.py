@@ -239,8 +239,7 @@ class ClassicGroup:
     def leave(
         self, who: Sequence[tuple[str, str | None]], now: Moment, client_reason: str | None = None
     ) -> tuple[list[ErrorCode], Outcome]:
-        """Remove members (member id, instance id) and return their errors. Without a member id the instance id counts.
-        """
+        """Remove members (member id, instance id), return their errors. Without a member id the instance id counts."""
         errors, left, outcome = [], [], Outcome()
         for member_id, group_instance_id in who:
             if not member_id:
@@ -274,21 +273,21 @@ class ClassicGroup:
     def sync(self, member: Member, assignments: Iterable[tuple[str, bytes]]) -> Outcome:
         """Handle SyncGroup of a checked member. The leader sends all assignments, which must be logged first."""
         if self.state is ClassicGroupState.STABLE:
-            self._has_synced(member.member_id)
+            self._note_synced(member.member_id)
             return Outcome(synced={member.member_id: self._sync_reply(member)})
         if member.member_id == self.roster.leader:
             given = dict(assignments)
             return Outcome(step=Assigned(self.value(given), member.member_id, given))
-        self._has_synced(member.member_id)
+        self._note_synced(member.member_id)
         member.awaiting_sync = True
         return Outcome()
 
-    def _has_synced(self, member_id: str) -> None:
+    def _note_synced(self, member_id: str) -> None:
         self._unsynced.discard(member_id)
         if not self._unsynced:
             self._sync_deadline_ms = NEVER_MS
 
-    def _tell_assignment(self, error: ErrorCode, now: Moment) -> Outcome:
+    def _reply_assignment(self, error: ErrorCode, now: Moment) -> Outcome:
         outcome = Outcome()
         for member in self.members.values():
             if member.awaiting_sync:
@@ -307,27 +306,27 @@ class ClassicGroup:
         """
         match step:
             case Assigned():
-                return self._assigned(step, error, now)
+                return self._apply_assignment(step, error, now)
             case Restarted():
-                return Outcome(joined={step.new_id: JoinReply(error)}) if error else self._restarted(step, now)
+                return Outcome(joined={step.new_id: JoinReply(error)}) if error else self._apply_restart(step, now)
             case Emptied():
                 self._begin_generation(None)
                 self._enter(ClassicGroupState.EMPTY, now)
                 self.due_ms = self.next_deadline_ms()
                 return Outcome().tell(lines.emptied(self))
 
-    def _assigned(self, step: Assigned, error: ErrorCode, now: Moment) -> Outcome:
-        self._has_synced(step.leader_id)
+    def _apply_assignment(self, step: Assigned, error: ErrorCode, now: Moment) -> Outcome:
+        self._note_synced(step.leader_id)
         self.members[step.leader_id].awaiting_sync = True
         if error:
-            outcome = self._tell_assignment(error, now)
+            outcome = self._reply_assignment(error, now)
             return outcome.add(self._prepare_rebalance(now, f"the assignment was not logged: {error.name}"))
         for member in self.members.values():
             member.assignment = step.assignments.get(member.member_id, b"")
         self._enter(ClassicGroupState.STABLE, now)
-        return self._tell_assignment(ErrorCode.NONE, now).tell(lines.assigned(self))
+        return self._reply_assignment(ErrorCode.NONE, now).tell(lines.assigned(self))
 
-    def _restarted(self, step: Restarted, now: Moment) -> Outcome:
+    def _apply_restart(self, step: Restarted, now: Moment) -> Outcome:
         """Apply a restart. A leader that must skip the assignment but cannot (before JoinGroup v9, KIP-814) gets the
         old member id as leader, so that it acts as a follower."""
         member, old_leader = self.members[step.old_id], self.roster.leader
@@ -393,7 +392,7 @@ class ClassicGroup:
         if self.state is ClassicGroupState.COMPLETING_REBALANCE:
             for member in self.members.values():
                 member.assignment = b""
-            outcome = self._tell_assignment(ErrorCode.REBALANCE_IN_PROGRESS, now)
+            outcome = self._reply_assignment(ErrorCode.REBALANCE_IN_PROGRESS, now)
         outcome.tell(lines.preparing(self, why))
         self._sync_deadline_ms = NEVER_MS
         timeout_ms = self.roster.rebalance_timeout_ms if self.members else LEAST_PUT_OFF_MS
@@ -442,7 +441,7 @@ class ClassicGroup:
         self._begin_generation(self.roster.choose_protocol())
         self._enter(ClassicGroupState.COMPLETING_REBALANCE, now)
         self._sync_deadline_ms = self._note(now.monotonic_ms + self.roster.rebalance_timeout_ms)
-        outcome.joined = self._tell_generation(now.monotonic_ms)
+        outcome.joined = self._reply_generation(now.monotonic_ms)
         return outcome.tell(lines.stabilized(self))
 
     def _next_generation(self) -> int:
@@ -455,7 +454,7 @@ class ClassicGroup:
         self.protocol = protocol
         self._learn_subscriptions()
 
-    def _tell_generation(self, now_ms: float) -> dict[str, JoinReply]:
+    def _reply_generation(self, now_ms: float) -> dict[str, JoinReply]:
         joined = {}
         for member in self.members.values():
             if member.awaiting_join:

@@ -33,7 +33,7 @@ from ottla.protocol.fields import fits_a_string
 log = logging.getLogger(__name__)
 
 MINUTE_MS = 60_000
-TOLD_US = 20.0
+REPLY_US = 20.0
 """The cost of waking one waiting request and sending its reply."""
 
 W = TypeVar("W")
@@ -75,7 +75,7 @@ class GroupCoordinator:
         self._config = config
         self._new_member_uuid = new_member_uuid
         self._manager = GroupMetadataManager(
-            cluster, turns, clock, config.group_initial_rebalance_delay_ms, self._loaded
+            cluster, turns, clock, config.group_initial_rebalance_delay_ms, self._start_group
         )
         self.offsets = OffsetCommits(self._manager, turns, clock, config.offset_metadata_max_bytes)
         retention_ms = config.offsets_retention_minutes * MINUTE_MS
@@ -124,7 +124,7 @@ class GroupCoordinator:
             return JoinReply(ErrorCode.INVALID_GROUP_ID, ask.member_id)
         if self._is_bad_session(ask):
             return JoinReply(ErrorCode.INVALID_SESSION_TIMEOUT, ask.member_id)
-        protocols = await self._brought(ask)
+        protocols = await self._read_protocols(ask)
         if protocols is None:
             return JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ask.member_id)
         metadata, error = self._manager.find(ask.group_id)
@@ -146,7 +146,7 @@ class GroupCoordinator:
             metadata.group.reserve(member_id, ask.timeouts.session_ms, self._clock.monotonic_ms())
             self._arm(metadata)
             return JoinReply(ErrorCode.MEMBER_ID_REQUIRED, member_id)
-        outcome = _joined(metadata, ask, protocols, member_id, self._now())
+        outcome = _join_member(metadata, ask, protocols, member_id, self._now())
         wait = self._wait(metadata.joins, member_id, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member_id))
         self._follow(metadata, outcome)
         return await wait
@@ -164,7 +164,7 @@ class GroupCoordinator:
         low, high = self._config.group_min_session_timeout_ms, self._config.group_max_session_timeout_ms
         return not low <= ask.timeouts.session_ms <= high
 
-    async def _brought(self, ask: JoinAsk) -> Protocols | None:
+    async def _read_protocols(self, ask: JoinAsk) -> Protocols | None:
         """Return the member's protocols, each name once. As in Kafka the first metadata of a name counts.
 
         None if there are more protocols or bytes than group.member.max.protocols and group.member.max.metadata.bytes
@@ -291,7 +291,7 @@ class GroupCoordinator:
         """Wake waiting handlers, in shares: a generation or an assignment is sent to all members."""
         for wait, reply in due:
             wait.wake(reply)
-            self._turns.charge(TOLD_US)
+            self._turns.charge(REPLY_US)
             if self._turns.over:
                 self._turns.rest(lambda: self._tell(due))
                 return
@@ -331,14 +331,14 @@ class GroupCoordinator:
 
     # -- loaded groups --------------------------------------------------------------------------------------------
 
-    def _loaded(self, metadata: GroupMetadata) -> None:
+    def _start_group(self, metadata: GroupMetadata) -> None:
         group = metadata.group
         group.start_sessions(self._clock.monotonic_ms())
         too_large = len(group.members) > self._config.group_max_size
         self._follow(metadata, group.begin_again(self._now()) if too_large else Outcome())
 
 
-def _joined(metadata: GroupMetadata, ask: JoinAsk, protocols: Protocols, member_id: str, now: Moment) -> Outcome:
+def _join_member(metadata: GroupMetadata, ask: JoinAsk, protocols: Protocols, member_id: str, now: Moment) -> Outcome:
     group, instance_id = metadata.group, ask.group_instance_id
     known = group.members.get(member_id)
     if known is not None:

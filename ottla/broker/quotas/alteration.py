@@ -50,11 +50,11 @@ def decide(
     asked: set[str] = set()
     for key, _ in ops:
         if key in asked:
-            return _refused(f"Duplicate quota key {key} not updating quota for this entity {_shown(entity)}")
+            return _refusal(f"Duplicate quota key {key} not updating quota for this entity {_format_entity(entity)}")
         asked.add(key)
     problem = _entity_problem(entity)
     if problem:
-        return _refused(problem)
+        return _refusal(problem)
     kinds = _OF_ADDRESSES if IP in entity else _OF_CLIENTS
     where = _quota_entity(entity)
     records = []
@@ -65,7 +65,7 @@ def decide(
             continue
         problem = _value_problem(kinds, key, value)
         if problem:
-            return _refused(problem)
+            return _refusal(problem)
         if current.get(key) != value:
             records.append(ClientQuotaRecord(where, key, value, False))
     return records
@@ -73,16 +73,16 @@ def decide(
 
 def named_twice(entity: Entity) -> ApiError:
     """Return the error for an entity that occurs twice in one request."""
-    return _refused(f"Ignoring duplicate entity {_shown(entity)}")
+    return _refusal(f"Ignoring duplicate entity {_format_entity(entity)}")
 
 
-def _shown(entity: Entity) -> str:
+def _format_entity(entity: Entity) -> str:
     """Format an entity like Java's `ClientQuotaEntity.toString`."""
     entries = ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in entity.items())
     return f"ClientQuotaEntity(entries={{{entries}}})"
 
 
-def _refused(message: str) -> ApiError:
+def _refusal(message: str) -> ApiError:
     return ApiError(ErrorCode.INVALID_REQUEST, message)
 
 

@@ -165,7 +165,7 @@ class AclAuthorizer:
 
     def has(self, entry: AccessControlEntryRecord) -> bool:
         """Whether an entry that is there says the same."""
-        resource_type, kind, name, holder, bit = _said(entry)
+        resource_type, kind, name, holder, bit = _unpack_entry(entry)
         patterns = self._types.get(resource_type)
         if patterns is None:
             return False
@@ -181,7 +181,7 @@ class AclAuthorizer:
         patterns = self._types.get(entry.resource_type)
         if patterns is None:
             patterns = self._types[entry.resource_type] = _Patterns()
-        said = _said(entry)
+        said = _unpack_entry(entry)
         resource_type, kind, name, holder, bit = said
         grants = patterns.grants(kind, name)
         before = grants.get(holder, 0)
@@ -200,7 +200,7 @@ class AclAuthorizer:
         if entry is None:
             return
         self._decisions.clear()
-        said = _said(entry)
+        said = _unpack_entry(entry)
         again = self._again.pop(said, 0)
         if again:
             if again > 1:
@@ -321,7 +321,7 @@ class AclAuthorizer:
         self._decisions[key] = allowed
 
 
-def _said(entry: AccessControlEntryRecord) -> _Said:
+def _unpack_entry(entry: AccessControlEntryRecord) -> _Said:
     """Return an entry as (resource type, kind of pattern, name, holder, bit).
 
     A pattern type other than LITERAL is a prefix, as in Kafka. An unknown operation has the bit of UNKNOWN, which no

@@ -72,7 +72,7 @@ class Jwks:
         self._under_way = True
         self._fetched_ms = self._around.clock.monotonic_ms()
         url = self._settings.jwks_endpoint_url
-        self._around.web.start(lambda: parse_keys(fetch(url, MOST_BYTES, TIMEOUT_S)), self._fetched)
+        self._around.web.start(lambda: parse_keys(fetch(url, MOST_BYTES, TIMEOUT_S)), self._take_keys)
 
     def stop(self) -> None:
         """Fetch nothing any more."""
@@ -115,7 +115,7 @@ class Jwks:
         await wait
         forget()
 
-    def _fetched(self, keys: Any, failure: Exception | None) -> None:
+    def _take_keys(self, keys: Any, failure: Exception | None) -> None:
         self._under_way = False
         where = f"the keys of OAUTHBEARER on listener {self.listener_name}"
         if failure is None:
@@ -128,7 +128,7 @@ class Jwks:
         else:
             stays = "; those of before stay" if self._keys else "; nobody can log in with a token"
             log.warning(
-                "Cannot fetch %s from %s: %s%s", where, _shown(self._settings.jwks_endpoint_url), failure, stays
+                "Cannot fetch %s from %s: %s%s", where, _redact_url(self._settings.jwks_endpoint_url), failure, stays
             )
             again_ms = self._backoff_ms
             self._backoff_ms = min(2 * self._backoff_ms, float(self._settings.jwks_endpoint_retry_backoff_max_ms))
@@ -138,6 +138,6 @@ class Jwks:
             self._timer = self._around.clock.call_later(max(again_ms, _AGAIN_MS_LEAST), self.start)
 
 
-def _shown(url: str) -> str:
+def _redact_url(url: str) -> str:
     """Without what may be a secret."""
     return re.sub("//[^/@]*@", "//", url.partition("?")[0])

@@ -89,7 +89,7 @@ class ListenerTls:
         if settings == self._settings:
             return ""
         try:
-            self._renewed(settings)
+            self._load_renewal(settings)
         except TlsError as error:
             return str(error)
         return ""
@@ -107,7 +107,7 @@ class ListenerTls:
         """Log a failed handshake, at most once a minute."""
         times = self._seldom.times(self._clock.monotonic_ms())
         if times:
-            told = _explained(reason)
+            told = _explain(reason)
             log.warning("%s: no TLS with %s: %s (%d times since this was said last)", self._name, peer, told, times)
 
     def foreign(self, peer: str, first: bytes) -> None:
@@ -118,14 +118,14 @@ class ListenerTls:
 
     def _renew(self, settings: TlsSettings) -> None:
         try:
-            self._current = self._renewed(settings)
+            self._current = self._load_renewal(settings)
         except TlsError as error:
             log.error("%s; the certificate that was there stays in use", error)
         else:
             self._settings = settings
             log.info("The listener %s has taken its keystore anew", self._name)
 
-    def _renewed(self, settings: TlsSettings) -> ServerTls:
+    def _load_renewal(self, settings: TlsSettings) -> ServerTls:
         """Load the TLS context that replaces the current one. Raises TlsError if it may not."""
         made = self._made(settings)
         problem = why_not(
@@ -161,5 +161,5 @@ _REASONS: Final = {
 }
 
 
-def _explained(reason: str) -> str:
+def _explain(reason: str) -> str:
     return next((f"{words} ({reason})" for key, words in _REASONS.items() if key in reason), reason)

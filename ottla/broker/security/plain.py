@@ -44,17 +44,19 @@ class PlainServer:
         fields = token.decode(errors="replace").split("\0")
         if len(fields) != _FIELDS:
             # Kafka stops to count behind the fourth.
-            raise _failed(f"Invalid SASL/PLAIN response: expected 3 tokens, got {min(len(fields), _FIELDS + 1)}")
+            raise _failure(f"Invalid SASL/PLAIN response: expected 3 tokens, got {min(len(fields), _FIELDS + 1)}")
         wanted, name, password = fields
         if not name:
-            raise _failed("Authentication failed: username not specified")
+            raise _failure("Authentication failed: username not specified")
         if not password:
-            raise _failed("Authentication failed: password not specified")
+            raise _failure("Authentication failed: password not specified")
         problem = await self._problem(name, password)
         if problem:
             raise SaslFailed(f"PLAIN as {name!r}: {problem}", "Authentication failed: Invalid username or password")
         if wanted not in ("", name):
-            raise _failed("Authentication failed: Client requested an authorization id that is different from username")
+            raise _failure(
+                "Authentication failed: Client requested an authorization id that is different from username"
+            )
         self._name = name
         self.complete = True
         return b""
@@ -72,5 +74,5 @@ def _same(given: str, kept: str) -> bool:
     return hmac.compare_digest(sha256(given.encode()).digest(), sha256(kept.encode()).digest())
 
 
-def _failed(told: str) -> SaslFailed:
+def _failure(told: str) -> SaslFailed:
     return SaslFailed(told, told)

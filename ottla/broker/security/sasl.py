@@ -118,8 +118,10 @@ class Authenticator:
             )
         if api_key in _AWAITED.get(state, ()):
             return ""
-        self._count_failed()
-        return f"Unexpected Kafka request of type {_named(api_key)} during SASL {_TEXT.get(state, 'authentication')}."
+        self._count_failure()
+        return (
+            f"Unexpected Kafka request of type {_api_name(api_key)} during SASL {_TEXT.get(state, 'authentication')}."
+        )
 
     def versions_told(self) -> None:
         """Note that ApiVersions was answered without an error, which is allowed once before a login."""
@@ -195,7 +197,8 @@ class Authenticator:
 
     def _hold_to_principal(self, before: str, after: str) -> None:
         if self._mechanism and before != after:
-            told = f"Cannot change principals during re-authentication from {_dotted(before)}: {_dotted(after)}"
+            names = f"{_format_principal(before)}: {_format_principal(after)}"
+            told = f"Cannot change principals during re-authentication from {names}"
             raise SaslFailed(told, told)
 
     def _may_log_in_anew(self) -> bool:
@@ -204,9 +207,9 @@ class Authenticator:
     def _fail(self) -> None:
         self._state = _State.FAILED
         self._server = None
-        self._count_failed()
+        self._count_failure()
 
-    def _count_failed(self) -> None:
+    def _count_failure(self) -> None:
         if self._mechanism:
             self._mechanisms.counts.failed_again += 1
         else:
@@ -219,12 +222,12 @@ class Authenticator:
         return f"Authentication failed during {during} due to invalid credentials with SASL mechanism {self._wanted}"
 
 
-def _named(api_key: int) -> str:
+def _api_name(api_key: int) -> str:
     try:
         return ApiKey(api_key).name
     except ValueError:
         return str(api_key)
 
 
-def _dotted(principal: str) -> str:
+def _format_principal(principal: str) -> str:
     return principal.replace(":", ".", 1)

@@ -129,7 +129,7 @@ class ScramUsers:
         looks = self._looks.get(mechanism)
         if looks is None:
             looks = self._looks[mechanism] = self._look(mechanism)
-        made_up = _made_up(name, mechanism, looks)
+        made_up = _fake_credential(name, mechanism, looks)
         return (made_up, False) if known is None else (known, True)
 
     def _look(self, mechanism: ScramMechanism) -> _Looks:
@@ -146,7 +146,7 @@ def _is_text(salt: bytes) -> bool:
     return all(byte in _DIGITS for byte in salt)
 
 
-def _made_up(name: str, mechanism: ScramMechanism, looks: _Looks) -> UserScramCredentialRecord:
+def _fake_credential(name: str, mechanism: ScramMechanism, looks: _Looks) -> UserScramCredentialRecord:
     stream = hashlib.shake_256(looks.secret + mechanism.mechanism_name.encode() + b"\0" + name.encode())
     length = mechanism.hash_bytes
     made = stream.digest(looks.salt_bytes + 2 * length)

@@ -82,7 +82,7 @@ def _blocks(text: str, where: str, *, keys: bool) -> str:
     """The blocks of one kind, each as OpenSSL wants it: in a variable or a properties file they often stand in one
     line."""
     found = [
-        f"-----BEGIN {kind}-----\n{_wrapped(base64)}\n-----END {kind}-----\n"
+        f"-----BEGIN {kind}-----\n{_wrap_lines(base64)}\n-----END {kind}-----\n"
         for kind, base64 in _BLOCK.findall(text)
         if (_KEY.fullmatch(kind) is not None if keys else kind == "CERTIFICATE")
     ]
@@ -92,7 +92,7 @@ def _blocks(text: str, where: str, *, keys: bool) -> str:
     return "".join(found)
 
 
-def _wrapped(base64: str) -> str:
+def _wrap_lines(base64: str) -> str:
     joined = "".join(base64.split())
     return "\n".join(joined[at : at + _LINE_CHARACTERS] for at in range(0, len(joined), _LINE_CHARACTERS))
 

@@ -37,7 +37,7 @@ def server_tls(settings: TlsSettings) -> ServerTls:
     _load_key(context, store)
     context.verify_mode = _CLIENTS[settings.ssl_client_auth]
     if context.verify_mode is not ssl.CERT_NONE:
-        _load_trusted(context, settings)
+        _load_truststore(context, settings)
     return ServerTls(context, _entry(store))
 
 
@@ -64,7 +64,7 @@ def _entry(store: KeyStore) -> CertificateEntry:
         raise TlsError(f"The keystore cannot be used: the names in its certificate cannot be read ({error})") from None
 
 
-def _load_trusted(context: ssl.SSLContext, settings: TlsSettings) -> None:
+def _load_truststore(context: ssl.SSLContext, settings: TlsSettings) -> None:
     certificates = trusted(settings)
     if not certificates:
         context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
