@@ -121,8 +121,8 @@ class Confluent(Client):
         # What its close() waits for, when an abort was given up.
         patience = {"socket.timeout.ms": min(5000, timeout_ms), "reconnect.backoff.max.ms": 500}
         producer = Producer({**config, **patience, "log_level": 0, **options})
-        self.opened.append(producer)
         producer.init_transactions(PATIENCE_S)
+        self.opened.append(producer)  # one that failed raises its error out of close() too
         return producer
 
     def send(self, producer, topic, value):
