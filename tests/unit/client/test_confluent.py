@@ -193,6 +193,13 @@ def test_a_record_that_timed_out_without_a_partition_may_have_a_topic_that_is_no
     assert ("ledger" in str(caught.value)) is not retriable
 
 
+def test_a_delivery_report_names_the_topic():
+    message = SimpleNamespace(topic=lambda: "ledger", partition=lambda: None)
+    named = pytest.raises(TransactionAborted, match="INVALID_TOPIC_EXCEPTION: 'ledger'")
+    with named, transaction(Producer(), timeout_ms=20) as block:
+        block.on_delivery(KafkaError(17), message)
+
+
 def test_records_without_an_answer_abort_and_the_producer_is_spent():
     """librdkafka would give their sequences to the next transaction, which Kafka may acknowledge and drop."""
     producer = Producer(unanswered=2)

@@ -15,7 +15,7 @@ TOPIC, GROUP, TRANSACTIONAL_ID = ResourceType.TOPIC, ResourceType.GROUP, Resourc
 WAIT_MS = 3000
 NEVER_MS = 300_000  # the next heartbeat, which a group refuses too
 LOOKING_FOR_A_TOPIC = {
-    "kafka-python": {},  # see `missing`
+    "kafka-python": {},  # see `look_for_topics_shortly`
     "confluent-kafka": {"topic.metadata.propagation.max.ms": 500},
     "aiokafka": {"request_timeout_ms": WAIT_MS},
 }
@@ -31,7 +31,16 @@ LINGERING = {
 }
 
 
-def without_write(play):
+def without_write_first(play):
+    """librdkafka then aborts a transaction that the coordinator does not have."""
+    play.records = [("send", play.audit, "2")]
+    with only(play.broker, TOPIC, play.audit, ACLOperation.DESCRIBE):
+        return play.block()
+
+
+def without_write_then(play):
+    first, second = play.records
+    play.records = [first, "settle", second]
     with only(play.broker, TOPIC, play.audit, ACLOperation.DESCRIBE):
         return play.block()
 
@@ -41,10 +50,16 @@ def without_describe(play):
         return play.block()
 
 
-def missing(play):
-    producer = play.kafka.producer(play.broker.bootstrap, play.name, **LOOKING_FOR_A_TOPIC[play.kafka.name])
-    if play.kafka.name == "kafka-python":
+def look_for_topics_shortly(kafka, broker, name, **options):
+    """Make a producer that gives a topic up soon."""
+    producer = kafka.producer(broker.bootstrap, name, **LOOKING_FOR_A_TOPIC[kafka.name], **options)
+    if kafka.name == "kafka-python":
         producer.config["max_block_ms"] = WAIT_MS  # after init_transactions(), which it limits too
+    return producer
+
+
+def missing(play):
+    producer = look_for_topics_shortly(play.kafka, play.broker, play.name)
     return play.run(producer, ("send", f"missing-{play.name}", "3"), timeout_ms=NEVER_MS)
 
 
@@ -104,7 +119,8 @@ def not_sent(play):
 
 
 REFUSALS = {
-    "no right WRITE on a topic (TOPIC_AUTHORIZATION_FAILED)": without_write,
+    "no right WRITE on the first topic of a transaction (TOPIC_AUTHORIZATION_FAILED)": without_write_first,
+    "no right WRITE on a later topic (TOPIC_AUTHORIZATION_FAILED)": without_write_then,
     "no right on a topic (TOPIC_AUTHORIZATION_FAILED)": without_describe,
     "a topic is not there (UNKNOWN_TOPIC_OR_PARTITION)": missing,
     "the name of a topic is invalid (INVALID_TOPIC_EXCEPTION)": invalid,

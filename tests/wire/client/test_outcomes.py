@@ -15,23 +15,16 @@ from ottla.client.connection import BlockingConnection
 from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.proxying import ProxyServer
-from tests.conformance.targets import TARGETS
 from tests.patience import PATIENCE_S
 from tests.wire.client.groups import Member, throw_out
 from tests.wire.client.refusals import REFUSALS, WAITS
-from tests.wire.client.rights import GUARD
 from tests.wire.client.topics import end, make_topic, values
 
 ROOT = Path(__file__).parents[3]
 DESCRIBE_TRANSACTIONS = 65
 HEADING = "## What each failure comes to"
-# A transactional id is forgotten a second after its last transaction.
-FORGETFUL = {
-    "transactional.id.expiration.ms": "1000",
-    "transaction.remove.expired.transaction.cleanup.interval.ms": "200",
-}
-# What a commit of librdkafka does not tell: delivery reports do, tests/wire/client/test_delivery_reports.py.
-UNNAMED = {(failure, "confluent-kafka") for failure in list(REFUSALS)[1:4]}
+# A commit of librdkafka does not tell why records reached no partition (tests/wire/client/test_delivery_reports.py).
+UNNAMED = {(failure, "confluent-kafka") for failure in list(REFUSALS)[2:5]}
 PROGRAM = """
 import sys
 from tests.wire.client.libraries import client
@@ -215,24 +208,6 @@ def test_the_table_has_a_row_for_each_failure():
     assert list(documented()) == list(FAILURES)
 
 
-def configured(target, tmp_path_factory, name, overrides):
-    if target == "given":
-        pytest.skip("OTTLA_TEST_BOOTSTRAP names a broker that is not this test's to configure")
-    broker = TARGETS[target](tmp_path_factory.mktemp(f"{name}-{target}"), overrides).start()
-    yield broker
-    broker.stop()
-
-
-@pytest.fixture(scope="session")
-def forgetful(target, tmp_path_factory):
-    yield from configured(target, tmp_path_factory, "forgetful", FORGETFUL)
-
-
-@pytest.fixture(scope="session")
-def guarded(target, tmp_path_factory):
-    yield from configured(target, tmp_path_factory, "guarded", GUARD)
-
-
 @pytest.fixture
 def proxies():
     """They stay until the clients behind them are closed."""
@@ -255,6 +230,5 @@ def test_a_failure_comes_to_what_the_table_says(request, proxies, kafka, name, f
     if failure in REFUSALS and isinstance(play.error, TransactionError):
         assert not play.error.retriable
         assert "first " in str(play.error)
-    code = re.search(r"\(([A-Z_]+)\)", failure)
-    if code is not None:
-        assert play.error.code is (None if (failure, kafka.name) in UNNAMED else ErrorCode[code[1]])
+    if (code := re.search(r"\(([A-Z_]+)\)", failure)) and (failure, kafka.name) not in UNNAMED:
+        assert play.error.code is ErrorCode[code[1]]
