@@ -90,7 +90,7 @@ class AiokafkaProducer:
 
     def record_sends(self, on_failure: Callable[[BaseException], None]) -> None:
         """Watch every batch until `forget_sends`: a future that `send` gave out may have been cancelled."""
-        self._producer.send = self._explained(self._producer.send)
+        self._producer.send = self._wrap_send(self._producer.send)
         append = self._accumulator._append_batch
         self._manager.wait_for_transaction_end().add_done_callback(_mark_retrieved)
 
@@ -108,7 +108,7 @@ class AiokafkaProducer:
         for name in _REGISTRATIONS:
             setattr(self._manager, name, partial(watched_registration, getattr(self._manager, name)))
 
-    def _explained(self, send: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_send(self, send: Callable[..., Any]) -> Callable[..., Any]:
         """Return `send` with the topic in its errors. It refuses an invalid name at once: aiokafka looks for such a
         topic until request_timeout_ms has passed. Without an answer of a broker, nothing is known of a topic."""
         from aiokafka.errors import InvalidTopicError, KafkaTimeoutError, UnknownTopicOrPartitionError
@@ -196,7 +196,7 @@ class AiokafkaProducer:
     def raised(self, error: BaseException | None) -> BaseException | None:
         return error
 
-    def undelivered(self, error: Any, message: Any) -> BaseException:
+    def delivery_error(self, error: Any, message: Any) -> BaseException:
         """Return the error: delivery reports are confluent-kafka's."""
         failure: BaseException = error
         return failure

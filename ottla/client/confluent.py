@@ -99,7 +99,7 @@ class ConfluentProducer:
 
         def report(error: Any, message: Any) -> None:
             if error is not None:
-                on_failure(self.undelivered(error, message))
+                on_failure(self.delivery_error(error, message))
 
         def watched_produce(topic: Any, *args: Any, **kwargs: Any) -> None:
             name = "callback" if "callback" in kwargs else "on_delivery"
@@ -176,7 +176,7 @@ class ConfluentProducer:
             return known
         return _exception(error)
 
-    def undelivered(self, error: Any, message: Any) -> BaseException:
+    def delivery_error(self, error: Any, message: Any) -> BaseException:
         """The exception for a delivery report with an error. A record that timed out without a partition may have a
         topic that is not there, so its code is that of records that reach no partition."""
         from confluent_kafka import KafkaError

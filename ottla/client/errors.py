@@ -246,7 +246,7 @@ def _where(error: BaseException, code: ErrorCode) -> str:
 
 
 def _remedy(error: BaseException) -> str:
-    """What has to be done before the same records can be sent."""
+    """Return what to do before the same records can be sent."""
     if is_undelivered(error):
         return (
             "find the reason (a topic that is not there, whose name is invalid, or that this user may not see): it is "

@@ -177,7 +177,7 @@ class KafkaPythonProducer:
         cause = error.__cause__ if isinstance(error, ValueError) else None
         return cause if isinstance(cause, InvalidTopicError) else error
 
-    def undelivered(self, error: Any, message: Any) -> BaseException:
+    def delivery_error(self, error: Any, message: Any) -> BaseException:
         """Return the error: delivery reports are confluent-kafka's."""
         failure: BaseException = error
         return failure

@@ -137,7 +137,7 @@ class TransactionalProducer(Protocol):
     def raised(self, error: Any) -> BaseException | None:
         """What the block raised, as an exception."""
 
-    def undelivered(self, error: Any, message: Any) -> BaseException:
+    def delivery_error(self, error: Any, message: Any) -> BaseException:
         """The exception for a delivery report with an error."""
 
     def own(self, error: BaseException) -> bool:

@@ -120,7 +120,7 @@ class Transaction:
         """Take a delivery report of confluent-kafka, so that a failure is reported with the record's own error:
         `producer.produce(topic, value, on_delivery=transaction.on_delivery)`."""
         if error is not None:
-            self._on_failed_send(self._client.undelivered(error, message))
+            self._on_failed_send(self._client.delivery_error(error, message))
 
     async def _begin(self) -> "Transaction":
         client = self._client

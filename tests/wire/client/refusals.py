@@ -98,15 +98,15 @@ def group_withdrawn(play, *operations):
         return play.run(member.producer, **member.options)
 
 
-def group_not_readable(play):
+def lose_group_read(play):
     return group_withdrawn(play, ACLOperation.DESCRIBE)
 
 
-def group_not_described(play):
+def lose_group(play):
     return group_withdrawn(play)
 
 
-def unanswered(play):
+def lose_answers(play):
     """The first records are answered: librdkafka ends the process when AddPartitionsToTxn has no answer."""
     proxy = play.proxies.enter_context(ProxyServer(play.broker.bootstrap))
     late = ["settle", lambda: proxy.add(at="reply", api="Produce", do="lose", times=None), ("send", play.ledger, "3")]
@@ -127,10 +127,10 @@ REFUSALS = {
     "no right WRITE on the transactional id: `init_transactions()` or `start()` raises": without_the_id,
     "WRITE on the id is withdrawn before the records (TRANSACTIONAL_ID_AUTHORIZATION_FAILED)": id_withdrawn_before,
     "WRITE on the id is withdrawn before the commit (TRANSACTIONAL_ID_AUTHORIZATION_FAILED)": id_withdrawn_inside,
-    "READ on the group is withdrawn (GROUP_AUTHORIZATION_FAILED)": group_not_readable,
-    "DESCRIBE on the group is withdrawn too (GROUP_AUTHORIZATION_FAILED)": group_not_described,
+    "READ on the group is withdrawn (GROUP_AUTHORIZATION_FAILED)": lose_group_read,
+    "DESCRIBE on the group is withdrawn too (GROUP_AUTHORIZATION_FAILED)": lose_group,
 }
 WAITS = {
-    "a record is never answered": unanswered,
+    "a record is never answered": lose_answers,
     "the block raises before its records are sent": not_sent,
 }

@@ -28,7 +28,7 @@ GUARD = {
 
 @contextlib.contextmanager
 def only(broker, kind, name, *operations):
-    """Leave these operations on a resource: somebody else has an entry, and so all others need one."""
+    """Leave these operations on a resource: an entry of another user makes it need entries for all."""
     take_rights(broker, kind, name, *operations)
     try:
         yield

@@ -51,7 +51,7 @@ def test_a_producer_of_a_python_class_needs_no_argument_and_keeps_its_own(conflu
     assert "produce" not in vars(producer)
 
 
-def denied(broker, rights):
+def deny(broker, rights):
     topic = make_topic(broker)
     rights.enter_context(only(broker, ResourceType.TOPIC, topic))
     return topic
@@ -60,17 +60,19 @@ def denied(broker, rights):
 REASONS = {
     "missing": (lambda broker, rights: f"missing-{uuid.uuid4().hex[:8]}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     "invalid": (lambda broker, rights: "no name", ErrorCode.INVALID_TOPIC_EXCEPTION),
-    "denied": (denied, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    "denied": (deny, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
 }
 
 
 @pytest.mark.parametrize("reason", REASONS)
 @pytest.mark.parametrize("reported", [True, False], ids=["reported", "unreported"])
-def test_records_that_reach_no_partition_have_their_reason_in_the_reports(confluent, guarded, name, reason, reported):
+def test_records_that_reach_no_partition_have_their_reason_in_the_reports(
+    confluent, acl_broker, name, reason, reported
+):
     make, code = REASONS[reason]
-    producer = confluent.producer(guarded.bootstrap, name, **LOOKING_FOR_A_TOPIC["confluent-kafka"])
+    producer = confluent.producer(acl_broker.bootstrap, name, **LOOKING_FOR_A_TOPIC["confluent-kafka"])
     with ExitStack() as rights:
-        topic = make(guarded, rights)
+        topic = make(acl_broker, rights)
         with pytest.raises(TransactionAborted) as refused, transaction(producer) as block:
             producer.produce(topic, "1", **({"on_delivery": block.on_delivery} if reported else {}))
     assert not refused.value.retriable
@@ -78,8 +80,8 @@ def test_records_that_reach_no_partition_have_their_reason_in_the_reports(conflu
     assert refused.value.code in {code if reported else None, code, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-def test_a_topic_that_is_not_found_before_its_record_times_out_is_not_to_be_run_again(confluent, guarded, name):
-    producer = confluent.producer(guarded.bootstrap, name, **{"message.timeout.ms": 500})
+def test_a_topic_that_is_not_found_before_its_record_times_out_is_not_to_be_run_again(confluent, acl_broker, name):
+    producer = confluent.producer(acl_broker.bootstrap, name, **{"message.timeout.ms": 500})
     not_found = r"'missing' was found within message\.timeout\.ms"
     with pytest.raises(TransactionAborted, match=not_found) as refused, transaction(producer) as block:
         producer.produce("missing", "1", on_delivery=block.on_delivery)

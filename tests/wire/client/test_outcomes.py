@@ -218,7 +218,7 @@ def proxies():
 def broker_of(failure):
     """The fixture with the broker that a failure is played on."""
     if failure in REFUSALS:
-        return "guarded"
+        return "acl_broker"
     return "forgetful" if FAILURES[failure] is forgotten else "broker"
 
 
