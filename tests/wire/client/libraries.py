@@ -69,11 +69,14 @@ class Client:
 class KafkaPython(Client):
     name = "kafka-python"
 
-    def producer(self, bootstrap, name, *, timeout_ms=60_000):
+    def producer(self, bootstrap, name, *, timeout_ms=60_000, **options):
         from kafka import KafkaProducer
 
         producer = KafkaProducer(
-            bootstrap_servers=bootstrap, transactional_id=name, transaction_timeout_ms=timeout_ms, retry_backoff_ms=20
+            bootstrap_servers=bootstrap,
+            transactional_id=name,
+            transaction_timeout_ms=timeout_ms,
+            **{"retry_backoff_ms": 20} | options,
         )
         self.opened.append(producer)
         producer.init_transactions()
@@ -111,15 +114,15 @@ class KafkaPython(Client):
 class Confluent(Client):
     name = "confluent-kafka"
 
-    def producer(self, bootstrap, name, *, timeout_ms=60_000):
+    def producer(self, bootstrap, name, *, timeout_ms=60_000, **options):
         from confluent_kafka import Producer
 
         config = {"bootstrap.servers": bootstrap, "transactional.id": name, "transaction.timeout.ms": timeout_ms}
         # What its close() waits for, when an abort was given up.
         patience = {"socket.timeout.ms": min(5000, timeout_ms), "reconnect.backoff.max.ms": 500}
-        producer = Producer({**config, **patience, "log_level": 0})
-        self.opened.append(producer)
+        producer = Producer({**config, **patience, "log_level": 0, **options})
         producer.init_transactions(PATIENCE_S)
+        self.opened.append(producer)  # one that failed raises its error out of close() too
         return producer
 
     def send(self, producer, topic, value):
@@ -179,7 +182,7 @@ class Aiokafka(Client):
     def within(self, coroutine):
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(PATIENCE_S)
 
-    def producer(self, bootstrap, name, *, timeout_ms=60_000):
+    def producer(self, bootstrap, name, *, timeout_ms=60_000, **options):
         from aiokafka import AIOKafkaProducer
 
         async def start():
@@ -187,7 +190,7 @@ class Aiokafka(Client):
                 bootstrap_servers=bootstrap,
                 transactional_id=name,
                 transaction_timeout_ms=timeout_ms,
-                retry_backoff_ms=20,
+                **{"retry_backoff_ms": 20} | options,
             )
             self.opened.append(producer)
             await producer.start()
