@@ -1,6 +1,7 @@
 """The plugin in a project of somebody else: what it loads, what it shows, what it fails."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -25,6 +26,16 @@ def run(directory, source, *arguments):
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])},
     )
     return done.returncode, done.stdout + done.stderr
+
+
+def test_the_examples_of_the_page_pass(tmp_path):
+    page = (Path(__file__).parents[3] / "docs" / "test-kit.md").read_text()
+    examples = [one for one in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "\ndef test_" in "\n" + one]
+    names = re.findall(r"^def (test_\w+)", "".join(examples), re.MULTILINE)
+    assert {"test_a_crash_before_the_answer", "test_while_the_broker_is_gone"} <= {*names}
+    code, told = run(tmp_path, "import pytest\n\n" + "\n\n".join(examples))
+    assert code == 0, told
+    assert f"{len({*names})} passed" in told
 
 
 def test_it_loads_nothing_heavy_until_a_fixture_is_used(tmp_path):
