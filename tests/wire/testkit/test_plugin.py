@@ -64,6 +64,44 @@ def test_optional(ottla_faults):
     assert "{'at': 'request', 'api': 'EndTxn', 'where': {'client_id': 'nobody'}, 'do': 'hold'}" in told
 
 
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [
+        ("partitions=3, topics=1", "has no keyword partitions, topics"),
+        ("{'num.partitions': 3}", "takes keywords only, not {'num.partitions': 3}"),
+        ("properties='num.partitions=3'", "takes properties as a dict, not 'num.partitions=3'"),
+    ],
+)
+def test_a_wrong_mark_names_the_keywords_that_exist(tmp_path, given, wrong):
+    source = f"""
+import pytest
+@pytest.mark.ottla({given})
+def test_with_a_broker(ottla_broker): ...
+@pytest.mark.ottla({given})
+def test_without_one(): ...
+"""
+    code, told = run(tmp_path, source)
+    assert code == 1, told
+    assert "2 errors" in told
+    line = f"\n@pytest.mark.ottla {wrong}; its keywords are transaction_version, properties, as_version: "
+    assert told.count(line) == 2, told
+
+
+def test_a_broker_that_does_not_start_shows_its_own_log(tmp_path):
+    source = """
+import pytest
+@pytest.mark.ottla(transaction_version=7)
+def test_first(ottla_broker): ...
+@pytest.mark.ottla(properties={"no.such": 1})
+def test_second(ottla_broker): ...
+"""
+    code, told = run(tmp_path, source)
+    assert code == 1, told
+    second = told.partition("ERROR at setup of test_second")[2].partition("short test summary info")[0]
+    assert "--override no.such=1: there is no such option" in second, told
+    assert "transaction.version=7" not in second, told
+
+
 def test_a_test_that_fails_shows_what_the_broker_knows(tmp_path):
     source = """
 def test_failing(kafka_txn_producer, kafka_topic, ottla_broker):
