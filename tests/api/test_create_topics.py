@@ -199,7 +199,7 @@ def test_a_topic_exists_when_it_is_on_the_device(flushed):
     assert row.error_code == E.NONE and partitions_of(flushed.lone) == 1
 
 
-# In the words of Apache Kafka 4.3.1, which ends the second with "or some brokers have all their log directories cordoned."
+# Words of Apache Kafka 4.3.1, which adds to the second "or some brokers have all their log directories cordoned."
 TOO_FEW = "Replication factor must be larger than 0, or -1 to use the default value."
 TOO_MANY = (
     "Unable to replicate the partition {0} time(s): The target replication factor of {0} cannot be reached because "

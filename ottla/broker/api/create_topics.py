@@ -66,7 +66,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
             if not isinstance(outcomes.get(asked.name), ApiError):
                 outcomes[asked.name] = failed
     if unplaced:
-        _log_unplaced(request, unplaced, outcomes[unplaced[0]])
+        _log_refused_replicas(request, unplaced, outcomes[unplaced[0]])
     reply = ReplyBuilder(broker, request)
     topics = reply.rows("topics")
     for name, asked in first.items():
@@ -119,7 +119,7 @@ async def _create(
         await broker.turns.share()
 
 
-def _log_unplaced(request: Request, names: Sequence[str], refusal: ApiError | bytes) -> None:
+def _log_refused_replicas(request: Request, names: Sequence[str], refusal: ApiError | bytes) -> None:
     """Log topics that want replicas which one broker cannot have: few applications print the message of the reply."""
     assert isinstance(refusal, ApiError)
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
