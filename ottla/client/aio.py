@@ -191,6 +191,9 @@ class AiokafkaProducer:
             await asyncio.wait({task}, timeout=_CLOSE_S)
         if (ending := self._manager.wait_for_transaction_end()) is not None:
             ending.add_done_callback(_mark_retrieved)
+        for batches in self._accumulator._batches.values():
+            # aiokafka removes each batch that it sent before from this set, also one that waits for a retry.
+            self._accumulator._pending_batches.update(batch for batch in batches if batch.retry_count)
         self._accumulator.fail_all(ProducerClosed())  # last: the sender would stumble over a batch that is done
 
     def raised(self, error: BaseException | None) -> BaseException | None:

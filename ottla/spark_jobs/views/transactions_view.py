@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import InputPartition
-
 from ottla.scan import schemas
 from ottla.scan.damage_log import DamageLog
 from ottla.scan.transaction_rows import Place, columns_of_ended_rows, of_open, to_arrow
@@ -28,7 +26,7 @@ class TransactionReader(ViewReader):
 
     view = schemas.TRANSACTIONS
 
-    def plan(self) -> list[InputPartition]:
+    def plan(self) -> "list[WalkTask]":
         from ottla.spark_jobs.views.planning import plan_walks
 
         return plan_walks(self.options, self.bounds)

@@ -5,6 +5,7 @@ an exception to raise, or a function to call, which may use other producers of t
 """
 
 import asyncio
+import gc
 import threading
 
 import pytest
@@ -175,7 +176,9 @@ class Aiokafka(Client):
 
     def __init__(self):
         super().__init__()
+        self.reported = []
         self.loop = asyncio.new_event_loop()
+        self.loop.set_exception_handler(lambda loop, context: self.reported.append(context))
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
 
@@ -238,9 +241,18 @@ class Aiokafka(Client):
     def is_closed(self, producer):
         return producer._closed
 
+    def errors_of_asyncio(self):
+        """Close the clients; the errors that asyncio logged meanwhile and before."""
+        self._stop()
+        gc.collect()  # a future reports an exception that was not retrieved when it is freed
+        return [f"{one['message']}: {one.get('future')!r}" for one in self.reported]
+
+    def _stop(self):
+        while self.opened:
+            self.within(self.opened.pop().stop())
+
     def close(self):
-        for opened in self.opened:
-            self.within(opened.stop())
+        self._stop()
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join(PATIENCE_S)
         self.loop.close()

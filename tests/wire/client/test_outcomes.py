@@ -86,6 +86,10 @@ def refused(play):
     return play.block("settle", ("send", play.audit, "x" * 5000))
 
 
+def above_the_clients_limit(play):
+    return play.block("settle", ("send", play.ledger, "x" * 2_000_000))
+
+
 def fenced(play):
     return play.block("settle", lambda: play.kafka.producer(play.broker.bootstrap, play.name))
 
@@ -180,6 +184,7 @@ def thrown_out(play):
 FAILURES = {
     "the block raises": raises,
     "an error asks for an abort: a record is too large": refused,
+    "a record is above the client's own limit (`max_request_size`, `message.max.bytes`)": above_the_clients_limit,
     "another producer has taken the id over": fenced,
     "the transaction outlives its timeout": timed_out,
     "the broker has forgotten the id (INVALID_PRODUCER_ID_MAPPING)": forgotten,
