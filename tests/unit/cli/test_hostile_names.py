@@ -67,7 +67,8 @@ def test_a_directory(directory, command, options):
         pytest.importorskip("numba", reason="the audit extra is not installed")
     done = CliRunner().invoke(main, [command, str(directory), *options])
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    assert "owned" in done.stdout or (command, options[:1]) == ("audit", ["--format"])
+    # A folder that no topic can have is not repaired, and without a finding nothing is named.
+    assert "owned" in done.stdout or command == "repair" or (command, options[:1]) == ("audit", ["--format"])
     assert_harmless(done.stdout)
     assert_harmless(done.stderr)
     if "json" in options and command in ("inspect", "repair"):
