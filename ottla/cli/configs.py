@@ -72,7 +72,7 @@ def configs(
 
 def _file_and_glob(what: tuple[str, ...]) -> tuple[str | None, str]:
     """What is there is the properties file, the other one is the pattern."""
-    files = [each for each in what if Path(each).is_file()]
+    files = [each for each in what if Path(each).exists() and not Path(each).is_dir()]
     globs = [each for each in what if each not in files]
     if len(files) > 1 or len(globs) > 1:
         raise click.UsageError(f"one properties file and one pattern at most, not {' '.join(what)}")
