@@ -13,6 +13,7 @@ from ottla.broker.config import BROKER_OPTIONS, TOPIC_OPTIONS, Loaded, describe_
 from ottla.broker.config.option import DEFAULT, value_text
 from ottla.cli.output import complain, output_for
 from ottla.cli.settings import load_or_exit, takes_flags
+from ottla.printable import printable
 
 NO_SUCH_OPTION = 2
 
@@ -67,7 +68,7 @@ def configs(
     output.entries("topic configs", ("config", "value", "from", "meaning"), topic, _topic_line)
     output.close()
     for note in loaded.notes():
-        click.echo(note, err=True)
+        click.echo(printable(note), err=True)
 
 
 def _file_and_glob(what: tuple[str, ...]) -> tuple[str | None, str]:
