@@ -3,7 +3,7 @@
 A FIFO, a device, a socket or a link to one of them stands where a file belongs: opening it may block, reading it may
 never end. A file may be larger than memory. Every reader of small files goes through `read`, every opening through
 `open_regular`; both raise OSError with the path and one line that says what to do. What a user names on the command
-line goes through `read_given`, which takes a pipe as well.
+line goes through `read_argument`, which takes a pipe as well.
 """
 
 import errno
@@ -88,7 +88,7 @@ def read(path: str, most_bytes: int | None = None) -> bytes:
         os.close(descriptor)
 
 
-def read_given(path: str, most_bytes: int | None = None) -> bytes:
+def read_argument(path: str, most_bytes: int | None = None) -> bytes:
     """Read a small file that a user names: a pipe too, such as bash makes of `<(command)`, to the end of its writer."""
     if not _is_stream(path):
         return read(path, most_bytes)

@@ -23,6 +23,7 @@ COMMANDS = {
     "dump": ["dump", "DIR", "--records"],
     "repair": ["repair", "DIR"],
     "export": ["export", "DIR", "OUT"],
+    "alert": ["alert", "DIR", "--once"],
 }
 
 
@@ -58,7 +59,7 @@ def content(name, written):
     return change
 
 
-def copied(old, new):
+def copy_as(old, new):
     """Copy a file or a folder to a name, which may be bytes that are no UTF-8."""
 
     def change(data):
@@ -68,7 +69,7 @@ def copied(old, new):
     return change
 
 
-def renamed(old, new):
+def rename_as(old, new):
     return lambda data: (data / old).rename(data / new)
 
 
@@ -123,7 +124,7 @@ def properties(**values):
     return content("meta.properties", "".join(f"{key.replace('_', '.')}={text}\n" for key, text in values.items()))
 
 
-def unmarked(change):
+def drop_mark(change):
     """Make the change in a directory that was not stopped cleanly."""
 
     def both(data):
@@ -133,8 +134,8 @@ def unmarked(change):
     return both
 
 
-NEEDED = {"audit": 2, "export": 2, "repair": 2, "inspect": 1, "dump": 1}
-LOG_NAME = {"audit": 2, "export": 2, "repair": 1, "inspect": 1, "dump": 1}
+NEEDED = {"audit": 2, "export": 2, "alert": 2, "repair": 2, "inspect": 1, "dump": 1}
+LOG_NAME = {"audit": 2, "export": 2, "alert": 2, "repair": 1, "inspect": 1, "dump": 1}
 OTHER_PRODUCER = {"audit": 1}
 SOUND = {"version": 1, "cluster_id": "c", "node_id": 1}
 QUORUM = '{"leaderId":1,"leaderEpoch":%s,"votedId":-1,"data_version":0}'
@@ -156,26 +157,28 @@ for _name in ("replication-offset-checkpoint", "cleaner-offset-checkpoint"):
 for _entry in (f"{2**31} 0", "-3 0", f"0 {2**63}", "0 -7"):
     _name = f"{PARTITION}/leader-epoch-checkpoint"
     ODD[f"leader epoch {_entry}"] = Odd(checkpoint(_name, _entry), _name, {"dump": 1})
-    ODD[f"leader epoch {_entry}, not stopped"] = Odd(unmarked(checkpoint(_name, _entry)), _name, {"dump": 1})
+    ODD[f"leader epoch {_entry}, not stopped"] = Odd(drop_mark(checkpoint(_name, _entry)), _name, {"dump": 1})
 for _number in (2**46, 2**63 - 1, -2, -(2**63)):
     _in_log = in_batches(f"{PARTITION}/*.log", ">q", 43, _number)
     ODD[f"producer id {_number} in batches"] = Odd(_in_log, "", OTHER_PRODUCER)
-    ODD[f"producer id {_number} in batches, not stopped"] = Odd(unmarked(_in_log), "", OTHER_PRODUCER)
+    ODD[f"producer id {_number} in batches, not stopped"] = Odd(drop_mark(_in_log), "", OTHER_PRODUCER)
     ODD[f"producer id {_number} in states"] = Odd(in_states(_number), "", OTHER_PRODUCER)
     ODD[f"producer id {_number} in snapshots"] = Odd(in_snapshots(">q", 0, _number), "", OTHER_PRODUCER)
 for _number in (str(2**64), "9" * 20, str(2**63).zfill(20), str(2**63 - 2**31).zfill(20)):
     _old = f"{PARTITION}/00000000000000000004"
-    ODD[f"segment {_number}"] = Odd(renamed(f"{_old}.log", f"{PARTITION}/{_number}.log"), _number, LOG_NAME, "offline")
+    ODD[f"segment {_number}"] = Odd(
+        rename_as(f"{_old}.log", f"{PARTITION}/{_number}.log"), _number, LOG_NAME, "offline"
+    )
     for _suffix in ("index", "timeindex", "txnindex", "snapshot"):
-        ODD[f"{_suffix} {_number}"] = Odd(copied(f"{_old}.{_suffix}", f"{PARTITION}/{_number}.{_suffix}"), "", {})
+        ODD[f"{_suffix} {_number}"] = Odd(copy_as(f"{_old}.{_suffix}", f"{PARTITION}/{_number}.{_suffix}"), "", {})
 for _number in ("2147483648", "9" * 10, "1" * 40, "00", "\u0661"):
-    ODD[f"partition {_number}"] = Odd(copied(PARTITION, f"{CASE}-{_number}"), "", {})
-ODD["folder of bytes"] = Odd(copied(PARTITION, b"t\xff\xfe-0"), "", {})
+    ODD[f"partition {_number}"] = Odd(copy_as(PARTITION, f"{CASE}-{_number}"), "", {})
+ODD["folder of bytes"] = Odd(copy_as(PARTITION, b"t\xff\xfe-0"), "", {})
 ODD["segment of bytes"] = Odd(
-    copied(f"{PARTITION}/00000000000000000004.log", PARTITION.encode() + b"/\xff.log"), "", {}
+    copy_as(f"{PARTITION}/00000000000000000004.log", PARTITION.encode() + b"/\xff.log"), "", {}
 )
 ODD["segment of other digits"] = Odd(
-    copied(f"{PARTITION}/00000000000000000004.log", f"{PARTITION}/0000000000000000000\u0669.log"), "", {}
+    copy_as(f"{PARTITION}/00000000000000000004.log", f"{PARTITION}/0000000000000000000\u0669.log"), "", {}
 )
 for _number in (2**31, 2**63, "9" * 5000, -1, "\u0663"):
     ODD[f"node {_number!s:.20}"] = Odd(properties(**SOUND | {"node_id": _number}), "meta.properties", {}, "refuses")

@@ -1,4 +1,4 @@
-"""What may stand in the place of a file and is none, or is far larger than it can be. free"""
+"""FIFOs, devices and others in the place of a file, and a file that is far larger than it can be. free"""
 
 import os
 import socket

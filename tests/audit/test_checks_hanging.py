@@ -32,7 +32,7 @@ CORRUPT = Damage("0.log", 100, 200, "the CRC is wrong at offset 1")
 
 
 def known_in_part(value, damage):
-    """What is known where a batch of the coordinator's partition was not read."""
+    """Return the history where a batch of the coordinator's partition was not read."""
     decoder = history.HistoryDecoder(0, 0)
     if value is not None:
         decoder.add(0, transaction_key("order-1"), encode_transaction_value(value))

@@ -59,7 +59,7 @@ def graduate(directory: Path, node_id: int, properties: str, release: str, dry_r
 def _graduate(directory: Path, node_id: int, properties: str, release: str, dry_run: bool) -> None:
     disk = RealDisk()
     place = str(directory)
-    text = decode_text(files.read_given(properties))
+    text = decode_text(files.read_argument(properties))
     config = {setting.key: setting.text for setting in from_properties(text, properties)}
     try:
         lock = disk.lock(f"{place}/.lock")

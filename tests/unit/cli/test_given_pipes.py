@@ -116,24 +116,24 @@ def test_a_pipe_is_read_to_the_end_of_its_writer(tmp_path):
     os.mkfifo(path)
     writer = threading.Thread(target=path.write_bytes, args=(content,))
     writer.start()
-    assert files.read_given(str(path)) == content
+    assert files.read_argument(str(path)) == content
     writer.join()
 
 
 def test_a_pipe_has_a_limit(pipe):
-    assert files.read_given(pipe("x" * 10), 10) == b"x" * 10
+    assert files.read_argument(pipe("x" * 10), 10) == b"x" * 10
     with pytest.raises(OSError, match="has 11 bytes, and such a file has at most 10"):
-        files.read_given(pipe("x" * 11), 10)
+        files.read_argument(pipe("x" * 11), 10)
 
 
 def test_devices():
-    assert files.read_given("/dev/null") == b""
+    assert files.read_argument("/dev/null") == b""
     with pytest.raises(OSError, match="at most 1000:"):
-        files.read_given("/dev/zero", 1000)
+        files.read_argument("/dev/zero", 1000)
 
 
 @pytest.mark.parametrize("kind", ["socket", "directory", "dangling", "circular", "sparse"])
 def test_anything_else_is_refused_as_in_a_log_directory(tmp_path, kind):
     KINDS[kind](tmp_path / "given")
     with pytest.raises(OSError, match=WORDS[kind]):
-        files.read_given(str(tmp_path / "given"))
+        files.read_argument(str(tmp_path / "given"))

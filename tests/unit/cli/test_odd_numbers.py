@@ -1,6 +1,7 @@
-"""Numbers and names in files that no Kafka writes: every command reads them rightly or says so in one line."""
+"""Numbers and names in files that no Kafka writes: every command reads them rightly or refuses them in one line."""
 
 import shutil
+from importlib.util import find_spec
 
 import pytest
 from click.testing import CliRunner
@@ -23,6 +24,8 @@ def logs_of(data):
 def test_each_command_answers(sound, tmp_path, odd):
     pytest.importorskip("numba", reason="the audit extra is not installed")
     for command, words in COMMANDS.items():
+        if command == "alert" and find_spec("pyspark") is None:
+            continue
         data = tmp_path / command / "data"
         shutil.copytree(sound, data)
         odd.change(data)

@@ -1,4 +1,4 @@
-"""A broker on a directory where a FIFO, a socket or a device stands in the place of a file: it says so, and stops."""
+"""A broker on a directory where a FIFO or a device stands in the place of a file: it names the file, and stops."""
 
 import os
 import shutil
