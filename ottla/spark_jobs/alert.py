@@ -70,7 +70,7 @@ def run(arguments: "AlertArguments") -> int:
     try:
         stream_options(_options(arguments))
         if unmatched := describe_unmatched(list_partitions(arguments.directory), topic_patterns(arguments.topics)):
-            sys.stderr.write(f"ottla alert: {unmatched}\n")
+            sys.stderr.write(printable(f"ottla alert: {unmatched}") + "\n")
         _prepare(arguments.checkpoint)
         if arguments.once:
             return _look(arguments)

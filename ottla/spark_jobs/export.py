@@ -159,7 +159,7 @@ def _topics_exist(options: Options) -> None:
     if unmatched := describe_unmatched(logs, patterns):
         if not select_topics(logs, patterns):
             raise CannotExport(f"{directory}: {unmatched}")
-        sys.stderr.write(f"ottla export: {unmatched}\n")
+        sys.stderr.write(printable(f"ottla export: {unmatched}") + "\n")
 
 
 def _columns(given: str) -> tuple[str, ...]:

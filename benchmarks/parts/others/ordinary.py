@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ottla.broker.log.checkpoints import CLEAN_SHUTDOWN
 from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
+from ottla.protocol.checkpoints import CLEAN_SHUTDOWN
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.furnish import message
 from parts import populate, processes, raw
