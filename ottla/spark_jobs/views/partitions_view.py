@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import InputPartition
-
 from ottla.protocol.checkpoints import HIGH_WATERMARKS
 from ottla.scan import schemas, storage
 from ottla.scan.listing import read_checkpoint
@@ -25,7 +23,7 @@ class PartitionReader(ViewReader):
 
     view = schemas.PARTITIONS
 
-    def plan(self) -> list[InputPartition]:
+    def plan(self) -> list[PartitionTask]:
         return plan_partitions(self.options, self.bounds)
 
     def rows_or_batches(self, task: PartitionTask) -> Iterator[Any]:
