@@ -71,11 +71,13 @@ def run(arguments: "AlertArguments") -> int:
 
     try:
         stream_options(_options(arguments))
-        if unmatched := describe_unmatched(list_partitions(arguments.directory), topic_patterns(arguments.topics)):
-            sys.stderr.write(f"ottla alert: {unmatched}\n")
+        logs = list_partitions(arguments.directory)
         _prepare(arguments.checkpoint)
         if arguments.once:
             return _look(arguments)
+        # The processes of the stream log it to the stderr of the JVM, which is not shown.
+        if unmatched := describe_unmatched(logs, topic_patterns(arguments.topics)):
+            sys.stderr.write(f"ottla alert: {unmatched}\n")
         with session("ottla alert") as spark, tempfile.TemporaryDirectory(prefix="ottla-alert-") as scratch:
             _watch(spark, arguments, arguments.checkpoint or scratch)
     except KeyboardInterrupt:
