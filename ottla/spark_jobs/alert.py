@@ -66,7 +66,7 @@ def run(arguments: "AlertArguments") -> int:
     from pyspark.errors import StreamingQueryException
 
     from ottla.scan.listing import UnreadableDirectory, describe_unmatched, list_partitions, topic_patterns
-    from ottla.spark_jobs.options import OptionError
+    from ottla.spark_jobs.options import OptionError, check_utf8
     from ottla.spark_jobs.stream.stream_options import stream_options
 
     try:
@@ -75,6 +75,7 @@ def run(arguments: "AlertArguments") -> int:
         _prepare(arguments.checkpoint)
         if arguments.once:
             return _look(arguments)
+        check_utf8((arguments.directory,))
         # The processes of the stream log it to the stderr of the JVM, which is not shown.
         if unmatched := describe_unmatched(logs, topic_patterns(arguments.topics)):
             sys.stderr.write(f"ottla alert: {unmatched}\n")

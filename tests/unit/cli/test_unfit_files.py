@@ -1,77 +1,28 @@
 """What stands in the place of a file and is none, or is far larger than it can be: refused in one line, at once."""
 
 import os
-import signal
-import socket
 
 import pytest
 from click.testing import CliRunner
 
 from ottla import files
 from ottla.cli.main import main
-from ottla.testkit.corpus.catalogue import CASES
-from ottla.testkit.corpus.write import write_case
+from tests.unfit_files import CASE, KINDS, LOG, TERABYTE, WORDS, failing_after, replace, write_log_directory
 
-CASE = "transactions-across-segments"
-LOG = f"{CASE}-0/00000000000000000002"
-TERABYTE = 1 << 40
 SECONDS = 60
-
-
-def make_socket(path, monkeypatch):
-    monkeypatch.chdir(path.parent)  # a socket's path has 108 characters at most
-    socket.socket(socket.AF_UNIX).bind(path.name)
-
-
-def make_sparse(path, _):
-    path.touch()
-    os.truncate(path, TERABYTE)
-
-
-KINDS = {
-    "fifo": lambda path, _: os.mkfifo(path),
-    "socket": make_socket,
-    "device": lambda path, _: path.symlink_to("/dev/zero"),
-    "directory": lambda path, _: path.mkdir(),
-    "dangling": lambda path, _: path.symlink_to("no-such-file"),
-    "circular": lambda path, _: path.symlink_to(path.name),
-    "sparse": make_sparse,
-}
-WORDS = {
-    "fifo": "is a FIFO",
-    "socket": "is a socket",
-    "device": "is a device",
-    "directory": "is a directory",
-    "dangling": "does not exist",
-    "circular": "back to itself",
-    "sparse": f"has {TERABYTE} bytes",
-}
 OF_THE_DIRECTORY = ("meta.properties", "recovery-point-offset-checkpoint", "replication-offset-checkpoint")
 OF_A_PARTITION = (f"{LOG}.index", f"{LOG}.timeindex", f"{LOG}.snapshot", f"{CASE}-0/leader-epoch-checkpoint")
 
 
 @pytest.fixture(autouse=True)
 def _no_test_hangs():
-    def fail(*_):
-        raise TimeoutError("it waits for what never comes")
-
-    before = signal.signal(signal.SIGALRM, fail)
-    signal.alarm(SECONDS)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
+    with failing_after(SECONDS):
+        yield
 
 
 @pytest.fixture
 def directory(tmp_path):
-    (case,) = (each for each in CASES if each.name == CASE)
-    write_case(case, tmp_path)
-    return tmp_path / CASE / "data"
-
-
-def replace(path, kind, monkeypatch):
-    path.unlink()
-    KINDS[kind](path, monkeypatch)
+    return write_log_directory(tmp_path)
 
 
 def run(*arguments):
