@@ -1,9 +1,16 @@
 """FIFOs, devices and others in the place of a file, and a file that is far larger than it can be. free"""
 
 import os
+import signal
 import socket
+from contextlib import contextmanager
 from pathlib import Path
 
+from ottla.testkit.corpus.catalogue import CASES
+from ottla.testkit.corpus.write import write_case
+
+CASE = "transactions-across-segments"
+LOG = f"{CASE}-0/00000000000000000002"
 TERABYTE = 1 << 40
 
 
@@ -40,3 +47,31 @@ WORDS = {
     "circular": "back to itself",
     "sparse": f"has {TERABYTE} bytes",
 }
+
+
+def write_log_directory(place):
+    """Write a log directory with four segments in one partition, and return its path."""
+    (case,) = (each for each in CASES if each.name == CASE)
+    write_case(case, place)
+    return place / CASE / "data"
+
+
+def replace(path, kind):
+    path.unlink(missing_ok=True)
+    KINDS[kind](path)
+
+
+@contextmanager
+def failing_after(seconds):
+    """Raise TimeoutError in the main thread if the body takes longer: no test waits for what never comes."""
+
+    def fail(*_):
+        raise TimeoutError("it waits for what never comes")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)

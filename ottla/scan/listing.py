@@ -4,11 +4,12 @@ A directory may be live: each file's size is taken once, here, and nothing beyon
 `org.apache.kafka.storage.internals.log.LogFileUtils`, `UnifiedLog.parseTopicPartitionName`, `OffsetCheckpointFile`.
 """
 
+import os
 import re
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from typing import NamedTuple, TypeVar
-from urllib.parse import unquote, urlparse
+from urllib.parse import unquote_to_bytes, urlparse
 
 from ottla.printable import first_names
 from ottla.protocol.checkpoints import (
@@ -91,7 +92,7 @@ class PartitionLog(NamedTuple):
 def local_path(given: str) -> str:
     """A path of the local file system from a plain path or a `file:` URL."""
     if given.startswith("file:"):
-        return unquote(urlparse(given).path)
+        return os.fsdecode(unquote_to_bytes(urlparse(given).path))
     if storage.is_remote(given):
         raise UnreadableDirectory(f"{given}: only a local path or a file: URL can be written")
     return given

@@ -1,19 +1,14 @@
 """What stands in the place of a file and is none, or is far larger than it can be: refused in one line, at once."""
 
 import os
-import signal
 
 import pytest
 from click.testing import CliRunner
 
 from ottla import files
 from ottla.cli.main import main
-from ottla.testkit.corpus.catalogue import CASES
-from ottla.testkit.corpus.write import write_case
-from tests.unfit_files import KINDS, TERABYTE, WORDS
+from tests.unfit_files import CASE, KINDS, LOG, TERABYTE, WORDS, failing_after, replace, write_log_directory
 
-CASE = "transactions-across-segments"
-LOG = f"{CASE}-0/00000000000000000002"
 SECONDS = 60
 OF_THE_DIRECTORY = ("meta.properties", "recovery-point-offset-checkpoint", "replication-offset-checkpoint")
 OF_A_PARTITION = (f"{LOG}.index", f"{LOG}.timeindex", f"{LOG}.snapshot", f"{CASE}-0/leader-epoch-checkpoint")
@@ -21,26 +16,13 @@ OF_A_PARTITION = (f"{LOG}.index", f"{LOG}.timeindex", f"{LOG}.snapshot", f"{CASE
 
 @pytest.fixture(autouse=True)
 def _no_test_hangs():
-    def fail(*_):
-        raise TimeoutError("it waits for what never comes")
-
-    before = signal.signal(signal.SIGALRM, fail)
-    signal.alarm(SECONDS)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
+    with failing_after(SECONDS):
+        yield
 
 
 @pytest.fixture
 def directory(tmp_path):
-    (case,) = (each for each in CASES if each.name == CASE)
-    write_case(case, tmp_path)
-    return tmp_path / CASE / "data"
-
-
-def replace(path, kind):
-    path.unlink()
-    KINDS[kind](path)
+    return write_log_directory(tmp_path)
 
 
 def run(*arguments):
