@@ -1,4 +1,4 @@
-"""Replay of a coordinator's partitions, in shares so that other requests are answered meanwhile. shell
+"""Replay of a coordinator's partitions. It yields to other requests after each turn budget. shell
 
 Source: `CoordinatorLoader`, `TransactionStateManager.loadTransactionsForTxnTopicPartition` of Kafka 4.3.1.
 """
@@ -19,14 +19,14 @@ S = TypeVar("S", bound=CoordinatorShard)
 
 
 class CoordinatorLoader(Generic[S]):
-    """Builds the shards of one topic from their logs, one after the other.
+    """The shards of one topic, built from their logs one after the other.
 
-    `new_shard` makes an empty one; `settle`, if given, is awaited after each batch, for what a shard does in shares.
-    Each that is complete goes into `shards`, and `loaded` is awaited then.
+    `new_shard` makes an empty shard. `settle`, if given, is awaited after each batch, for work that a shard spreads
+    over turns. A complete shard is added to `shards`, and then `loaded` is awaited with it.
 
-    A log that cannot be read to its end has no coordinator (`broken`): half of what it says would be forgotten, so that
-    producers would no longer be fenced and consumers sent back. Kafka serves what it could read. A log that is offline
-    is left out; it has said so.
+    A partition whose log cannot be read to its end has no coordinator (`broken`). With only a part of the records,
+    producers would no longer be fenced and consumers would go back to older offsets. Kafka serves the part that it
+    could read. An offline log is skipped; its error is in the log already.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class CoordinatorLoader(Generic[S]):
         self._stopped = False
 
     def load(self, indexes: Iterable[int]) -> None:
-        """Begin at once with these partitions; what a share cannot hold goes on in later turns."""
+        """Start to load these partitions now. Work beyond the turn budget continues in later turns."""
         wanted = [*indexes]
         self.loading.update(wanted)
         self._queue.extend(wanted)
@@ -60,7 +60,7 @@ class CoordinatorLoader(Generic[S]):
             self._work.start(self._load_queued)
 
     def stop(self) -> None:
-        """What is not loaded by now never will be."""
+        """Stop loading. Partitions that are not loaded by now stay unloaded."""
         self._stopped = True
         self._work.discard()
 
@@ -80,7 +80,7 @@ class CoordinatorLoader(Generic[S]):
                 await self._loaded(shard)
 
     async def _build(self, index: int) -> S | None:
-        """The shard as its log says; None if that is offline or no more."""
+        """Return a shard with its log replayed; None if the log is offline or deleted."""
         partition = await self._cluster.opened(self._topic, index)
         if partition is None or partition.offline is not None:
             return None

@@ -1,7 +1,7 @@
-"""Which compacted log is cleaned next, in shares between everybody's requests. shell
+"""Selection of the next compacted log to clean, over many turns between the requests. shell
 
-It is the one with the largest share of bytes to clean, of those that have enough of them or have waited for too long;
-`cleaner.py` cleans it. The event loop does what Kafka's cleaner threads do.
+Of the logs with enough dirty bytes, or whose dirty records have waited too long, it selects the one with the largest
+ratio of dirty bytes; `cleaner.py` cleans it. The event loop does the work of Kafka's cleaner threads.
 
 Source: Kafka's `LogCleaner`, `LogCleanerManager` (4.3.1).
 """
@@ -38,7 +38,7 @@ class LogCleaner:
         dedupe_buffer_bytes: int,
         long_work: LongWork | None = None,
     ) -> None:
-        """Without `long_work` the turns do everything."""
+        """Without `long_work` all work runs on the event loop."""
         self._logs = logs
         self._clock = clock
         self._turns = turns
@@ -46,16 +46,16 @@ class LogCleaner:
         self._cleaner = Cleaner(logs.deleter, disk, clock, turns, long_work)
         self.set_dedupe_buffer(dedupe_buffer_bytes)
         self._cleaning = OneAtATime(turns, self._broke)
-        # Logs with damage are not tried again, those whose cleaning was aborted not before the next `start`.
+        # Damaged logs are not tried again; logs whose cleaning was aborted are tried again after the next `start`.
         self._uncleanable: set[Partition] = set()
         self._put_off: set[Partition] = set()
 
     def set_dedupe_buffer(self, size_bytes: int) -> None:
-        """The memory for the keys of the next log."""
+        """Set the memory for the keys of the next log to clean."""
         self._keys_max = max(1, size_bytes // KEY_BYTES)
 
     def start(self) -> None:
-        """Clean what is dirty enough, unless that is being done."""
+        """Start to clean the logs that are dirty enough. No effect while a cleaning is running."""
         if self._uncleanable:
             self._uncleanable.intersection_update(self._logs)  # without those that were deleted
         if not self._cleaning.under_way and self._logs.offline is None and self._has_work():
@@ -63,7 +63,7 @@ class LogCleaner:
             self._cleaning.start(self._clean_filthiest_logs)
 
     def stop(self) -> None:
-        """Leave what is under way as it stands; the next start of the broker sorts it out."""
+        """Abort the running cleaning. The next start of the broker removes or completes its files."""
         self._cleaning.discard()
 
     def _has_work(self) -> bool:
@@ -71,7 +71,7 @@ class LogCleaner:
         return any(log.config.cleanup_compact and len(log.segments) > 1 for log in logs)
 
     def _broke(self, error: Exception) -> None:
-        _log.error("The log cleaner stopped until its next run", exc_info=error)
+        _log.error("The log cleaner failed; its next run tries again", exc_info=error)
 
     async def _clean_filthiest_logs(self) -> None:
         try:
@@ -99,7 +99,7 @@ class LogCleaner:
     # --- which log ------------------------------------------------------------------------------------------------
 
     async def _grab_filthiest_compacted_log(self) -> LogToClean | None:
-        """Of the logs that are dirty enough, or for too long, the one with the largest share to clean."""
+        """Return the log with the largest dirty ratio, of those that are dirty enough or for too long; else None."""
         now_ms = self._clock.now_ms()
         best: LogToClean | None = None
         for partition in list(self._logs):

@@ -1,4 +1,4 @@
-"""Calls of the system that are charged for what they took: how long they need only the machine knows. shell"""
+"""System calls that are charged with their measured duration, which depends on the machine. shell"""
 
 import time
 from collections.abc import Callable
@@ -11,11 +11,11 @@ Self = TypeVar("Self", bound="Timed")
 
 
 def charge_nobody(cost_us: float) -> None:
-    """Nobody waits for the loop: a tool, or a broker that is being put together."""
+    """Ignore the cost: no client waits for the event loop of a tool, or of a broker that is being assembled."""
 
 
 class Timed:
-    """What makes such calls; `charge` enters microseconds in the ledger."""
+    """Base class of ports with `timed` methods; `charge` adds microseconds to the turn."""
 
     __slots__ = ("charge", "now_ns")
 
@@ -31,9 +31,9 @@ class Timed:
 def timed(
     cost_us: float, included: bool = False
 ) -> Callable[[Callable[Concatenate[Self, P], R]], Callable[Concatenate[Self, P], R]]:
-    """Charge a method for what it took, and at least `cost_us`, also if it fails.
+    """Decorate a method: charge its duration, and at least `cost_us`, also if it raises.
 
-    What is `included` in the costs of what it is a part of is charged only if it took longer than `cost_us`.
+    `included`: the caller's costs contain `cost_us`, so charge only a duration above it.
     """
 
     def decorate(call: Callable[Concatenate[Self, P], R]) -> Callable[Concatenate[Self, P], R]:

@@ -177,7 +177,7 @@ def test_a_batch_that_says_it_is_longer_than_the_log_takes_it_offline(broker, pr
     data[scan_partition(broker.path()).batches[1].position + 8] ^= 8
     log.write_bytes(data)
     assert partition.read(2, 1000).error is ErrorCode.KAFKA_STORAGE_ERROR
-    assert "behind the end of the file" in partition.offline
+    assert "after the end of the file" in partition.offline
 
 
 @pytest.mark.parametrize("kind", PowerLoss)
