@@ -12,7 +12,7 @@ from ottla.broker.config import Config, Listener
 from ottla.broker.config.listeners import parse_connections_per_ip
 from ottla.broker.connection import Connection
 from ottla.broker.costs import CONNECTION_US
-from ottla.broker.ports.descriptors import allowed, connection_share, shortage
+from ottla.broker.ports.descriptors import connection_share, descriptor_limit, shortage
 from ottla.broker.ports.listener import Listener as SocketListener
 from ottla.broker.ports.network import LoopNetwork, Sockets
 from ottla.broker.quotas.quotas import CONNECTION_CREATION_RATE
@@ -201,5 +201,5 @@ def _limits(config: Config, overrides: Mapping[str, int]) -> Limits:
         config.max_connections_per_ip,
         overrides,
         config.max_connection_creation_rate,
-        connection_share(allowed(), config.max_open_log_files),
+        connection_share(descriptor_limit(), config.max_open_log_files),
     )

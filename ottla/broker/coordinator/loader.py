@@ -48,7 +48,7 @@ class CoordinatorLoader(Generic[S]):
         self._loaded = loaded
         self._settle = settle
         self._queue: deque[int] = deque()
-        self._work = OneAtATime(turns, self._broke)
+        self._work = OneAtATime(turns, self._log_failure)
         self._stopped = False
 
     def load(self, indexes: Iterable[int]) -> None:
@@ -57,14 +57,14 @@ class CoordinatorLoader(Generic[S]):
         self.loading.update(wanted)
         self._queue.extend(wanted)
         if not self._stopped:
-            self._work.start(self._load_queued)
+            self._work.start(self._load_queue)
 
     def stop(self) -> None:
         """Stop loading. Partitions that are not loaded by now stay unloaded."""
         self._stopped = True
         self._work.discard()
 
-    async def _load_queued(self) -> None:
+    async def _load_queue(self) -> None:
         while self._queue:
             index = self._queue.popleft()
             shard = None
@@ -101,5 +101,5 @@ class CoordinatorLoader(Generic[S]):
             exc_info=bug,
         )
 
-    def _broke(self, error: Exception) -> None:
+    def _log_failure(self, error: Exception) -> None:
         log.error("Loading of %s failed: what is not loaded stays unavailable", self._topic, exc_info=error)

@@ -40,8 +40,8 @@ class Periodic:
 
     def run(self) -> None:
         """Run one scan, then start the timer again."""
-        self._activity = self._turns.start(self.scan(), lambda _none: self.start(), self._failed)
+        self._activity = self._turns.start(self.scan(), lambda _none: self.start(), self._restart_after_error)
 
-    def _failed(self, error: Exception) -> None:
+    def _restart_after_error(self, error: Exception) -> None:
         log.error("The scan for %s failed; the next one comes as planned", self._name, exc_info=error)
         self.start()

@@ -189,9 +189,9 @@ def iter_file(
         at = 0
         for fields in run.headers:
             header = BatchHeader._make(fields)
-            behind = at + header.size_bytes
-            yield run.position + at, header, run.data[at:behind]
-            at = behind
+            batch_end = at + header.size_bytes
+            yield run.position + at, header, run.data[at:batch_end]
+            at = batch_end
         if run.bad is not None:
             raise run.bad
 
@@ -241,25 +241,25 @@ def _check_run(chunk: memoryview, position: int, end: int, least_offset: int, mo
     while at <= last:
         header = unpack_from(chunk, at)
         base_offset, length, _, magic, crc, _, delta, _, _, _, _, _, _ = header
-        behind = at + LOG_OVERHEAD + length
+        batch_end = at + LOG_OVERHEAD + length
         next_offset = base_offset + delta + 1
         if not (
             magic == MAGIC
             and length >= MIN_BATCH_LENGTH
             and least_offset <= base_offset < next_offset <= most_offset + 1
-            and position + behind <= end
+            and position + batch_end <= end
         ):
             if is_legacy(magic):
                 break  # they are a run of their own
             reason = _fault(BatchHeader._make(header), least_offset, end - position - at)
             return Run(position, chunk[:at], headers, BadBatch(position + at, reason))
-        if behind > size:
+        if batch_end > size:
             break
-        if check_crc and crc32c(chunk[at + ATTRIBUTES_OFFSET : behind]) != crc:
+        if check_crc and crc32c(chunk[at + ATTRIBUTES_OFFSET : batch_end]) != crc:
             return Run(position, chunk[:at], headers, BadBatch(position + at, "wrong CRC"))
         headers.append(header)
         least_offset = next_offset
-        at = behind
+        at = batch_end
         if len(headers) == _RUN_BATCHES:
             break
     return Run(position, chunk[:at], headers, None)

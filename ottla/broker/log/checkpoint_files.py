@@ -22,7 +22,7 @@ class CheckpointFiles:
         self._written: dict[str, bytes] = {}
         self._job: SyncJob | None = None
         # The contents that the running job syncs, and the callback for the time when files and names are durable.
-        self._beside: Mapping[str, bytes] = {}
+        self._background: Mapping[str, bytes] = {}
         self._on_durable: Callable[[], None] | None = None
         # Whether a power loss can still restore an older file.
         self._renamed = False
@@ -43,7 +43,7 @@ class CheckpointFiles:
         if sync:
             self._renamed = False
 
-    def write_beside(self, contents: Mapping[str, bytes], on_durable: Callable[[], None] | None = None) -> None:
+    def write_in_background(self, contents: Mapping[str, bytes], on_durable: Callable[[], None] | None = None) -> None:
         """Write and sync the changed files in the background. No effect while an earlier write is running.
 
         With `on_durable` the names are synced too, and then it is called. Raises OSError.
@@ -58,24 +58,24 @@ class CheckpointFiles:
         elif on_durable is not None:
             self._start({}, on_durable)
 
-    def _start(self, beside: Mapping[str, bytes], on_durable: Callable[[], None] | None) -> None:
+    def _start(self, contents: Mapping[str, bytes], on_durable: Callable[[], None] | None) -> None:
         """Start to sync the `.tmp` files of these contents, or if there are none, the names in the directory."""
-        self._beside, self._on_durable = beside, on_durable
-        paths = [f"{self._path(name)}.tmp" for name in beside] or [self._directory]
+        self._background, self._on_durable = contents, on_durable
+        paths = [f"{self._path(name)}.tmp" for name in contents] or [self._directory]
         self._job = self._disk.start_sync(paths, lambda: self._clock.from_thread(self._end))
         self._end()  # the job may have ended before `_job` was set
 
-    def forget_beside(self) -> None:
+    def discard_background_write(self) -> None:
         """Discard the files that are being written in the background: they keep their `.tmp` names."""
-        self._beside, self._on_durable = {}, None
+        self._background, self._on_durable = {}, None
 
     def _end(self) -> None:
         job = self._job
         if job is None or not job.done:
             return
         self._job = None
-        contents, on_durable = self._beside, self._on_durable
-        self.forget_beside()
+        contents, on_durable = self._background, self._on_durable
+        self.discard_background_write()
         if job.error is not None:
             self._failed(job.error)
             return

@@ -77,8 +77,8 @@ class Checkpointer:
         """Read the files. Raises ProtocolError if one that recovery needs is damaged."""
         self._recovery_points = self._read(checkpoints.RECOVERY_POINTS)
         self._log_starts = self._read(checkpoints.LOG_STARTS)
-        self._high_watermarks = self._read_unsynced(checkpoints.HIGH_WATERMARKS)
-        self._first_dirty = self._read_unsynced(checkpoints.CLEANER_OFFSETS)
+        self._high_watermarks = self._read_optional(checkpoints.HIGH_WATERMARKS)
+        self._first_dirty = self._read_optional(checkpoints.CLEANER_OFFSETS)
 
     def recovery_point(self, key: TopicPartition) -> int:
         return self._recovery_points.get(key, 0)
@@ -122,7 +122,7 @@ class Checkpointer:
         except ProtocolError as broken:
             raise ProtocolError(f"{path}: {broken}") from None
 
-    def _read_unsynced(self, name: str) -> OffsetCheckpointFile:
+    def _read_optional(self, name: str) -> OffsetCheckpointFile:
         """Read a checkpoint that recovery does not need; empty if it is damaged.
 
         It is written without a sync, so a power loss may have cut it short.
@@ -148,7 +148,7 @@ class Checkpointer:
             self._failed(error)
             return
         self._busy = True
-        self._round = self._turns.start(self._go_round(), self._ended, self._broke)
+        self._round = self._turns.start(self._run_round(), self._end_round, self._handle_error)
 
     def stop(self) -> None:
         """End a round in progress without further writes."""
@@ -156,16 +156,16 @@ class Checkpointer:
         if activity is not None:
             activity.discard()
         self._sealed = []
-        self._ended(None)
-        self._files.forget_beside()
+        self._end_round(None)
+        self._files.discard_background_write()
 
-    async def _go_round(self) -> None:
+    async def _run_round(self) -> None:
         self._sealed = []
         turns = self._turns
         for key, partition in list(self._partitions.items()):
             if partition.offline is None:
                 turns.charge(ROW_US)
-                if not self._is_noted(key, partition):
+                if not self._is_current(key, partition):
                     turns.charge(ROW_US)
                     self._note(key, partition)
                 if partition.log.unsynced and self._sync is None:
@@ -174,14 +174,14 @@ class Checkpointer:
                 await turns.share()
         self._round = None  # the rest runs in this step, so `stop` has no activity to discard
         self._start_sync()
-        self._write_beside()
+        self._write_in_background()
 
-    def _ended(self, result: None) -> None:
+    def _end_round(self, result: None) -> None:
         self._busy = False
         self._round = None
 
-    def _broke(self, error: Exception) -> None:
-        self._ended(None)
+    def _handle_error(self, error: Exception) -> None:
+        self._end_round(None)
         if isinstance(error, OSError):
             self._failed(error)
         else:
@@ -205,11 +205,11 @@ class Checkpointer:
         sealed = [partition for partition in sealed if partition.offline is None]
         if sealed:
             paths = [path for partition in sealed for path in (*partition.log.unsynced, partition.log.directory)]
-            covered = [(partition, partition.log.take_unsynced()) for partition in sealed]
-            job = self._disk.start_sync(paths, lambda: self._clock.from_thread(self._look_at_sync))
+            covered = [(partition, partition.log.begin_unsynced_list()) for partition in sealed]
+            job = self._disk.start_sync(paths, lambda: self._clock.from_thread(self._handle_sync_end))
             self._sync = _Sync(job, paths, covered)
 
-    def _look_at_sync(self) -> None:
+    def _handle_sync_end(self) -> None:
         """Handle the end of a sync. Report its error at once, because no append may be acknowledged after it.
 
         The recovery points move in the next round, or now if there are more files to sync.
@@ -251,13 +251,13 @@ class Checkpointer:
         for key, partition in self._partitions.items():
             if partition.offline is None:
                 self._note(key, partition)
-        self._files.forget_beside()
-        for name, content in self._needed().items():
+        self._files.discard_background_write()
+        for name, content in self._encode_required_files().items():
             self._files.write(name, content, sync=True)
-        self._write_unsynced()
+        self._write_optional()
         self._forgotten.clear()
 
-    def _is_noted(self, key: TopicPartition, partition: Partition) -> bool:
+    def _is_current(self, key: TopicPartition, partition: Partition) -> bool:
         """Whether the entries of a partition are up to date, and its log starts at 0 and so has no start entry."""
         log = partition.log
         return (
@@ -275,23 +275,23 @@ class Checkpointer:
         else:
             self._log_starts.forget(key)
 
-    def _write_beside(self) -> None:
+    def _write_in_background(self) -> None:
         """Write the files with the noted offsets, without waiting for the device."""
-        self._write_unsynced()
+        self._write_optional()
         without = set(self._forgotten)
         on_durable = (lambda: self._forgotten.difference_update(without)) if without else None
-        needed = self._needed()
+        needed = self._encode_required_files()
         self._turns.charge(len(self._partitions) * LOOK_US + sum(map(len, needed.values())) * COPY_BYTE_US)
-        self._files.write_beside(needed, on_durable)
+        self._files.write_in_background(needed, on_durable)
 
-    def _needed(self) -> dict[str, bytes]:
+    def _encode_required_files(self) -> dict[str, bytes]:
         """Return {name: content} of the files that recovery needs."""
         return {
             checkpoints.RECOVERY_POINTS: self._recovery_points.content(),
             checkpoints.LOG_STARTS: self._log_starts.content(),
         }
 
-    def _write_unsynced(self) -> None:
+    def _write_optional(self) -> None:
         """Write the files that recovery does not need, without a sync."""
         self._files.write(checkpoints.HIGH_WATERMARKS, self._high_watermarks.content(), sync=False)
         if self._first_dirty or checkpoints.CLEANER_OFFSETS in self._files:

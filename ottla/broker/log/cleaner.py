@@ -29,7 +29,7 @@ from ottla.broker.log.log_segment import LogSegment
 from ottla.broker.log.long_work import LongWork
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.segment_index import SegmentIndex, time_of
-from ottla.broker.log.swap import CLEANED, SUFFIXES, SWAP, change_file_suffixes, rename_to_deleted
+from ottla.broker.log.swap import CLEANED, SUFFIXES, SWAP, add_deleted_suffix, change_file_suffixes
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.descriptors import Shortage
 from ottla.broker.ports.disk import Disk
@@ -79,14 +79,14 @@ class Cleaner:
         """
         (partition, offsets), settings = log, log.partition.log.config
         offset_map = OffsetMap(keys_max)
-        aborted = await self._collect_aborted(partition, offsets.first_uncleanable)
+        aborted = await self._collect_aborted_txns(partition, offsets.first_uncleanable)
         await self._build_offset_map(log, offset_map, aborted)
         end_offset = offset_map.latest_offset + 1
         if end_offset <= offsets.first_dirty:
             raise LogCleaningAborted("its keys do not fit the dedupe buffer")
         now_ms = self._clock.now_ms()
         kept = RecordFilter(offset_map, aborted, partition.producer_of, now_ms, settings.delete_retention_ms)
-        segments = [segment for segment in partition.log.segments.sealed() if segment.base_offset < end_offset]
+        segments = [segment for segment in partition.log.segments.sealed_segments() if segment.base_offset < end_offset]
         sizes = [self._sizes(segment) for segment in segments]
         for group in group_segments_by_size(
             sizes, settings.segment_bytes, settings.segment_index_bytes, offsets.first_uncleanable
@@ -98,10 +98,10 @@ class Cleaner:
         )
         return end_offset
 
-    async def _collect_aborted(self, partition: Partition, upper: int) -> list[AbortedTxn]:
+    async def _collect_aborted_txns(self, partition: Partition, upper: int) -> list[AbortedTxn]:
         """Return the aborted transactions that begin below `upper`; their markers may have offsets above it."""
         found: list[AbortedTxn] = []
-        for segment in [*partition.log.segments.sealed(), partition.log.segments.active]:
+        for segment in [*partition.log.segments.sealed_segments(), partition.log.segments.active]:
             if segment is not partition.log.segments.active:
                 self._check_there(partition, [segment])
             entries = (await self._long_work.drive(segment.load_transaction_index())).entries
@@ -115,7 +115,7 @@ class Cleaner:
         partition, (first, end, _, _) = log
         # The walk starts at `first`: a transaction whose marker is below it would never end.
         transactions = CleanedTransactionMetadata(entry for entry in aborted if entry.last_offset >= first)
-        dirty = [segment for segment in partition.log.segments.ending_behind(first) if segment.base_offset < end]
+        dirty = [segment for segment in partition.log.segments.segments_from(first) if segment.base_offset < end]
         for number, segment in enumerate(dirty):
             self._check_there(partition, [segment])
             position = segment.find(first) if segment.base_offset < first else 0
@@ -146,7 +146,7 @@ class Cleaner:
                         ends = segment.base_offset == last and position + header.size_bytes == segment.size_bytes
                         left = await self._in_steps(partition, kept.filter_any(header, batch, ends))
                         if left is not None and output.add(left, header) >= _SYNC_BYTES:
-                            await self._sync(partition, output.take_unsynced())
+                            await self._sync(partition, output.take_unsynced_paths())
                         await self._spend(partition, _bytes_us(header))
             self._check_there(partition, group)
             modified_ms = self._disk.modified_ms(group[-1].log_path)
@@ -205,7 +205,7 @@ class Cleaner:
             segment.close()
             # The first snapshot stays: the new segment starts with the same producer state as the group.
             path = segment.log_path.removesuffix(".log")
-            deleted += rename_to_deleted(self._disk, path, with_snapshot=segment is not group[0])
+            deleted += add_deleted_suffix(self._disk, path, with_snapshot=segment is not group[0])
         # File systems need not keep the order of renames, and the new names without the old ones renamed would do harm.
         try:
             self._disk.sync_dir(partition.log.directory)
@@ -279,7 +279,7 @@ class _CleanedSegment:
         self._buffers = []
         self._buffered_bytes = 0
 
-    def take_unsynced(self) -> list[str]:
+    def take_unsynced_paths(self) -> list[str]:
         """Return the file to sync, and count unsynced bytes from 0 again."""
         self._unsynced_bytes = 0
         return [f"{self.path}.log{CLEANED}"]

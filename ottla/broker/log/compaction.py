@@ -185,7 +185,7 @@ class RecordFilter:
         if not dropped:
             raw = yield from raw_steps(batch, header)
             for frames in iter_frames(raw, header.record_count):
-                kept += frames if header.is_control else self._retained(header, frames)
+                kept += frames if header.is_control else self._select_frames(header, frames)
                 yield len(frames) * RECORD_US
         if not kept:
             stays = stays or is_last_of_producer(header, self._producer_of(header.producer_id))
@@ -198,7 +198,7 @@ class RecordFilter:
         rebuilt = yield from rebuild_batch(header, raw, kept, horizon_ms)
         return rebuilt
 
-    def _retained(self, header: BatchHeader, frames: Iterable[Frame]) -> list[Frame]:
+    def _select_frames(self, header: BatchHeader, frames: Iterable[Frame]) -> list[Frame]:
         offsets, base_offset = self._offsets, header.base_offset
         latest, is_last = offsets.latest_offset, offsets.is_last
         horizon_ms = header.delete_horizon_ms
@@ -243,15 +243,15 @@ def cleanable_offsets(segments: Sequence[SegmentSizes], first_dirty: int, unclea
     """Return the cleanable part of a log with these segments, the active one last; it ends at `uncleanable_offset`."""
     bases = [segment.base_offset for segment in segments]
     first_uncleanable = bases[-1]
-    for base_offset, behind in pairwise(bases):
-        if behind > uncleanable_offset:
+    for base_offset, next_base in pairwise(bases):
+        if next_base > uncleanable_offset:
             first_uncleanable = base_offset
             break
     clean_bytes = cleanable_bytes = 0
-    for segment, behind in zip(segments, [*bases[1:], MAX_RELATIVE_OFFSET**2], strict=True):
+    for segment, next_base in zip(segments, [*bases[1:], MAX_RELATIVE_OFFSET**2], strict=True):
         if segment.base_offset < first_dirty:
             clean_bytes += segment.size_bytes
-        if behind > first_dirty and segment.base_offset < first_uncleanable:
+        if next_base > first_dirty and segment.base_offset < first_uncleanable:
             cleanable_bytes += segment.size_bytes
     return CleanableOffsets(first_dirty, max(first_dirty, first_uncleanable), clean_bytes, cleanable_bytes)
 
@@ -263,7 +263,7 @@ def group_segments_by_size(
     groups: list[list[int]] = []
     sums = SegmentSizes(0, 0)
     for at, segment in enumerate(segments):
-        behind = segments[at + 1].base_offset if at + 1 < len(segments) else first_uncleanable
+        next_base = segments[at + 1].base_offset if at + 1 < len(segments) else first_uncleanable
         grown = SegmentSizes(
             sums.base_offset,
             sums.size_bytes + segment.size_bytes,
@@ -274,7 +274,7 @@ def group_segments_by_size(
             grown.size_bytes <= segment_bytes
             and grown.index_bytes <= index_bytes
             and grown.time_index_bytes <= index_bytes
-            and (segment.size_bytes == 0 or behind - 1 - sums.base_offset <= MAX_RELATIVE_OFFSET)
+            and (segment.size_bytes == 0 or next_base - 1 - sums.base_offset <= MAX_RELATIVE_OFFSET)
         )
         if groups and fits:
             groups[-1].append(at)

@@ -43,7 +43,7 @@ class FileDeleter:
         self._paths: deque[str] = deque()
         self._timers: dict[int, Timer] = {}
         self._delayed = 0
-        self._deleting = OneAtATime(turns, self._broke)
+        self._deleting = OneAtATime(turns, self._log_failure)
         self._closed = False
 
     def delete_later(self, paths: Iterable[str], delay_ms: float) -> None:
@@ -78,7 +78,7 @@ class FileDeleter:
             paths = list(self._paths)
             self._paths.clear()
             renamed = [path for path in paths if is_delete_directory(path) or path.endswith(DELETED)]
-            error = await self._settle({path.rpartition("/")[0] for path in renamed})
+            error = await self._sync_directories({path.rpartition("/")[0] for path in renamed})
             if error is not None:
                 self.close()
                 self._failed(error)
@@ -87,10 +87,10 @@ class FileDeleter:
                     await self._turns.share()
                 await self._turns.share()
 
-    def _broke(self, error: Exception) -> None:
+    def _log_failure(self, error: Exception) -> None:
         _log.error("Deleting unused files failed; the next start deletes them", exc_info=error)
 
-    async def _settle(self, directories: set[str]) -> OSError | None:
+    async def _sync_directories(self, directories: set[str]) -> OSError | None:
         """Sync directories in the background; return the error of a failed sync."""
         if not directories:
             return None

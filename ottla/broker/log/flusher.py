@@ -40,7 +40,7 @@ class Flusher:
             raise self._job.error
 
     def flush(self, partition: Partition) -> None:
-        """Flush the partition up to its current end, then call `Partition.flushed`."""
+        """Flush the partition up to its current end, then call `Partition.complete_flush`."""
         self._dirty[partition] = None
         self._appends += 1
         self._schedule()
@@ -70,10 +70,10 @@ class Flusher:
         if paths:
             self.metrics.batches.observe(appends)
             self._began_ms = self.metrics.now_ms()
-            self._job = self._disk.start_sync([*paths], lambda: self._clock.from_thread(self._ended))
+            self._job = self._disk.start_sync([*paths], lambda: self._clock.from_thread(self._end))
             self.busy = True
 
-    def _ended(self) -> None:
+    def _end(self) -> None:
         job, self._job = self._job, None
         self.busy = False
         covered, self._covered = self._covered, []
@@ -84,7 +84,7 @@ class Flusher:
             return
         appends = self._appends
         for partition, end_offset in covered:
-            partition.flushed(end_offset)
+            partition.complete_flush(end_offset)
         self._appends = appends  # partitions that request another flush there have appended nothing
         if self._dirty:
             self._schedule()

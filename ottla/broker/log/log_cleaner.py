@@ -45,10 +45,10 @@ class LogCleaner:
         long_work = long_work or LongWork(turns, LaterWorkers(turns.next_turn), dedupe_buffer_bytes)
         self._cleaner = Cleaner(logs.deleter, disk, clock, turns, long_work)
         self.set_dedupe_buffer(dedupe_buffer_bytes)
-        self._cleaning = OneAtATime(turns, self._broke)
+        self._cleaning = OneAtATime(turns, self._log_failure)
         # Damaged logs are not tried again; logs whose cleaning was aborted are tried again after the next `start`.
         self._uncleanable: set[Partition] = set()
-        self._put_off: set[Partition] = set()
+        self._postponed: set[Partition] = set()
 
     def set_dedupe_buffer(self, size_bytes: int) -> None:
         """Set the memory for the keys of the next log to clean."""
@@ -59,7 +59,7 @@ class LogCleaner:
         if self._uncleanable:
             self._uncleanable.intersection_update(self._logs)  # without those that were deleted
         if not self._cleaning.under_way and self._logs.offline is None and self._has_work():
-            self._put_off.clear()
+            self._postponed.clear()
             self._cleaning.start(self._clean_filthiest_logs)
 
     def stop(self) -> None:
@@ -70,7 +70,7 @@ class LogCleaner:
         logs = (partition.log for partition in self._logs)
         return any(log.config.cleanup_compact and len(log.segments) > 1 for log in logs)
 
-    def _broke(self, error: Exception) -> None:
+    def _log_failure(self, error: Exception) -> None:
         _log.error("The log cleaner failed; its next run tries again", exc_info=error)
 
     async def _clean_filthiest_logs(self) -> None:
@@ -87,7 +87,7 @@ class LogCleaner:
             self._logs.done_cleaning(partition, end_offset)
         except (LogCleaningAborted, Shortage) as why:
             _log.info("%(topic)s-%(partition)d is not cleaned now: %(why)s", partition.about | {"why": why})
-            self._put_off.add(partition)
+            self._postponed.add(partition)
         except ProtocolError as damage:
             self._mark_uncleanable(partition, damage)
 
@@ -108,7 +108,7 @@ class LogCleaner:
             settings = partition.log.config
             if not settings.cleanup_compact or partition.offline is not None or len(partition.log.segments) < 2:
                 continue
-            if partition in self._uncleanable or partition in self._put_off:
+            if partition in self._uncleanable or partition in self._postponed:
                 continue
             self._turns.charge(len(partition.log.segments) * ROW_US)
             try:
@@ -133,7 +133,7 @@ class LogCleaner:
         uncleanable_offset = partition.last_stable_offset
         lag_ms = partition.log.config.min_compaction_lag_ms
         if lag_ms > 0:
-            for segment in partition.log.segments.ending_behind(first_dirty)[:-1]:
+            for segment in partition.log.segments.segments_from(first_dirty)[:-1]:
                 largest_ms = segment.index.max_timestamp_ms
                 if (largest_ms if largest_ms >= 0 else segment.created_ms) > now_ms - lag_ms:
                     uncleanable_offset = min(uncleanable_offset, segment.base_offset)
@@ -145,7 +145,7 @@ class LogCleaner:
         lag_ms = partition.log.config.max_compaction_lag_ms
         if lag_ms == MAX_INT64:
             return False
-        for segment in partition.log.segments.ending_behind(offsets.first_dirty)[:-1]:
+        for segment in partition.log.segments.segments_from(offsets.first_dirty)[:-1]:
             if segment.size_bytes and 0 < segment.first_timestamp_ms() < now_ms - lag_ms:
                 return True
         return False

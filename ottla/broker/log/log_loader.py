@@ -106,7 +106,7 @@ class LogLoader:
         self.snapshot_offset = -1
         self.missing_before_last = 0
         self.deleted_files: list[str] = []
-        self.passed_over = 0
+        self.skipped = 0
 
     def load(self) -> Steps[LoadedLog]:
         loaded = yield from self._load()
@@ -129,7 +129,7 @@ class LogLoader:
         yield from self._load_producers(log_start, sound)
         if sound < len(self.segments):
             yield from self._recover(sound)
-        if self.passed_over:
+        if self.skipped:
             sound, log_start = 0, max(log_start, self.segments[0].base_offset)
             _log.info("%s: begins at %d, after segments that were being deleted", self.directory, log_start)
         if self.end_offset < log_start:
@@ -247,8 +247,8 @@ class LogLoader:
                 replay_from = offset
                 break
         for position, segment in enumerate(self.segments[:sound]):
-            behind = self.segments[position + 1].base_offset if position + 1 < len(self.segments) else upto
-            if behind <= replay_from:
+            next_base = self.segments[position + 1].base_offset if position + 1 < len(self.segments) else upto
+            if next_base <= replay_from:
                 continue
             for _, header, batch in iter_file(segment.file, segment.find(replay_from), segment.size_bytes):
                 replay(self.producers, header, batch)
@@ -311,7 +311,7 @@ class LogLoader:
             segment = self.segments[at]
             if at > sound:
                 if self._is_deleted_before(segment):
-                    self.passed_over = at
+                    self.skipped = at
                 elif self._has_gap_before(segment):
                     self._remove_segments(at)
                     break
@@ -320,18 +320,18 @@ class LogLoader:
             bad = yield from self._recover_segment(segment, self._most_offset(at))
             segment.save_indexes(final=True)
             if bad is not None:
-                self._raise_if_damaged(bad, at)
+                self._check_damage(bad, at)
                 segment.truncate(bad.position)
                 self._remove_segments(at + 1)
             # The found records count as written, so they must be on the device before any client reads them.
             segment.file.sync()
             if bad is not None:
                 break
-        for segment in self.segments[: self.passed_over]:
+        for segment in self.segments[: self.skipped]:
             segment.delete()
-        del self.segments[: self.passed_over]
-        self._hold_last_offset()
-        self._miss_nothing_that_was_synced()
+        del self.segments[: self.skipped]
+        self._check_last_offset()
+        self._check_recovery_point()
         if self.end_offset > max(self.snapshot_offset, 0):
             self._save_snapshot(self.end_offset)
 
@@ -361,7 +361,7 @@ class LogLoader:
         _log.warning("%s: cut because of --truncate-damaged", where)
         return True
 
-    def _hold_last_offset(self) -> None:
+    def _check_last_offset(self) -> None:
         """Raise Damaged if offsets are missing before the last batch.
 
         No CRC covers the base offset. The next batch contradicts a damaged one, but the last batch has no next.
@@ -373,7 +373,7 @@ class LogLoader:
             f"{self.end_offset - 1} of {self.segments[-1].log_path}"
         )
 
-    def _miss_nothing_that_was_synced(self) -> None:
+    def _check_recovery_point(self) -> None:
         """Raise Damaged if the log ends below the recovery point: a file may lack whole batches and have no bad one."""
         point = self.start.recovery_point
         if self.end_offset >= point:
@@ -413,7 +413,7 @@ class LogLoader:
             if producer_id >= 0:
                 completed = replay(self.producers, BatchHeader._make(fields), run.data, position)
                 if completed is not None and completed.aborted:
-                    segment.add_aborted(completed.index_entry)
+                    segment.add_aborted_txn(completed.index_entry)
             position += LOG_OVERHEAD + length
         if run.headers:
             if len(run.headers) > 1:
@@ -422,7 +422,7 @@ class LogLoader:
             self.missing_before_last = _first_offset(run, last) - self.end_offset
             self.end_offset = last.next_offset
 
-    def _raise_if_damaged(self, bad: BadBatch, at: int) -> None:
+    def _check_damage(self, bad: BadBatch, at: int) -> None:
         """Return if the log may be cut at `bad`; raise Damaged if it must be left as it is."""
         segment = self.segments[at]
         where = f"{segment.log_path}: {bad}"

@@ -30,7 +30,7 @@ from ottla.protocol.values import TopicPartition
 
 _log = getLogger(__name__)
 
-SHORTAGE_SAID_MS: Final = 60_000.0
+SHORTAGE_LOG_INTERVAL_MS: Final = 60_000.0
 _DELETED: Final = "belongs to a topic that was deleted"
 
 
@@ -48,7 +48,7 @@ class LogManager:
         self._disk = disk
         self._clock = clock
         self._turns = turns
-        self._said_short_ms = float("-inf")
+        self._shortage_logged_ms = float("-inf")
         self.flusher = Flusher(disk, clock, self.fail)
         self._lock: Lock | None = None
         self._partitions: dict[TopicPartition, Partition] = {}
@@ -101,7 +101,7 @@ class LogManager:
         except OSError as error:
             self.fail(error)
             raise
-        partition.flushed(end_offset)
+        partition.complete_flush(end_offset)
 
     def partition_dirs(self) -> list[str]:
         """Return the names of the partition directories on disk, `<topic>-<index>`."""
@@ -201,7 +201,7 @@ class LogManager:
             flush=self.flusher.flush,
         )
         self._partitions[key] = partition
-        self.remaining.opened(partition.log.directory)
+        self.remaining.finish_opening(partition.log.directory)
         if self.offline is not None:
             partition.take_offline(self.offline)
         return partition
@@ -259,7 +259,7 @@ class LogManager:
                 yield 0.0  # the disk has charged it
             self.remaining.expect(logs, sizes)
             self._recovered = yield from parallel_recovery.recover_in_processes(
-                self._disk, jobs, self.remaining.recovered
+                self._disk, jobs, self.remaining.finish_recovery
             )
         except OSError as error:
             self.fail_unless_short(error)
@@ -283,7 +283,7 @@ class LogManager:
             return begun
         found = self._recovered.pop(directory, None)
         if found is not None:
-            return parallel_recovery.adopt_recovered(self._disk, directory, settings, found, now_ms)
+            return parallel_recovery.use_recovered_log(self._disk, directory, settings, found, now_ms)
         return (yield from load_steps(self._disk, directory, settings, self._start_of(key, settings, now_ms)))
 
     def _start_of(self, key: TopicPartition, settings: LogConfig, now_ms: int) -> Start:
@@ -394,8 +394,8 @@ class LogManager:
         limit = shortage(error) if isinstance(error, Shortage) else None
         if limit is None:
             self.fail(error)
-        elif self._clock.monotonic_ms() - self._said_short_ms >= SHORTAGE_SAID_MS:
-            self._said_short_ms = self._clock.monotonic_ms()
+        elif self._clock.monotonic_ms() - self._shortage_logged_ms >= SHORTAGE_LOG_INTERVAL_MS:
+            self._shortage_logged_ms = self._clock.monotonic_ms()
             _log.warning("%s: %s; it is tried again", error.filename or self.directory, limit)
 
     def fail(self, error: OSError) -> None:

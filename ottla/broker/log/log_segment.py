@@ -132,7 +132,7 @@ class LogSegment:
         if position == 0:
             self._rolls_from_ms = max_timestamp_ms
 
-    def add_aborted(self, aborted: AbortedTxn) -> None:
+    def add_aborted_txn(self, aborted: AbortedTxn) -> None:
         """Add an aborted transaction whose marker is in this segment.
 
         From time to time the new entries are written to the file, so that sealing a large segment has little to write.
@@ -142,7 +142,7 @@ class LogSegment:
         self.indexes_saved = False
         if saved is not None and len(entries) - saved >= ABORTED_AT_ONCE:
             with suppress(Shortage):  # of descriptors: the next call tries again
-                self._append_aborted(entries[saved:])
+                self._append_txn_index(entries[saved:])
 
     def should_roll(
         self, size_bytes: int, last_offset: int, max_timestamp_ms: int, clock: Clock, settings: LogConfig
@@ -190,10 +190,10 @@ class LogSegment:
             index.add_time_entry()
         self._disk.write(f"{self._path}.index", index.offset_file())
         self._disk.write(f"{self._path}.timeindex", index.time_file())
-        self._save_aborted()
+        self._save_txn_index()
         self.indexes_saved = final
 
-    def _save_aborted(self) -> None:
+    def _save_txn_index(self) -> None:
         """Write the new entries to the `.txnindex`, so that no power loss removes entries that a sync has covered.
 
         A log that ends at its recovery point is not recovered, and this file is trusted too. So entries are only
@@ -202,7 +202,7 @@ class LogSegment:
         path, aborted, saved = f"{self._path}.txnindex", self.aborted, self._aborted_saved
         if saved is not None:
             if len(aborted) > saved:
-                self._append_aborted(aborted[saved:])
+                self._append_txn_index(aborted[saved:])
         elif aborted:
             self._disk.write_atomically(path, pack_all_aborted(aborted))
         elif self.has_txn_index:
@@ -212,7 +212,7 @@ class LogSegment:
         self.has_txn_index = bool(aborted)
         self._aborted_saved = len(aborted)
 
-    def _append_aborted(self, entries: list[AbortedTxn]) -> None:
+    def _append_txn_index(self, entries: list[AbortedTxn]) -> None:
         with closing(self._disk.open(f"{self._path}.txnindex", create=True)) as file:
             file.append((pack_all_aborted(entries),))
         self.has_txn_index = True
@@ -225,7 +225,7 @@ class LogSegment:
 
     def reset_indexes(self) -> SegmentIndex:
         """Replace the indexes by empty ones. The caller adds every batch to the returned index."""
-        self._close_stored()
+        self._close_stored_index()
         self._index = SegmentIndex(self.base_offset, self._interval_bytes)
         self._txn_index = TransactionIndex()
         self._aborted_saved = None
@@ -248,7 +248,7 @@ class LogSegment:
         """Return the size of the batch at `position`."""
         return batch_size(self.file, position)
 
-    def none_aborted(self, offset: int) -> bool:
+    def has_no_aborted_txns(self, offset: int) -> bool:
         """Whether the index in memory shows that no marker from `offset` on ends an aborted transaction."""
         aborted = self._txn_index
         return aborted is not None and (not aborted.entries or aborted.entries[-1].last_offset < offset)
@@ -279,7 +279,7 @@ class LogSegment:
             return None
         if not sound:
             return None
-        self._close_stored()
+        self._close_stored_index()
         self._index = index
         return index
 
@@ -297,7 +297,7 @@ class LogSegment:
 
     def close(self) -> None:
         """Close the files; the next use opens them again."""
-        self._close_stored()
+        self._close_stored_index()
         file, self._file = self._file, None
         if file is not None:
             file.close()
@@ -316,7 +316,7 @@ class LogSegment:
             return self._load_index()
         return self._stored
 
-    def _close_stored(self) -> None:
+    def _close_stored_index(self) -> None:
         stored, self._stored = self._stored, None
         if stored is not None:
             stored.close()

@@ -168,7 +168,7 @@ class LogSegments:
             upper = self._next_base(segment)
         found: list[tuple[int, int]] = []
         replaced = self.replaced
-        for segment in self._with_aborted(offset):
+        for segment in self._segments_with_aborted_txns(offset):
             more, complete = yield from segment.collect_aborted_txns(offset, upper)
             if self.replaced != replaced:
                 raise Moved
@@ -177,12 +177,14 @@ class LogSegments:
                 break
         return found
 
-    def none_aborted(self, offset: int) -> bool:
+    def has_no_aborted_txns(self, offset: int) -> bool:
         """Whether the indexes in memory show that no marker from `offset` on ends an aborted transaction."""
         active = self.active
-        return active.none_aborted(offset) and (offset >= active.base_offset or len(self._with_aborted(offset)) == 1)
+        return active.has_no_aborted_txns(offset) and (
+            offset >= active.base_offset or len(self._segments_with_aborted_txns(offset)) == 1
+        )
 
-    def _with_aborted(self, offset: int) -> list[LogSegment]:
+    def _segments_with_aborted_txns(self, offset: int) -> list[LogSegment]:
         """Return the segments from `offset` on that may have aborted transactions; the last is the active one."""
         state = self.replaced, len(self._segments)
         if state != self._aborting_at:
@@ -213,7 +215,7 @@ class LogSegments:
                     return
                 offset = max(offset, self._next_base(segment))
 
-    def ending_behind(self, offset: int) -> list[LogSegment]:
+    def segments_from(self, offset: int) -> list[LogSegment]:
         """Return the segments that end after `offset`; always the active one."""
         return self._segments[min(bisect_right(self._bases, offset), len(self._bases)) - 1 :]
 
@@ -256,7 +258,7 @@ class LogSegments:
 
     # --- compaction -----------------------------------------------------------------------------------------------
 
-    def sealed(self) -> list[LogSegment]:
+    def sealed_segments(self) -> list[LogSegment]:
         """Return all segments except the active one."""
         return self._segments[:-1]
 

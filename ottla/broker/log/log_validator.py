@@ -74,7 +74,7 @@ def validate(checked: Checked, batch: memoryview, settings: LogConfig, now_ms: i
             return ValidationResult(settings, failure)
     codec = _codec(header, settings)
     if codec == header.compression:
-        return _kept(header, settings)
+        return _keep_codec(header, settings)
     raw = raw if raw is not None else (yield from _decompress(header, batch))
     return ValidationResult(settings, None, (yield from _recompress(check, header, raw, codec, settings)))
 
@@ -92,7 +92,7 @@ def validate_at_once(check: BatchCheck, batch: memoryview, settings: LogConfig, 
         return None
     if _must_validate_records(check, header, settings, now_ms):
         return None
-    return _kept(header, settings)
+    return _keep_codec(header, settings)
 
 
 def _codec(header: BatchHeader, settings: LogConfig) -> int:
@@ -100,7 +100,7 @@ def _codec(header: BatchHeader, settings: LogConfig) -> int:
     return _CODECS.get(settings.compression_type, header.compression)
 
 
-def _kept(header: BatchHeader, settings: LogConfig) -> ValidationResult:
+def _keep_codec(header: BatchHeader, settings: LogConfig) -> ValidationResult:
     """Return the result for a batch that is not recompressed: an error if it is larger than a segment."""
     size_bytes = header.size_bytes
     if size_bytes > settings.segment_bytes:

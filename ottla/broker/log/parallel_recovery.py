@@ -98,7 +98,7 @@ def _recover(disk: Disk, job: LogToRecover) -> RecoveredLog:
     if loaded.damage is None and loaded.epochs.changed:
         path = f"{job.directory}/{checkpoints.LEADER_EPOCHS}"
         disk.write_atomically(path, checkpoints.encode_epochs(loaded.epochs.entries), sync=False)
-        loaded.epochs.saved()
+        loaded.epochs.mark_saved()
         unsynced += (path,)
     loaded.segments.close()
     segments = [
@@ -118,7 +118,7 @@ def _recover(disk: Disk, job: LogToRecover) -> RecoveredLog:
     )
 
 
-def adopt_recovered(disk: Disk, directory: str, settings: LogConfig, found: RecoveredLog, now_ms: int) -> LoadedLog:
+def use_recovered_log(disk: Disk, directory: str, settings: LogConfig, found: RecoveredLog, now_ms: int) -> LoadedLog:
     """Return the log that a process has recovered, as the broker uses it."""
     if found.damage is not None:
         return new_log(disk, directory, settings, 0, now_ms)._replace(damage=found.damage)

@@ -81,7 +81,7 @@ class Partition:
         on_failure: Callable[[OSError], None] | None = None,
         flush: Callable[["Partition"], None] | None = None,
     ) -> None:
-        """`on_failure` is called with the error of failed IO. `flush` syncs the log and then calls `flushed`."""
+        """`on_failure` is called with the error of failed IO. `flush` syncs the log and then calls `complete_flush`."""
         self.topic = topic
         self.index = index
         self.topic_id = topic_id
@@ -136,9 +136,9 @@ class Partition:
         try:
             result = self.log.append_as_leader(check, batch, self.leader_epoch, validated)
         except OSError as error:
-            return self._append_failed(error)
+            return self._fail_append(error)
         if result.error is NO_ERROR and not result.duplicate:
-            self._written()
+            self._after_append()
         return result
 
     def append_own(self, batch: bytearray) -> AppendResult:
@@ -148,9 +148,9 @@ class Partition:
         try:
             result = self.log.append_of_coordinator(batch, self.leader_epoch)
         except OSError as error:
-            return self._append_failed(error)
+            return self._fail_append(error)
         if result.error is NO_ERROR:
-            self._written()
+            self._after_append()
         return result
 
     def append_marker(self, marker: TransactionMarker) -> AppendResult:
@@ -160,12 +160,12 @@ class Partition:
         try:
             result = self.log.append_end_txn_marker(marker, self.leader_epoch)
         except OSError as error:
-            return self._append_failed(error)
+            return self._fail_append(error)
         if result.error is NO_ERROR:
-            self._written()
+            self._after_append()
         return result
 
-    def _append_failed(self, error: OSError) -> AppendResult:
+    def _fail_append(self, error: OSError) -> AppendResult:
         self._fail(error)
         return self._storage_error()
 
@@ -174,7 +174,7 @@ class Partition:
 
     # --- the high watermark and the last stable offset ------------------------------------------------------------
 
-    def _written(self) -> None:
+    def _after_append(self) -> None:
         """Request a flush if `flush.messages` records are unflushed, else advance the high watermark."""
         log = self.log
         end_offset = log.log_end_offset
@@ -183,7 +183,7 @@ class Partition:
         else:
             self._advance(end_offset)
 
-    def flushed(self, end_offset: int) -> None:
+    def complete_flush(self, end_offset: int) -> None:
         """Advance the high watermark after a flush of the log up to `end_offset`."""
         log = self.log
         end_offset = log.flushed_offset = max(end_offset, log.flushed_offset)
@@ -208,7 +208,7 @@ class Partition:
         while pending and pending[0][0] < self.high_watermark:
             pending.popleft()[1](NO_ERROR)
         if self._parked:
-            self._wake_parked()
+            self._wake_parked_fetches()
 
     def _move_last_stable_offset(self) -> None:
         """Update the last stable offset.
@@ -227,7 +227,7 @@ class Partition:
     def raise_log_start(self, offset: int) -> None:
         """Raise the log start offset to `offset`, which is not above the high watermark; never lower it."""
         if self.log.maybe_increment_log_start_offset(offset):
-            self._log_start_moved()
+            self._update_after_log_start_change()
 
     def drop_oldest(self, count: int) -> list[LogSegment]:
         """Remove the oldest segments (`UnifiedLog.drop_oldest`); return none if IO fails."""
@@ -238,12 +238,12 @@ class Partition:
             self._fail(error)
             return []
         if self.log.log_start_offset != log_start_offset:
-            self._log_start_moved()
+            self._update_after_log_start_change()
         return removed
 
-    def _log_start_moved(self) -> None:
+    def _update_after_log_start_change(self) -> None:
         self._move_last_stable_offset()
-        self._wake_parked()
+        self._wake_parked_fetches()
 
     # --- waiting requests -----------------------------------------------------------------------------------------
 
@@ -277,7 +277,7 @@ class Partition:
         """Number of waiting fetches that read committed."""
         return sum(self._parked.values())
 
-    def _wake_parked(self) -> None:
+    def _wake_parked_fetches(self) -> None:
         parked, self._parked = self._parked, {}
         for wait in parked:
             wait.wake(None)
@@ -311,11 +311,11 @@ class Partition:
                 return found
             upper = self.last_fetchable_offset(isolation)
             try:
-                return (yield from self.log.read_with_aborted(offset, upper, max_bytes, min_one_batch, most_read))
+                return (yield from self.log.read_with_aborted_txns(offset, upper, max_bytes, min_one_batch, most_read))
             except Moved:
                 continue
             except (ProtocolError, OSError) as error:
-                self.read_failed(error)
+                self.fail_read(error)
             return FetchDataInfo(self._offline_error)
 
     def fetch_at_once(
@@ -328,7 +328,7 @@ class Partition:
             try:
                 return self.log.read_at_once(offset, upper, max_bytes, min_one_batch, most_read, committed)
             except (ProtocolError, OSError) as error:
-                self.read_failed(error)
+                self.fail_read(error)
         return FetchDataInfo(self._offline_error)
 
     def bytes_available(self, offset: int, isolation: FetchIsolation, enough: int) -> int:
@@ -341,7 +341,7 @@ class Partition:
         try:
             return self.log.segments.bytes_between(offset, upper, enough)
         except (ProtocolError, OSError) as error:
-            self.read_failed(error)
+            self.fail_read(error)
         return 0
 
     def scan(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
@@ -352,7 +352,7 @@ class Partition:
         try:
             yield from self.log.scan(from_offset)
         except (ProtocolError, OSError) as error:
-            self.read_failed(error)
+            self.fail_read(error)
             raise
 
     def batch_header(self, base_offset: int) -> BatchHeader | None:
@@ -361,7 +361,7 @@ class Partition:
             try:
                 return self.log.batch_header(base_offset)
             except (ProtocolError, OSError) as error:
-                self.read_failed(error)
+                self.fail_read(error)
         return None
 
     def batch_bytes(self, header: BatchHeader) -> Steps[bytearray | None]:
@@ -376,7 +376,7 @@ class Partition:
             try:
                 batch += segments.part_of_batch(header.base_offset, len(batch), size_bytes)
             except (ProtocolError, OSError) as error:
-                self.read_failed(error)
+                self.fail_read(error)
                 return None
             yield 2 * size_bytes * BYTE_US
         return batch
@@ -426,7 +426,7 @@ class Partition:
         if self.offline is None:
             self.offline = reason
             self._offline_error = error
-            self._wake_parked()
+            self._wake_parked_fetches()
         self.log.stop()
         pending, self._pending = self._pending, deque()
         for _, callback in pending:
@@ -437,7 +437,7 @@ class Partition:
         self.take_offline("the log is closed")
         self.log.close()
 
-    def read_failed(self, error: ProtocolError | OSError) -> None:
+    def fail_read(self, error: ProtocolError | OSError) -> None:
         """Take the partition offline after a failed read, because of IO or damage."""
         if isinstance(error, OSError):
             self._fail(error)

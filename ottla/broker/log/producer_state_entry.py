@@ -109,7 +109,9 @@ def _ended_sequence(producer: ProducerStateEntry) -> int | None:
     return next(before, None)
 
 
-def reused(producer: ProducerStateEntry, header: BatchHeader, duplicate: BatchMetadata | None) -> AppendDecision:
+def refuse_reused_sequence(
+    producer: ProducerStateEntry, header: BatchHeader, duplicate: BatchMetadata | None
+) -> AppendDecision:
     """Refuse a batch for which `is_reuse` holds, with the code that makes clients begin a new epoch and continue."""
     those = f"the batch at offset {duplicate.first_offset}" if duplicate else "batches of other counts"
     return AppendDecision(
@@ -120,7 +122,7 @@ def reused(producer: ProducerStateEntry, header: BatchHeader, duplicate: BatchMe
     )
 
 
-def following(producer: ProducerStateEntry, header: BatchHeader) -> AppendDecision:
+def refuse_after_reuse(producer: ProducerStateEntry, header: BatchHeader) -> AppendDecision:
     """Refuse a batch that the client sent after one for which `is_reuse` holds, with the same code.
 
     After an error for a sequence gap the client would send the batch again, in a transaction that it must abort.

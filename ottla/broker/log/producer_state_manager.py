@@ -34,9 +34,9 @@ from ottla.broker.log.producer_state_entry import (
     AppendDecision,
     BatchMetadata,
     ProducerStateEntry,
-    following,
     is_reuse,
-    reused,
+    refuse_after_reuse,
+    refuse_reused_sequence,
     sequence_gap,
 )
 from ottla.protocol.batch_header import TRANSACTIONAL, BatchHeader
@@ -168,9 +168,9 @@ class ProducerStateManager:
             if message is not None:
                 duplicate = producer.find_duplicate_batch(header) if epoch == producer.epoch else None
                 if refuse_reuse and is_reuse(producer, header.base_sequence, header):
-                    return reused(producer, header, duplicate)
+                    return refuse_reused_sequence(producer, header, duplicate)
                 if refuse_reuse and overtaking is not None and self._follows_reuse(producer, header):
-                    return following(producer, header)
+                    return refuse_after_reuse(producer, header)
                 if duplicate is not None:
                     return AppendDecision(NO_ERROR, None, duplicate)
                 return AppendDecision(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)

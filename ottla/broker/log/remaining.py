@@ -28,11 +28,11 @@ class Remaining:
         self.logs = logs
         self._sizes = {directory: size_bytes for directory, size_bytes in sizes.items() if size_bytes}
 
-    def recovered(self, directory: str) -> None:
+    def finish_recovery(self, directory: str) -> None:
         """Remove the bytes of a log that was recovered."""
         self._sizes.pop(directory, None)
 
-    def opened(self, directory: str) -> None:
+    def finish_opening(self, directory: str) -> None:
         """Count down a log that was opened, or will not be opened."""
         self.logs = max(0, self.logs - 1)
-        self.recovered(directory)
+        self.finish_recovery(directory)

@@ -16,7 +16,7 @@ from ottla.broker.costs import LOOK_US, ROW_US
 from ottla.broker.log.file_deleter import FileDeleter
 from ottla.broker.log.log_segment import LogSegment
 from ottla.broker.log.partition import Partition
-from ottla.broker.log.swap import rename_to_deleted
+from ottla.broker.log.swap import add_deleted_suffix
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import Disk
 from ottla.broker.turns import Turns
@@ -112,7 +112,7 @@ class Retention:
             segment.close()
         deleted: list[str] = []
         for segment in removed:
-            deleted += rename_to_deleted(self._disk, segment.log_path.removesuffix(".log"), with_snapshot=True)
+            deleted += add_deleted_suffix(self._disk, segment.log_path.removesuffix(".log"), with_snapshot=True)
         self._deleter.delete_later(deleted, partition.log.config.file_delete_delay_ms)
         if removed:
             _log.info(

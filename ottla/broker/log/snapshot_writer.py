@@ -91,7 +91,7 @@ class SnapshotWriter:
     def close(self) -> None:
         """Abort the running snapshot, and drop the references to the callbacks."""
         self.stop()
-        self._written = self._failed = nobody
+        self._written = self._failed = ignore
 
     def _begin(self, turns: Turns, end_offset: int) -> None:
         path = self.path(end_offset)
@@ -100,11 +100,11 @@ class SnapshotWriter:
         self._file = self._disk.open(f"{path}.tmp")
         slices = self._producers.freeze()
 
-        def ended(result: None) -> None:
+        def end(result: None) -> None:
             self.offset = end_offset
             self._written(path)
 
-        self._activity = turns.start(self._write(turns, self._file, path, encoder, slices), ended, self._broke)
+        self._activity = turns.start(self._write(turns, self._file, path, encoder, slices), end, self._handle_error)
 
     async def _write(
         self, turns: Turns, file: File, path: str, encoder: SnapshotEncoder, slices: Iterator[list[ProducerEntry]]
@@ -119,7 +119,7 @@ class SnapshotWriter:
         self.stop()
         self._disk.rename(f"{path}.tmp", path)
 
-    def _broke(self, error: Exception) -> None:
+    def _handle_error(self, error: Exception) -> None:
         self._activity = None
         self.stop()
         if isinstance(error, OSError):
@@ -128,5 +128,5 @@ class SnapshotWriter:
             _log.error("A producer snapshot in %s failed; the next roll tries again", self._directory, exc_info=error)
 
 
-def nobody(_told: object) -> None:
+def ignore(_value: object) -> None:
     """Do nothing. Replaces the callbacks of a closed log."""

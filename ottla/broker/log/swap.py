@@ -35,7 +35,7 @@ def change_file_suffixes(disk: Disk, path: str, old: str, new: str) -> list[str]
     return renamed
 
 
-def rename_to_deleted(disk: Disk, path: str, with_snapshot: bool) -> list[str]:
+def add_deleted_suffix(disk: Disk, path: str, with_snapshot: bool) -> list[str]:
     """Rename the files of a removed segment, and its snapshot, to `.deleted`; return their new paths."""
     renamed = change_file_suffixes(disk, path, "", DELETED)
     snapshot = f"{path}.snapshot"

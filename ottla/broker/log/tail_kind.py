@@ -98,8 +98,8 @@ def sound_batches(file: File, position: int, least_offset: int) -> Iterator[tupl
         while found := candidates.search(window, at):
             at = found.start()
             if found.end() - at == _ZEROS:  # the first size that is not zero is at the end of the zeros or later
-                behind = _NO_ZERO.search(window, at)
-                at = (len(window) if behind is None else behind.start()) - LOG_OVERHEAD + 1
+                nonzero = _NO_ZERO.search(window, at)
+                at = (len(window) if nonzero is None else nonzero.start()) - LOG_OVERHEAD + 1
                 continue
             batch = _sound_at(file, window, at, position + at)
             if batch is None or not least_offset <= batch[0].base_offset <= most_offset:

@@ -4,7 +4,7 @@ Source: Kafka's `UnifiedLog.fetchOffsetByTimestamp`, `LogSegment.findOffsetByTim
 `FileRecords.searchForTimestamp`.
 
 A search is long where timestamps do not ascend, or where a batch is large, so it runs in steps. Between the steps
-segments may be deleted or replaced. `moved` detects this, and is called before a file is read again.
+segments may be deleted or replaced. `has_moved` detects this, and is called before a file is read again.
 """
 
 from collections.abc import Callable
@@ -54,17 +54,21 @@ def offset_for_timestamp(
     None if the files cannot be read.
     """
     log = partition.log
-    return _located(
-        partition, lambda moved: find_timestamp(log.segments, timestamp_ms, log.log_start_offset, moved), isolation
+    return _find_in_log(
+        partition,
+        lambda has_moved: find_timestamp(log.segments, timestamp_ms, log.log_start_offset, has_moved),
+        isolation,
     )
 
 
 def max_timestamp_offset(partition: Partition, isolation: FetchIsolation) -> Steps[TimestampOffset | None]:
     """Find the first record with the largest timestamp, with the results of `offset_for_timestamp`."""
-    return _located(partition, lambda moved: find_largest_timestamp(partition.log.segments, moved), isolation)
+    return _find_in_log(
+        partition, lambda has_moved: find_largest_timestamp(partition.log.segments, has_moved), isolation
+    )
 
 
-def _located(
+def _find_in_log(
     partition: Partition, find: Callable[[IsMoved], Steps[TimestampOffset | None]], isolation: FetchIsolation
 ) -> Steps[TimestampOffset | None]:
     """Return the result of `find`, run again if segments moved; None if the log is unreadable or damaged."""
@@ -72,17 +76,17 @@ def _located(
     while partition.offline is None:
         replaced = segments.replaced
 
-        def moved(replaced: int = replaced) -> bool:
+        def has_moved(replaced: int = replaced) -> bool:
             return partition.offline is not None or segments.replaced != replaced
 
         try:
-            found = yield from find(moved)
+            found = yield from find(has_moved)
         except Moved:
             continue
         except TooLarge as large:
             _log.error("%(topic)s-%(partition)d: no offset for a timestamp: %(why)s", partition.about | {"why": large})
         except (ProtocolError, OSError) as error:
-            partition.read_failed(error)
+            partition.fail_read(error)
         else:
             seen = found is not None and found.offset < partition.last_fetchable_offset(isolation)
             return found if seen else _NOWHERE
@@ -91,31 +95,33 @@ def _located(
 
 
 def find_timestamp(
-    segments: LogSegments, timestamp_ms: int, from_offset: int, moved: IsMoved
+    segments: LogSegments, timestamp_ms: int, from_offset: int, has_moved: IsMoved
 ) -> Steps[TimestampOffset | None]:
     """Find the first record from `from_offset` on with a timestamp of at least `timestamp_ms`. Raises Moved."""
     for segment in segments:
         if segment.index.max_timestamp_ms >= timestamp_ms:
-            found = yield from _search(segment, timestamp_ms, from_offset, moved)
+            found = yield from _search(segment, timestamp_ms, from_offset, has_moved)
             if found is not None:
                 return found
-        yield from _pause(ROW_US, moved)
+        yield from _pause(ROW_US, has_moved)
     return None
 
 
-def find_largest_timestamp(segments: LogSegments, moved: IsMoved) -> Steps[TimestampOffset | None]:
+def find_largest_timestamp(segments: LogSegments, has_moved: IsMoved) -> Steps[TimestampOffset | None]:
     """Find the first record with the largest timestamp, also below the log start offset. Raises Moved."""
     largest: LogSegment | None = None
     for segment in segments:
         if largest is None or segment.index.max_timestamp_ms > largest.index.max_timestamp_ms:
             largest = segment
-        yield from _pause(ROW_US, moved)
+        yield from _pause(ROW_US, has_moved)
     if largest is None or largest.size_bytes == 0:
         return None
-    return (yield from _search(largest, largest.index.max_timestamp_ms, largest.base_offset, moved))
+    return (yield from _search(largest, largest.index.max_timestamp_ms, largest.base_offset, has_moved))
 
 
-def _search(segment: LogSegment, timestamp_ms: int, from_offset: int, moved: IsMoved) -> Steps[TimestampOffset | None]:
+def _search(
+    segment: LogSegment, timestamp_ms: int, from_offset: int, has_moved: IsMoved
+) -> Steps[TimestampOffset | None]:
     start = max(segment.index.offset_for_timestamp(timestamp_ms - 1), from_offset)
     position = segment.find(start)
     while position < segment.size_bytes:
@@ -129,7 +135,7 @@ def _search(segment: LogSegment, timestamp_ms: int, from_offset: int, moved: IsM
             if at is not None:
                 return at
             position = end
-        yield from _pause(WINDOW_US + batches * BATCH_US, moved)
+        yield from _pause(WINDOW_US + batches * BATCH_US, has_moved)
     return None
 
 
@@ -153,7 +159,7 @@ def _search_batch(
     return None if found is None else TimestampOffset(header.base_offset + found[0], header.max_timestamp, epoch)
 
 
-def _pause(cost_us: float, moved: IsMoved) -> Steps[None]:
+def _pause(cost_us: float, has_moved: IsMoved) -> Steps[None]:
     yield cost_us
-    if moved():
+    if has_moved():
         raise Moved

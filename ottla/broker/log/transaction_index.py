@@ -53,11 +53,11 @@ class TransactionIndex:
         cost_us = 0.0
         while at < end:
             block, within = divmod(at, BLOCK)
-            behind = min(end, at - within + BLOCK)
+            block_end = min(end, at - within + BLOCK)
             cost_us += LOOK_US
             if block >= len(lowest) or lowest[block] < upper:
-                found += [(entry[0], entry[1]) for entry in entries[at:behind] if entry[1] < upper]
-                cost_us += (behind - at) * LOOK_US
+                found += [(entry[0], entry[1]) for entry in entries[at:block_end] if entry[1] < upper]
+                cost_us += (block_end - at) * LOOK_US
             if cost_us >= STEP_US:
                 yield cost_us
                 cost_us = 0.0

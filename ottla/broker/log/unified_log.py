@@ -19,7 +19,7 @@ from ottla.broker.log.log_validator import ValidationFailure, ValidationResult, 
 from ottla.broker.log.producer_state_entry import AppendDecision
 from ottla.broker.log.producer_state_manager import AppendOrigin
 from ottla.broker.log.results import AppendResult, FetchDataInfo
-from ottla.broker.log.snapshot_writer import SnapshotWriter, nobody
+from ottla.broker.log.snapshot_writer import SnapshotWriter, ignore
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.descriptors import Shortage
 from ottla.broker.ports.disk import Disk
@@ -132,18 +132,18 @@ class UnifiedLog:
             validated = to_the_end(self.validate(Checked(check, None), batch))
         header = check.header
         if validated.failure is not None or header is None:
-            return self._refused(*(validated.failure or (check.error, check.message)))
+            return self._refuse(*(validated.failure or (check.error, check.message)))
         batch = batch[: LOG_OVERHEAD + header.batch_length]
         if header.producer_id >= 0:
             decision = self.producer_state.check_batch(header, _CLIENT, settings.refuse_sequence_reuse)
             if decision.error is not NO_ERROR:
-                return self._refused(decision.error, decision.message)
+                return self._refuse(decision.error, decision.message)
             if decision.duplicate is not None:
                 return self._duplicate(decision)
         recompressed = validated.recompressed
         if recompressed is not None:
             if isinstance(recompressed, ValidationFailure):
-                return self._refused(*recompressed)
+                return self._refuse(*recompressed)
             batch, header = memoryview(recompressed), read_header(recompressed)
         append_time_ms = NO_TIMESTAMP
         max_timestamp_ms = check.max_timestamp
@@ -163,18 +163,18 @@ class UnifiedLog:
         """Append one batch that a coordinator or the cluster built; check its producer epoch, not its sequences."""
         size_bytes, settings = len(batch), self.config
         if size_bytes > settings.max_message_bytes:
-            return self._refused(
+            return self._refuse(
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"batch of {size_bytes} bytes, the topic allows {settings.max_message_bytes}",
             )
         if size_bytes > settings.segment_bytes:
-            return self._refused(ErrorCode.RECORD_LIST_TOO_LARGE, f"batch of {size_bytes} bytes for a segment")
+            return self._refuse(ErrorCode.RECORD_LIST_TOO_LARGE, f"batch of {size_bytes} bytes for a segment")
         last_offset_delta, max_timestamp_ms, producer_id = read_appended(batch)
         header = read_header(batch) if producer_id >= 0 else None
         if header is not None:
             decision = self.producer_state.check_batch(header, _COORDINATOR)
             if decision.error is not NO_ERROR:
-                return self._refused(decision.error, decision.message)
+                return self._refuse(decision.error, decision.message)
         base_offset = self._write(batch, last_offset_delta, leader_epoch, max_timestamp_ms)
         if header is not None:
             self.producer_state.apply_batch(header, base_offset, max_timestamp_ms)
@@ -186,13 +186,13 @@ class UnifiedLog:
         producer_id, producer_epoch, coordinator_epoch, commit, transaction_version = marker
         decision = producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
         if decision.error is not NO_ERROR:
-            return self._refused(decision.error, decision.message)
+            return self._refuse(decision.error, decision.message)
         now_ms = self._clock.now_ms()
         batch = build_marker(producer_id, producer_epoch, coordinator_epoch, commit, now_ms)
         offset = self._write(batch, 0, leader_epoch, now_ms)
         completed = producers.apply_marker(producer_id, producer_epoch, coordinator_epoch, commit, offset, now_ms)
         if completed is not None and completed.aborted:
-            self.segments.active.add_aborted(completed.index_entry)
+            self.segments.active.add_aborted_txn(completed.index_entry)
         return AppendResult(NO_ERROR, offset, offset, -1, self.log_start_offset)
 
     def _write(
@@ -229,7 +229,7 @@ class UnifiedLog:
             duplicate=True,
         )
 
-    def _refused(
+    def _refuse(
         self, error: ErrorCode, message: str | None, record_errors: tuple[tuple[int, str], ...] = ()
     ) -> AppendResult:
         # Kafka's answer has the log start offset, except with these errors (ReplicaManager.appendToLocalLog).
@@ -248,7 +248,7 @@ class UnifiedLog:
         """Return whole batches from `offset` on, below offset `upper`, within one segment and `max_bytes`.
 
         More than `most_read` bytes are returned as a slice of the file. With `committed` the result has the aborted
-        transactions; it is None if they must be searched for, as `read_with_aborted` does.
+        transactions; it is None if they must be searched for, as `read_with_aborted_txns` does.
         """
         if offset >= upper:
             if offset > self.log_end_offset:
@@ -256,12 +256,12 @@ class UnifiedLog:
             return _NOTHING_COMMITTED if committed else _NOTHING
         if offset < self.log_start_offset:
             return _OUT_OF_RANGE
-        if committed and not self.segments.none_aborted(offset):
+        if committed and not self.segments.has_no_aborted_txns(offset):
             return None
         records, _, _ = self.segments.read(offset, upper, max_bytes, min_one_batch, most_read)
         return FetchDataInfo(NO_ERROR, records, [] if committed else None)
 
-    def read_with_aborted(
+    def read_with_aborted_txns(
         self, offset: int, upper: int, max_bytes: int, min_one_batch: bool, most_read: int
     ) -> Steps[FetchDataInfo]:
         """Return the same batches with their aborted transactions, for an `offset` below `upper`.
@@ -288,14 +288,14 @@ class UnifiedLog:
 
     def files_to_flush(self) -> list[str]:
         """Return the paths to sync so that the log is durable up to its end: `.log` files, and new names."""
-        segments = self.segments.ending_behind(max(self.flushed_offset, self.recovery_point))
+        segments = self.segments.segments_from(max(self.flushed_offset, self.recovery_point))
         paths = [segment.log_path for segment in segments]
         if segments[0].base_offset >= self.flushed_offset or len(segments) > 1:
             metadata = f"{self.directory}/{checkpoints.PARTITION_METADATA}"
             paths += [metadata, self.directory, self.directory.rpartition("/")[0]]
         return paths
 
-    def take_unsynced(self) -> int:
+    def begin_unsynced_list(self) -> int:
         """Begin a new list of `unsynced`; return the offset up to which the files of the old list have the log."""
         self.unsynced = []
         return self.segments.active.base_offset
@@ -331,7 +331,7 @@ class UnifiedLog:
         self._disk.write_atomically(path, content, sync=False)
         if path not in self.unsynced:
             self.unsynced.append(path)
-        self.epochs.saved()
+        self.epochs.mark_saved()
 
     def _hold_snapshot(self, path: str) -> None:
         """Add a written snapshot to the files of the next sync."""
@@ -407,7 +407,7 @@ class UnifiedLog:
         """
         self.segments.close()
         self._snapshots.close()
-        self._failed = nobody
+        self._failed = ignore
 
 
 def _clear_append_time(batch: memoryview, header: BatchHeader) -> None:

@@ -15,7 +15,7 @@ TRIMMED_BYTES: Final = 1024 * 1024
 """Bytes that may stay free at the end of the heap. Returning them is a system call, too much for each small block."""
 
 
-def give_back_what_is_freed() -> bool:
+def return_freed_memory() -> bool:
     """Make the allocator of this process return freed memory; False if it is not glibc's: others lack the settings."""
     try:
         mallopt = ctypes.CDLL(None).mallopt

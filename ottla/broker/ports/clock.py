@@ -40,7 +40,7 @@ class LoopClock:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self.enter: Callable[[Callable[[], None]], None] = _not_connected
+        self.enter: Callable[[Callable[[], None]], None] = _fail_without_broker
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -59,5 +59,5 @@ class LoopClock:
             self._loop.call_soon_threadsafe(self.enter, callback)
 
 
-def _not_connected(callback: Callable[[], None]) -> None:
+def _fail_without_broker(callback: Callable[[], None]) -> None:
     raise RuntimeError("the clock is not connected to a broker's turns yet")

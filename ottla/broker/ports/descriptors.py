@@ -34,7 +34,7 @@ def shortage(error: OSError) -> str | None:
     """Return a description of the limit that caused the error; None if the error has another cause."""
     match error.errno:
         case errno.EMFILE:
-            return f"this process may have {allowed()} files and connections open (RLIMIT_NOFILE, `ulimit -n`)"
+            return f"this process may have {descriptor_limit()} files and connections open (RLIMIT_NOFILE, `ulimit -n`)"
         case errno.ENFILE:
             return "the machine may have no more files open (`sysctl fs.file-max`)"
         case errno.ENOMEM:
@@ -42,7 +42,7 @@ def shortage(error: OSError) -> str | None:
     return None
 
 
-def told(error: OSError) -> OSError:
+def as_shortage(error: OSError) -> OSError:
     """Return `error`, which belongs to a call that changed nothing, as a Shortage if a limit caused it."""
     return error if shortage(error) is None else Shortage(error.errno, error.strerror, error.filename)
 
@@ -60,7 +60,7 @@ class Resting(Protocol):
         """Close the descriptor; the next use opens a new one."""
 
 
-def allowed() -> int:
+def descriptor_limit() -> int:
     """Return the number of descriptors that the system allows this process (RLIMIT_NOFILE)."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return _UNLIMITED if limit == resource.RLIM_INFINITY else limit
@@ -94,10 +94,10 @@ class Descriptors:
     def __len__(self) -> int:
         return len(self._open)
 
-    def opened(self, file: Resting) -> None:
+    def add(self, file: Resting) -> None:
         """Add a file that has opened its descriptor; close that of another file if there are too many."""
         if not self._limit:
-            self._limit = log_share(allowed())
+            self._limit = log_share(descriptor_limit())
         if self._spare == _NONE:
             self._spare = self._take_spare()
         files = self._open
@@ -124,7 +124,7 @@ class Descriptors:
         """End one `hold`."""
         self._held -= 1
 
-    def closed(self, file: Resting) -> None:
+    def remove(self, file: Resting) -> None:
         """Remove a file whose descriptor was closed."""
         self._open.pop(file, None)
 
@@ -137,11 +137,11 @@ class Descriptors:
             return call()
         except OSError as error:
             if error.errno not in _NO_DESCRIPTOR or not self._make_room():
-                raise told(error) from None
+                raise as_shortage(error) from None
         try:
             return call()
         except OSError as error:
-            raise told(error) from None
+            raise as_shortage(error) from None
 
     def close(self) -> None:
         """Close the spare descriptor."""
@@ -152,14 +152,14 @@ class Descriptors:
     def _make_room(self) -> bool:
         """Close the spare descriptor or that of an idle file; False if there is neither.
 
-        `opened` opens a new spare descriptor later.
+        `add` opens a new spare descriptor later.
         """
         if self._spare != _NONE:
             self.close()
             return True
-        return self._rest_one()
+        return self._close_idle_file()
 
-    def _rest_one(self) -> bool:
+    def _close_idle_file(self) -> bool:
         oldest = next((file for file in self._open if not file.held), None)
         if oldest is None:
             return False
@@ -172,6 +172,6 @@ class Descriptors:
         for _ in range(2):
             with suppress(OSError):
                 return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-            if len(self._open) < 2 or not self._rest_one():  # keep the file that was opened just now
+            if len(self._open) < 2 or not self._close_idle_file():  # keep the file that was opened just now
                 break
         return _NONE

@@ -13,12 +13,12 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ottla import files
 from ottla.broker.costs import COPY_BYTE_US, FILE_CALL_US, SYNC_US, WRITE_FILE_US
-from ottla.broker.ports.descriptors import Descriptors, told
+from ottla.broker.ports.descriptors import Descriptors, as_shortage
 from ottla.broker.ports.locks import RealLock
 from ottla.broker.ports.side_by_side import processors, spread_steps
 from ottla.broker.ports.slices import FileSlice, RealSlice
 from ottla.broker.ports.syncs import Syncs, sync_descriptor
-from ottla.broker.ports.timed import Timed, timed
+from ottla.broker.ports.timed import Timed, charge_duration
 from ottla.protocol.steps import Steps
 
 _NONE: Final = -1
@@ -182,7 +182,7 @@ class RealFile:
             self._descriptor = files.open_regular(self._path, os.O_RDWR | flags)
         else:
             self._descriptor = self._disk.file_descriptor(self._path, os.O_RDWR | flags)
-            self._disk.descriptors.opened(self)
+            self._disk.descriptors.add(self)
         return self._descriptor
 
     def _ready(self) -> int:
@@ -196,7 +196,7 @@ class RealFile:
         if not self._written:
             self._written = True
             if self._disk is not None:
-                self._disk.writes(self, self._path)
+                self._disk.register_writer(self, self._path)
         return descriptor
 
     @property
@@ -239,7 +239,7 @@ class RealFile:
                 self._append_rest(b"".join(buffers), position, written)
         except OSError as error:
             if self._cut_back(position):
-                raise told(error) from None
+                raise as_shortage(error) from None
             raise
         self.size_bytes = end
 
@@ -259,16 +259,16 @@ class RealFile:
         try:
             return os.pread(self._ready(), size_bytes, position)
         except OSError as error:
-            raise told(error) from None
+            raise as_shortage(error) from None
 
     def slice(self, position: int, size_bytes: int) -> RealSlice | None:
         descriptor = self._ready()
         if not self._slices and self._disk is not None and not self._disk.descriptors.hold():
             return None
         self._slices += 1
-        return RealSlice(descriptor, position, size_bytes, self._slice_ended)
+        return RealSlice(descriptor, position, size_bytes, self._end_slice)
 
-    def _slice_ended(self) -> None:
+    def _end_slice(self) -> None:
         self._slices -= 1
         if self._slices:
             return
@@ -299,7 +299,7 @@ class RealFile:
     def close(self) -> None:
         self.rest()
         if self._disk is not None:
-            self._disk.closed(self, self._path)
+            self._disk.unregister(self, self._path)
         self._path = ""
 
 
@@ -318,7 +318,7 @@ class RealDisk(Timed):
         weakref.finalize(self, self.syncs.stop)
         weakref.finalize(self, self.descriptors.close)
 
-    @timed(FILE_CALL_US)
+    @charge_duration(FILE_CALL_US)
     def open(self, path: str, create: bool = False) -> RealFile:
         return RealFile(path, create, self)
 
@@ -330,13 +330,13 @@ class RealDisk(Timed):
         """Return a new descriptor of a regular file; anything else is refused. Raises Shortage, OSError."""
         return self.descriptors.find(lambda: files.open_regular(path, flags))
 
-    def writes(self, file: RealFile, path: str) -> None:
+    def register_writer(self, file: RealFile, path: str) -> None:
         """Register a file at its first write since it was opened: a sync of its path will use its descriptor."""
         self._writers[path] = (*self._writers.get(path, ()), file)
 
-    def closed(self, file: RealFile, path: str) -> None:
+    def unregister(self, file: RealFile, path: str) -> None:
         """Remove a file that was closed for the last time."""
-        self.descriptors.closed(file)
+        self.descriptors.remove(file)
         writers = self._writers.get(path, ())
         if file in writers:
             others = tuple(each for each in writers if each is not file)
@@ -345,7 +345,7 @@ class RealDisk(Timed):
             else:
                 del self._writers[path]
 
-    @timed(FILE_CALL_US, included=True)
+    @charge_duration(FILE_CALL_US, included=True)
     def exists(self, path: str) -> bool:
         try:
             _stat(path)
@@ -354,7 +354,7 @@ class RealDisk(Timed):
             return False
         return True
 
-    @timed(FILE_CALL_US, included=True)
+    @charge_duration(FILE_CALL_US, included=True)
     def size_bytes(self, path: str) -> int:
         return files.check_regular(path).st_size
 
@@ -367,22 +367,22 @@ class RealDisk(Timed):
             self.charge_since(began_ns, FILE_CALL_US + len(names))
         return names
 
-    @timed(FILE_CALL_US)
+    @charge_duration(FILE_CALL_US)
     def make_dir(self, path: str) -> None:
         _mkdir(path)
 
     def make_dirs(self, path: str) -> None:
         Path(path).mkdir(parents=True, exist_ok=True)
 
-    @timed(FILE_CALL_US)
+    @charge_duration(FILE_CALL_US)
     def rename(self, old: str, new: str) -> None:
         _rename(old, new)
 
-    @timed(FILE_CALL_US)
+    @charge_duration(FILE_CALL_US)
     def remove(self, path: str) -> None:
         _unlink(path)
 
-    @timed(10 * FILE_CALL_US)
+    @charge_duration(10 * FILE_CALL_US)
     def remove_tree(self, path: str) -> None:
         self.descriptors.find(lambda: shutil.rmtree(path))
 
@@ -432,7 +432,7 @@ class RealDisk(Timed):
                 others.append(path)
         return self.syncs.start(descriptors, others, on_end)
 
-    @timed(SYNC_US)
+    @charge_duration(SYNC_US)
     def sync_dir(self, path: str) -> None:
         descriptor = self.descriptor(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -440,7 +440,7 @@ class RealDisk(Timed):
         finally:
             os.close(descriptor)
 
-    @timed(FILE_CALL_US, included=True)
+    @charge_duration(FILE_CALL_US, included=True)
     def modified_ms(self, path: str) -> int:
         return _stat(path).st_mtime_ns // 1_000_000
 
@@ -473,7 +473,7 @@ class RealDisk(Timed):
                 while written < len(data):
                     written += os.write(descriptor, memoryview(data)[written:])
             except OSError as error:
-                raise told(error) from None  # the next try writes the whole file again
+                raise as_shortage(error) from None  # the next try writes the whole file again
             if sync:
                 os.fsync(descriptor)
         finally:

@@ -28,7 +28,7 @@ shaking: ContextVar[socket.socket] = ContextVar("shaking")
 """The socket whose handshake starts in this context. Tasks and callbacks of the handshake inherit the context."""
 
 
-class ToldObject(ssl.SSLObject):
+class AlertingObject(ssl.SSLObject):
     """TLS of one connection. If the handshake fails, it sends the TLS alert to the client.
 
     OpenSSL prepares the alert, but asyncio and uvloop close the socket without sending it. The client would then take a
@@ -55,12 +55,12 @@ class ToldObject(ssl.SSLObject):
 class ServerContext(ssl.SSLContext):
     """TLS context of a listener, whose connections send an alert after a failed handshake."""
 
-    sslobject_class = ToldObject
+    sslobject_class = AlertingObject
 
     def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **kwargs: Any) -> ssl.SSLObject:
         """Wrap as `SSLContext` does. Give the object the accepted socket of this context."""
         wrapped = super().wrap_bio(incoming, outgoing, *args, **kwargs)
-        assert isinstance(wrapped, ToldObject)
+        assert isinstance(wrapped, AlertingObject)
         wrapped.outgoing, wrapped.accepted = outgoing, shaking.get(None)
         return wrapped
 

@@ -174,8 +174,8 @@ def _write(descriptor: int, data: bytes) -> None:
 def _take_whole(data: bytearray) -> Iterator[tuple[int, Any]]:
     """Yield (index, result) of the complete results, and remove them from `data`."""
     while len(data) >= _LENGTH.size:
-        behind = _LENGTH.size + _LENGTH.unpack_from(data)[0]
-        if behind > len(data):
+        result_end = _LENGTH.size + _LENGTH.unpack_from(data)[0]
+        if result_end > len(data):
             return
-        yield pickle.loads(data[_LENGTH.size : behind])
-        del data[:behind]
+        yield pickle.loads(data[_LENGTH.size : result_end])
+        del data[:result_end]

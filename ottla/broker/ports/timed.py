@@ -10,17 +10,17 @@ R = TypeVar("R")
 Self = TypeVar("Self", bound="Timed")
 
 
-def charge_nobody(cost_us: float) -> None:
+def ignore_cost(cost_us: float) -> None:
     """Ignore the cost: no client waits for the event loop of a tool, or of a broker that is being assembled."""
 
 
 class Timed:
-    """Base class of ports with `timed` methods; `charge` adds microseconds to the turn."""
+    """Base class of ports with methods that `charge_duration` decorates; `charge` adds microseconds to the turn."""
 
     __slots__ = ("charge", "now_ns")
 
     def __init__(self) -> None:
-        self.charge: Callable[[float], None] = charge_nobody
+        self.charge: Callable[[float], None] = ignore_cost
         self.now_ns: Callable[[], int] = time.monotonic_ns
 
     def charge_since(self, began_ns: int, cost_us: float) -> None:
@@ -28,7 +28,7 @@ class Timed:
         self.charge(max(cost_us, (self.now_ns() - began_ns) / 1_000))
 
 
-def timed(
+def charge_duration(
     cost_us: float, included: bool = False
 ) -> Callable[[Callable[Concatenate[Self, P], R]], Callable[Concatenate[Self, P], R]]:
     """Decorate a method: charge its duration, and at least `cost_us`, also if it raises.
@@ -38,7 +38,7 @@ def timed(
 
     def decorate(call: Callable[Concatenate[Self, P], R]) -> Callable[Concatenate[Self, P], R]:
         @wraps(call)
-        def wrapped(self: Self, /, *arguments: P.args, **options: P.kwargs) -> R:
+        def call_and_charge(self: Self, /, *arguments: P.args, **options: P.kwargs) -> R:
             began_ns = self.now_ns()
             try:
                 return call(self, *arguments, **options)
@@ -47,6 +47,6 @@ def timed(
                 if took_us > cost_us or not included:
                     self.charge(max(cost_us, took_us))
 
-        return wrapped
+        return call_and_charge
 
     return decorate

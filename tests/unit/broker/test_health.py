@@ -310,7 +310,7 @@ def test_what_is_left_counts_down_with_what_is_opened():
     logs.remaining.expect(2, {"a": 3 << 20, "b": 1 << 20})
     assert health.state is BrokerState.RECOVERY
     assert health.problem() == "The broker recovers its logs: 2 partitions are left, with 4.0 MiB to read"
-    logs.remaining.opened("a")
+    logs.remaining.finish_opening("a")
     assert health.remaining()["remaining_bytes_to_recover"] == 1 << 20
 
 

@@ -145,7 +145,7 @@ def sealed(many):
 
     for (_, index), each in many.partitions.items():
         each.log.directory, each.log.unsynced = str(many.path), [str(many.path)]
-        each.log.take_unsynced = partial(take, index)
+        each.log.begin_unsynced_list = partial(take, index)
     return handed_over
 
 
