@@ -131,11 +131,11 @@ class AdminPort:
         self._at_door.pop(connection, None)
         self._placed.pop(connection, None)
 
-    def failed(self, error: OSError) -> None:
+    def report_failure(self, error: OSError) -> None:
         """No connection could be accepted."""
         self._tell("connections", str(shortage(error) or error))
 
-    def rest(self, go_on: Callable[[], None]) -> bool:
+    def defer(self, go_on: Callable[[], None]) -> bool:
         """False if one more may be accepted at once; else `go_on` is called when others have been served."""
         turns = self._turns
         if turns.over:

@@ -22,7 +22,7 @@ class CoordinatorLoader(Generic[S]):
     """The shards of one topic, built from their logs one after the other.
 
     `new_shard` makes an empty shard. `settle`, if given, is awaited after each batch, for work that a shard spreads
-    over turns. A complete shard is added to `shards`, and then `loaded` is awaited with it.
+    over turns. A complete shard is added to `shards`, and then `on_load` is awaited with it.
 
     A partition whose log cannot be read to its end has no coordinator (`broken`). With only a part of the records,
     producers would no longer be fenced and consumers would go back to older offsets. Kafka serves the part that it
@@ -35,7 +35,7 @@ class CoordinatorLoader(Generic[S]):
         cluster: ClusterView,
         turns: Turns,
         new_shard: Callable[[StateLog], S],
-        loaded: Callable[[S], Handler[None]],
+        on_load: Callable[[S], Handler[None]],
         settle: Callable[[S], Handler[None]] | None = None,
     ) -> None:
         self.shards: dict[int, S] = {}
@@ -45,7 +45,7 @@ class CoordinatorLoader(Generic[S]):
         self._cluster = cluster
         self._turns = turns
         self._new_shard = new_shard
-        self._loaded = loaded
+        self._on_load = on_load
         self._settle = settle
         self._queue: deque[int] = deque()
         self._work = OneAtATime(turns, self._log_failure)
@@ -77,11 +77,11 @@ class CoordinatorLoader(Generic[S]):
             self.loading.discard(index)
             if shard is not None:
                 self.shards[index] = shard
-                await self._loaded(shard)
+                await self._on_load(shard)
 
     async def _build(self, index: int) -> S | None:
         """Return a shard with its log replayed; None if the log is offline or deleted."""
-        partition = await self._cluster.opened(self._topic, index)
+        partition = await self._cluster.get_or_open(self._topic, index)
         if partition is None or partition.offline is not None:
             return None
         shard, turns = self._new_shard(partition), self._turns

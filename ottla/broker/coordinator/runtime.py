@@ -55,7 +55,7 @@ class CoordinatorRuntime(ABC, Generic[S, C, R]):
         self.topic = topic
         self._cluster = cluster
         self._turns = turns
-        self._loader = CoordinatorLoader(topic, cluster, turns, self.new_shard, self.loaded, settle)
+        self._loader = CoordinatorLoader(topic, cluster, turns, self.new_shard, self.on_load, settle)
         self.shards: dict[int, S] = self._loader.shards
         self.loading = self._loader.loading
         self._partition_count = 0
@@ -68,7 +68,7 @@ class CoordinatorRuntime(ABC, Generic[S, C, R]):
         """Return an empty shard; the log of `partition` will be replayed into it."""
 
     @abstractmethod
-    async def loaded(self, shard: S) -> None:
+    async def on_load(self, shard: S) -> None:
         """Resume unfinished work of a shard whose replay is complete."""
 
     @abstractmethod
@@ -76,13 +76,13 @@ class CoordinatorRuntime(ABC, Generic[S, C, R]):
         """Apply a change that was appended at `base_offset`, and return the answer to the request."""
 
     @abstractmethod
-    def refused(self, shard: S, change: C, error: ErrorCode) -> R:
+    def answer_refusal(self, shard: S, change: C, error: ErrorCode) -> R:
         """Return the answer to a change that the log refused. `error` is the log's, not the one for the client."""
 
-    def began(self, shard: S, change: C) -> None:
+    def mark_pending(self, shard: S, change: C) -> None:
         """Mark a change as pending: it was appended, and will be applied when it is durable."""
 
-    def lost(self, change: C, error: ErrorCode) -> R:
+    def answer_offline(self, change: C, error: ErrorCode) -> R:
         """Return the answer to a change whose log went offline before the change was durable.
 
         The next replay shows whether the change is in the log.
@@ -141,7 +141,7 @@ class CoordinatorRuntime(ABC, Generic[S, C, R]):
         """Append a change to the log and apply it at once. The caller waits until it is durable before it replies."""
         outcome = shard.log.append_own(batch)
         if outcome.error:
-            return self.refused(shard, change, outcome.error)
+            return self.answer_refusal(shard, change, outcome.error)
         return self.apply(shard, change, outcome.base_offset)
 
     def write_durable(self, shard: S, batch: bytearray, change: C) -> R | Wait[R]:
@@ -152,14 +152,14 @@ class CoordinatorRuntime(ABC, Generic[S, C, R]):
         log = shard.log
         outcome = log.append_own(batch)
         if outcome.error:
-            return self.refused(shard, change, outcome.error)
+            return self.answer_refusal(shard, change, outcome.error)
         if log.high_watermark > outcome.last_offset:
             return self.apply(shard, change, outcome.base_offset)
-        self.began(shard, change)
+        self.mark_pending(shard, change)
         wait: Wait[R] = Wait(self._turns)
 
-        def settled(error: ErrorCode) -> None:
-            wait.wake(self.lost(change, error) if error else self.apply(shard, change, outcome.base_offset))
+        def on_durable(error: ErrorCode) -> None:
+            wait.wake(self.answer_offline(change, error) if error else self.apply(shard, change, outcome.base_offset))
 
-        log.when_durable(outcome.last_offset, settled)
+        log.when_durable(outcome.last_offset, on_durable)
         return wait

@@ -74,5 +74,5 @@ class ClusterView(Protocol):
     def partition(self, topic: str, index: int) -> StateLog | None:
         """Return the partition if this broker leads it, else None."""
 
-    async def opened(self, topic: str, index: int) -> StateLog | None:
+    async def get_or_open(self, topic: str, index: int) -> StateLog | None:
         """Return the same as `partition`. Open it first, over several turns, if it is not open yet."""

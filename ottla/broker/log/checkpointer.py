@@ -170,7 +170,7 @@ class Checkpointer:
                     self._note(key, partition)
                 if partition.log.unsynced and self._sync is None:
                     self._sealed.append(partition)
-                turns.charge(partition.log.rest() * LOOK_US)
+                turns.charge(partition.log.release_idle_segments() * LOOK_US)
                 await turns.share()
         self._round = None  # the rest runs in this step, so `stop` has no activity to discard
         self._start_sync()

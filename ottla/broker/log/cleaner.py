@@ -103,12 +103,12 @@ class Cleaner:
         found: list[AbortedTxn] = []
         for segment in [*partition.log.segments.sealed_segments(), partition.log.segments.active]:
             if segment is not partition.log.segments.active:
-                self._check_there(partition, [segment])
+                self._check_segments_exist(partition, [segment])
             entries = (await self._long_work.drive(segment.load_transaction_index())).entries
             found += (entry for entry in entries if entry.first_offset < upper)
             if any(entry.last_stable_offset >= upper for entry in entries):
                 break
-            await self._spend(partition, ROW_US + len(entries) * LOOK_US)
+            await self._charge(partition, ROW_US + len(entries) * LOOK_US)
         return found
 
     async def _build_offset_map(self, log: LogToClean, offset_map: OffsetMap, aborted: list[AbortedTxn]) -> None:
@@ -117,21 +117,21 @@ class Cleaner:
         transactions = CleanedTransactionMetadata(entry for entry in aborted if entry.last_offset >= first)
         dirty = [segment for segment in partition.log.segments.segments_from(first) if segment.base_offset < end]
         for number, segment in enumerate(dirty):
-            self._check_there(partition, [segment])
+            self._check_segments_exist(partition, [segment])
             position = segment.find(first) if segment.base_offset < first else 0
             with closing(self._batches(partition, segment, position)) as batches:
                 for _, header, batch in batches:
                     if header.is_control:
                         transactions.on_control_batch(header, control_type_of(header, batch))
                     elif not transactions.on_batch(header):
-                        readable, content = await self._in_steps(partition, convert_if_old(batch, header))
-                        raw = await self._in_steps(partition, raw_steps(content, readable))
+                        readable, content = await self._drive(partition, convert_if_old(batch, header))
+                        raw = await self._drive(partition, raw_steps(content, readable))
                         for frames in iter_frames(raw, readable.record_count):
                             if not offset_map.put(readable, frames, first):
                                 return
-                            await self._spend(partition, len(frames) * RECORD_US)
+                            await self._charge(partition, len(frames) * RECORD_US)
                     offset_map.update_latest_offset(header.last_offset)
-                    await self._spend(partition, _bytes_us(header))
+                    await self._charge(partition, _batch_cost_us(header))
             offset_map.update_latest_offset((dirty[number + 1].base_offset if number + 1 < len(dirty) else end) - 1)
 
     async def _clean_segments(self, partition: Partition, group: list[LogSegment], kept: RecordFilter) -> None:
@@ -144,15 +144,15 @@ class Cleaner:
                 with closing(self._batches(partition, segment, 0)) as batches:
                     for position, header, batch in batches:
                         ends = segment.base_offset == last and position + header.size_bytes == segment.size_bytes
-                        left = await self._in_steps(partition, kept.filter_any(header, batch, ends))
+                        left = await self._drive(partition, kept.filter_any(header, batch, ends))
                         if left is not None and output.add(left, header) >= _SYNC_BYTES:
                             await self._sync(partition, output.take_unsynced_paths())
-                        await self._spend(partition, _bytes_us(header))
-            self._check_there(partition, group)
+                        await self._charge(partition, _batch_cost_us(header))
+            self._check_segments_exist(partition, group)
             modified_ms = self._disk.modified_ms(group[-1].log_path)
             await self._sync(partition, output.finish(kept.transactions.cleaned_index, modified_ms))
             output.close()
-            self._check_there(partition, group)
+            self._check_segments_exist(partition, group)
         except (LogCleaningAborted, ProtocolError):
             output.discard()
             raise
@@ -163,7 +163,7 @@ class Cleaner:
             raise LogCleaningAborted(f"{error}") from error
         await self._replace_segments(partition, group, output)
 
-    async def _in_steps(self, partition: Partition, steps: Steps[T]) -> T:
+    async def _drive(self, partition: Partition, steps: Steps[T]) -> T:
         result = await self._long_work.drive(steps)
         if partition.offline is not None:
             raise LogCleaningAborted(partition.offline)
@@ -173,7 +173,7 @@ class Cleaner:
         self, partition: Partition, segment: LogSegment, position: int
     ) -> Generator[tuple[int, BatchHeader, memoryview], None, None]:
         """Yield the batches of a segment, read through a file of its own, which no other code closes meanwhile."""
-        self._check_there(partition, [segment])
+        self._check_segments_exist(partition, [segment])
         file = self._disk.open(segment.log_path) if segment.size_bytes else None
         if file is not None:
             with closing(file):
@@ -193,7 +193,7 @@ class Cleaner:
         change_file_suffixes(self._disk, output.path, CLEANED, SWAP)
         try:
             await self._sync(partition, [partition.log.directory])
-            self._check_there(partition, group)
+            self._check_segments_exist(partition, group)
         except LogCleaningAborted:
             if partition.offline is None:
                 # The `.log` is first: with its `.cleaned` name the other files count as undecided.
@@ -215,7 +215,7 @@ class Cleaner:
         partition.log.replace_segments(group, output.segment(partition, group[-1].created_ms))
         self._deleter.delete_later(deleted, partition.log.config.file_delete_delay_ms)
 
-    def _check_there(self, partition: Partition, group: Sequence[LogSegment]) -> None:
+    def _check_segments_exist(self, partition: Partition, group: Sequence[LogSegment]) -> None:
         if partition.offline is not None or not partition.log.segments.holds(group):
             raise LogCleaningAborted("some of its segments were deleted meanwhile")
 
@@ -229,7 +229,7 @@ class Cleaner:
         if partition.offline is not None:
             raise LogCleaningAborted(partition.offline)
 
-    async def _spend(self, partition: Partition, cost_us: float) -> None:
+    async def _charge(self, partition: Partition, cost_us: float) -> None:
         """Charge work; yield to other handlers when the turn budget is spent."""
         self._turns.charge(cost_us)
         if self._turns.over:
@@ -238,7 +238,7 @@ class Cleaner:
                 raise LogCleaningAborted(partition.offline)
 
 
-def _bytes_us(header: BatchHeader) -> float:
+def _batch_cost_us(header: BatchHeader) -> float:
     """Return the cost of a batch, whose bytes are read, checked, and perhaps written."""
     return BATCH_US + header.size_bytes * (3 * COPY_BYTE_US)
 

@@ -27,14 +27,14 @@ class LeaderEpochCache:
         self.latest_epoch = UNDEFINED_EPOCH
         for epoch, start in entries:
             self.assign(epoch, start)
-        self.mark_saved()
+        self.mark_clean()
 
     @property
     def entries(self) -> list[tuple[int, int]]:
         """(epoch, start offset) of each epoch, oldest first."""
         return list(self._entries)
 
-    def mark_saved(self) -> None:
+    def mark_clean(self) -> None:
         """Record that the file has the current entries."""
         self._saved = self.entries
         self.changed = False

@@ -283,7 +283,7 @@ class LogSegment:
         self._index = index
         return index
 
-    def rest(self, *, unsynced: bool) -> None:
+    def release_if_idle(self, *, unsynced: bool) -> None:
         """Release descriptor and memory of a sealed segment that was not used since the last call.
 
         A segment that must still be synced (`unsynced`) keeps the descriptor that wrote it.

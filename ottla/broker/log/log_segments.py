@@ -289,14 +289,14 @@ class LogSegments:
 
     # --- life -----------------------------------------------------------------------------------------------------
 
-    def rest(self, unsynced: Container[str]) -> int:
+    def release_idle_segments(self, unsynced: Container[str]) -> int:
         """Release descriptors and memory of idle sealed segments; return the number of segments examined.
 
         Segments whose path is in `unsynced` keep their descriptor.
         """
         sealed = self._segments[:-1]
         for segment in sealed:
-            segment.rest(unsynced=segment.log_path in unsynced)
+            segment.release_if_idle(unsynced=segment.log_path in unsynced)
         return len(sealed)
 
     def close(self) -> None:

@@ -63,7 +63,7 @@ class LongWork:
                     except Exception as error:
                         failure = error
                 else:
-                    answer, failure = await self._elsewhere(step, None if hold is None else hold.leave)
+                    answer, failure = await self._run_in_worker(step, None if hold is None else hold.leave)
         except StopIteration as stop:
             result: T = stop.value
         except Exception:  # not if the handler is discarded: then the object it waited for releases the memory
@@ -74,7 +74,7 @@ class LongWork:
             hold.leave()
         return result
 
-    async def _elsewhere(self, work: Work, leave: Callable[[], None] | None) -> tuple[Any, Exception | None]:
+    async def _run_in_worker(self, work: Work, leave: Callable[[], None] | None) -> tuple[Any, Exception | None]:
         """Run the call in a worker. If the handler is discarded, release the memory when the worker has ended."""
         wait: Wait[tuple[Any, Exception | None]] = Wait(self._turns)
         ended = False
@@ -125,17 +125,17 @@ class _Hold:
             wanted += scratch_bytes
         if self._claim is not None and wanted <= self._claim.size_bytes:
             return
-        self._give_back()
+        self._release_memory()
         if gate is not None and not self._inside and size_bytes > LARGE_BYTES:
             await gate.enter(turns)
             self._inside = True
         self._claim = await self._memory.enter(wanted, self._leave_gate)
 
     def leave(self) -> None:
-        self._give_back()
+        self._release_memory()
         self._leave_gate()
 
-    def _give_back(self) -> None:
+    def _release_memory(self) -> None:
         claim, self._claim = self._claim, None
         if claim is not None:
             claim.release()

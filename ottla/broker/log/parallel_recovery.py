@@ -98,7 +98,7 @@ def _recover(disk: Disk, job: LogToRecover) -> RecoveredLog:
     if loaded.damage is None and loaded.epochs.changed:
         path = f"{job.directory}/{checkpoints.LEADER_EPOCHS}"
         disk.write_atomically(path, checkpoints.encode_epochs(loaded.epochs.entries), sync=False)
-        loaded.epochs.mark_saved()
+        loaded.epochs.mark_clean()
         unsynced += (path,)
     loaded.segments.close()
     segments = [

@@ -127,7 +127,7 @@ class Partition:
 
     # --- append ---------------------------------------------------------------------------------------------------
 
-    def append_produced(
+    def append_from_client(
         self, check: BatchCheck, batch: memoryview, validated: ValidationResult | None = None
     ) -> AppendResult:
         """Append a batch of a client (`UnifiedLog.append_as_leader`)."""

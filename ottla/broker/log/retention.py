@@ -80,9 +80,9 @@ class Retention:
     async def run(self) -> None:
         """Apply retention to every partition once, over many turns."""
         for partition in list(self._partitions()):
-            await self.look_at(partition)
+            await self.delete_old_segments(partition)
 
-    async def look_at(self, partition: Partition) -> None:
+    async def delete_old_segments(self, partition: Partition) -> None:
         """Delete the segments of one partition that can be deleted, over many turns."""
         more = True
         while more:

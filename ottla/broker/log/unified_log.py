@@ -102,7 +102,13 @@ class UnifiedLog:
         self._clock = clock
         self._failed = failed
         self._snapshots = SnapshotWriter(
-            disk, turns, loaded.directory, loaded.producer_state, loaded.snapshot_offset, self._hold_snapshot, failed
+            disk,
+            turns,
+            loaded.directory,
+            loaded.producer_state,
+            loaded.snapshot_offset,
+            self._add_unsynced_snapshot,
+            failed,
         )
 
     @property
@@ -331,9 +337,9 @@ class UnifiedLog:
         self._disk.write_atomically(path, content, sync=False)
         if path not in self.unsynced:
             self.unsynced.append(path)
-        self.epochs.mark_saved()
+        self.epochs.mark_clean()
 
-    def _hold_snapshot(self, path: str) -> None:
+    def _add_unsynced_snapshot(self, path: str) -> None:
         """Add a written snapshot to the files of the next sync."""
         self.unsynced.append(path)
 
@@ -391,9 +397,9 @@ class UnifiedLog:
         """Forget producers that were idle for `producer.id.expiration.ms`; yield the numbers of removed ones."""
         return self.producer_state.remove_expired_producers(now_ms, self.config.producer_id_expiration_ms)
 
-    def rest(self) -> int:
+    def release_idle_segments(self) -> int:
         """Release descriptors and memory of idle sealed segments; return the number of segments examined."""
-        return self.segments.rest(frozenset(self.unsynced))
+        return self.segments.release_idle_segments(frozenset(self.unsynced))
 
     def stop(self) -> None:
         """Abort a running snapshot."""

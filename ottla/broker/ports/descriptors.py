@@ -47,7 +47,7 @@ def as_shortage(error: OSError) -> OSError:
     return error if shortage(error) is None else Shortage(error.errno, error.strerror, error.filename)
 
 
-class Resting(Protocol):
+class ClosableFile(Protocol):
     """A file whose descriptor may be closed unless it is `held`. Every use sets `used`."""
 
     used: bool
@@ -56,7 +56,7 @@ class Resting(Protocol):
     def held(self) -> bool:
         """Whether an unsent reply needs the descriptor."""
 
-    def rest(self) -> None:
+    def release_descriptor(self) -> None:
         """Close the descriptor; the next use opens a new one."""
 
 
@@ -88,13 +88,13 @@ class Descriptors:
     def __init__(self, limit: int = 0) -> None:
         self._limit = limit
         self._held = 0
-        self._open: OrderedDict[Resting, None] = OrderedDict()
+        self._open: OrderedDict[ClosableFile, None] = OrderedDict()
         self._spare = _NONE
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def add(self, file: Resting) -> None:
+    def add(self, file: ClosableFile) -> None:
         """Add a file that has opened its descriptor; close that of another file if there are too many."""
         if not self._limit:
             self._limit = log_share(descriptor_limit())
@@ -107,7 +107,7 @@ class Descriptors:
                 oldest.used = False
                 files[oldest] = None
             else:
-                oldest.rest()
+                oldest.release_descriptor()
         files[file] = None
 
     def hold(self) -> bool:
@@ -124,7 +124,7 @@ class Descriptors:
         """End one `hold`."""
         self._held -= 1
 
-    def remove(self, file: Resting) -> None:
+    def remove(self, file: ClosableFile) -> None:
         """Remove a file whose descriptor was closed."""
         self._open.pop(file, None)
 
@@ -164,7 +164,7 @@ class Descriptors:
         if oldest is None:
             return False
         del self._open[oldest]
-        oldest.rest()
+        oldest.release_descriptor()
         return True
 
     def _take_spare(self) -> int:

@@ -209,7 +209,7 @@ class RealFile:
         """Whether slices need the descriptor."""
         return self._slices > 0
 
-    def rest(self) -> None:
+    def release_descriptor(self) -> None:
         """Close the descriptor, unless slices need it; the next use opens a new one."""
         if self._slices:
             return
@@ -275,7 +275,7 @@ class RealFile:
         if self._disk is not None:
             self._disk.descriptors.release()
         if not self._path:  # closed meanwhile
-            self.rest()
+            self.release_descriptor()
 
     def overwrite(self, position: int, data: Buffer) -> None:
         written = 0
@@ -297,7 +297,7 @@ class RealFile:
             self._disk.charge_since(began_ns, SYNC_US)
 
     def close(self) -> None:
-        self.rest()
+        self.release_descriptor()
         if self._disk is not None:
             self._disk.unregister(self, self._path)
         self._path = ""

@@ -24,7 +24,7 @@ _HANDSHAKE: Final = 0x16
 _MOST_BYTES: Final = _HEADER_BYTES + (1 << 14)
 
 
-shaking: ContextVar[socket.socket] = ContextVar("shaking")
+handshaking_socket: ContextVar[socket.socket] = ContextVar("handshaking_socket")
 """The socket whose handshake starts in this context. Tasks and callbacks of the handshake inherit the context."""
 
 
@@ -61,7 +61,7 @@ class ServerContext(ssl.SSLContext):
         """Wrap as `SSLContext` does. Give the object the accepted socket of this context."""
         wrapped = super().wrap_bio(incoming, outgoing, *args, **kwargs)
         assert isinstance(wrapped, AlertingObject)
-        wrapped.outgoing, wrapped.accepted = outgoing, shaking.get(None)
+        wrapped.outgoing, wrapped.accepted = outgoing, handshaking_socket.get(None)
         return wrapped
 
 
@@ -74,10 +74,10 @@ class Security(Protocol):
     def begin(self, start: Callable[[], None]) -> None:
         """Call `start`, which begins a handshake, after the existing connections were served."""
 
-    def failed(self, peer: str, reason: str) -> None:
+    def report_failure(self, peer: str, reason: str) -> None:
         """Report a client whose handshake failed."""
 
-    def foreign(self, peer: str, first: bytes) -> None:
+    def report_foreign(self, peer: str, first: bytes) -> None:
         """Report a client that sent something else than TLS; `first` are its first bytes."""
 
 

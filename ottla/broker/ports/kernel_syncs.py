@@ -118,14 +118,14 @@ class KernelSyncs:
             if some < 0:
                 if ctypes.get_errno() == errno.EINTR:
                     continue
-                raise self._broken(ctypes.get_errno())
+                raise self._invalidate(ctypes.get_errno())
             for event in self._events[:some]:
                 if event.result < 0:
                     failed = failed or _error(-event.result)
             count -= some
         return failed
 
-    def _broken(self, number: int) -> OSError:
+    def _invalidate(self, number: int) -> OSError:
         """Mark the context as unusable and return the error: results still to come could belong to later syncs."""
         self.available = False
         return _error(number)

@@ -4,7 +4,7 @@ import asyncio
 import socket
 
 from ottla.broker.ports.handshakes import Security
-from ottla.broker.ports.listener import Door, Listener, bind
+from ottla.broker.ports.listener import Acceptor, Listener, bind
 
 Sockets = list[socket.socket]
 
@@ -19,9 +19,9 @@ class LoopNetwork:
         """Return sockets that listen on every address of the host. Raises OSError."""
         return await bind(self._loop, host, port)
 
-    def accept(self, sockets: Sockets, door: Door, security: Security | None = None) -> Listener:
-        """Accept the connections of these sockets that `door` admits; without `security` they are not encrypted."""
-        return Listener(self._loop, sockets, door, security)
+    def accept(self, sockets: Sockets, acceptor: Acceptor, security: Security | None = None) -> Listener:
+        """Accept the connections that `acceptor` admits; without `security` they are not encrypted."""
+        return Listener(self._loop, sockets, acceptor, security)
 
     @staticmethod
     def close(sockets: Sockets) -> None:

@@ -95,7 +95,7 @@ def spread_steps(
                 reader = key.fd
                 data = os.read(reader, _READ_BYTES)
                 received[reader] += data
-                for place, result in _take_whole(received[reader]):
+                for place, result in _take_complete_results(received[reader]):
                     found[place] = result
                     if place != _FAILURE:
                         done(place)
@@ -171,7 +171,7 @@ def _write(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def _take_whole(data: bytearray) -> Iterator[tuple[int, Any]]:
+def _take_complete_results(data: bytearray) -> Iterator[tuple[int, Any]]:
     """Yield (index, result) of the complete results, and remove them from `data`."""
     while len(data) >= _LENGTH.size:
         result_end = _LENGTH.size + _LENGTH.unpack_from(data)[0]

@@ -60,7 +60,7 @@ def partition(offset, looked_at):
         log_start_offset=0,
         segments=SimpleNamespace(first_offset=0),
         unsynced=[],
-        rest=lambda: len(looked_at.append(offset) or ()),
+        release_idle_segments=lambda: len(looked_at.append(offset) or ()),
     )
     return SimpleNamespace(offline=None, high_watermark=offset + 1, log=log)
 

@@ -30,7 +30,7 @@ class File:
         self.resting = False
         self.held = False
 
-    def rest(self):
+    def release_descriptor(self):
         self.resting = True
 
 
