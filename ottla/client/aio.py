@@ -12,16 +12,19 @@ they wait for ever and tell no state, and these of its ways would break the prom
 - a fatal error ends the sender task; what is asked of the producer afterwards waits for ever;
 - `stop` waits for what cannot be sent;
 - offsets are sent with the group's id alone, so the broker takes them from a consumer that has lost its partitions too.
-  `aio_offsets` sends them with the membership.
+  `aio_offsets` sends them with the membership;
+- an error of the whole group in the answer about committed offsets is ignored, so that they seem not to exist.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
 from ottla.client.libraries import State, comes_from, needs_one
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.topic_names import detect_invalid_topic
 
 _POLL_S: Final = 0.002
 _CLOSE_S: Final = 1.0
@@ -87,6 +90,7 @@ class AiokafkaProducer:
 
     def record_sends(self, on_failure: Callable[[BaseException], None]) -> None:
         """Watch every batch until `forget_sends`: a future that `send` gave out may have been cancelled."""
+        self._producer.send = self._wrap_send(self._producer.send)
         append = self._accumulator._append_batch
         self._manager.wait_for_transaction_end().add_done_callback(_mark_retrieved)
 
@@ -104,8 +108,27 @@ class AiokafkaProducer:
         for name in _REGISTRATIONS:
             setattr(self._manager, name, partial(watched_registration, getattr(self._manager, name)))
 
+    def _wrap_send(self, send: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `send` with the topic in its errors. It refuses an invalid name at once: aiokafka looks for such a
+        topic until request_timeout_ms has passed. Without an answer of a broker, nothing is known of a topic."""
+        from aiokafka.errors import InvalidTopicError, KafkaTimeoutError, UnknownTopicOrPartitionError
+
+        async def explained_send(topic: Any, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(topic, str) and detect_invalid_topic(topic) is not None:
+                raise InvalidTopicError(topic)
+            began_ms = time.time() * 1000  # the clock of aiokafka's metadata
+            try:
+                return await send(topic, *args, **kwargs)
+            except UnknownTopicOrPartitionError:
+                if self._producer.client.cluster._last_successful_refresh_ms < began_ms:
+                    raise KafkaTimeoutError(f"no broker answered the request for the topic {topic!r}") from None
+                raise UnknownTopicOrPartitionError(topic) from None
+
+        return explained_send
+
     def forget_sends(self) -> None:
-        del self._accumulator._append_batch  # the instance's own attribute: the class's method shows again
+        del self._producer.send  # the instance's own attributes: the class's methods show again
+        del self._accumulator._append_batch
         for name in _REGISTRATIONS:
             delattr(self._manager, name)
 
@@ -168,10 +191,18 @@ class AiokafkaProducer:
             await asyncio.wait({task}, timeout=_CLOSE_S)
         if (ending := self._manager.wait_for_transaction_end()) is not None:
             ending.add_done_callback(_mark_retrieved)
+        for batches in self._accumulator._batches.values():
+            # aiokafka removes each batch that it sent before from this set, also one that waits for a retry.
+            self._accumulator._pending_batches.update(batch for batch in batches if batch.retry_count)
         self._accumulator.fail_all(ProducerClosed())  # last: the sender would stumble over a batch that is done
 
     def raised(self, error: BaseException | None) -> BaseException | None:
         return error
+
+    def delivery_error(self, error: Any, message: Any) -> BaseException:
+        """Return the error: delivery reports are confluent-kafka's."""
+        failure: BaseException = error
+        return failure
 
     def own(self, error: BaseException) -> bool:
         from aiokafka.errors import KafkaError
@@ -204,7 +235,10 @@ class AiokafkaConsumer:
                 f"the positions of a {type(consumer).__name__} cannot go into a transaction of aiokafka: "
                 "that takes an aiokafka.AIOKafkaConsumer"
             )
+        from ottla.client.aio_offsets import report_group_errors
+
         self._consumer = consumer
+        report_group_errors(consumer._coordinator)
 
     @property
     def key(self) -> Any:

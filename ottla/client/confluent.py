@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
+from ottla.client.errors import UNDELIVERED
 from ottla.client.libraries import State, comes_from, needs_one
 from ottla.protocol.errors import ErrorCode
 
@@ -28,7 +29,7 @@ _ANSWER_TIMEOUT_MS: Final = 60_000  # the producer does not tell its transaction
 _FLUSH_SLICE_S: Final = 0.1  # signals are seen between slices
 _PAUSE_S: Final = 0.02
 _CLOSE_S: Final = 1.0
-_NOT_CONFIGURED, _TIMED_OUT, _WRONG_STATE = -145, -185, -172  # RD_KAFKA_RESP_ERR__*
+_NOT_CONFIGURED, _TIMED_OUT, _WRONG_STATE, _MESSAGE_TIMED_OUT = -145, -185, -172, -192  # RD_KAFKA_RESP_ERR__*
 
 # That the abort of a producer with a fatal error fails is known.
 warnings.filterwarnings("ignore", "Producer abort_transaction failed during close", RuntimeWarning)
@@ -98,7 +99,7 @@ class ConfluentProducer:
 
         def report(error: Any, message: Any) -> None:
             if error is not None:
-                on_failure(_exception(error))
+                on_failure(self.delivery_error(error, message))
 
         def watched_produce(topic: Any, *args: Any, **kwargs: Any) -> None:
             name = "callback" if "callback" in kwargs else "on_delivery"
@@ -148,7 +149,8 @@ class ConfluentProducer:
             self._state = State.FATAL
             self._last_error = TimeoutError(
                 f"{unanswered} records were not answered when their transaction was aborted, and librdkafka would use "
-                "their sequence numbers again"
+                "their sequence numbers again (a topic that is not there is reported after "
+                "topic.metadata.propagation.max.ms, if that is below timeout_ms)"
             )
         else:
             self._state, self._last_error = State.READY, None
@@ -173,6 +175,18 @@ class ConfluentProducer:
             known: BaseException | None = error
             return known
         return _exception(error)
+
+    def delivery_error(self, error: Any, message: Any) -> BaseException:
+        """The exception for a delivery report with an error. A record that timed out without a partition may have a
+        topic that is not there, so its code is that of records that reach no partition."""
+        from confluent_kafka import KafkaError
+
+        topic = message.topic()
+        if error.code() == _MESSAGE_TIMED_OUT and message.partition() is None:
+            error = KafkaError(UNDELIVERED, f"no partition of topic {topic!r} was found within message.timeout.ms")
+        failure: Any = _exception(error)
+        failure.topic = topic
+        return failure  # type: ignore[no-any-return]
 
     def own(self, error: BaseException) -> bool:
         return _told(error) is not None

@@ -16,6 +16,7 @@ from typing import Any
 
 from ottla.client.libraries import State, needs_one
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.topic_names import detect_invalid_topic
 
 _POLL_S = 0.002
 _FLUSH_SLICE_S = 0.5
@@ -80,7 +81,7 @@ class KafkaPythonProducer:
 
     def record_sends(self, on_failure: Callable[[BaseException], None]) -> None:
         """Watch the future of every send until `forget_sends`; `on_failure` is called from the sender's thread."""
-        from kafka.errors import KafkaTimeoutError, UnknownTopicOrPartitionError
+        from kafka.errors import InvalidTopicError, KafkaTimeoutError, UnknownTopicOrPartitionError
 
         send = self._producer.send
 
@@ -92,6 +93,10 @@ class KafkaPythonProducer:
                 if self._is_missing(topic, began_ms):
                     raise timeout from UnknownTopicOrPartitionError(topic)
                 raise
+            except ValueError as refusal:
+                if not isinstance(topic, str) or detect_invalid_topic(topic) is None:
+                    raise
+                raise refusal from InvalidTopicError(topic)
             self.sent += 1
             future.add_errback(on_failure)
             return future
@@ -166,7 +171,16 @@ class KafkaPythonProducer:
         return answered
 
     def raised(self, error: BaseException | None) -> BaseException | None:
-        return error
+        """The exception of the block. kafka-python refuses an invalid topic with a ValueError of no code."""
+        from kafka.errors import InvalidTopicError
+
+        cause = error.__cause__ if isinstance(error, ValueError) else None
+        return cause if isinstance(cause, InvalidTopicError) else error
+
+    def delivery_error(self, error: Any, message: Any) -> BaseException:
+        """Return the error: delivery reports are confluent-kafka's."""
+        failure: BaseException = error
+        return failure
 
     def own(self, error: BaseException) -> bool:
         """Whether an exception is kafka-python's."""

@@ -137,6 +137,9 @@ class TransactionalProducer(Protocol):
     def raised(self, error: Any) -> BaseException | None:
         """What the block raised, as an exception."""
 
+    def delivery_error(self, error: Any, message: Any) -> BaseException:
+        """The exception for a delivery report with an error."""
+
     def own(self, error: BaseException) -> bool:
         """Whether an exception is the library's."""
 

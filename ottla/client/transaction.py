@@ -16,6 +16,7 @@ from ottla.client.errors import (
     code_of,
     commit_unknown,
     fatal,
+    is_hopeless,
     is_of_a_record,
     more_telling,
     unconfirmed_abort,
@@ -119,9 +120,7 @@ class Transaction:
         """Take a delivery report of confluent-kafka, so that a failure is reported with the record's own error:
         `producer.produce(topic, value, on_delivery=transaction.on_delivery)`."""
         if error is not None:
-            failure = self._client.raised(error)
-            assert failure is not None
-            self._on_failed_send(failure)
+            self._on_failed_send(self._client.delivery_error(error, message))
 
     async def _begin(self) -> "Transaction":
         client = self._client
@@ -276,7 +275,7 @@ class Transaction:
             try:
                 if not await client.abort(self._timeout_ms):
                     await client.close()
-                    return await self._rewound(unconfirmed_abort(client.transactional_id, self._timeout_ms))
+                    return await self._rewound(unconfirmed_abort(client.transactional_id, self._timeout_ms, cause))
                 if self._sequence_lost:
                     await client.bump_epoch(self._timeout_ms)
             except Exception as failure:
@@ -288,11 +287,11 @@ class Transaction:
     async def _close(self, error: BaseException, since: BaseException | None = None) -> TransactionError:
         """Close the producer. A lost sequence number outranks the fence that the client's own recovery ran into, and a
         refused record the abort of a transaction that the coordinator never heard of."""
-        outcome = fatal(self._client.transactional_id, error)
+        outcome = fatal(self._client.transactional_id, error, since)
         first_code = None if since is None else code_of(since)
         if since is not None and (
             first_code in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
-            or (first_code is not None and outcome.code is ErrorCode.INVALID_TXN_STATE)
+            or (outcome.code is ErrorCode.INVALID_TXN_STATE and (first_code is not None or is_hopeless(since)))
         ):
             outcome = fatal(self._client.transactional_id, since)
         await self._client.close()

@@ -1,4 +1,4 @@
-"""What stands in a log directory: partitions, segments with their sizes, log starts. shell
+"""Content of a log directory: partitions, segments with their sizes, log starts. shell
 
 A directory may be live: each file's size is taken once, here, and nothing beyond it is ever read. Layout:
 `org.apache.kafka.storage.internals.log.LogFileUtils`, `UnifiedLog.parseTopicPartitionName`, `OffsetCheckpointFile`.
@@ -46,7 +46,7 @@ class UnreadableDirectory(Exception):
 
 
 class SegmentFile(NamedTuple):
-    """One `.log` file. `is_last`: it is the active segment, whose tail may be torn.
+    """Segment file. `is_last`: it is the active segment, whose tail may be torn.
 
     `beside`: suffixes of the files of its name that a store listed; None where a look is cheap, and may find more.
     """
@@ -58,12 +58,12 @@ class SegmentFile(NamedTuple):
     beside: tuple[str, ...] | None = None
 
     def lacks(self, suffix: str) -> bool:
-        """Whether it is known that there is no such file beside it."""
+        """Whether the listing shows that the segment has no file with this suffix."""
         return self.beside is not None and suffix not in self.beside
 
 
 class PartitionLog(NamedTuple):
-    """One partition directory. A consumer may read from `log_start`; all below `recovery_point` was flushed."""
+    """Partition directory. A consumer may read from `log_start`; all below `recovery_point` was flushed."""
 
     topic: str
     partition: int
@@ -108,7 +108,7 @@ def topic_patterns(given: str) -> tuple[str, ...]:
 def check_log_directory(directory: str) -> list[str]:
     """Return the names of the folders in a log directory. Raises UnreadableDirectory, which names one below it."""
     root = storage_path(directory)
-    names = _told(root, lambda: _children(root))
+    names = _translate_errors(root, lambda: _children(root))
     if not is_log_directory(names, _children):
         why = describe_refusal(root, names, _children, storage.shown)
         raise UnreadableDirectory(f"{storage.shown(root)}: {why}")
@@ -137,7 +137,7 @@ def list_partitions(directory: str) -> list[PartitionLog]:
     recovery_points = read_checkpoint(storage.join(root, RECOVERY_POINT_CHECKPOINT))
     folders = None
     if storage.is_remote(root):
-        folders = _told(root, lambda: storage.files_below(root, [match[0] for match in matches]))
+        folders = _translate_errors(root, lambda: storage.files_below(root, [match[0] for match in matches]))
     logs = []
     for match in matches:
         place = match["topic"], int(match["partition"])
@@ -168,7 +168,7 @@ def list_again(known: PartitionLog) -> PartitionLog:
 def read_cluster_id(directory: str) -> str:
     """Return the cluster that `meta.properties` names; empty if there is no such file or it names none."""
     path = storage.join(storage_path(directory), META_PROPERTIES)
-    content = _told(path, lambda: storage.read_if_there(path)) or b""
+    content = _translate_errors(path, lambda: storage.read_if_there(path)) or b""
     try:
         return read_properties(content).get("cluster.id", "")
     except ProtocolError as broken:
@@ -202,7 +202,7 @@ def describe_unmatched(logs: Iterable[PartitionLog], patterns: tuple[str, ...]) 
 Checkpoint = dict[TopicPartition, int]
 
 
-def _told(root: str, ask: Callable[[], T]) -> T:
+def _translate_errors(root: str, ask: Callable[[], T]) -> T:
     try:
         return ask()
     except OSError as error:

@@ -25,7 +25,7 @@ def entering(log: PartitionLog) -> States:
     first = log.segments[0].base_offset if log.segments else log.log_start
     at_first = [path for path in log.snapshots if snapshot_offset(path) == first]
     if at_first and (entries := read_snapshot(at_first[0])) is not None:
-        return states.from_snapshot(_without_cleaned(log, entries, first), first)
+        return states.from_snapshot(_drop_compacted_txns(log, entries, first), first)
     for path in reversed(log.snapshots):
         if (entries := read_snapshot(path)) is not None:
             begins = entries[:, states.FIRST_OFFSET]
@@ -33,7 +33,7 @@ def entering(log: PartitionLog) -> States:
     return states.empty(first)
 
 
-def _without_cleaned(log: PartitionLog, entries: Longs, first: int) -> Longs:
+def _drop_compacted_txns(log: PartitionLog, entries: Longs, first: int) -> Longs:
     """`entries` without what was open at `first` and is not any more, in a partition that was compacted.
 
     A transaction whose data is gone loses its marker too, so that nothing in the log would end it.

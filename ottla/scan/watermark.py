@@ -39,7 +39,7 @@ def _cut(log: PartitionLog, end: int, on_damage: str) -> PartitionLog:
 
 
 def _bytes_below(log: PartitionLog, segment: SegmentFile, end: int, on_damage: str) -> int:
-    """Where in the segment the first batch stands that reaches to `end`; behind all batches if there is none."""
+    """Return the position of the first batch that reaches to `end`, or the end of the segment if there is none."""
     from ottla.scan import headers
     from ottla.scan.chunks import SegmentReader
     from ottla.scan.narrowing import narrowed_range

@@ -78,7 +78,7 @@ def test_what_does_not_read_records_finds_nothing_wrong(log):
 
 
 def test_export(log, tmp_path):
-    pytest.importorskip("pyspark", reason="the spark extra is not installed")
+    pytest.importorskip("numba", reason="the audit extra is not installed")
     code, _, said = ottla("export", log, tmp_path / "out")
     assert code == 2 and len(said) == 1
     assert LARGER in said[0] and "(batch at offset 3); --on-damage report leaves it out" in said[0]

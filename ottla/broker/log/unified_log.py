@@ -30,7 +30,7 @@ from ottla.protocol.batch_header import (
     PLACE,
     TIMESTAMP_TYPE,
     BatchHeader,
-    read_appended,
+    read_append_fields,
     read_header,
     seal,
     set_append_time,
@@ -175,7 +175,7 @@ class UnifiedLog:
             )
         if size_bytes > settings.segment_bytes:
             return self._refuse(ErrorCode.RECORD_LIST_TOO_LARGE, f"batch of {size_bytes} bytes for a segment")
-        last_offset_delta, max_timestamp_ms, producer_id = read_appended(batch)
+        last_offset_delta, max_timestamp_ms, producer_id = read_append_fields(batch)
         header = read_header(batch) if producer_id >= 0 else None
         if header is not None:
             decision = self.producer_state.check_batch(header, _COORDINATOR)

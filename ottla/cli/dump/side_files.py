@@ -13,7 +13,7 @@ from ottla.protocol.errors import ProtocolError
 from ottla.protocol.indexes import (
     OFFSET_ENTRY,
     TIME_ENTRY,
-    iter_aborted,
+    iter_aborted_txns,
     iter_offset_entries,
     iter_time_entries,
 )
@@ -56,7 +56,7 @@ def time_index(content: bytes, base_offset: int) -> Iterator[Entry]:
 
 
 def transaction_index(content: bytes) -> Iterator[Entry]:
-    for entry in iter_aborted(content):
+    for entry in iter_aborted_txns(content):
         yield (
             f"version: 0 producerId: {entry.producer_id} firstOffset: {entry.first_offset} "
             f"lastOffset: {entry.last_offset} lastStableOffset: {entry.last_stable_offset}",

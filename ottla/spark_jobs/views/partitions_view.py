@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import InputPartition
-
 from ottla.scan import schemas, storage
 from ottla.scan.listing import HIGH_WATERMARK_CHECKPOINT, read_checkpoint
 from ottla.spark_jobs.views.base import ViewReader
@@ -24,7 +22,7 @@ class PartitionReader(ViewReader):
 
     view = schemas.PARTITIONS
 
-    def plan(self) -> list[InputPartition]:
+    def plan(self) -> list[PartitionTask]:
         return plan_partitions(self.options, self.bounds)
 
     def rows_or_batches(self, task: PartitionTask) -> Iterator[Any]:

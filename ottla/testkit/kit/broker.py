@@ -43,7 +43,7 @@ class Broker:
         self._bootstrap = bootstrap
         self._admin_url = admin_url
         self.process = process
-        self.wire = Wire(lambda: self.bootstrap)
+        self.wire = Wire(lambda: self.bootstrap, self._await_restart)
         self.clock = BrokerClock(self.admin)
         self.faults = Faults(BrokerDesk(self.admin), process)
         self._journal_since = 0
@@ -71,6 +71,8 @@ class Broker:
 
     def admin(self) -> Admin:
         """Its admin port. RuntimeError if it has none that is known."""
+        if self.process is not None:
+            self.process.await_restart(exit_s=0)  # the next start has another port
         url = self._admin_url if self.process is None else self.process.admin_url
         if not url:
             raise RuntimeError(f"{self.bootstrap} is not steered: only a broker that the test kit has started is")
@@ -85,12 +87,18 @@ class Broker:
         self._own().kill()
 
     def wait_crashed(self, timeout_s: float = WAIT_S) -> None:
-        """Wait until it is gone by itself, as `faults.crash` plans. TimeoutError."""
+        """Wait until `faults.crash` has ended the broker, and with `restart=True` until it serves again.
+
+        TimeoutError.
+        """
         self._own().wait_ended(timeout_s)
 
     def close(self) -> None:
         """Close what this handle has open; the broker goes on."""
         self.wire.close()
+
+    def _await_restart(self) -> bool:
+        return self.process is not None and self.process.await_restart()
 
     def _own(self) -> BrokerProcess:
         if self.process is None:

@@ -70,8 +70,10 @@ class OpenProducer(NamedTuple):
 class Wire:
     """Requests to the cluster at this address, which may change as brokers come and go."""
 
-    def __init__(self, bootstrap: Callable[[], str]) -> None:
+    def __init__(self, bootstrap: Callable[[], str], await_restart: Callable[[], bool] = lambda: False) -> None:
+        """`await_restart` waits for the restart of a broker that is planned to crash; whether there was one."""
         self._bootstrap = bootstrap
+        self._await_restart = await_restart
         self._connections: dict[str, BlockingConnection] = {}
         self._lock = threading.RLock()
 
@@ -88,17 +90,21 @@ class Wire:
             self._connections.clear()
 
     def ask(self, api_key: int, version: int, address: str | None = None, **fields: Any) -> Any:
-        """The reply to a request of plain values; on a new connection if the old one is gone."""
+        """The reply to a request of plain values; on a new connection if the broker was restarted."""
         address = address or self._bootstrap()
         request = message(api_key, version, **fields)
         with self._lock:
-            if address in self._connections:
+            while True:
+                was_open = address in self._connections
                 try:
+                    if not was_open:
+                        self._connections[address] = connect(address, KIT_CLIENT_ID)
                     return self._connections[address].send(request, version)
-                except (OSError, RuntimeError):  # the broker has been restarted
-                    self._connections.pop(address).close()
-            connection = self._connections[address] = connect(address, KIT_CLIENT_ID)
-            return connection.send(request, version)
+                except (OSError, RuntimeError):
+                    if address in self._connections:
+                        self._connections.pop(address).close()
+                    if not (self._await_restart() or was_open):
+                        raise
 
     # ---- topics and records
 
