@@ -1,4 +1,4 @@
-"""The small text files beside the logs: offset checkpoints, epochs, identities. pure frozen
+"""The small text files of a log directory: offset checkpoints, leader epochs, ids. pure frozen
 
 Source: Kafka's `CheckpointFile`, `OffsetCheckpointFile`, `PartitionMetadataFile`, `PropertiesUtils`. Malformed text
 raises ProtocolError.
@@ -21,7 +21,7 @@ PARTITION_METADATA = "partition.metadata"
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
-# What the directory of a partition that was set aside is for: to be removed, or to be kept.
+# Suffixes of partition directories that are no longer in use: to be removed, or to be kept.
 DELETE, STRAY = "delete", "stray"
 
 WRITTEN_ANEW: Final = (HIGH_WATERMARKS, CLEANER_OFFSETS)
@@ -40,10 +40,10 @@ CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
 
 
 class OffsetCheckpointFile:
-    """What stands in, say, `recovery-point-offset-checkpoint`: an offset for each partition of a log directory.
+    """A checkpoint with an offset for each partition of a log directory (such as `recovery-point-offset-checkpoint`).
 
-    The line of each is kept encoded: with thousands of partitions of which few move, writing the file anew costs little
-    more than joining its lines.
+    The lines are kept encoded: with thousands of partitions of which few change, encoding the file costs little more
+    than joining the lines.
     """
 
     __slots__ = ("_lines", "_offsets")
@@ -63,21 +63,21 @@ class OffsetCheckpointFile:
             self._lines[key] = b"%b %d %d\n" % (key[0].encode(), key[1], offset)
 
     def get(self, key: TopicPartition, default: int) -> int:
-        """The offset of a partition."""
+        """Return the offset of a partition."""
         return self._offsets.get(key, default)
 
     def forget(self, key: TopicPartition) -> int:
-        """Leave a partition out; what was known of it, or 0."""
+        """Remove a partition; return its offset, or 0."""
         self._lines.pop(key, None)
         return self._offsets.pop(key, 0)
 
     def content(self) -> bytes:
-        """The checkpoint file."""
+        """Return the content of the checkpoint file."""
         return _encode(self._lines.values())
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """A checkpoint of one offset per partition."""
+    """Return the content of a checkpoint with one offset per partition."""
     return OffsetCheckpointFile(offsets).content()
 
 
@@ -90,7 +90,7 @@ def decode_offsets(content: bytes) -> dict[TopicPartition, int]:
 
 
 def encode_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
-    """`leader-epoch-checkpoint`: (epoch, start offset), ascending."""
+    """Return the content of `leader-epoch-checkpoint` for ascending (epoch, start offset)."""
     return _encode([b"%d %d\n" % entry for entry in epochs])
 
 
@@ -104,7 +104,7 @@ def encode_partition_metadata(topic_id: bytes) -> bytes:
 
 
 def decode_partition_metadata(content: bytes) -> bytes:
-    """The topic id (16 bytes) of a partition directory."""
+    """Return the topic id (16 bytes) of a partition directory."""
     fields = dict(_split(line, ":") for line in _text(content).splitlines() if line.strip())
     if fields.get("version") != "0" or "topic_id" not in fields:
         raise ProtocolError(f"{PARTITION_METADATA} holds neither version 0 nor a topic id: {content[:80]!r}")
@@ -119,7 +119,7 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
 
 
 def encode_id(identity: bytes) -> str:
-    """16 bytes as Kafka prints a Uuid: base64url without padding, 22 characters."""
+    """Return 16 bytes as Kafka prints a Uuid: base64url without padding, 22 characters."""
     return urlsafe_b64encode(identity).rstrip(b"=").decode()
 
 
@@ -134,7 +134,7 @@ def decode_id(text: str) -> bytes:
 
 
 def parse_directory_name(name: str) -> TopicPartition | None:
-    """Return (topic, partition) of a directory name; None for directories that are deleted, moving or foreign."""
+    """Return (topic, partition) of a directory name; None for directories that are deleted, moving or not of a log."""
     found = _DIRECTORY.fullmatch(name)
     if found is None or int(found[2]) > LAST_INT:
         return None
@@ -142,13 +142,13 @@ def parse_directory_name(name: str) -> TopicPartition | None:
 
 
 def name_with_suffix(topic: str, index: int, identity: bytes, suffix: str) -> str:
-    """`<topic>-<index>.<32 hex>-<suffix>` (DELETE, STRAY), the topic cut to a name of at most 255 characters."""
+    """Return `<topic>-<index>.<32 hex>-<suffix>` (DELETE, STRAY) with the topic cut so that 255 characters suffice."""
     tail = f"-{index}.{identity.hex()}-{suffix}"
     return topic[: 255 - len(tail)] + tail
 
 
 def is_delete_directory(name: str) -> bool:
-    """Whether a directory was set aside to be removed."""
+    """Whether a directory was renamed to be removed."""
     return name.endswith(f"-{DELETE}")
 
 

@@ -39,7 +39,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 
 async def _add(broker: Broker, reply: ReplyBuilder, partitions: ReplyRows, name: str, index: int) -> None:
-    partition = await broker.cluster.opened(name, index)
+    partition = await broker.cluster.get_or_open(name, index)
     if partition is None:
         await partitions.add(index, *_why_absent(broker, name))
         return

@@ -217,7 +217,7 @@ class Cluster:
         """Return the partitions of a topic by number, None for those that are not open. Opens nothing."""
         return self._partitions.get(topic, ())
 
-    async def opened(self, topic: str, index: int) -> Partition | None:
+    async def get_or_open(self, topic: str, index: int) -> Partition | None:
         """`partition`, but opened in shares if it is not open yet: what it has to read may take seconds."""
         if self.is_unopened(topic, index):
             await self._load_in_steps(topic, index)

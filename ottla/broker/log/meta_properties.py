@@ -1,4 +1,4 @@
-"""Whose a log directory is: `meta.properties`. shell
+"""`meta.properties`: the node and the cluster that a log directory belongs to. shell
 
 Source: `MetaProperties`, `MetaPropertiesEnsemble` of Kafka 4.3.1.
 """
@@ -24,7 +24,7 @@ class LogDirectoryError(Exception):
 
 
 class MetaProperties(NamedTuple):
-    """The node and the cluster of a directory, and its own id; that is "" where an old Kafka gave it none."""
+    """Node id, cluster id and directory id of a log directory; the last is "" if an old Kafka created it."""
 
     node_id: int
     cluster_id: str
@@ -32,7 +32,7 @@ class MetaProperties(NamedTuple):
 
 
 def read_or_make(disk: Disk, settings: LogManagerConfig) -> MetaProperties:
-    """What the directory says of itself; a new one is marked as ours. Raises LogDirectoryError for another's."""
+    """Read `meta.properties`, or create it in a new directory. Raises LogDirectoryError for another node or cluster."""
     path = f"{settings.directory}/{checkpoints.META_PROPERTIES}"
     if not disk.exists(path):
         made = MetaProperties(settings.node_id, settings.cluster_id or _new_id(disk), _new_id(disk))
@@ -75,7 +75,7 @@ def _check_directory_id(directory_id: str, path: str) -> None:
 
 
 def _node_id(found: str, path: str, settings: LogManagerConfig) -> int:
-    """The node that a directory names; it counts unless somebody has said which node this broker is."""
+    """Return the node id of a directory. Raises LogDirectoryError if the operator has set another one."""
     if found == str(settings.node_id):
         return settings.node_id
     is_number = found.isascii() and found.isdigit() and len(found) <= 10 and int(found) <= checkpoints.LAST_INT
@@ -89,12 +89,12 @@ def _node_id(found: str, path: str, settings: LogManagerConfig) -> int:
             f"{path} belongs to node {found or '(none)'}, this broker is {settings.node_id}: serve it without "
             "node.id, which takes the directory's"
         )
-    _log.info("This broker is node %d, as %s says", int(found), path)
+    _log.info("This broker is node %d, as in %s", int(found), path)
     return int(found)
 
 
 def _new_id(disk: Disk) -> str:
-    """An id that does not begin with a dash, which command lines would take for an option (`Uuid.randomUuid`)."""
+    """Return a random id without a leading dash, which command lines would take for an option (`Uuid.randomUuid`)."""
     while (text := checkpoints.encode_id(disk.random_id())).startswith("-"):
         pass
     return text

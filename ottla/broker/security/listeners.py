@@ -102,14 +102,14 @@ class ListenerTls:
 
         self._turns.rest(run)
 
-    def failed(self, peer: str, reason: str) -> None:
+    def report_failure(self, peer: str, reason: str) -> None:
         """A client did not get in; told at most once a while."""
         times = self._seldom.times(self._clock.monotonic_ms())
         if times:
             told = _explained(reason)
             log.warning("%s: no TLS with %s: %s (%d times since this was said last)", self._name, peer, told, times)
 
-    def foreign(self, peer: str, first: bytes) -> None:
+    def report_foreign(self, peer: str, first: bytes) -> None:
         """A client does not speak TLS."""
         told = foreign_to_tls(first)
         if self._strangers.is_news(peer.rpartition(":")[0], told, self._clock.monotonic_ms()):

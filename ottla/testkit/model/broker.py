@@ -165,7 +165,7 @@ class RealBroker:
     def partition(self, topic: str, index: int) -> Any:
         return self.log if topic == TRANSACTION_STATE_TOPIC else self.partitions[index]
 
-    async def opened(self, topic: str, index: int) -> Any:
+    async def get_or_open(self, topic: str, index: int) -> Any:
         return self.partition(topic, index)
 
     def is_unopened(self, topic: str, index: int) -> bool:

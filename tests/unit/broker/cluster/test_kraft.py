@@ -326,7 +326,7 @@ def snapshot_of(broker):
         broker.clock,
         broker.turns,
         SnapshotSettings(retention_bytes=1),
-        retention.look_at,
+        retention.delete_old_segments,
     )
     broker.turns.event(taking.take)
     broker.settle()
