@@ -1,9 +1,10 @@
-"""What stands in the place of a file of a log directory and is none, or is far larger than it can be."""
+"""FIFOs, devices and others in the place of a file, and a file that is far larger than it can be. free"""
 
 import os
 import signal
 import socket
 from contextlib import contextmanager
+from pathlib import Path
 
 from ottla.testkit.corpus.catalogue import CASES
 from ottla.testkit.corpus.write import write_case
@@ -13,23 +14,28 @@ LOG = f"{CASE}-0/00000000000000000002"
 TERABYTE = 1 << 40
 
 
-def make_socket(path, monkeypatch):
-    monkeypatch.chdir(path.parent)  # a socket's path has 108 characters at most
-    socket.socket(socket.AF_UNIX).bind(path.name)
+def make_socket(path):
+    """Bind a socket in its folder: a socket's path has 108 characters at most."""
+    before = Path.cwd()
+    os.chdir(path.parent)
+    try:
+        socket.socket(socket.AF_UNIX).bind(path.name)
+    finally:
+        os.chdir(before)
 
 
-def make_sparse(path, _):
+def make_sparse(path):
     path.touch()
     os.truncate(path, TERABYTE)
 
 
 KINDS = {
-    "fifo": lambda path, _: os.mkfifo(path),
+    "fifo": os.mkfifo,
     "socket": make_socket,
-    "device": lambda path, _: path.symlink_to("/dev/zero"),
-    "directory": lambda path, _: path.mkdir(),
-    "dangling": lambda path, _: path.symlink_to("no-such-file"),
-    "circular": lambda path, _: path.symlink_to(path.name),
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "directory": lambda path: path.mkdir(),
+    "dangling": lambda path: path.symlink_to("no-such-file"),
+    "circular": lambda path: path.symlink_to(path.name),
     "sparse": make_sparse,
 }
 WORDS = {
@@ -50,9 +56,9 @@ def write_log_directory(place):
     return place / CASE / "data"
 
 
-def replace(path, kind, monkeypatch):
+def replace(path, kind):
     path.unlink(missing_ok=True)
-    KINDS[kind](path, monkeypatch)
+    KINDS[kind](path)
 
 
 @contextmanager

@@ -22,6 +22,9 @@ HANG_UP_US: Final = 30.0
 REQUEST_US: Final = 40.0
 """One request of any kind: frame, header, handler, reply, its part of the system calls."""
 
+RESUME_US: Final = 40.0
+"""One handler that is resumed: what is left of it, its reply, and the system call that sends it."""
+
 FIRST_USE_US: Final = 1_500.0
 """One version of an API that is asked for the first time: its reader and writers are generated and compiled; up to 4 ms
 where they are long."""

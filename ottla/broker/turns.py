@@ -9,6 +9,7 @@ Rules
 3. A handler is a coroutine driven by hand with `send(None)`. It may suspend on a `Wait` and on nothing else, so a
    request that need not wait costs one call, no task and no future.
 4. `Wait.wake` never resumes its handler inline: the continuation is queued, so the waker finishes its own step first.
+   Of many handlers that one event wakes, those that the share does not reach resume in later turns.
 5. A handler whose connection is gone is discarded. It does no work while it is discarded; what it registered
    elsewhere is taken back by `Wait.on_discard`.
 6. Nobody holds the broker. Work whose size a client or the state decides is charged to one ledger (`charge`, at the
@@ -21,6 +22,8 @@ Rules
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final, Generic, TypeVar
+
+from ottla.broker.costs import RESUME_US
 
 SHARE_US: Final = 2_000.0
 """What may be charged between two looks at the sockets before long work must rest."""
@@ -54,13 +57,13 @@ class Wait(Generic[T]):
         self.on_discard = on_discard
 
     def wake(self, value: T) -> None:
-        """Queue the waiting handler with `value`; the first call counts, later ones do nothing."""
+        """Resume the waiting handler with `value`; the first call counts, later ones do nothing."""
         if self.done:
             return
         self.done = True
         self._value = value
         if self._activity is not None:
-            self._turns.later(self._activity.step)
+            self._turns.resume(self._activity)
         else:
             self.on_discard = None  # nobody will be suspended here (`ended`)
 
@@ -95,7 +98,7 @@ class _Rest(Wait[None]):
     def attach(self, activity: "Activity[Any]") -> None:
         super().attach(activity)
         activity.rests += 1
-        self._turns.queue(lambda: self.wake(None), activity.rests)
+        self._turns.queue(activity.step, activity.rests)
 
 
 class Activity(Generic[R]):
@@ -136,6 +139,11 @@ class Activity(Generic[R]):
         else:
             self._wait = wait
             wait.attach(self)
+
+    def step_charged(self) -> None:
+        """Charge the resumption of a handler that had to wait for another share, and resume it."""
+        self._turns.charged_us += RESUME_US
+        self.step()
 
     def discard(self) -> None:
         """Drop the handler where it stands; it must not do work in a `finally`."""
@@ -294,6 +302,19 @@ class Turns:
     def later(self, work: Callable[[], None]) -> None:
         """Queue work behind what is already queued in this turn."""
         self._ready.append(work)
+        if not self._running:
+            self._next_turn(self._resume)
+
+    def resume(self, activity: Activity[Any]) -> None:
+        """Resume a woken handler in this turn while the share lasts, else in a later one.
+
+        One sync, one block of producer ids or one append may wake a thousand handlers.
+        """
+        if self.charged_us - self._share_began_us >= SHARE_US:
+            self.rest(activity.step_charged)
+            return
+        self.charged_us += RESUME_US
+        self._ready.append(activity.step)
         if not self._running:
             self._next_turn(self._resume)
 

@@ -143,7 +143,7 @@ def test_progress_says_that_kernels_are_compiled():
 
     terminal, silent = Terminal(True), Terminal(False)
     for stream in (terminal, silent):
-        with Progress(stream).telling_of_compiling():
+        with Progress(stream).report_compiling():
             assert kernel(lambda one: one + 1).of_kind("compiled")(1) == 2
     assert "compiling" in terminal.written
     assert not silent.written

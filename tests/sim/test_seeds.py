@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections import Counter
 from contextlib import suppress
+from random import Random
 
 import pytest
 
@@ -16,6 +17,7 @@ from ottla.testkit.simulate import outcomes
 from ottla.testkit.simulation.faults import KILL_CALL, PROFILES, Fault
 from ottla.testkit.simulation.outcome import judge, run_seed
 from ottla.testkit.simulation.plants import PLANTS
+from ottla.testkit.simulation.producers import Producer, Temper
 from ottla.testkit.simulation.shrink import shrink
 from ottla.testkit.simulation.world import World
 from tests.patience import PATIENCE_S
@@ -83,12 +85,18 @@ def test_an_epoch_that_is_given_again_after_a_power_loss_overtakes_nothing():
     assert outcome.problems == []
 
 
-def test_an_end_of_a_zombie_that_was_refused_between_two_transactions_has_its_cause():
-    """It asks in V2 with the epoch before that of its successor, who was given it in V1: no broker can tell this from a
-    repeated EndTxn, so it must be counted apart."""
-    outcome = run_seed(93208126, clients=["p0", "p1", "feed", "rc", "ru"], dropped=[0, 1, 2, 3, 6, 7], steps=158)
-    assert outcome.problems == []
-    assert [line[line.rindex("(by") :] for line in outcome.known] == ["(by mixed-generations)"]
+def test_a_producer_that_is_fenced_between_two_transactions_names_what_it_still_writes():
+    """The checker counts what such a zombie ends by the name of the transaction."""
+    producer = Producer(World(7, PROFILES["levels"]), "p0", Random(7), "id", [("in", 0)], Temper())
+    named = []
+
+    def request(*arguments):
+        named.append(producer.txn)
+        return ()
+
+    producer.produce = producer.end = request
+    assert list(producer.haunt()) == []
+    assert named and set(named) == {"p0/1"}
 
 
 TRACES = """

@@ -60,8 +60,8 @@ def reasons(error):
 
 
 @pytest.mark.parametrize(("name", "kind"), UNFIT)
-def test_a_file_that_is_none_is_named_in_one_line(spark, directory, name, kind, monkeypatch):
-    replace(directory / name, kind, monkeypatch)
+def test_a_file_that_is_none_is_named_in_one_line(spark, directory, name, kind):
+    replace(directory / name, kind)
     with pytest.raises(PySparkException) as raised:
         spark.read.format("ottla").option("view", READ_BY[name]).load(str(directory)).collect()
     (said,) = reasons(raised.value)

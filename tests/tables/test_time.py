@@ -141,9 +141,9 @@ def test_tombstones_share_batches(row, rig):
     rig.clock.advance(10 * HOUR_MS)
     counts = tombstones(rig)
     assert sum(counts) == len(mine) + 1
-    assert 1 < len(counts) < 5
+    assert 1 < len(counts) < 10
     sizes = [header.size_bytes for header, batch in rig.log_of("t").batches if header.record_count > 1]
-    assert max(sizes) <= 16_384 + 200
+    assert max(sizes) <= 8_192 + 200
 
 
 @row("EXPIRE-6")

@@ -97,7 +97,7 @@ def fetch_offsets(times: int) -> Callable[[Stage], None]:
 
 # --- ListTransactions
 
-IDS, ID_LENGTH = 20, 200
+IDS, ID_LENGTH, CROWD = 20, 200, 600
 
 
 def open_long_ids(stage: Stage) -> None:
@@ -114,6 +114,18 @@ def init(stage: Stage, name: str) -> None:
         if not raw.check(error, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR):
             return
         time.sleep(0.05)
+
+
+def init_producers(transactional: bool) -> Callable[[Stage], None]:
+    """InitProducerId, pipelined on many connections: each waits for what the others wait for."""
+
+    def strike(stage: Stage) -> None:
+        fields = {"transaction_timeout_ms": 60_000, "producer_id": -1, "producer_epoch": -1}
+        names = [f"flood-{number}" if transactional else None for number in range(CROWD * PIPELINED)]
+        frames = [hostile.frame(ApiKey.INIT_PRODUCER_ID, 4, transactional_id=name, **fields) for name in names]
+        stage.send_each([frames[start::CROWD] for start in range(CROWD)])
+
+    return strike
 
 
 def list_by_pattern(stage: Stage) -> None:
@@ -320,6 +332,18 @@ ATTACKS = (
     Attack("offset-fetch-20", "OffsetFetch 8, 12 MB of a group 20 times", fetch_offsets(20), commit_long_metadata),
     Attack("offset-fetch-100", "  100 times", fetch_offsets(100), commit_long_metadata),
     Attack("list-transactions", "ListTransactions 2, a pattern of 8,000 characters", list_by_pattern, open_long_ids),
+    Attack(
+        "init-producer-id",
+        "InitProducerId by 600 connections, 50 pipelined",
+        init_producers(transactional=False),
+        open_long_ids,
+    ),
+    Attack(
+        "init-transactions",
+        "  each for a new transactional id",
+        init_producers(transactional=True),
+        open_long_ids,
+    ),
     Attack("list-offsets", "ListOffsets by time, 50 batches of 18,000 records", list_by_time, write_large_batches),
     Attack("fetch-unread", "Fetch of 55 MiB by 60 connections that never read", fetch_and_never_read, write_mebibytes),
     Attack(

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ottla.broker.log.checkpoints import CLEAN_SHUTDOWN
 from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
+from ottla.protocol.checkpoints import CLEAN_SHUTDOWN
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.furnish import message
 from parts import populate, processes, raw
@@ -185,12 +185,26 @@ def create_and_delete(stage: Stage) -> None:
     time.sleep(2)
 
 
-def write_ids(data_dir: Path) -> None:
-    with processes.ottla(data_dir) as broker:
-        populate.prepare(broker, data_dir)
-    populate.write_idle_ids(data_dir, IDS)
-    with processes.ottla(data_dir):
-        pass  # it makes the indexes again, and closes
+def write_ids(count: int) -> Callable[[Path], None]:
+    def write(data_dir: Path) -> None:
+        with processes.ottla(data_dir) as broker:
+            populate.prepare(broker, data_dir)
+        populate.write_idle_ids(data_dir, count)
+        with processes.ottla(data_dir):
+            pass  # it makes the indexes again, and closes
+
+    return write
+
+
+def expire_ids(stage: Stage) -> None:
+    """Until no transactional id is left."""
+    wait_for_ids(stage)
+    while time.monotonic() < stage.deadline:
+        answer = stage.ask(ApiKey.LIST_TRANSACTIONS, 1, **ALL_TRANSACTIONS)
+        stage.noted["ids left"] = len(answer.transaction_states)
+        if not answer.transaction_states:
+            return
+        time.sleep(0.5)
 
 
 def write_producers(data_dir: Path) -> None:
@@ -260,13 +274,14 @@ def read_aborted(stage: Stage) -> None:
 def wait_for_ids(stage: Stage) -> None:
     """Until the last of the shards has been loaded."""
     while time.monotonic() < stage.deadline:
-        fields = {"state_filters": ["Ongoing"], "producer_id_filters": [], "duration_filter": -1}
-        answer = stage.ask(ApiKey.LIST_TRANSACTIONS, 1, **fields)
+        answer = stage.ask(ApiKey.LIST_TRANSACTIONS, 1, **ALL_TRANSACTIONS | {"state_filters": ["Ongoing"]})
         if answer.error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return
         time.sleep(0.1)
 
 
+ALL_TRANSACTIONS = {"state_filters": [], "producer_id_filters": [], "duration_filter": -1}
+EXPIRING = ("transactional.id.expiration.ms=1000", "transaction.remove.expired.transaction.cleanup.interval.ms=1000")
 OFTEN = ("log.cleaner.backoff.ms=200", "log.retention.check.interval.ms=200", "log.segment.delete.delay.ms=500")
 
 LOADS = (
@@ -278,7 +293,15 @@ LOADS = (
     Attack("start", "start with 10,000 partitions after a crash", settle, kafka=False, data=write_partitions),
     Attack("open", "opening a partition with 1,000,000 producers", ask_for_the_end, kafka=False, data=write_producers),
     Attack("aborted", "100,000 aborted transactions in a Fetch", read_aborted, kafka=False, data=write_aborted),
-    Attack("ids", "1,000,000 transactional ids loaded", wait_for_ids, kafka=False, data=write_ids),
+    Attack("ids", "1,000,000 transactional ids loaded", wait_for_ids, kafka=False, data=write_ids(IDS)),
+    Attack(
+        "expiry",
+        "100,000 transactional ids that expire",
+        expire_ids,
+        overrides=EXPIRING,
+        kafka=False,
+        data=write_ids(IDS // 10),
+    ),
 )
 
 __all__ = ["LOADS"]

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from ottla.broker.coordinator.periodic import Periodic
-from ottla.broker.costs import BATCH_US, ROW_US, STATE_RECORD_US
+from ottla.broker.coordinator.runtime import await_durable
+from ottla.broker.costs import ROW_US
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
 from ottla.broker.txn import machine
@@ -20,7 +21,10 @@ from ottla.broker.txn.values import NO_PENDING
 
 # Of one id: is its time up?
 LOOK_US: Final = 1.0
-TOMBSTONE_BATCH_BYTES: Final = 16384
+TOMBSTONE_BATCH_BYTES: Final = 8192
+ABORTS_AT_ONCE: Final = 64
+"""The records of one batch of tombstones, or of so many aborts, are applied in one turn when they are durable. The next
+ones are logged after that, so that a slow sync does not collect more of them."""
 # Of one tombstone: record framing, key type and lengths, with room to spare.
 TOMBSTONE_OVERHEAD_BYTES: Final = 24
 
@@ -53,13 +57,16 @@ class Housekeeping:
     async def _abort_timed_out(self) -> None:
         now_ms, turns = self._clock.now_ms(), self._turns
         for shard in self._online():
+            begun = 0
             for transactional_id in list(shard.open):
                 turns.charge(LOOK_US)
                 state = shard.states.get(transactional_id)
                 transient = shard.transient.get(transactional_id, NO_PENDING)
                 if state is not None and machine.has_timed_out(state, transient, now_ms):
-                    turns.charge(BATCH_US + STATE_RECORD_US)
-                    self._states.abort_timed_out(transactional_id)
+                    outcome = self._states.abort_timed_out(transactional_id)
+                    begun += 1
+                    if begun % ABORTS_AT_ONCE == 0:
+                        await await_durable(outcome)
                 if turns.over:
                     await turns.pause()
 
@@ -77,12 +84,12 @@ class Housekeeping:
                     expired.append(transactional_id)
                     size_bytes += len(transactional_id.encode()) + TOMBSTONE_OVERHEAD_BYTES
                 if size_bytes >= TOMBSTONE_BATCH_BYTES or turns.over:
-                    # Nothing that was judged may change before its tombstone is logged.
-                    self._states.forget(shard, expired)
+                    # The states were read in this turn and may change in the next: log the tombstones before.
+                    await await_durable(self._states.forget(shard, expired))
                     expired, size_bytes = [], 0
                 if turns.over:
                     await turns.pause()
-            self._states.forget(shard, expired)
+            await await_durable(self._states.forget(shard, expired))
 
     def _online(self) -> Iterator[Shard]:
         """The shards that can log an outcome; a log that is offline has said so, and is not asked again each time."""

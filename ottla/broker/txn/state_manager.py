@@ -18,6 +18,7 @@ from ottla.broker.cluster.marker_sink import MarkerSink
 from ottla.broker.coordinator.errors import client_error
 from ottla.broker.coordinator.runtime import CoordinatorRuntime
 from ottla.broker.coordinator.shard import ClusterView, StateLog
+from ottla.broker.costs import APPEND_US, STATE_RECORD_US
 from ottla.broker.events import Events
 from ottla.broker.metrics import TransactionMetrics
 from ottla.broker.ports.clock import Clock
@@ -127,10 +128,11 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
         level = self._cluster.feature(TRANSACTION_FEATURE)
         if record.client_version >= V2 and record.status not in RESTING and level == 0:
             return ANSWERS[ErrorCode.UNSUPPORTED_VERSION]  # the records of level 0 have no room for it
+        self._turns.charged_us += APPEND_US
         batch = encode_change(transactional_id, record, level, self._clock.now_ms())
         return self.write_durable(shard, batch, ((transactional_id, decision),))
 
-    def abort_timed_out(self, transactional_id: str) -> None:
+    def abort_timed_out(self, transactional_id: str) -> Decision | Wait[Decision]:
         """Abort an open transaction whose time is up, and fence its producer."""
         now_ms, level = self._clock.now_ms(), self.level
 
@@ -146,7 +148,7 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
             log.exception(
                 "Could not abort %(transactional_id).100s, which timed out", {"transactional_id": transactional_id}
             )
-            return
+            return ANSWERS[ErrorCode.UNKNOWN_SERVER_ERROR]
         if isinstance(outcome, Wait) or outcome.record is not None:
             self.metrics.timed_out += 1
             if self._events is not None:
@@ -160,6 +162,7 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
                 "Could not abort %(transactional_id).100s, which timed out: %(error)s",
                 {"transactional_id": transactional_id, "error": outcome.error.name},
             )
+        return outcome
 
     def _tell_timed_out(self, transactional_id: str) -> None:
         shard = self.shard_of(transactional_id)
@@ -167,11 +170,13 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
         if self._events is not None and state is not None:
             self._events.timed_out(transactional_id, state.producer_id, state.producer_epoch)
 
-    def forget(self, shard: Shard, expired: Sequence[str]) -> None:
+    def forget(self, shard: Shard, expired: Sequence[str]) -> Decision | Wait[Decision]:
         """Log the tombstones of expired ids in one batch; each is Dead, and pending, until that is durable."""
+        if not expired:
+            return ANSWERS[NO_ERROR]
+        self._turns.charge(APPEND_US + len(expired) * STATE_RECORD_US)
         changes = [(each, Decision(NO_ERROR, machine.dead(shard.states[each]))) for each in expired]
-        if changes:
-            self.write_durable(shard, encode_tombstones(expired, self._clock.now_ms()), changes)
+        return self.write_durable(shard, encode_tombstones(expired, self._clock.now_ms()), changes)
 
     def log_complete(self, completion: Completion) -> ErrorCode:
         """All markers are written: log the pending Complete record; why it was not logged."""
@@ -234,6 +239,7 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
     def apply(self, shard: Shard, changes: Changes, base_offset: int) -> Decision:
         """The records are the states now; do what follows from them."""
         forgotten = 0
+        self._turns.charged_us += len(changes) * STATE_RECORD_US
         for transactional_id, decision in changes:
             record = decision.record
             assert record is not None

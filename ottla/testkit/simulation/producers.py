@@ -287,6 +287,7 @@ class Producer(Process):
     def end(self, commit: bool) -> Script:
         """EndTxn."""
         assert self.producer is not None and self.transactional_id is not None
+        assert self.txn is not None  # the checker counts known anomalies by the names of transactions
         op = self.history.invoke(
             self.name, "end", txn=self.txn, commit=commit, pid=self.producer[0], epoch=self.producer[1]
         )

@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 
+from ottla.broker.costs import RESUME_US
 from ottla.broker.turns import OWN_US, SHARE_US, Gate, Turns, Wait
 from tests.unit.broker.dropped import all_freed
 
@@ -306,6 +307,45 @@ def test_who_was_woken_rests_when_the_share_is_spent(loop):
     assert seen == []
     loop.run()
     assert seen == ["went on"]
+
+
+def test_handlers_that_one_event_wakes_resume_in_shares_and_in_order(loop):
+    most = int(SHARE_US / RESUME_US)
+    waits, seen = [Wait(loop.turns) for _ in range(5 * most)], []
+
+    async def handler(number):
+        await waits[number]
+        seen.append(number)
+
+    def wake_all():
+        for wait in waits:
+            wait.wake(None)
+
+    for number in range(len(waits)):
+        loop.turns.start(handler(number), lambda _: None, loop.bugs.append)
+    loop.turns.event(wake_all)
+    counts = [len(seen)]
+    while loop.queue:
+        loop.turns.event(loop.queue.pop(0))
+        counts.append(len(seen))
+    assert counts == [most * step for step in range(1, 6)]
+    assert seen == list(range(len(waits)))
+    assert loop.turns.charged_us == len(waits) * RESUME_US
+
+
+def test_a_handler_that_is_discarded_before_its_share_comes_does_not_resume(loop):
+    wait, seen = Wait(loop.turns), []
+
+    async def handler():
+        await wait
+        seen.append("resumed")
+
+    activity = loop.turns.start(handler(), lambda _: None, loop.bugs.append)
+    loop.turns.charge(SHARE_US)
+    loop.turns.event(lambda: wait.wake(None))
+    activity.discard()
+    loop.run()
+    assert seen == []
 
 
 def test_who_has_rested_often_goes_behind_those_who_have_not(loop):

@@ -33,9 +33,9 @@ def run(*arguments):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_is_no_small_file(tmp_path, kind, monkeypatch):
+def test_it_is_no_small_file(tmp_path, kind):
     path = tmp_path / "small"
-    KINDS[kind](path, monkeypatch)
+    KINDS[kind](path)
     with pytest.raises(OSError, match=WORDS[kind]) as raised:
         files.read(str(path))
     assert str(path) in str(raised.value)
@@ -45,8 +45,8 @@ def test_it_is_no_small_file(tmp_path, kind, monkeypatch):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", OF_THE_DIRECTORY)
 @pytest.mark.parametrize("command", ["inspect", "repair"])
-def test_a_file_of_the_directory_is_refused(directory, command, name, kind, monkeypatch):
-    replace(directory / name, kind, monkeypatch)
+def test_a_file_of_the_directory_is_refused(directory, command, name, kind):
+    replace(directory / name, kind)
     done = run(command, directory)
     assert done.exit_code == 2
     if kind not in ("dangling", "circular") or command == "inspect":
@@ -56,9 +56,9 @@ def test_a_file_of_the_directory_is_refused(directory, command, name, kind, monk
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_dump_names_each_and_goes_on(directory, kind, monkeypatch):
+def test_dump_names_each_and_goes_on(directory, kind):
     for name in (*OF_THE_DIRECTORY, *OF_A_PARTITION):
-        replace(directory / name, kind, monkeypatch)
+        replace(directory / name, kind)
     done = run("dump", directory)
     assert done.exit_code == 2
     told = done.stderr.splitlines()
@@ -69,8 +69,8 @@ def test_dump_names_each_and_goes_on(directory, kind, monkeypatch):
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "sparse"])
 @pytest.mark.parametrize("command", ["inspect", "repair"])
-def test_a_segment_that_is_no_file_is_refused(directory, command, kind, monkeypatch):
-    replace(directory / f"{LOG}.log", kind, monkeypatch)
+def test_a_segment_that_is_no_file_is_refused(directory, command, kind):
+    replace(directory / f"{LOG}.log", kind)
     done = run(command, directory)
     assert done.exit_code == 2
     assert f"{LOG}.log: " in done.stderr
@@ -78,9 +78,9 @@ def test_a_segment_that_is_no_file_is_refused(directory, command, kind, monkeypa
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "sparse"])
-def test_a_segment_that_is_no_file_is_never_clean(directory, kind, monkeypatch):
+def test_a_segment_that_is_no_file_is_never_clean(directory, kind):
     pytest.importorskip("numba", reason="the audit extra is not installed")
-    replace(directory / f"{LOG}.log", kind, monkeypatch)
+    replace(directory / f"{LOG}.log", kind)
     for command in (["audit", directory], ["export", directory, directory.parent / "out"]):
         done = run(*command)
         assert done.exit_code == 2, command
