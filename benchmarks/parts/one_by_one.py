@@ -23,7 +23,7 @@ def descriptor_of(path: str) -> int:
 def flush(_: Flusher, partition: Partition) -> None:
     for path in partition.log.files_to_flush():
         os.fdatasync(descriptor_of(path))
-    partition.flushed(partition.log_end_offset)
+    partition.complete_flush(partition.log_end_offset)
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ class Assembly:
             logs, disk, clock, turns, config.log_cleaner_dedupe_buffer_size, self.broker.long_work
         )
         self.snapshots = MetadataSnapshots(
-            cluster.metadata_log, logs, clock, turns, _snapshot_settings(config), self._retention.look_at
+            cluster.metadata_log, logs, clock, turns, _snapshot_settings(config), self._retention.delete_old_segments
         )
         turns.event(groups.open)
         turns.event(transactions.start)

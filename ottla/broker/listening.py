@@ -12,7 +12,7 @@ from ottla.broker.config import Config, Listener
 from ottla.broker.config.listeners import parse_connections_per_ip
 from ottla.broker.connection import Connection
 from ottla.broker.costs import CONNECTION_US
-from ottla.broker.ports.descriptors import allowed, connection_share, shortage
+from ottla.broker.ports.descriptors import connection_share, descriptor_limit, shortage
 from ottla.broker.ports.listener import Listener as SocketListener
 from ottla.broker.ports.network import LoopNetwork, Sockets
 from ottla.broker.quotas.quotas import CONNECTION_CREATION_RATE
@@ -132,14 +132,14 @@ class Listening:
             connection.principal_of = tls.principal
         return connection
 
-    def rest(self, go_on: Callable[[], None]) -> bool:
+    def defer(self, go_on: Callable[[], None]) -> bool:
         """False if one more may be accepted at once; else `go_on` is called when others have been served."""
         if self._turns.over:
             self._turns.rest(go_on)
             return True
         return False
 
-    def failed(self, error: OSError) -> None:
+    def report_failure(self, error: OSError) -> None:
         """No connection could be accepted."""
         self._tell("failed", "Connections cannot be accepted: %s", shortage(error) or error)
 
@@ -188,8 +188,8 @@ class _Door:
         self._listening = listening
         self._name = name
         self.wait_ms = listening.wait_ms
-        self.rest = listening.rest
-        self.failed = listening.failed
+        self.defer = listening.defer
+        self.report_failure = listening.report_failure
 
     def accept(self, ip: str) -> Connection | None:
         return self._listening.accept(self._name, ip)
@@ -201,5 +201,5 @@ def _limits(config: Config, overrides: Mapping[str, int]) -> Limits:
         config.max_connections_per_ip,
         overrides,
         config.max_connection_creation_rate,
-        connection_share(allowed(), config.max_open_log_files),
+        connection_share(descriptor_limit(), config.max_open_log_files),
     )

@@ -24,7 +24,7 @@ from ottla.broker.listening import Listening, try_ports
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.memory import LEAST_MEMORY_BYTES, MOST_MEMORY_BYTES
 from ottla.broker.metrics import MeasuredTurns
-from ottla.broker.ports.allocator import give_back_what_is_freed
+from ottla.broker.ports.allocator import return_freed_memory
 from ottla.broker.ports.clock import Clock, LoopClock
 from ottla.broker.ports.disk import Disk, RealDisk
 from ottla.broker.ports.machine import machine_bytes
@@ -262,7 +262,7 @@ def run(
     `log.dir.failure.exit` says otherwise.
     """
     _raise_file_limit()
-    give_back_what_is_freed()
+    return_freed_memory()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_serve(Server(config, truncate_damaged, admin, seams), ready_file, kafka_lines))

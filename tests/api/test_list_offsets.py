@@ -117,4 +117,4 @@ def test_the_latest_offset_is_as_far_as_the_reader_may_see(flushed):
 
 def append(lone, data):
     partition = lone.assembly.broker.cluster.partition("ledger", 0)
-    assert not partition.append_produced(check_produced_batch(data), data).error
+    assert not partition.append_from_client(check_produced_batch(data), data).error

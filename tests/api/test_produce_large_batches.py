@@ -88,7 +88,8 @@ def test_a_large_batch_is_recompressed_before_its_append(desk, make_partition, c
     else:
         header = read_header(validated.recompressed)
         assert (
-            header.compression == GZIP and partition.append_produced(check, memoryview(data), validated).error is E.NONE
+            header.compression == GZIP
+            and partition.append_from_client(check, memoryview(data), validated).error is E.NONE
         )
         assert [*iter_records(memoryview(validated.recompressed), header)] == [
             *iter_records(memoryview(data), read_header(data))
@@ -102,7 +103,7 @@ def test_what_was_validated_for_other_settings_is_done_again(desk, make_partitio
     desk.run()
     ((check, validated),) = desk.found
     partition.log.config = LogConfig(max_message_bytes=1 << 25, compression_type="zstd")
-    assert partition.append_produced(check, memoryview(data), validated).error is E.NONE
+    assert partition.append_from_client(check, memoryview(data), validated).error is E.NONE
     assert NAMES[read_header(partition.read(0, 1 << 25).records).compression] == "zstd"
 
 
@@ -113,7 +114,7 @@ def test_a_batch_that_grows_beyond_the_topics_limit_is_refused(desk, make_partit
     desk.run()
     ((check, validated),) = desk.found
     assert not isinstance(validated.recompressed, bytearray), "what will not be written is not kept"
-    assert partition.append_produced(check, memoryview(data), validated).error is E.MESSAGE_TOO_LARGE
+    assert partition.append_from_client(check, memoryview(data), validated).error is E.MESSAGE_TOO_LARGE
 
 
 @pytest.mark.parametrize(
@@ -129,7 +130,7 @@ def test_bad_records_of_a_large_batch_are_found_in_steps(desk, make_partition, s
     desk.check(partition, data)
     assert desk.run() > 2
     ((check, validated),) = desk.found
-    result = partition.append_produced(check, memoryview(data), validated)
+    result = partition.append_from_client(check, memoryview(data), validated)
     assert result.error is error and len(result.record_errors) == MAX_RECORD_ERRORS
     assert partition.log_end_offset == 0
 
@@ -156,7 +157,7 @@ def test_a_short_batch_is_checked_and_compressed_anew_in_its_turn(desk, make_par
     desk.check(partition, data)
     assert desk.run() == 1
     ((check, validated),) = desk.found
-    assert partition.append_produced(check, memoryview(data), validated).error is E.NONE
+    assert partition.append_from_client(check, memoryview(data), validated).error is E.NONE
     assert read_header(partition.read(0, 1 << 20).records).compression == GZIP
 
 

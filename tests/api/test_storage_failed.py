@@ -42,7 +42,7 @@ async def answer(broker, key, version, body):
 
 def append(partition):
     data = memoryview(build_batch([(b"k", b"v")], timestamp_ms=1_700_000_000_000))
-    return partition.append_produced(check_produced_batch(data), data)
+    return partition.append_from_client(check_produced_batch(data), data)
 
 
 @pytest.fixture

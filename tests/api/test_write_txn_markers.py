@@ -87,7 +87,7 @@ def written_by(epoch, transactional):
     (partition,) = lone.create_topic("ledger")
     owner = {"producer_id": 7, "producer_epoch": epoch, "base_sequence": 0, "transactional": transactional}
     data = memoryview(build_batch([(b"k", b"v")], timestamp_ms=START_MS, **owner))
-    lone.turns.event(lambda: partition.append_produced(check_produced_batch(data), data))
+    lone.turns.event(lambda: partition.append_from_client(check_produced_batch(data), data))
     return lone, partition
 
 

@@ -145,7 +145,7 @@ class LogWriter:
             records, timestamp_ms=1_700_000_000_000, compression=chance.choice([0, 0, 0, 1, 2, 3, 4]), **ids
         )
         data = memoryview(batch)
-        result = self.partition.append_produced(check_produced_batch(data), data)
+        result = self.partition.append_from_client(check_produced_batch(data), data)
         assert result.error == ErrorCode.NONE, result
         if producer is not None:
             producer.sequence += len(records)

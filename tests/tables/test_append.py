@@ -70,7 +70,7 @@ def play(logs, partition, step):
     if step.own:
         return partition.append_own(bytearray(bytes_of(step)))
     batch = memoryview(bytes_of(step))
-    return partition.append_produced(check_produced_batch(batch), batch)
+    return partition.append_from_client(check_produced_batch(batch), batch)
 
 
 class Case(NamedTuple):

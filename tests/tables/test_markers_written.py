@@ -64,7 +64,7 @@ def write(broker, epoch=5, sequence=0, transactional=True, producer_id=PID):
             transactional=transactional,
         )
     )
-    result = broker.cluster.partition(*LEDGER).append_produced(check_produced_batch(batch), batch)
+    result = broker.cluster.partition(*LEDGER).append_from_client(check_produced_batch(batch), batch)
     assert result.error is E.NONE
     return result.base_offset
 

@@ -11,7 +11,7 @@ from ottla.broker.admin.routes import AdminError, Route, Router
 from ottla.broker.admin.settings import AdminSettings, address_text
 from ottla.broker.costs import CONNECTION_US
 from ottla.broker.ports.clock import Clock
-from ottla.broker.ports.descriptors import allowed, shortage
+from ottla.broker.ports.descriptors import descriptor_limit, shortage
 from ottla.broker.ports.listener import Listener
 from ottla.broker.ports.network import LoopNetwork, Sockets
 from ottla.broker.seldom import Seldom
@@ -45,7 +45,7 @@ class AdminPort:
         self._sockets: Sockets = []
         self._listener: Listener | None = None
         self._seldom = {"connections": Seldom(), "requests": Seldom()}
-        self._most = min(MOST_PLACES, max(FEWEST_PLACES, allowed() // DESCRIPTORS_EACH))
+        self._most = min(MOST_PLACES, max(FEWEST_PLACES, descriptor_limit() // DESCRIPTORS_EACH))
         self._most_at_door = self._most // 2
         self._router = Router(())
         self._turns: Turns
@@ -131,11 +131,11 @@ class AdminPort:
         self._at_door.pop(connection, None)
         self._placed.pop(connection, None)
 
-    def failed(self, error: OSError) -> None:
+    def report_failure(self, error: OSError) -> None:
         """No connection could be accepted."""
         self._tell("connections", str(shortage(error) or error))
 
-    def rest(self, go_on: Callable[[], None]) -> bool:
+    def defer(self, go_on: Callable[[], None]) -> bool:
         """False if one more may be accepted at once; else `go_on` is called when others have been served."""
         turns = self._turns
         if turns.over:

@@ -59,7 +59,7 @@ def why_route(broker: Broker) -> Route:
 async def _partition(broker: Broker, request: AdminRequest) -> Partition:
     topic, index = request.parameters["topic"], request.parameters["partition"]
     if index.isascii() and index.isdigit() and len(index) <= MOST_DIGITS:
-        partition = await broker.cluster.opened(topic, int(index))
+        partition = await broker.cluster.get_or_open(topic, int(index))
         if partition is not None:
             return partition
     raise AdminError(404, "There is no such partition: GET /v1/partitions shows those that there are")

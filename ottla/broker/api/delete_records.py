@@ -43,7 +43,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 async def _delete(broker: Broker, topic: str, index: int, offset: int) -> tuple[ErrorCode, int]:
     """(error, where the log begins now); source: `Partition.deleteRecordsOnLeader`."""
-    partition = await broker.cluster.opened(topic, index)
+    partition = await broker.cluster.get_or_open(topic, index)
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_LOW_WATERMARK
     if topic in INTERNAL_TOPICS:

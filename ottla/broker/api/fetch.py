@@ -93,7 +93,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
                 rows[row.partition] = FetchPartitionStatus(row.fetch_offset, 0, None, _READ.error)
                 continue
             if broker.cluster.is_unopened(topic.topic, row.partition):
-                await broker.cluster.opened(topic.topic, row.partition)
+                await broker.cluster.get_or_open(topic.topic, row.partition)
             rows[row.partition] = _status_of(broker, version, topic.topic, row)
     isolation = _TXN_COMMITTED if body.isolation_level == READ_COMMITTED else _HIGH_WATERMARK
     min_bytes, max_wait_ms, max_bytes = body.min_bytes, body.max_wait_ms, min(body.max_bytes, MAX_RESPONSE_BYTES)

@@ -80,7 +80,7 @@ async def _find(broker: Broker, version: int, topic: str, row: Any, isolation: F
     if row.timestamp < 0 and version < _FIRST_VERSION.get(row.timestamp, version + 1):
         return Found(ErrorCode.UNSUPPORTED_VERSION)
     await broker.turns.share()  # to look at a partition may be to open it
-    partition = await broker.cluster.opened(topic, row.partition_index)
+    partition = await broker.cluster.get_or_open(topic, row.partition_index)
     if partition is None:
         return Found(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if partition.offline is not None:

@@ -39,7 +39,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 
 async def _find(broker: Broker, topic: str, row: Any) -> tuple[ErrorCode, tuple[int, int]]:
-    partition = await broker.cluster.opened(topic, row.partition)
+    partition = await broker.cluster.get_or_open(topic, row.partition)
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNDEFINED
     if partition.offline is not None:

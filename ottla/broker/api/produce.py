@@ -117,7 +117,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
                 write = Write(topic, topic_id, index, records, None, None, _WRITE.error, None)
             else:
                 if broker.cluster.is_unopened(topic, index):
-                    await broker.cluster.opened(topic, index)
+                    await broker.cluster.get_or_open(topic, index)
                 write = _check(broker, request.api_version, topic, topic_id, index, records)
             if not write.is_ready:
                 write = await _check_in_steps(broker, request.api_version, write)
@@ -342,7 +342,7 @@ def _append(broker: Broker, request: Request, write: Write, joined: Mapping[Topi
     if error:
         return AppendResult(error, message=message, log_start_offset=_log_start_beside(write))
     assert write.partition is not None and write.check is not None and write.records is not None
-    return write.partition.append_produced(write.check, write.records, write.validated)
+    return write.partition.append_from_client(write.check, write.records, write.validated)
 
 
 async def _judged(

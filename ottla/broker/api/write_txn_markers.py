@@ -76,7 +76,7 @@ async def _flush(broker: Broker, results: Results) -> None:
 
 
 async def _write(broker: Broker, name: str, index: int, marker: TransactionMarker) -> ErrorCode:
-    partition = await broker.cluster.opened(name, index)
+    partition = await broker.cluster.get_or_open(name, index)
     if partition is None or partition.offline is not None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if marker.producer_id < 0 or marker.producer_epoch < 0 or marker.transaction_version == UNKNOWN_GENERATION:

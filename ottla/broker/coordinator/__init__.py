@@ -1,1 +1,1 @@
-"""What the coordinators of transactions and of groups have in common: shards of a log, loading, writing. free"""
+"""Common parts of the transaction and the group coordinator: shards, their loading, writes to their log. free"""

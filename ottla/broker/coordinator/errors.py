@@ -1,4 +1,4 @@
-"""What the clients of a coordinator are told when its log refuses. pure
+"""Error codes that a coordinator returns when an append to its log fails. pure
 
 Source: `TransactionStateManager.appendTransactionToLog`, `CoordinatorOperationExceptionHelper` of Kafka 4.3.1.
 """
@@ -17,11 +17,11 @@ _CLIENT_ERRORS: Final = {
     _E.KAFKA_STORAGE_ERROR: _E.NOT_COORDINATOR,
     _E.MESSAGE_TOO_LARGE: _E.UNKNOWN_SERVER_ERROR,
     _E.RECORD_LIST_TOO_LARGE: _E.UNKNOWN_SERVER_ERROR,
-    # Offsets of a transaction that do not go into the log (groups).
+    # The log refuses offsets of a transaction (groups).
     _E.INVALID_TXN_STATE: _E.UNKNOWN_SERVER_ERROR,
 }
 
 
 def client_error(error: ErrorCode) -> ErrorCode:
-    """The error of an append, as the clients of a coordinator are told."""
+    """Return the error that clients of a coordinator get for the error of an append to its log."""
     return _CLIENT_ERRORS.get(error, error)

@@ -1,4 +1,4 @@
-"""Replay of a coordinator's partitions, in shares so that other requests are answered meanwhile. shell
+"""Replay of a coordinator's partitions. It yields to other requests after each turn budget. shell
 
 Source: `CoordinatorLoader`, `TransactionStateManager.loadTransactionsForTxnTopicPartition` of Kafka 4.3.1.
 """
@@ -19,14 +19,14 @@ S = TypeVar("S", bound=CoordinatorShard)
 
 
 class CoordinatorLoader(Generic[S]):
-    """Builds the shards of one topic from their logs, one after the other.
+    """The shards of one topic, built from their logs one after the other.
 
-    `new_shard` makes an empty one; `settle`, if given, is awaited after each batch, for what a shard does in shares.
-    Each that is complete goes into `shards`, and `loaded` is awaited then.
+    `new_shard` makes an empty shard. `settle`, if given, is awaited after each batch, for work that a shard spreads
+    over turns. A complete shard is added to `shards`, and then `on_load` is awaited with it.
 
-    A log that cannot be read to its end has no coordinator (`broken`): half of what it says would be forgotten, so that
-    producers would no longer be fenced and consumers sent back. Kafka serves what it could read. A log that is offline
-    is left out; it has said so.
+    A partition whose log cannot be read to its end has no coordinator (`broken`). With only a part of the records,
+    producers would no longer be fenced and consumers would go back to older offsets. Kafka serves the part that it
+    could read. An offline log is skipped; its error is in the log already.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class CoordinatorLoader(Generic[S]):
         cluster: ClusterView,
         turns: Turns,
         new_shard: Callable[[StateLog], S],
-        loaded: Callable[[S], Handler[None]],
+        on_load: Callable[[S], Handler[None]],
         settle: Callable[[S], Handler[None]] | None = None,
     ) -> None:
         self.shards: dict[int, S] = {}
@@ -45,26 +45,26 @@ class CoordinatorLoader(Generic[S]):
         self._cluster = cluster
         self._turns = turns
         self._new_shard = new_shard
-        self._loaded = loaded
+        self._on_load = on_load
         self._settle = settle
         self._queue: deque[int] = deque()
-        self._work = OneAtATime(turns, self._broke)
+        self._work = OneAtATime(turns, self._log_failure)
         self._stopped = False
 
     def load(self, indexes: Iterable[int]) -> None:
-        """Begin at once with these partitions; what a share cannot hold goes on in later turns."""
+        """Start to load these partitions now. Work beyond the turn budget continues in later turns."""
         wanted = [*indexes]
         self.loading.update(wanted)
         self._queue.extend(wanted)
         if not self._stopped:
-            self._work.start(self._load_queued)
+            self._work.start(self._load_queue)
 
     def stop(self) -> None:
-        """What is not loaded by now never will be."""
+        """Stop loading. Partitions that are not loaded by now stay unloaded."""
         self._stopped = True
         self._work.discard()
 
-    async def _load_queued(self) -> None:
+    async def _load_queue(self) -> None:
         while self._queue:
             index = self._queue.popleft()
             shard = None
@@ -77,11 +77,11 @@ class CoordinatorLoader(Generic[S]):
             self.loading.discard(index)
             if shard is not None:
                 self.shards[index] = shard
-                await self._loaded(shard)
+                await self._on_load(shard)
 
     async def _build(self, index: int) -> S | None:
-        """The shard as its log says; None if that is offline or no more."""
-        partition = await self._cluster.opened(self._topic, index)
+        """Return a shard with its log replayed; None if the log is offline or deleted."""
+        partition = await self._cluster.get_or_open(self._topic, index)
         if partition is None or partition.offline is not None:
             return None
         shard, turns = self._new_shard(partition), self._turns
@@ -101,5 +101,5 @@ class CoordinatorLoader(Generic[S]):
             exc_info=bug,
         )
 
-    def _broke(self, error: Exception) -> None:
+    def _log_failure(self, error: Exception) -> None:
         log.error("Loading of %s failed: what is not loaded stays unavailable", self._topic, exc_info=error)

@@ -1,4 +1,4 @@
-"""A scan that comes again and again, in shares and never on a request's path. shell"""
+"""A scan that runs periodically, in turns of its own, never as part of a request. shell"""
 
 import logging
 from collections.abc import Callable
@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 class Periodic:
-    """`scan`, `interval_ms` after the start and after each of its ends. One that breaks is not the last."""
+    """A timer that runs `scan` `interval_ms` after `start` and after the end of each scan, also of one that failed."""
 
     def __init__(
         self, name: str, interval_ms: float, scan: Callable[[], Handler[None]], turns: Turns, clock: Clock
@@ -26,12 +26,12 @@ class Periodic:
         self._stopped = False
 
     def start(self) -> None:
-        """Begin to wait for the first."""
+        """Start the timer of the next scan."""
         if not self._stopped:
             self._timer = Deadline(self._clock, self._turns, self._interval_ms, self.run)
 
     def stop(self) -> None:
-        """Take the timer back; a scan that is under way ends where it is."""
+        """Cancel the timer, and a scan in progress."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -39,9 +39,9 @@ class Periodic:
             self._activity.discard()
 
     def run(self) -> None:
-        """Scan once."""
-        self._activity = self._turns.start(self.scan(), lambda _none: self.start(), self._failed)
+        """Run one scan, then start the timer again."""
+        self._activity = self._turns.start(self.scan(), lambda _none: self.start(), self._restart_after_error)
 
-    def _failed(self, error: Exception) -> None:
+    def _restart_after_error(self, error: Exception) -> None:
         log.error("The scan for %s failed; the next one comes as planned", self._name, exc_info=error)
         self.start()

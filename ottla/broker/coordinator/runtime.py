@@ -1,14 +1,14 @@
-"""The shards of one coordinator: which serve and why another does not, and the way of a change into them. shell
+"""The shards of one coordinator: look-up by id, and the writing of changes. shell
 
     decide -> log -> apply
 
-A coordinator has decided on a change when it comes here. It is logged, and then applied: at once where what is in the
-log counts (`write`), or when it is durable where only that counts (`write_durable`). What a change is, and of what,
-transactional ids or groups, is not known here: an id is what hashes to a partition.
+The coordinator decides on a change and passes it to this module. The change is appended to the log and then applied:
+right after the append (`write`), or when it is durable (`write_durable`). This module does not know the meaning of a
+change or of an id (a transactional id, a group id): an id hashes to a partition.
 
-There are two moments because Kafka has them. What a group's log holds is replayed at once, so that the next request is
-decided on it, and the reply waits (`CoordinatorRuntime`); the state of a transactional id changes when its record is
-acknowledged, and until then the id is pending (`TransactionStateManager.appendTransactionToLog`).
+Both moments are Kafka's. A group's change is applied right after the append, so that the next request sees it, and the
+reply waits until the change is durable (`CoordinatorRuntime`). The state of a transactional id changes when its record
+is acknowledged; until then the id is pending (`TransactionStateManager.appendTransactionToLog`).
 
 Source: `CoordinatorRuntime` of Kafka's coordinator-common.
 """
@@ -25,7 +25,7 @@ from ottla.broker.turns import Handler, Turns, Wait
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.hashing import coordinator_partition
 
-# Hashing an id costs more than deciding on it, and a transaction asks three times.
+# Hashing an id costs more than the decision, and each transaction looks its id up three times.
 HASHES_KEPT: Final = 4096
 LONGEST_KEPT: Final = 256
 
@@ -35,19 +35,19 @@ R = TypeVar("R")
 
 
 async def await_durable(answer: R | Wait[R]) -> R:
-    """The answer to a change that waits for its log, when it is there."""
+    """Return the answer to a change; wait until the change is durable if `answer` is a wait."""
     return await answer if isinstance(answer, Wait) else answer
 
 
 class CoordinatorRuntime(ABC, Generic[S, C, R]):
-    """The partitions of one internal topic, each of which serves once its log is replayed.
+    """The partitions of one internal topic. A partition serves requests once its log is replayed.
 
-    S is what a shard is, C what a change is, R what a change is answered with. `shards` has those that are replayed,
-    `loading` the indexes of those that are not; `settle`, if given, is awaited after each batch of a replay.
+    S is the type of a shard, C of a change, R of the answer to a change. `shards` has the replayed shards by partition,
+    `loading` the partitions that are being replayed. `settle`, if given, is awaited after each batch of a replay.
     """
 
     empty_id: ErrorCode = ErrorCode.NONE
-    """What is answered for the empty id; NONE where it is one like others."""
+    """Error for the empty id; NONE where the empty id is valid."""
 
     def __init__(
         self, topic: str, cluster: ClusterView, turns: Turns, settle: Callable[[S], Handler[None]] | None = None
@@ -55,7 +55,7 @@ class CoordinatorRuntime(ABC, Generic[S, C, R]):
         self.topic = topic
         self._cluster = cluster
         self._turns = turns
-        self._loader = CoordinatorLoader(topic, cluster, turns, self.new_shard, self.loaded, settle)
+        self._loader = CoordinatorLoader(topic, cluster, turns, self.new_shard, self.on_load, settle)
         self.shards: dict[int, S] = self._loader.shards
         self.loading = self._loader.loading
         self._partition_count = 0
@@ -65,43 +65,46 @@ class CoordinatorRuntime(ABC, Generic[S, C, R]):
 
     @abstractmethod
     def new_shard(self, partition: StateLog) -> S:
-        """An empty shard over a log, which is replayed into it."""
+        """Return an empty shard; the log of `partition` will be replayed into it."""
 
     @abstractmethod
-    async def loaded(self, shard: S) -> None:
-        """A shard is replayed and serves: take up what it left off."""
+    async def on_load(self, shard: S) -> None:
+        """Resume unfinished work of a shard whose replay is complete."""
 
     @abstractmethod
     def apply(self, shard: S, change: C, base_offset: int) -> R:
-        """The change is in the log from `base_offset` on: it is the state now. The answer to whoever asked for it."""
+        """Apply a change that was appended at `base_offset`, and return the answer to the request."""
 
     @abstractmethod
-    def refused(self, shard: S, change: C, error: ErrorCode) -> R:
-        """The log did not take the change: nothing has happened. `error` is the log's, not the client's."""
+    def answer_refusal(self, shard: S, change: C, error: ErrorCode) -> R:
+        """Return the answer to a change that the log refused. `error` is the log's, not the one for the client."""
 
-    def began(self, shard: S, change: C) -> None:
-        """The change is in the log, and will be applied when it is durable: note what must wait for that."""
+    def mark_pending(self, shard: S, change: C) -> None:
+        """Mark a change as pending: it was appended, and will be applied when it is durable."""
 
-    def lost(self, change: C, error: ErrorCode) -> R:
-        """The log went offline before the change was durable: the next replay decides whether it is there."""
+    def answer_offline(self, change: C, error: ErrorCode) -> R:
+        """Return the answer to a change whose log went offline before the change was durable.
+
+        The next replay shows whether the change is in the log.
+        """
         raise NotImplementedError
 
     # ---- life
 
     def start(self) -> None:
-        """Replay every partition that there is, over as many turns as it takes."""
+        """Start to replay all partitions of the topic, over as many turns as needed."""
         topic = self._cluster.topics.get(self.topic)
         if topic is not None:
             self._loader.load(range(topic.partition_count))
 
     def stop(self) -> None:
-        """Read nothing any more."""
+        """Stop the replay."""
         self._loader.stop()
 
     # ---- where
 
     def shard_of(self, key: str) -> S | ErrorCode:
-        """The shard that owns an id, or why it cannot answer."""
+        """Return the shard that owns an id, or the error for the client if the shard is not available."""
         if not key and self.empty_id:
             return self.empty_id
         count = self._partition_count
@@ -117,7 +120,10 @@ class CoordinatorRuntime(ABC, Generic[S, C, R]):
         return coordinator_partition(key, partition_count)
 
     def shard_at(self, index: int) -> S | ErrorCode:
-        """The shard of a partition, or why it cannot answer. One that came into being since the start is empty."""
+        """Return the shard of a partition, or the error for the client if it is not available.
+
+        A partition that was created after the start is loaded now.
+        """
         if index in self.loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         shard = self.shards.get(index)
@@ -132,25 +138,28 @@ class CoordinatorRuntime(ABC, Generic[S, C, R]):
     # ---- changes
 
     def write(self, shard: S, batch: bytearray, change: C) -> R:
-        """Log a change, and apply it. Whoever answers a client waits for that log before it tells."""
+        """Append a change to the log and apply it at once. The caller waits until it is durable before it replies."""
         outcome = shard.log.append_own(batch)
         if outcome.error:
-            return self.refused(shard, change, outcome.error)
+            return self.answer_refusal(shard, change, outcome.error)
         return self.apply(shard, change, outcome.base_offset)
 
     def write_durable(self, shard: S, batch: bytearray, change: C) -> R | Wait[R]:
-        """Log a change, and apply it when it is durable: at once if it is, else a wait for the answer."""
+        """Append a change to the log and apply it when it is durable.
+
+        Return the answer if the change is durable at once, else a wait for the answer.
+        """
         log = shard.log
         outcome = log.append_own(batch)
         if outcome.error:
-            return self.refused(shard, change, outcome.error)
+            return self.answer_refusal(shard, change, outcome.error)
         if log.high_watermark > outcome.last_offset:
             return self.apply(shard, change, outcome.base_offset)
-        self.began(shard, change)
+        self.mark_pending(shard, change)
         wait: Wait[R] = Wait(self._turns)
 
-        def settled(error: ErrorCode) -> None:
-            wait.wake(self.lost(change, error) if error else self.apply(shard, change, outcome.base_offset))
+        def on_durable(error: ErrorCode) -> None:
+            wait.wake(self.answer_offline(change, error) if error else self.apply(shard, change, outcome.base_offset))
 
-        log.when_durable(outcome.last_offset, settled)
+        log.when_durable(outcome.last_offset, on_durable)
         return wait

@@ -1,4 +1,4 @@
-"""One partition of a coordinator's topic, and what the coordinator needs of the log beneath. pure
+"""Interfaces of a coordinator: the shard of one partition, and the log below it. pure
 
 Source: `CoordinatorShard` of Kafka's coordinator-common.
 """
@@ -11,7 +11,7 @@ from ottla.protocol.errors import ErrorCode
 
 
 class AppendOutcome(Protocol):
-    """What a coordinator reads of the log's answer."""
+    """Result of an append, as far as a coordinator reads it."""
 
     @property
     def error(self) -> ErrorCode: ...
@@ -22,7 +22,7 @@ class AppendOutcome(Protocol):
 
 
 class StateLog(Protocol):
-    """The log of one partition."""
+    """The log of one partition of a coordinator's topic."""
 
     @property
     def index(self) -> int: ...
@@ -38,19 +38,19 @@ class StateLog(Protocol):
     def high_watermark(self) -> int: ...
 
     def append_own(self, batch: bytearray) -> AppendOutcome:
-        """Append a batch that the broker itself has built."""
+        """Append a batch that the broker built."""
 
     def when_durable(self, offset: int, callback: Callable[[ErrorCode], None]) -> None:
-        """Call back once the record at `offset` is below the high watermark, or with the reason why it never will."""
+        """Call `callback` with NONE once `offset` is below the high watermark, or with the error that prevents it."""
 
     def scan(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Every batch from `from_offset` to the log end."""
+        """Yield (header, bytes) of every batch from `from_offset` to the log end."""
 
 
 class CoordinatorShard(Protocol):
-    """What the records of one partition say.
+    """State that is built from the records of one partition.
 
-    It is built empty, is given every batch of its log in order, and then serves.
+    A new shard is empty. It replays every batch of its log in order, and then serves requests.
     """
 
     @property
@@ -66,13 +66,13 @@ class KnownTopic(Protocol):
 
 
 class ClusterView(Protocol):
-    """Where the shards of a coordinator are found."""
+    """Topics and partitions of the cluster, as far as a coordinator needs them."""
 
     @property
     def topics(self) -> Mapping[str, KnownTopic]: ...
 
     def partition(self, topic: str, index: int) -> StateLog | None:
-        """The partition if this broker leads it."""
+        """Return the partition if this broker leads it, else None."""
 
-    async def opened(self, topic: str, index: int) -> StateLog | None:
-        """`partition`, opened in shares if it is not open yet."""
+    async def get_or_open(self, topic: str, index: int) -> StateLog | None:
+        """Return the same as `partition`. Open it first, over several turns, if it is not open yet."""

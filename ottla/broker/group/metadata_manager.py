@@ -69,7 +69,7 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
         """A shard without groups."""
         return GroupShard(partition, self._initial_rebalance_delay_ms, self._clock.now_ms())
 
-    async def loaded(self, shard: GroupShard) -> None:
+    async def on_load(self, shard: GroupShard) -> None:
         """Call `on_loaded` for every group of a partition, in shares."""
         for metadata in [*shard.groups.values()]:
             if shard.groups.get(metadata.group.group_id) is metadata:
@@ -88,7 +88,7 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
             shard.apply(CoordinatorRecord(producer_id, offset, key, value), wall_ms)
         return NO_ERROR
 
-    def refused(self, shard: GroupShard, change: Change, error: ErrorCode) -> ErrorCode:
+    def answer_refusal(self, shard: GroupShard, change: Change, error: ErrorCode) -> ErrorCode:
         """Nothing was logged."""
         return client_error(error)
 

@@ -1,1 +1,1 @@
-"""Segment files, their indexes, recovery and the producer state of a partition."""
+"""Logs of partitions: segment files, indexes, recovery, producer state."""

@@ -1,4 +1,4 @@
-"""Walking over the batches of a `.log` file by their headers. shell"""
+"""Reading a `.log` file batch by batch, by the headers. shell"""
 
 from collections.abc import Iterator
 from struct import Struct
@@ -31,17 +31,17 @@ _PLACE = Struct(">qi4xb6xi")
 # base offset, batch length, magic, last offset delta, largest timestamp: enough to step to a time.
 _TIME = Struct(">qi4xb6xi8xq")
 _LENGTH = Struct(">8xi")
-# An index entry is due every 4096 bytes, so a walk from one to a batch seldom needs more than this.
+# An index entry is due every 4096 bytes, so a walk from an entry to a batch rarely needs more than this.
 _WINDOW_BYTES = 8_192
 _TIME_WINDOW_BYTES = 65_536
 _CHUNK_BYTES = 1 << 20
-# Headers that are looked at in one go, about half a millisecond: others are served between runs.
+# Headers that are read in one run, about half a millisecond: other requests are served between runs.
 _RUN_BATCHES = 256
 _MAX_OFFSET = 2**63 - 1
 
 
 class BadBatch(ProtocolError):
-    """What stands at `position` is no sound batch; `reason` says why."""
+    """The bytes at `position` are not a valid batch, because of `reason`."""
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(f"{reason} at position {position}")
@@ -50,9 +50,10 @@ class BadBatch(ProtocolError):
 
 
 class Run(NamedTuple):
-    """Batches that stand one behind the other from `position` on: their bytes, and the fields of their headers.
+    """Consecutive batches from `position` on: their bytes, and the fields of their headers.
 
-    The fields are those of `BatchHeader`, in its order. `bad` is what stands behind them, if that is no sound batch.
+    The fields are those of `BatchHeader`, in its order. `bad` is the error of the bytes that follow, if they are not a
+    valid batch.
     """
 
     position: int
@@ -62,7 +63,7 @@ class Run(NamedTuple):
 
 
 def find_offset(file: File, position: int, end: int, offset: int) -> int:
-    """Position of the first batch from `position` on whose last offset is at least `offset`; `end` if there is none."""
+    """Return the position of the first batch from `position` on whose last offset is at least `offset`, or `end`."""
     unpack_from = _PLACE.unpack_from
     while position < end:
         window = file.pread(min(_WINDOW_BYTES, end - position), position)
@@ -83,14 +84,14 @@ def find_offset(file: File, position: int, end: int, offset: int) -> int:
             at = header.size_bytes
         position += at
     if position > end:
-        raise BadBatch(end, f"a batch that ends {position - end} bytes behind the end of the file")
+        raise BadBatch(end, f"a batch that ends {position - end} bytes after the end of the file")
     return end
 
 
 def find_boundary(file: File, position: int, end: int, cut: int) -> tuple[int, int]:
-    """The last start of a batch that is not behind `cut`, and that batch's base offset.
+    """Return (position, base offset) of the last batch that starts at or before `cut`.
 
-    `position` is the start of a batch at or before `cut`, and a batch must end behind `cut`.
+    `position` is the start of a batch at or before `cut`, and a batch must end after `cut`.
     """
     unpack_from = _PLACE.unpack_from
     while True:
@@ -114,7 +115,7 @@ def find_boundary(file: File, position: int, end: int, cut: int) -> tuple[int, i
 
 
 class Passed(NamedTuple):
-    """So many batches were passed, up to `position`; `found` says that the one there is what was looked for."""
+    """Result of `pass_older`: the position reached, the number of batches passed, whether the batch there matches."""
 
     position: int
     batches: int
@@ -122,7 +123,7 @@ class Passed(NamedTuple):
 
 
 def pass_older(file: File, position: int, end: int, timestamp_ms: int) -> Passed:
-    """Pass batches from `position` on that have no record of at least `timestamp_ms`, those of one window at most."""
+    """Pass batches from `position` on whose records are all older than `timestamp_ms`, at most those of one window."""
     unpack_from = _TIME.unpack_from
     window = file.pread(min(_TIME_WINDOW_BYTES, end - position), position)
     at, last, batches = 0, len(window) - _TIME.size, 0
@@ -142,12 +143,12 @@ def pass_older(file: File, position: int, end: int, timestamp_ms: int) -> Passed
             return Passed(position, batches, found=True)
         at, batches = header.size_bytes, 1
     if position + at > end:
-        raise BadBatch(end, f"a batch that ends {position + at - end} bytes behind the end of the file")
+        raise BadBatch(end, f"a batch that ends {position + at - end} bytes after the end of the file")
     return Passed(position + at, batches, found=False)
 
 
 def batch_size(file: File, position: int) -> int:
-    """Size of the batch at `position`, header included."""
+    """Return the size of the batch at `position`, including its header."""
     head = file.pread(LEGACY_SMALLEST, position)
     if len(head) < LEGACY_SMALLEST:
         raise BadBatch(position, "batch header cut short")
@@ -179,17 +180,18 @@ def iter_file(
     most_offset: int = _MAX_OFFSET,
     check_crc: bool = False,
 ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """(position, header, bytes) of every batch up to `end`. Raises BadBatch at the first that is not sound.
+    """Yield (position, header, bytes) of every batch up to `end`. Raises BadBatch at the first invalid one.
 
-    Sound: complete, magic 0 to 2, offsets that ascend from `least_offset` to `most_offset`, and the CRC if asked for.
+    A valid batch is complete, has magic 0 to 2, ascending offsets from `least_offset` to `most_offset`, and with
+    `check_crc` the right CRC.
     """
     for run in iter_runs(file, position, end, least_offset, most_offset, check_crc):
         at = 0
         for fields in run.headers:
             header = BatchHeader._make(fields)
-            behind = at + header.size_bytes
-            yield run.position + at, header, run.data[at:behind]
-            at = behind
+            batch_end = at + header.size_bytes
+            yield run.position + at, header, run.data[at:batch_end]
+            at = batch_end
         if run.bad is not None:
             raise run.bad
 
@@ -197,9 +199,9 @@ def iter_file(
 def iter_runs(
     file: File, position: int, end: int, least_offset: int, most_offset: int, check_crc: bool
 ) -> Iterator[Run]:
-    """`iter_file` in runs of a MiB or of `_RUN_BATCHES`, for who has millions of batches to look at.
+    """Yield the batches of `iter_file` in runs of at most a MiB and `_RUN_BATCHES`, for files with millions of batches.
 
-    The last run ends before `end` if it has `bad`: nothing is raised, so that what stands before it is not lost.
+    Raises no BadBatch: the last run has it as `bad`, with the valid batches before it.
     """
     chunk = memoryview(b"")
     while position < end:
@@ -227,8 +229,10 @@ def iter_runs(
 
 
 def _check_run(chunk: memoryview, position: int, end: int, least_offset: int, most_offset: int, check_crc: bool) -> Run:
-    """The whole batches at the start of `chunk`, which stands at `position`, up to the first that is not sound, and no
-    more than one run has."""
+    """Return the complete batches at the start of `chunk`, up to the first invalid one, and at most `_RUN_BATCHES`.
+
+    `chunk` starts at `position` of the file.
+    """
     if len(chunk) >= LEGACY_SMALLEST and is_legacy(chunk[MAGIC_OFFSET]):
         return _check_legacy_run(chunk, position, end, least_offset, most_offset, check_crc)
     unpack_from = HEADER.unpack_from
@@ -237,25 +241,25 @@ def _check_run(chunk: memoryview, position: int, end: int, least_offset: int, mo
     while at <= last:
         header = unpack_from(chunk, at)
         base_offset, length, _, magic, crc, _, delta, _, _, _, _, _, _ = header
-        behind = at + LOG_OVERHEAD + length
+        batch_end = at + LOG_OVERHEAD + length
         next_offset = base_offset + delta + 1
         if not (
             magic == MAGIC
             and length >= MIN_BATCH_LENGTH
             and least_offset <= base_offset < next_offset <= most_offset + 1
-            and position + behind <= end
+            and position + batch_end <= end
         ):
             if is_legacy(magic):
                 break  # they are a run of their own
             reason = _fault(BatchHeader._make(header), least_offset, end - position - at)
             return Run(position, chunk[:at], headers, BadBatch(position + at, reason))
-        if behind > size:
+        if batch_end > size:
             break
-        if check_crc and crc32c(chunk[at + ATTRIBUTES_OFFSET : behind]) != crc:
+        if check_crc and crc32c(chunk[at + ATTRIBUTES_OFFSET : batch_end]) != crc:
             return Run(position, chunk[:at], headers, BadBatch(position + at, "wrong CRC"))
         headers.append(header)
         least_offset = next_offset
-        at = behind
+        at = batch_end
         if len(headers) == _RUN_BATCHES:
             break
     return Run(position, chunk[:at], headers, None)
@@ -264,7 +268,7 @@ def _check_run(chunk: memoryview, position: int, end: int, least_offset: int, mo
 def _check_legacy_run(
     chunk: memoryview, position: int, end: int, least_offset: int, most_offset: int, check_crc: bool
 ) -> Run:
-    """`_check_run` of the messages of magic 0 and 1 at the start of `chunk`."""
+    """Do the same as `_check_run` for the messages of magic 0 and 1 at the start of `chunk`."""
     headers: list[tuple[int, ...]] = []
     at = 0
     while len(headers) < _RUN_BATCHES:
@@ -293,7 +297,7 @@ def _check_legacy_run(
 
 
 def _fault(header: BatchHeader, least_offset: int, left_bytes: int) -> str:
-    """What is wrong with a header that is."""
+    """Return the error of an invalid header."""
     if header.size_bytes < least_size(header.magic):
         is_cut = left_bytes < HEADER_SIZE
         return f"batch header cut short: {left_bytes} bytes" if is_cut else f"batch length {header.batch_length}"

@@ -1,8 +1,8 @@
-"""Writing checkpoint files, so that nobody waits for the device. shell
+"""Writing of checkpoint files without blocking on the device. shell
 
-A checkpoint that recovery reads is written to a `.tmp` file, synced in the disk's thread, and renamed once that has
-ended. The rename is waited for only where the older checkpoint would be wrong: it was true, but what it names may be
-gone, and come again as something else.
+A checkpoint that recovery reads is written to a `.tmp` file, synced in the disk's thread, and renamed after the sync.
+A caller waits for the rename only if the older checkpoint would be wrong: a partition that it names may have been
+deleted and created again.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from ottla.broker.ports.disk import Disk, SyncJob
 
 
 class CheckpointFiles:
-    """The checkpoint files of one log directory, by name; `failed` hears of failed IO."""
+    """The checkpoint files of one log directory, by name. `failed` is called with the error of failed IO."""
 
     def __init__(self, disk: Disk, clock: Clock, directory: str, failed: Callable[[OSError], None]) -> None:
         self._disk = disk
@@ -21,10 +21,10 @@ class CheckpointFiles:
         self._failed = failed
         self._written: dict[str, bytes] = {}
         self._job: SyncJob | None = None
-        # What the job under way syncs, and who wants to know when the files and their names are on the device.
-        self._beside: Mapping[str, bytes] = {}
+        # The contents that the running job syncs, and the callback for the time when files and names are durable.
+        self._background: Mapping[str, bytes] = {}
         self._on_durable: Callable[[], None] | None = None
-        # Whether a power loss may still bring an older file back.
+        # Whether a power loss can still restore an older file.
         self._renamed = False
 
     def __contains__(self, name: str) -> bool:
@@ -32,7 +32,7 @@ class CheckpointFiles:
         return name in self._written
 
     def write(self, name: str, content: bytes, sync: bool) -> None:
-        """Write a file that has changed, at once; it is the newest. Raises OSError."""
+        """Write a file now if its content has changed. Raises OSError."""
         if self._written.get(name) != content:
             self._disk.write_atomically(self._path(name), content, sync)
             self._written[name] = content
@@ -43,10 +43,10 @@ class CheckpointFiles:
         if sync:
             self._renamed = False
 
-    def write_beside(self, contents: Mapping[str, bytes], on_durable: Callable[[], None] | None = None) -> None:
-        """Write what has changed, synced; nothing if the writing before is still under way. Raises OSError.
+    def write_in_background(self, contents: Mapping[str, bytes], on_durable: Callable[[], None] | None = None) -> None:
+        """Write and sync the changed files in the background. No effect while an earlier write is running.
 
-        With `on_durable` the names are synced too, and it is called then.
+        With `on_durable` the names are synced too, and then it is called. Raises OSError.
         """
         if self._job is not None:
             return
@@ -58,24 +58,24 @@ class CheckpointFiles:
         elif on_durable is not None:
             self._start({}, on_durable)
 
-    def _start(self, beside: Mapping[str, bytes], on_durable: Callable[[], None] | None) -> None:
-        """Sync files that are to get their names then, or the names that were given."""
-        self._beside, self._on_durable = beside, on_durable
-        paths = [f"{self._path(name)}.tmp" for name in beside] or [self._directory]
+    def _start(self, contents: Mapping[str, bytes], on_durable: Callable[[], None] | None) -> None:
+        """Start to sync the `.tmp` files of these contents, or if there are none, the names in the directory."""
+        self._background, self._on_durable = contents, on_durable
+        paths = [f"{self._path(name)}.tmp" for name in contents] or [self._directory]
         self._job = self._disk.start_sync(paths, lambda: self._clock.from_thread(self._end))
-        self._end()  # it may have ended before it was known here
+        self._end()  # the job may have ended before `_job` was set
 
-    def forget_beside(self) -> None:
-        """What is being written beside is not to come any more: something newer takes its place, or nothing does."""
-        self._beside, self._on_durable = {}, None
+    def discard_background_write(self) -> None:
+        """Discard the files that are being written in the background: they keep their `.tmp` names."""
+        self._background, self._on_durable = {}, None
 
     def _end(self) -> None:
         job = self._job
         if job is None or not job.done:
             return
         self._job = None
-        contents, on_durable = self._beside, self._on_durable
-        self.forget_beside()
+        contents, on_durable = self._background, self._on_durable
+        self.discard_background_write()
         if job.error is not None:
             self._failed(job.error)
             return

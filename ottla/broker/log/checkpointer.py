@@ -1,4 +1,4 @@
-"""The offset checkpoints of a log directory: read at the start, written down every few seconds. shell
+"""The offset checkpoints of a log directory: read at the start, written every few seconds. shell
 
 Source: Kafka's `LogManager.checkpointLogRecoveryOffsets`, `checkpointLogStartOffsets`,
 `ReplicaManager.checkpointHighWatermarks`, `LogCleanerManager`; the files' format is in `checkpoints.py`.
@@ -9,13 +9,13 @@ from logging import getLogger
 from typing import Final, NamedTuple
 
 from ottla.broker.costs import COPY_BYTE_US, LOOK_US, ROW_US
-from ottla.broker.log import checkpoints
 from ottla.broker.log.checkpoint_files import CheckpointFiles
-from ottla.broker.log.checkpoints import OffsetCheckpointFile
 from ottla.broker.log.partition import Partition
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import Disk, SyncJob
 from ottla.broker.turns import Activity, Turns
+from ottla.protocol import checkpoints
+from ottla.protocol.checkpoints import OffsetCheckpointFile
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.values import TopicPartition
 
@@ -23,13 +23,13 @@ _log = getLogger(__name__)
 
 
 SYNCED_AT_ONCE: Final = 500
-"""Partitions whose sealed files one sync covers."""
+"""Limit of partitions whose sealed files one sync covers."""
 SYNCED_US: Final = 5.0
-"""One partition whose files are handed to a sync."""
+"""Cost of one partition whose files are passed to a sync."""
 
 
 class _Sync(NamedTuple):
-    """A sync of sealed files under way: which they are, and which recovery points it will move where."""
+    """A running sync of sealed files: their paths, and the recovery point that each partition gets after it."""
 
     job: SyncJob
     paths: list[str]
@@ -37,7 +37,10 @@ class _Sync(NamedTuple):
 
 
 class Checkpointer:
-    """`partitions` are those that are open, as they are at any time; `failed` hears of failed IO."""
+    """The checkpoints of one log directory.
+
+    `partitions` is the live mapping of open partitions. `failed` is called with the error of failed IO.
+    """
 
     def __init__(
         self,
@@ -54,28 +57,28 @@ class Checkpointer:
         self._directory = directory
         self._partitions = partitions
         self._failed = failed
-        # Entries of partitions that nobody opens are written back as they were read.
+        # Entries of partitions that are not open are written back as they were read.
         self._recovery_points = OffsetCheckpointFile()
         self._log_starts = OffsetCheckpointFile()
         self._high_watermarks = OffsetCheckpointFile()
         self._first_dirty = OffsetCheckpointFile()
-        # Partitions that were deleted and that the files still name.
+        # Deleted partitions that the files still name.
         self._forgotten: set[TopicPartition] = set()
         self._files = CheckpointFiles(disk, clock, directory, failed)
         self._sync: _Sync | None = None
-        # Of a round in progress: whether there is one, and the partitions found with sealed segments to sync.
+        # The round in progress: whether there is one, and the partitions found with sealed segments to sync.
         self._busy = False
         self._round: Activity[None] | None = None
         self._sealed: list[Partition] = []
 
-    # --- what they say --------------------------------------------------------------------------------------------
+    # --- entries --------------------------------------------------------------------------------------------------
 
     def read(self) -> None:
         """Read the files. Raises ProtocolError if one that recovery needs is damaged."""
         self._recovery_points = self._read(checkpoints.RECOVERY_POINTS)
         self._log_starts = self._read(checkpoints.LOG_STARTS)
-        self._high_watermarks = self._read_unsynced(checkpoints.HIGH_WATERMARKS)
-        self._first_dirty = self._read_unsynced(checkpoints.CLEANER_OFFSETS)
+        self._high_watermarks = self._read_optional(checkpoints.HIGH_WATERMARKS)
+        self._first_dirty = self._read_optional(checkpoints.CLEANER_OFFSETS)
 
     def recovery_point(self, key: TopicPartition) -> int:
         return self._recovery_points.get(key, 0)
@@ -84,22 +87,28 @@ class Checkpointer:
         return self._log_starts.get(key, 0)
 
     def first_dirty(self, key: TopicPartition, default: int) -> int:
-        """Up to where compaction has come."""
+        """Return the offset up to which compaction has cleaned the partition."""
         return self._first_dirty.get(key, default)
 
     def done_cleaning(self, key: TopicPartition, end_offset: int) -> None:
-        """Compaction has come up to `end_offset`. If a crash takes this, it begins earlier and finds less to do."""
+        """Record that compaction has cleaned up to `end_offset`.
+
+        The file is not synced. After a power loss compaction begins at an earlier offset, and finds less to do.
+        """
         self._first_dirty[key] = end_offset
         self._files.write(checkpoints.CLEANER_OFFSETS, self._first_dirty.content(), sync=False)
 
     def forget(self, key: TopicPartition) -> None:
-        """Leave out a partition that was deleted, from the next writing on."""
+        """Remove a deleted partition. The files name it until they are written next."""
         for offsets in (self._recovery_points, self._log_starts, self._high_watermarks, self._first_dirty):
             if offsets.forget(key):
                 self._forgotten.add(key)
 
     def forget_on_disk(self, key: TopicPartition) -> None:
-        """Before a partition is made anew: a crash must not find it with the checkpoints of one that was deleted."""
+        """Remove a deleted partition from the files now, before it is created again.
+
+        Else a crash could leave the new partition with the checkpoints of the deleted one.
+        """
         self.forget(key)
         if key in self._forgotten:
             self.write()
@@ -113,20 +122,23 @@ class Checkpointer:
         except ProtocolError as broken:
             raise ProtocolError(f"{path}: {broken}") from None
 
-    def _read_unsynced(self, name: str) -> OffsetCheckpointFile:
-        """A checkpoint that is written without a sync and that recovery does not need: a power loss may tear it."""
+    def _read_optional(self, name: str) -> OffsetCheckpointFile:
+        """Read a checkpoint that recovery does not need; empty if it is damaged.
+
+        It is written without a sync, so a power loss may have cut it short.
+        """
         try:
             return self._read(name)
         except ProtocolError as broken:
-            _log.warning("%s; it is written anew", broken)
+            _log.warning("%s; it will be written again", broken)
             return OffsetCheckpointFile()
 
     # --- every few seconds ----------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Write the checkpoints, and start to sync what was sealed since.
+        """Start a round: write the checkpoints, and start to sync the segments that were sealed since the last one.
 
-        Partitions are looked at in shares; while a round is in progress, a call does nothing.
+        The round visits the partitions over several turns. A call during a round has no effect.
         """
         if self._busy:
             return
@@ -136,44 +148,44 @@ class Checkpointer:
             self._failed(error)
             return
         self._busy = True
-        self._round = self._turns.start(self._go_round(), self._ended, self._broke)
+        self._round = self._turns.start(self._run_round(), self._end_round, self._handle_error)
 
     def stop(self) -> None:
-        """End a round in progress without writing anything more."""
+        """End a round in progress without further writes."""
         activity, self._round = self._round, None
         if activity is not None:
             activity.discard()
         self._sealed = []
-        self._ended(None)
-        self._files.forget_beside()
+        self._end_round(None)
+        self._files.discard_background_write()
 
-    async def _go_round(self) -> None:
+    async def _run_round(self) -> None:
         self._sealed = []
         turns = self._turns
         for key, partition in list(self._partitions.items()):
             if partition.offline is None:
                 turns.charge(ROW_US)
-                if not self._is_noted(key, partition):
+                if not self._is_current(key, partition):
                     turns.charge(ROW_US)
                     self._note(key, partition)
                 if partition.log.unsynced and self._sync is None:
                     self._sealed.append(partition)
-                turns.charge(partition.log.rest() * LOOK_US)
+                turns.charge(partition.log.release_idle_segments() * LOOK_US)
                 await turns.share()
-        self._round = None  # what follows is done in this step, and `stop` has nothing to discard
+        self._round = None  # the rest runs in this step, so `stop` has no activity to discard
         self._start_sync()
-        self._write_beside()
+        self._write_in_background()
 
-    def _ended(self, result: None) -> None:
+    def _end_round(self, result: None) -> None:
         self._busy = False
         self._round = None
 
-    def _broke(self, error: Exception) -> None:
-        self._ended(None)
+    def _handle_error(self, error: Exception) -> None:
+        self._end_round(None)
         if isinstance(error, OSError):
             self._failed(error)
         else:
-            _log.error("The checkpoints wait for the next round", exc_info=error)
+            _log.error("Writing the checkpoints failed; the next round tries again", exc_info=error)
 
     def _end_sync(self) -> None:
         """If the sync of sealed files has ended, move the recovery points that it covers."""
@@ -187,19 +199,21 @@ class Checkpointer:
             log.recovery_point = max(log.recovery_point, offset)
 
     def _start_sync(self) -> None:
-        """Sync what was found, a part of it at a time."""
+        """Start to sync the sealed files that were found, those of at most `SYNCED_AT_ONCE` partitions at a time."""
         sealed, self._sealed = self._sealed[:SYNCED_AT_ONCE], self._sealed[SYNCED_AT_ONCE:]
         self._turns.charge(len(sealed) * SYNCED_US)
         sealed = [partition for partition in sealed if partition.offline is None]
         if sealed:
             paths = [path for partition in sealed for path in (*partition.log.unsynced, partition.log.directory)]
-            covered = [(partition, partition.log.take_unsynced()) for partition in sealed]
-            job = self._disk.start_sync(paths, lambda: self._clock.from_thread(self._look_at_sync))
+            covered = [(partition, partition.log.begin_unsynced_list()) for partition in sealed]
+            job = self._disk.start_sync(paths, lambda: self._clock.from_thread(self._handle_sync_end))
             self._sync = _Sync(job, paths, covered)
 
-    def _look_at_sync(self) -> None:
-        """A sync has ended. If it failed, nothing may be acknowledged; the rest can wait for the next round, unless
-        there is more to sync."""
+    def _handle_sync_end(self) -> None:
+        """Handle the end of a sync. Report its error at once, because no append may be acknowledged after it.
+
+        The recovery points move in the next round, or now if there are more files to sync.
+        """
         sync = self._sync
         if sync is None or not sync.job.done:
             return
@@ -213,17 +227,17 @@ class Checkpointer:
                 self._failed(error)
 
     def _raise_sync_error(self, sync: _Sync) -> None:
-        # The kernel may have dropped the pages and called them clean: a second sync would prove nothing.
+        # The kernel may have dropped the pages and marked them clean: a second sync would prove nothing.
         if sync.job.error is not None:
             raise sync.job.error
 
     def raise_sync_error(self) -> None:
-        """Raises the OSError of the sync of sealed files, if it has failed."""
+        """Raise the OSError of the sync of sealed files, if it has failed."""
         if self._sync is not None:
             self._raise_sync_error(self._sync)
 
     def unsynced_paths(self) -> list[str]:
-        """What a sync that may still run covers and is there yet. Raises OSError if it has failed."""
+        """Return the existing files of a sync that may still run. Raises OSError if the sync has failed."""
         if self._sync is None:
             return []
         self._raise_sync_error(self._sync)
@@ -232,19 +246,19 @@ class Checkpointer:
     # --- writing --------------------------------------------------------------------------------------------------
 
     def write(self) -> None:
-        """Write the files as the partitions are now, and wait for the device."""
+        """Write the files with the current offsets of the partitions, and wait for the device."""
         self._turns.charge(len(self._partitions) * ROW_US)
         for key, partition in self._partitions.items():
             if partition.offline is None:
                 self._note(key, partition)
-        self._files.forget_beside()
-        for name, content in self._needed().items():
+        self._files.discard_background_write()
+        for name, content in self._encode_required_files().items():
             self._files.write(name, content, sync=True)
-        self._write_unsynced()
+        self._write_optional()
         self._forgotten.clear()
 
-    def _is_noted(self, key: TopicPartition, partition: Partition) -> bool:
-        """Whether nothing has changed, of a log that begins at 0 and so has no entry of its start."""
+    def _is_current(self, key: TopicPartition, partition: Partition) -> bool:
+        """Whether the entries of a partition are up to date, and its log starts at 0 and so has no start entry."""
         log = partition.log
         return (
             self._high_watermarks.get(key, -1) == partition.high_watermark
@@ -261,24 +275,24 @@ class Checkpointer:
         else:
             self._log_starts.forget(key)
 
-    def _write_beside(self) -> None:
-        """Write the files as they were noted, without waiting for the device."""
-        self._write_unsynced()
+    def _write_in_background(self) -> None:
+        """Write the files with the noted offsets, without waiting for the device."""
+        self._write_optional()
         without = set(self._forgotten)
         on_durable = (lambda: self._forgotten.difference_update(without)) if without else None
-        needed = self._needed()
+        needed = self._encode_required_files()
         self._turns.charge(len(self._partitions) * LOOK_US + sum(map(len, needed.values())) * COPY_BYTE_US)
-        self._files.write_beside(needed, on_durable)
+        self._files.write_in_background(needed, on_durable)
 
-    def _needed(self) -> dict[str, bytes]:
-        """The files that recovery reads."""
+    def _encode_required_files(self) -> dict[str, bytes]:
+        """Return {name: content} of the files that recovery needs."""
         return {
             checkpoints.RECOVERY_POINTS: self._recovery_points.content(),
             checkpoints.LOG_STARTS: self._log_starts.content(),
         }
 
-    def _write_unsynced(self) -> None:
-        """Those that it does not need."""
+    def _write_optional(self) -> None:
+        """Write the files that recovery does not need, without a sync."""
         self._files.write(checkpoints.HIGH_WATERMARKS, self._high_watermarks.content(), sync=False)
         if self._first_dirty or checkpoints.CLEANER_OFFSETS in self._files:
             self._files.write(checkpoints.CLEANER_OFFSETS, self._first_dirty.content(), sync=False)

@@ -1,22 +1,23 @@
-"""What compaction keeps of a log: which records, batches, markers and index entries. pure
+"""Rules of compaction: the records, batches, markers and index entries that it keeps. pure
 
 Rules
 
-1. Of the records with one key the last is kept, as far as the offset map reaches; behind that all are. Records without
-   a key go. Aborted records count for no key, and go.
-2. A marker stays as long as a batch of its transaction does, and the index entry of an aborted one with it. Then it is
-   needless: the first pass that finds it so writes down when it may go (the delete horizon, attribute bit 6, which
-   takes the place of the base timestamp); a later pass, at or behind the horizon, drops it.
-3. So do tombstones: a batch that keeps one gets a delete horizon.
-4. The batch that holds the last sequence of a producer that is known stays, empty if need be; so does the last marker
-   of a producer whose batches all have an older epoch, and the last batch of a cleaned segment: the end of its file
-   then says which offsets the file stands for.
-5. What stays of a batch keeps offsets, sequences, producer, leader epoch and codec.
-6. A message of magic 0 or 1 that stays whole stays as it is. One of which some records go, or that is a tombstone,
-   becomes a batch of magic 2: this format alone has a place for a delete horizon. Kafka keeps the old format.
+1. Of the records with the same key the last one is kept, as far as the offset map reaches; all records after that are
+   kept. Records without a key are removed. Aborted records count for no key and are removed.
+2. A marker stays as long as a batch of its transaction does, and so does the index entry of an aborted transaction.
+   After that the marker is not needed. The first pass that finds this writes the time when it may be removed into it
+   (the delete horizon, attribute bit 6, which replaces the base timestamp). A later pass, at or after the horizon,
+   removes it.
+3. Tombstones are removed in the same way: a batch that keeps one gets a delete horizon.
+4. The batch with the last sequence of a known producer stays, empty if necessary. So does the last marker of a producer
+   whose batches all have an older epoch, and the last batch of a cleaned segment: the end of the file then shows which
+   offsets the file covers.
+5. The remaining records of a batch keep offsets, sequences, producer, leader epoch and codec.
+6. A message of magic 0 or 1 that stays complete is not changed. One that loses some records, or that is a tombstone,
+   becomes a batch of magic 2, because only this format has a field for a delete horizon. Kafka keeps the old format.
 
 Source: Kafka's `Cleaner`, `CleanedTransactionMetadata`, `MemoryRecords.RecordFilter`, `LogCleanerManager` (4.3.1);
-KIP-534. There the last batch of a cleaning stays (KAFKA-19981), here that of every segment which a cleaning writes.
+KIP-534. Kafka keeps the last batch of a cleaning (KAFKA-19981), Ottla that of every segment which a cleaning writes.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -33,14 +34,14 @@ from ottla.protocol.steps import RECORD_US, Steps
 from ottla.protocol.up_conversion import convert_if_old
 from ottla.protocol.varints import Buffer
 
-# What a key costs in memory: its bytes, its offset, their place in the table.
+# Memory of a key: its bytes, its offset, their place in the table.
 KEY_BYTES = 200
 _LONG_KEY = 32
 MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
 class OffsetMap:
-    """Key -> offset of its last record, up to `latest_offset`; hardly more than `capacity` keys.
+    """Map from key to the offset of its last record, up to `latest_offset`, with about `capacity` keys at most.
 
     Source: Kafka's `OffsetMap`, `SkimpyOffsetMap`.
     """
@@ -56,9 +57,9 @@ class OffsetMap:
         return len(self._offsets)
 
     def put(self, header: BatchHeader, frames: Iterable[Frame], from_offset: int) -> bool:
-        """Note the keys of some records of a batch from `from_offset` on; False if the map is full.
+        """Add the keys of some records of a batch from `from_offset` on; False if the map is full.
 
-        The first batch is always noted as a whole, so that every cleaning comes further.
+        The first batch is always added as a whole, so that every cleaning makes progress.
         """
         offsets, base_offset = self._offsets, header.base_offset
         if len(offsets) >= self._capacity and self.latest_offset >= 0:
@@ -69,35 +70,35 @@ class OffsetMap:
         return True
 
     def update_latest_offset(self, offset: int) -> None:
-        """Everything up to `offset` is in the map."""
+        """Record that the map has the keys up to `offset`."""
         self.latest_offset = max(self.latest_offset, offset)
 
     def is_last(self, key: bytes, offset: int) -> bool:
-        """Whether no record behind `offset` has this key, as far as the map reaches."""
+        """Whether no record after `offset` has this key, as far as the map reaches."""
         return offset >= self._offsets.get(key if len(key) <= _LONG_KEY else _digest(key), -1)
 
 
 def _digest(key: bytes) -> bytes:
-    # One byte longer than any key that stands for itself, so that no key can pass for another one's digest.
+    # One byte longer than any key that is stored as it is, so that no key equals the digest of another.
     return blake2b(key, digest_size=_LONG_KEY + 1).digest()
 
 
 class CleanedTransactionMetadata:
-    """Where a walk over the log, from its first segment on, stands in transactions: it is told of every batch in order.
+    """State of transactions during a walk over the log, which passes every batch in order from the first segment on.
 
-    `aborted` are the entries of the transaction indexes; `cleaned_index` collects those whose markers stay.
+    `aborted` are the entries of the transaction indexes. `cleaned_index` collects the entries whose markers stay.
     """
 
     def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
         self._aborted = sorted(aborted, key=lambda entry: entry.first_offset, reverse=True)
-        # Producer id -> its aborted transaction, once the walk has met the first offset; and which had batches left.
+        # Producer id -> its aborted transaction, from its first offset on; and the producers that had batches left.
         self._ongoing_aborted: dict[int, AbortedTxn] = {}
         self._with_batches: set[int] = set()
         self._ongoing_committed: set[int] = set()
         self.cleaned_index: list[AbortedTxn] = []
 
     def on_batch(self, header: BatchHeader) -> bool:
-        """The walk comes to a data batch; whether it belongs to an aborted transaction, and so can go."""
+        """Process a data batch; return whether it belongs to an aborted transaction and can be removed."""
         self._consume_aborted_up_to(header.last_offset)
         if not header.is_transactional:
             return False
@@ -108,7 +109,7 @@ class CleanedTransactionMetadata:
         return False
 
     def on_control_batch(self, header: BatchHeader, control_type: int | None) -> bool:
-        """The walk comes to a control batch, of type None when it is empty; whether it stands for nothing any more."""
+        """Process a control batch (type None: it is empty); return whether it is not needed any more."""
         self._consume_aborted_up_to(header.last_offset)
         if control_type is None:
             return True
@@ -133,13 +134,13 @@ class CleanedTransactionMetadata:
 
 
 def control_type_of(header: BatchHeader, batch: Buffer) -> int | None:
-    """The type of a control batch, None if compaction left it empty."""
+    """Return the type of a control batch, None if compaction left it empty."""
     marker = read_marker(batch, header) if header.record_count else None
     return None if marker is None else marker.control_type
 
 
 def is_last_of_producer(header: BatchHeader, producer: ProducerStateEntry | None) -> bool:
-    """Whether a batch holds what is to be known of its producer after a restart; `producer` is its state now."""
+    """Whether a restart needs this batch to restore the state of its producer; `producer` is the current state."""
     if producer is None:
         return False
     if producer.last_data_offset >= 0:
@@ -148,7 +149,7 @@ def is_last_of_producer(header: BatchHeader, producer: ProducerStateEntry | None
 
 
 class RecordFilter:
-    """What one cleaning of a log keeps, batch by batch from its first segment on."""
+    """Filter of one cleaning of a log, applied to every batch from the first segment on."""
 
     def __init__(
         self,
@@ -165,13 +166,13 @@ class RecordFilter:
         self._new_horizon_ms = now_ms + delete_retention_ms
 
     def filter_any(self, header: BatchHeader, batch: Buffer, stays: bool) -> Steps[Buffer | None]:
-        """`filter` a batch of any magic: a message of magic 0 or 1 stays as it is, or becomes a batch of magic 2."""
+        """Filter a batch of any magic. A message of magic 0 or 1 is not changed, or becomes a batch of magic 2."""
         converted_header, converted = yield from convert_if_old(batch, header)
         left = yield from self.filter(converted_header, converted, stays)
         return batch if left is converted else left
 
     def filter(self, header: BatchHeader, batch: Buffer, stays: bool) -> Steps[Buffer | None]:
-        """What is left of the next batch, None if nothing is; `stays`: then an empty one."""
+        """Return the remaining part of the next batch; None if nothing remains, or with `stays` an empty batch."""
         horizon_ms = header.delete_horizon_ms
         needless = False
         if header.is_control:
@@ -184,7 +185,7 @@ class RecordFilter:
         if not dropped:
             raw = yield from raw_steps(batch, header)
             for frames in iter_frames(raw, header.record_count):
-                kept += frames if header.is_control else self._retained(header, frames)
+                kept += frames if header.is_control else self._select_frames(header, frames)
                 yield len(frames) * RECORD_US
         if not kept:
             stays = stays or is_last_of_producer(header, self._producer_of(header.producer_id))
@@ -197,7 +198,7 @@ class RecordFilter:
         rebuilt = yield from rebuild_batch(header, raw, kept, horizon_ms)
         return rebuilt
 
-    def _retained(self, header: BatchHeader, frames: Iterable[Frame]) -> list[Frame]:
+    def _select_frames(self, header: BatchHeader, frames: Iterable[Frame]) -> list[Frame]:
         offsets, base_offset = self._offsets, header.base_offset
         latest, is_last = offsets.latest_offset, offsets.is_last
         horizon_ms = header.delete_horizon_ms
@@ -213,7 +214,7 @@ class RecordFilter:
 
 
 class SegmentSizes(NamedTuple):
-    """One segment by the bytes of its `.log`, `.index` and `.timeindex`; the last two where segments are grouped."""
+    """Bytes of the `.log`, `.index` and `.timeindex` of one segment; the last two are set for grouping only."""
 
     base_offset: int
     size_bytes: int
@@ -222,9 +223,9 @@ class SegmentSizes(NamedTuple):
 
 
 class CleanableOffsets(NamedTuple):
-    """What could be cleaned of a log: offsets from `first_dirty` up to `first_uncleanable`, which begins a segment.
+    """The cleanable part of a log: offsets from `first_dirty` up to `first_uncleanable`, the base offset of a segment.
 
-    Source: Kafka's `OffsetsToClean`, and what `LogToClean` adds up.
+    Source: Kafka's `OffsetsToClean`, and the sums of bytes in its `LogToClean`.
     """
 
     first_dirty: int
@@ -239,18 +240,18 @@ class CleanableOffsets(NamedTuple):
 
 
 def cleanable_offsets(segments: Sequence[SegmentSizes], first_dirty: int, uncleanable_offset: int) -> CleanableOffsets:
-    """`segments` are those of a log, the active one at the end; nothing from `uncleanable_offset` on may be cleaned."""
+    """Return the cleanable part of a log with these segments, the active one last; it ends at `uncleanable_offset`."""
     bases = [segment.base_offset for segment in segments]
     first_uncleanable = bases[-1]
-    for base_offset, behind in pairwise(bases):
-        if behind > uncleanable_offset:
+    for base_offset, next_base in pairwise(bases):
+        if next_base > uncleanable_offset:
             first_uncleanable = base_offset
             break
     clean_bytes = cleanable_bytes = 0
-    for segment, behind in zip(segments, [*bases[1:], MAX_RELATIVE_OFFSET**2], strict=True):
+    for segment, next_base in zip(segments, [*bases[1:], MAX_RELATIVE_OFFSET**2], strict=True):
         if segment.base_offset < first_dirty:
             clean_bytes += segment.size_bytes
-        if behind > first_dirty and segment.base_offset < first_uncleanable:
+        if next_base > first_dirty and segment.base_offset < first_uncleanable:
             cleanable_bytes += segment.size_bytes
     return CleanableOffsets(first_dirty, max(first_dirty, first_uncleanable), clean_bytes, cleanable_bytes)
 
@@ -258,11 +259,11 @@ def cleanable_offsets(segments: Sequence[SegmentSizes], first_dirty: int, unclea
 def group_segments_by_size(
     segments: Sequence[SegmentSizes], segment_bytes: int, index_bytes: int, first_uncleanable: int
 ) -> list[list[int]]:
-    """Which segments, by their places in `segments`, become one: as many as surely fit."""
+    """Return groups of indexes of `segments`. Each group becomes one segment, and has as many as certainly fit."""
     groups: list[list[int]] = []
     sums = SegmentSizes(0, 0)
     for at, segment in enumerate(segments):
-        behind = segments[at + 1].base_offset if at + 1 < len(segments) else first_uncleanable
+        next_base = segments[at + 1].base_offset if at + 1 < len(segments) else first_uncleanable
         grown = SegmentSizes(
             sums.base_offset,
             sums.size_bytes + segment.size_bytes,
@@ -273,7 +274,7 @@ def group_segments_by_size(
             grown.size_bytes <= segment_bytes
             and grown.index_bytes <= index_bytes
             and grown.time_index_bytes <= index_bytes
-            and (segment.size_bytes == 0 or behind - 1 - sums.base_offset <= MAX_RELATIVE_OFFSET)
+            and (segment.size_bytes == 0 or next_base - 1 - sums.base_offset <= MAX_RELATIVE_OFFSET)
         )
         if groups and fits:
             groups[-1].append(at)

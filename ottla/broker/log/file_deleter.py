@@ -1,11 +1,11 @@
-"""Deleting files that nobody reads any more, later and in shares. shell
+"""Delayed deletion of files that are no longer used, over many turns. shell
 
-What is to go is renamed first and deleted after `file.delete.delay.ms`; what a stop leaves behind, the next start
-deletes. A large file is cut shorter in steps: the kernel would free all of it at once, while everybody waits.
+Files are renamed first and deleted after `file.delete.delay.ms`. If the broker stops before, the next start deletes
+them. A large file is truncated in steps, because the kernel would block the event loop while it frees all of it.
 
-Nothing is touched before its new name is on the device. A power loss could bring the old name back, and it would lead
-to what is left: a log without the id of its topic, or cut short. The new names of segments also tell a recovery why
-offsets are missing when others of them have come back.
+No file is changed before its new name is on the device. Else a power loss could restore the old name for an incomplete
+file or directory: a log that is cut short, or without its topic id. The new names of segments also show a recovery why
+offsets are missing, when a power loss has restored others of them.
 
 Source: Kafka's `LogManager.deleteLogs`, `LocalLog.deleteSegmentFiles` (4.3.1).
 """
@@ -16,21 +16,24 @@ from contextlib import closing
 from logging import getLogger
 from typing import Final
 
-from ottla.broker.log.checkpoints import is_delete_directory
 from ottla.broker.log.swap import DELETED
 from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.ports.disk import Disk
 from ottla.broker.turns import OneAtATime, Turns, Wait
+from ottla.protocol.checkpoints import is_delete_directory
 
 _log = getLogger(__name__)
 
 STEP_BYTES: Final = 32 * 1024 * 1024
 STEP_US: Final = 2_000.0
-"""What it costs ext4 to free so much."""
+"""Time that ext4 needs to free `STEP_BYTES`."""
 
 
 class FileDeleter:
-    """Files and directories of files that are to go. `failed` hears of a sync that fails; nothing goes then."""
+    """A queue of files and directories to delete.
+
+    `failed` is called with the error of a failed sync; after it nothing is deleted.
+    """
 
     def __init__(self, disk: Disk, clock: Clock, turns: Turns, failed: Callable[[OSError], None]) -> None:
         self._disk = disk
@@ -40,7 +43,7 @@ class FileDeleter:
         self._paths: deque[str] = deque()
         self._timers: dict[int, Timer] = {}
         self._delayed = 0
-        self._deleting = OneAtATime(turns, self._broke)
+        self._deleting = OneAtATime(turns, self._log_failure)
         self._closed = False
 
     def delete_later(self, paths: Iterable[str], delay_ms: float) -> None:
@@ -58,12 +61,12 @@ class FileDeleter:
         self._timers[number] = self._clock.call_later(delay_ms, delete)
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete files and directories, from now on."""
+        """Start to delete files and directories."""
         self._paths.extend(paths)
         self._deleting.start(self._delete_all)
 
     def close(self) -> None:
-        """Delete nothing more."""
+        """Stop deleting, and drop the queue."""
         self._closed = True
         for timer in self._timers.values():
             timer.cancel()
@@ -75,7 +78,7 @@ class FileDeleter:
             paths = list(self._paths)
             self._paths.clear()
             renamed = [path for path in paths if is_delete_directory(path) or path.endswith(DELETED)]
-            error = await self._settle({path.rpartition("/")[0] for path in renamed})
+            error = await self._sync_directories({path.rpartition("/")[0] for path in renamed})
             if error is not None:
                 self.close()
                 self._failed(error)
@@ -84,11 +87,11 @@ class FileDeleter:
                     await self._turns.share()
                 await self._turns.share()
 
-    def _broke(self, error: Exception) -> None:
-        _log.error("Files that nobody reads are left for the next start", exc_info=error)
+    def _log_failure(self, error: Exception) -> None:
+        _log.error("Deleting unused files failed; the next start deletes them", exc_info=error)
 
-    async def _settle(self, directories: set[str]) -> OSError | None:
-        """Put the names in directories on the device, beside the loop; why that failed."""
+    async def _sync_directories(self, directories: set[str]) -> OSError | None:
+        """Sync directories in the background; return the error of a failed sync."""
         if not directories:
             return None
         ended: Wait[None] = Wait(self._turns)
@@ -97,7 +100,7 @@ class FileDeleter:
         return job.error
 
     def _delete_part(self, path: str) -> bool:
-        """Do one step; whether nothing more is to be done."""
+        """Delete a part of `path`; return whether the path is done."""
         disk = self._disk
         try:
             try:
@@ -111,7 +114,7 @@ class FileDeleter:
         except FileNotFoundError:
             return True
         except OSError as error:
-            _log.error("%s cannot be removed, the next start tries again: %s", path, error)
+            _log.error("%s cannot be removed; the next start tries again: %s", path, error)
         return True
 
     def _delete_file(self, path: str) -> bool:

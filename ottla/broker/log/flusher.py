@@ -1,10 +1,10 @@
 """Group commit: one sync at a time covers everything that was appended before it began. shell
 
-A partition asks for a flush when it has appended what must be on the device. Behind the requests that have arrived by
-then, or when the sync that is under way has ended, one sync starts for all of them; then their high watermarks move. So
-the cost of a sync is shared by all who wait for it, and nobody waits for more than two.
+A partition requests a flush after an append that must be on the device. After the requests that have arrived by then,
+or when the running sync has ended, one sync starts for all of these partitions; then their high watermarks advance. So
+all waiting requests share the cost of a sync, and none waits for more than two.
 
-A sync that failed is never tried again: the kernel may have dropped the pages and called them clean.
+A failed sync is never tried again: the kernel may have dropped the pages and marked them clean.
 """
 
 from collections.abc import Callable
@@ -16,9 +16,9 @@ from ottla.broker.ports.disk import Disk, SyncJob
 
 
 class Flusher:
-    """The flushes of one log directory; `failed` hears of the first that fails, and it was the last.
+    """The flushes of one log directory. `failed` is called with the first error; no flush follows it.
 
-    `busy`: a flush is under way or asked for.
+    `busy`: a flush is running or requested.
     """
 
     def __init__(self, disk: Disk, clock: Clock, failed: Callable[[OSError], None]) -> None:
@@ -35,26 +35,26 @@ class Flusher:
         self.metrics = SyncMetrics()
 
     def raise_sync_error(self) -> None:
-        """Raises the OSError of the sync that was under way, if it has failed and that was not heard yet."""
+        """Raise the OSError of the running sync, if it has failed and the error was not handled yet."""
         if self._job is not None and self._job.done and self._job.error is not None:
             raise self._job.error
 
     def flush(self, partition: Partition) -> None:
-        """Put what the partition holds now on the device, then tell it (`Partition.flushed`)."""
+        """Flush the partition up to its current end, then call `Partition.complete_flush`."""
         self._dirty[partition] = None
         self._appends += 1
         self._schedule()
 
     def start(self) -> None:
-        """Start the sync that is asked for, if none is under way: at the next turn, or when nobody else will come."""
+        """Start the requested sync, if there is one: at the next turn, or earlier if no other request is coming."""
         if self._scheduled:
             self._start()
 
     def _schedule(self) -> None:
         if not self._scheduled and self._job is None:
             self._scheduled = self.busy = True
-            # Not at the end of this turn: who has sent something meanwhile has a turn of its own, and would have to
-            # wait for a sync of this one's alone.
+            # Not at the end of this turn: requests that have arrived meanwhile have turns of their own, and would have
+            # to wait for a sync without them.
             self._clock.next_turn(self.start)
 
     def _start(self) -> None:
@@ -70,10 +70,10 @@ class Flusher:
         if paths:
             self.metrics.batches.observe(appends)
             self._began_ms = self.metrics.now_ms()
-            self._job = self._disk.start_sync([*paths], lambda: self._clock.from_thread(self._ended))
+            self._job = self._disk.start_sync([*paths], lambda: self._clock.from_thread(self._end))
             self.busy = True
 
-    def _ended(self) -> None:
+    def _end(self) -> None:
         job, self._job = self._job, None
         self.busy = False
         covered, self._covered = self._covered, []
@@ -84,7 +84,7 @@ class Flusher:
             return
         appends = self._appends
         for partition, end_offset in covered:
-            partition.flushed(end_offset)
-        self._appends = appends  # who asks once more there has appended nothing
+            partition.complete_flush(end_offset)
+        self._appends = appends  # partitions that request another flush there have appended nothing
         if self._dirty:
             self._schedule()

@@ -1,4 +1,4 @@
-"""Which leader epoch began at which offset. pure
+"""The start offsets of leader epochs. pure
 
 Source: Kafka's `LeaderEpochFileCache`.
 """
@@ -14,9 +14,9 @@ _START = itemgetter(1)
 
 
 class LeaderEpochCache:
-    """The leader epochs of one log, each with the offset at which it began; both ascend strictly.
+    """The leader epochs of one log with their start offsets; both ascend strictly.
 
-    `changed` says that they are not what was loaded or `saved` last.
+    `changed`: the entries differ from those that were loaded or saved last.
     """
 
     __slots__ = ("_entries", "_saved", "changed", "latest_epoch")
@@ -27,20 +27,20 @@ class LeaderEpochCache:
         self.latest_epoch = UNDEFINED_EPOCH
         for epoch, start in entries:
             self.assign(epoch, start)
-        self.saved()
+        self.mark_clean()
 
     @property
     def entries(self) -> list[tuple[int, int]]:
-        """(epoch, start offset) of each, oldest first."""
+        """(epoch, start offset) of each epoch, oldest first."""
         return list(self._entries)
 
-    def saved(self) -> None:
-        """The entries stand in their file as they are now."""
+    def mark_clean(self) -> None:
+        """Record that the file has the current entries."""
         self._saved = self.entries
         self.changed = False
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """A batch of `epoch` begins at `start_offset`; entries that contradict it (higher epoch or start) go."""
+        """Add an epoch whose first batch is at `start_offset`; remove entries with a higher epoch or start offset."""
         if epoch < 0:
             return
         entries = self._entries
@@ -52,14 +52,14 @@ class LeaderEpochCache:
         self._mark()
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """The log now ends at `end_offset`."""
+        """Remove epochs that start at or after `end_offset`, the new end of the log."""
         keep = bisect_left(self._entries, end_offset, key=_START)
         if keep < len(self._entries):
             del self._entries[keep:]
             self._mark()
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """The log now begins at `start_offset`: the epoch that holds it is kept from there on."""
+        """Remove epochs that end below `start_offset`; the epoch of this offset starts there now."""
         gone = bisect_right(self._entries, start_offset, key=_START)
         if gone and self._entries[gone - 1][1] != start_offset:
             self._entries[:gone] = [(self._entries[gone - 1][0], start_offset)]
@@ -69,12 +69,12 @@ class LeaderEpochCache:
             self._mark()
 
     def epoch_for_offset(self, offset: int) -> int:
-        """Epoch of the batch at `offset`, -1 if unknown."""
+        """Return the epoch of the batch at `offset`, -1 if unknown."""
         at = bisect_right(self._entries, offset, key=_START)
         return self._entries[at - 1][0] if at else UNDEFINED_EPOCH
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(largest known epoch <= `epoch`, its end offset); (-1, -1) where Kafka answers "undefined"."""
+        """Return (largest known epoch <= `epoch`, its end offset); (-1, -1) where Kafka answers "undefined"."""
         entries = self._entries
         if epoch == UNDEFINED_EPOCH or not entries or epoch > entries[-1][0]:
             return UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
@@ -85,5 +85,5 @@ class LeaderEpochCache:
 
     def _mark(self) -> None:
         self.latest_epoch = self._entries[-1][0] if self._entries else UNDEFINED_EPOCH
-        # The epoch of an empty log goes and comes again at every start, and its file need not be written for that.
+        # The epoch of an empty log is removed and added again at every start; the file need not be written for that.
         self.changed = self._entries != self._saved

@@ -1,4 +1,4 @@
-"""What loading a partition directory yields. pure"""
+"""Result of loading a partition directory. pure"""
 
 from typing import NamedTuple
 
@@ -10,8 +10,8 @@ from ottla.broker.log.producer_state_manager import ProducerStateManager
 class LoadedLog(NamedTuple):
     """The log of one partition as found (or made) on disk.
 
-    What stands below `recovery_point` is on the device; syncing the files in `unsynced` makes that the whole log.
-    `damage` is None, or why the partition must stay offline.
+    Records below `recovery_point` are on the device. After a sync of the files in `unsynced` the whole log is.
+    `damage` is None, or the reason why the partition must stay offline.
     """
 
     directory: str

@@ -1,7 +1,7 @@
-"""Which compacted log is cleaned next, in shares between everybody's requests. shell
+"""Selection of the next compacted log to clean, over many turns between the requests. shell
 
-It is the one with the largest share of bytes to clean, of those that have enough of them or have waited for too long;
-`cleaner.py` cleans it. The event loop does what Kafka's cleaner threads do.
+Of the logs with enough dirty bytes, or whose dirty records have waited too long, it selects the one with the largest
+ratio of dirty bytes; `cleaner.py` cleans it. The event loop does the work of Kafka's cleaner threads.
 
 Source: Kafka's `LogCleaner`, `LogCleanerManager` (4.3.1).
 """
@@ -38,40 +38,40 @@ class LogCleaner:
         dedupe_buffer_bytes: int,
         long_work: LongWork | None = None,
     ) -> None:
-        """Without `long_work` the turns do everything."""
+        """Without `long_work` all work runs on the event loop."""
         self._logs = logs
         self._clock = clock
         self._turns = turns
         long_work = long_work or LongWork(turns, LaterWorkers(turns.next_turn), dedupe_buffer_bytes)
         self._cleaner = Cleaner(logs.deleter, disk, clock, turns, long_work)
         self.set_dedupe_buffer(dedupe_buffer_bytes)
-        self._cleaning = OneAtATime(turns, self._broke)
-        # Logs with damage are not tried again, those whose cleaning was aborted not before the next `start`.
+        self._cleaning = OneAtATime(turns, self._log_failure)
+        # Damaged logs are not tried again; logs whose cleaning was aborted are tried again after the next `start`.
         self._uncleanable: set[Partition] = set()
-        self._put_off: set[Partition] = set()
+        self._postponed: set[Partition] = set()
 
     def set_dedupe_buffer(self, size_bytes: int) -> None:
-        """The memory for the keys of the next log."""
+        """Set the memory for the keys of the next log to clean."""
         self._keys_max = max(1, size_bytes // KEY_BYTES)
 
     def start(self) -> None:
-        """Clean what is dirty enough, unless that is being done."""
+        """Start to clean the logs that are dirty enough. No effect while a cleaning is running."""
         if self._uncleanable:
             self._uncleanable.intersection_update(self._logs)  # without those that were deleted
         if not self._cleaning.under_way and self._logs.offline is None and self._has_work():
-            self._put_off.clear()
+            self._postponed.clear()
             self._cleaning.start(self._clean_filthiest_logs)
 
     def stop(self) -> None:
-        """Leave what is under way as it stands; the next start of the broker sorts it out."""
+        """Abort the running cleaning. The next start of the broker removes or completes its files."""
         self._cleaning.discard()
 
     def _has_work(self) -> bool:
         logs = (partition.log for partition in self._logs)
         return any(log.config.cleanup_compact and len(log.segments) > 1 for log in logs)
 
-    def _broke(self, error: Exception) -> None:
-        _log.error("The log cleaner stopped until its next run", exc_info=error)
+    def _log_failure(self, error: Exception) -> None:
+        _log.error("The log cleaner failed; its next run tries again", exc_info=error)
 
     async def _clean_filthiest_logs(self) -> None:
         try:
@@ -87,7 +87,7 @@ class LogCleaner:
             self._logs.done_cleaning(partition, end_offset)
         except (LogCleaningAborted, Shortage) as why:
             _log.info("%(topic)s-%(partition)d is not cleaned now: %(why)s", partition.about | {"why": why})
-            self._put_off.add(partition)
+            self._postponed.add(partition)
         except ProtocolError as damage:
             self._mark_uncleanable(partition, damage)
 
@@ -99,7 +99,7 @@ class LogCleaner:
     # --- which log ------------------------------------------------------------------------------------------------
 
     async def _grab_filthiest_compacted_log(self) -> LogToClean | None:
-        """Of the logs that are dirty enough, or for too long, the one with the largest share to clean."""
+        """Return the log with the largest dirty ratio, of those that are dirty enough or for too long; else None."""
         now_ms = self._clock.now_ms()
         best: LogToClean | None = None
         for partition in list(self._logs):
@@ -108,7 +108,7 @@ class LogCleaner:
             settings = partition.log.config
             if not settings.cleanup_compact or partition.offline is not None or len(partition.log.segments) < 2:
                 continue
-            if partition in self._uncleanable or partition in self._put_off:
+            if partition in self._uncleanable or partition in self._postponed:
                 continue
             self._turns.charge(len(partition.log.segments) * ROW_US)
             try:
@@ -133,7 +133,7 @@ class LogCleaner:
         uncleanable_offset = partition.last_stable_offset
         lag_ms = partition.log.config.min_compaction_lag_ms
         if lag_ms > 0:
-            for segment in partition.log.segments.ending_behind(first_dirty)[:-1]:
+            for segment in partition.log.segments.segments_from(first_dirty)[:-1]:
                 largest_ms = segment.index.max_timestamp_ms
                 if (largest_ms if largest_ms >= 0 else segment.created_ms) > now_ms - lag_ms:
                     uncleanable_offset = min(uncleanable_offset, segment.base_offset)
@@ -145,7 +145,7 @@ class LogCleaner:
         lag_ms = partition.log.config.max_compaction_lag_ms
         if lag_ms == MAX_INT64:
             return False
-        for segment in partition.log.segments.ending_behind(offsets.first_dirty)[:-1]:
+        for segment in partition.log.segments.segments_from(offsets.first_dirty)[:-1]:
             if segment.size_bytes and 0 < segment.first_timestamp_ms() < now_ms - lag_ms:
                 return True
         return False

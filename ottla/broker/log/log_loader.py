@@ -1,10 +1,10 @@
 """Loading a partition directory, after a clean stop or a crash. shell
 
 After a crash every segment from the recovery point on is read: each batch's CRC is checked, and its indexes, leader
-epochs and producer state are rebuilt. A torn tail is cut off. Anything else that is wrong leaves the partition offline
-with one log line that names the file, the position and the way on.
+epochs and producer state are rebuilt. A torn tail is cut off. Any other damage leaves the partition offline, with one
+log line that names the file, the position and what to do.
 
-Source: Kafka's `LogLoader`, `LogSegment.recover`, `ProducerStateManager`; where ours differs, `tail_kind.py` says why.
+Source: Kafka's `LogLoader`, `LogSegment.recover`, `ProducerStateManager`; `tail_kind.py` explains the differences.
 """
 
 import re
@@ -15,7 +15,6 @@ from logging import getLogger
 from typing import NamedTuple
 
 from ottla.broker.costs import ROW_US
-from ottla.broker.log import checkpoints
 from ottla.broker.log.batches import BadBatch, Run, iter_file, iter_runs
 from ottla.broker.log.leader_epoch_cache import LeaderEpochCache
 from ottla.broker.log.loaded import LoadedLog
@@ -27,6 +26,7 @@ from ottla.broker.log.segment_index import time_of
 from ottla.broker.log.swap import DELETED, complete_swap_operations
 from ottla.broker.log.tail_kind import TailKind, classify_tail
 from ottla.broker.ports.disk import Disk
+from ottla.protocol import checkpoints
 from ottla.protocol.batch import COMMIT, read_marker
 from ottla.protocol.batch_header import CONTROL, LOG_OVERHEAD, BatchHeader, is_legacy
 from ottla.protocol.errors import ProtocolError
@@ -36,13 +36,13 @@ from ottla.protocol.steps import BYTE_US, Steps, to_the_end
 
 _log = getLogger(__name__)
 
-_FILE = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex|snapshot)")
+_FILE = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)")
 _INDEX_SUFFIXES = ("index", "timeindex", "txnindex")
 _SNAPSHOT_PART_BYTES = SNAPSHOT_SLICE * ENTRY_BYTES
 
 
 class Start(NamedTuple):
-    """What is known of a partition before its directory is read."""
+    """Inputs of loading a partition: its checkpointed offsets and the settings of the load."""
 
     recovery_point: int
     log_start_offset: int
@@ -53,23 +53,23 @@ class Start(NamedTuple):
 
 
 class Damaged(Exception):
-    """The log must not be used as it is."""
+    """The log is damaged and must not be used."""
 
 
 def new_log(disk: Disk, directory: str, settings: LogConfig, start_offset: int, now_ms: int) -> LoadedLog:
-    """An empty log in a directory that exists; its files come with the first append."""
+    """Return an empty log in an existing directory; the first append creates its files."""
     segment = LogSegment(disk, directory, start_offset, settings.index_interval_bytes, created_ms=now_ms)
     segments = LogSegments(disk, directory, [segment], start_offset)
     return LoadedLog(directory, segments, ProducerStateManager(), LeaderEpochCache(), start_offset, start_offset)
 
 
 def load_log(disk: Disk, directory: str, settings: LogConfig, start: Start) -> LoadedLog:
-    """The log in `directory`. Failed IO raises OSError; damage is in the result."""
+    """Load the log in `directory`. Failed IO raises OSError; damage is reported in the result."""
     return to_the_end(load_steps(disk, directory, settings, start))
 
 
 def load_steps(disk: Disk, directory: str, settings: LogConfig, start: Start) -> Steps[LoadedLog]:
-    """`load_log` in steps. Who gives up a recovery leaves what a crash in the middle of it leaves."""
+    """Do `load_log` in steps. Closing the steps during a recovery leaves the files as a crash at this point does."""
     loader = LogLoader(disk, directory, settings, start)
     try:
         return (yield from loader.load())
@@ -91,7 +91,7 @@ def load_steps(disk: Disk, directory: str, settings: LogConfig, start: Start) ->
 
 
 class LogLoader:
-    """The steps of one load; what they share is in here."""
+    """The steps of one load, and their common state."""
 
     def __init__(self, disk: Disk, directory: str, settings: LogConfig, start: Start) -> None:
         self.disk = disk
@@ -106,13 +106,13 @@ class LogLoader:
         self.snapshot_offset = -1
         self.missing_before_last = 0
         self.deleted_files: list[str] = []
-        self.passed_over = 0
+        self.skipped = 0
 
     def load(self) -> Steps[LoadedLog]:
         loaded = yield from self._load()
         end_offset = loaded.segments.end_offset
         _log.debug("%s: loaded, offsets %d to %d", self.directory, loaded.log_start_offset, end_offset)
-        # These tell a recovery why offsets are missing. It has put what it made of that on the device.
+        # These files show a recovery why offsets are missing. Its result is on the device now.
         for name in self.deleted_files:
             self.disk.remove(f"{self.directory}/{name}")
         return loaded
@@ -129,9 +129,9 @@ class LogLoader:
         yield from self._load_producers(log_start, sound)
         if sound < len(self.segments):
             yield from self._recover(sound)
-        if self.passed_over:
+        if self.skipped:
             sound, log_start = 0, max(log_start, self.segments[0].base_offset)
-            _log.info("%s: begins at %d, behind segments that were being deleted", self.directory, log_start)
+            _log.info("%s: begins at %d, after segments that were being deleted", self.directory, log_start)
         if self.end_offset < log_start:
             _log.warning("%s: ends at %d, before its start %d", self.directory, self.end_offset, log_start)
             self._remove_segments(0)
@@ -140,10 +140,10 @@ class LogLoader:
         self.epochs.truncate_from_start(log_start)
         self._remove_stray_snapshots()
         segments = LogSegments(self.disk, self.directory, self.segments, self.end_offset)
-        # What recovery wrote anew is on the device after the next sync; until then the recovery point stays.
+        # The files that recovery rewrote are on the device after the next sync; until then the recovery point stays.
         unsynced = tuple(path for segment in self.segments[sound:] for path in segment.paths)
         if unsynced:
-            # What was found counts as written by its names too, and what was removed must not come back.
+            # The found files count as written, so their names must be durable, and removed files must not come back.
             self.disk.sync_dir(self.directory)
             self.disk.sync_dir(self.directory.rpartition("/")[0])
         point = min(self.start.recovery_point, self.end_offset) if unsynced else self.end_offset
@@ -162,7 +162,10 @@ class LogLoader:
                 self.disk.remove(f"{self.directory}/{name}")
         self.deleted_files = [name for name in names if name.endswith(DELETED)]
         files = [(int(found[1]), found[2]) for name in names if (found := _FILE.fullmatch(name))]
-        bases = dict.fromkeys(base for base, suffix in files if suffix == "log")  # in their order
+        bases = dict.fromkeys(base for base, suffix in files if suffix == "log")  # in order
+        for base in [each for each in bases if each > checkpoints.LAST_BASE_OFFSET]:
+            self._remove_impossible(base)
+            del bases[base]
         for base, suffix in files:
             if suffix in _INDEX_SUFFIXES and base not in bases:
                 self.disk.remove(f"{self.directory}/{base:020d}.{suffix}")
@@ -182,16 +185,24 @@ class LogLoader:
             )
         self.snapshots = [base for base, suffix in files if suffix == "snapshot"]
 
+    def _remove_impossible(self, base: int) -> None:
+        """Remove a segment whose name says an offset that no log reaches, if asked to give up what is damaged."""
+        path = f"{self.directory}/{base:020d}.log"
+        if not self.start.truncate_damaged:
+            raise Damaged(f"{path}: {checkpoints.NO_SUCH_OFFSET}")
+        _log.warning("%s: removed as asked, %d bytes dropped", path, self.disk.size_bytes(path))
+        self.disk.remove(path)
+
     def _load_epochs(self, sound: int) -> None:
         path = f"{self.directory}/{checkpoints.LEADER_EPOCHS}"
         try:
             content = self.disk.read(path)
             if not content.endswith(b"\n"):
-                # It gets its name before it is synced, so a power loss may leave a part of it, or nothing.
+                # It is renamed before it is synced, so a power loss may leave a part of it, or nothing.
                 raise ProtocolError(f"{path} is cut short")
             self.epochs = LeaderEpochCache(checkpoints.decode_epochs(content))
         except (FileNotFoundError, ProtocolError):
-            # Lost, or never written: the batches say it too, those that recovery reads among them.
+            # Lost, or never written: restore it from the batches. Recovery adds the epochs of those that it reads.
             with suppress(BadBatch):
                 for segment in self.segments[:sound]:
                     for _, header, _ in iter_file(segment.file, 0, segment.size_bytes):
@@ -200,12 +211,12 @@ class LogLoader:
     # --- which segments are sound ---------------------------------------------------------------------------------
 
     def _count_sound_segments(self) -> Steps[int]:
-        """How many segments, from the first on, need no recovery; sets the end offset if all are."""
+        """Return how many segments, from the first on, need no recovery. Set the end offset if none needs it."""
         point = self.start.recovery_point
         last = self.segments[-1]
         if self.start.clean or point >= last.base_offset:
             end_offset = yield from self._walk_tail(last)
-            # After a crash the log is as it was synced if it ends where the recovery point is.
+            # After a crash the log is sound if it ends at the recovery point: up to there it was synced.
             if end_offset is not None and (self.start.clean or end_offset == point):
                 self.end_offset = end_offset
                 return len(self.segments)
@@ -217,7 +228,7 @@ class LogLoader:
         return sound
 
     def _walk_tail(self, segment: LogSegment) -> Steps[int | None]:
-        """End offset by the index and the headers behind its last entry; None if something does not fit."""
+        """Return the end offset by the index and the headers after its last entry; None if they do not match."""
         end_offset = segment.base_offset
         if segment.size_bytes == 0:
             return end_offset if (yield from segment.aborted_file_is_sound(end_offset)) else None
@@ -226,20 +237,22 @@ class LogLoader:
             return None
         try:
             position = index.boundary_before(segment.size_bytes)
-            for _, header, _ in iter_file(segment.file, position, segment.size_bytes, least_offset=end_offset):
+            most = segment.base_offset + MAX_RELATIVE_OFFSET
+            tail = iter_file(segment.file, position, segment.size_bytes, least_offset=end_offset, most_offset=most)
+            for _, header, _ in tail:
                 end_offset = header.next_offset
                 if (timestamp_ms := time_of(header)) > index.max_timestamp_ms:
                     index.max_timestamp_ms = timestamp_ms
                     index.max_timestamp_offset = header.last_offset
         except BadBatch:
             return None
-        # A crash may have kept entries of markers that it took from the log, or cut the last of them.
+        # A crash may have kept entries of markers that were lost from the log, or have cut the last entry.
         return end_offset if (yield from segment.aborted_file_is_sound(end_offset)) else None
 
     # --- producers ------------------------------------------------------------------------------------------------
 
     def _load_producers(self, log_start: int, sound: int) -> Steps[None]:
-        """Newest good snapshot, then the batches between it and the first segment to recover (or the end)."""
+        """Load the newest valid snapshot and replay the batches from it to the first segment to recover or the end."""
         upto = self.end_offset if sound == len(self.segments) else self.segments[sound].base_offset
         replay_from = log_start
         for offset in sorted(self.snapshots, reverse=True):
@@ -247,8 +260,8 @@ class LogLoader:
                 replay_from = offset
                 break
         for position, segment in enumerate(self.segments[:sound]):
-            behind = self.segments[position + 1].base_offset if position + 1 < len(self.segments) else upto
-            if behind <= replay_from:
+            next_base = self.segments[position + 1].base_offset if position + 1 < len(self.segments) else upto
+            if next_base <= replay_from:
                 continue
             for _, header, batch in iter_file(segment.file, segment.find(replay_from), segment.size_bytes):
                 replay(self.producers, header, batch)
@@ -259,7 +272,7 @@ class LogLoader:
         try:
             self.producers = yield from self._read_snapshot(path)
         except ProtocolError as broken:
-            _log.warning("%s: %s; trying an older one", path, broken)
+            _log.warning("%s: %s; trying an older snapshot", path, broken)
             self.disk.remove(path)
             self.snapshots.remove(offset)
             return False
@@ -291,7 +304,7 @@ class LogLoader:
             self.snapshots.append(offset)
 
     def _remove_stray_snapshots(self) -> None:
-        """Keep those at the base of a segment and the newest; the rest belongs to nothing, or to what was cut off."""
+        """Keep the snapshots at base offsets of segments and the newest; remove others, and those above the log end."""
         bases = {segment.base_offset for segment in self.segments}
         newest = max((offset for offset in self.snapshots if offset <= self.end_offset), default=-1)
         for offset in self.snapshots:
@@ -301,7 +314,7 @@ class LogLoader:
     # --- recovery -------------------------------------------------------------------------------------------------
 
     def _recover(self, sound: int) -> Steps[None]:
-        """Read the segments from `sound` on batch by batch; cut the log where it is torn."""
+        """Recover the segments from index `sound` on batch by batch; cut the log where it is torn."""
         self.end_offset = self.segments[sound].base_offset
         _log.info(
             "%s: recovering %d of %d segments, from offset %d on",
@@ -311,7 +324,7 @@ class LogLoader:
             segment = self.segments[at]
             if at > sound:
                 if self._is_deleted_before(segment):
-                    self.passed_over = at
+                    self.skipped = at
                 elif self._has_gap_before(segment):
                     self._remove_segments(at)
                     break
@@ -320,43 +333,52 @@ class LogLoader:
             bad = yield from self._recover_segment(segment, self._most_offset(at))
             segment.save_indexes(final=True)
             if bad is not None:
-                self._raise_if_damaged(bad, at)
+                self._check_damage(bad, at)
                 segment.truncate(bad.position)
                 self._remove_segments(at + 1)
-            # What was found counts as written, so it has to be on the device before anybody acts on it.
+            # The found records count as written, so they must be on the device before any client reads them.
             segment.file.sync()
             if bad is not None:
                 break
-        for segment in self.segments[: self.passed_over]:
+        for segment in self.segments[: self.skipped]:
             segment.delete()
-        del self.segments[: self.passed_over]
-        self._hold_last_offset()
-        self._miss_nothing_that_was_synced()
+        del self.segments[: self.skipped]
+        self._check_last_offset()
+        self._check_recovery_point()
         if self.end_offset > max(self.snapshot_offset, 0):
             self._save_snapshot(self.end_offset)
 
     def _is_deleted_before(self, segment: LogSegment) -> bool:
-        """Whether what is missing before `segment` was being deleted. The oldest segments go together, but a power loss
-        may keep the new names of some and bring back the others; these go then too."""
+        """Whether the missing offsets before `segment` were being deleted.
+
+        The oldest segments are deleted together. A power loss may keep the `.deleted` names of some and restore the
+        old names of others; then these are deleted too.
+        """
         if self.settings.cleanup_compact:
             return False
         logs = (name.removesuffix(f".log{DELETED}") for name in self.deleted_files)
         return any(name.isdecimal() and self.end_offset <= int(name) < segment.base_offset for name in logs)
 
     def _has_gap_before(self, segment: LogSegment) -> bool:
-        """Whether offsets are missing before `segment`, and shall be given up with it. Only compaction leaves gaps, and
-        what nobody needs."""
+        """Whether offsets are missing before `segment`, and the operator allows to cut the log there.
+
+        Only compaction leaves gaps, and deletion of segments below `needed_from_offset`. Raises Damaged for a gap
+        that may not be cut.
+        """
         least_offset = max(self.end_offset, self.settings.needed_from_offset)
         if segment.base_offset <= least_offset or self.settings.cleanup_compact:
             return False
         where = f"offsets {self.end_offset} to {segment.base_offset - 1} are missing before {segment.log_path}"
         if not self.start.truncate_damaged:
             raise Damaged(where)
-        _log.warning("%s: cut as asked", where)
+        _log.warning("%s: cut because of --truncate-damaged", where)
         return True
 
-    def _hold_last_offset(self) -> None:
-        """No CRC covers an offset that rotted. Other batches contradict it, and behind the last one there is none."""
+    def _check_last_offset(self) -> None:
+        """Raise Damaged if offsets are missing before the last batch.
+
+        No CRC covers the base offset. The next batch contradicts a damaged one, but the last batch has no next.
+        """
         if self.missing_before_last <= 0 or self.settings.cleanup_compact or self.start.truncate_damaged:
             return
         raise Damaged(
@@ -364,23 +386,23 @@ class LogLoader:
             f"{self.end_offset - 1} of {self.segments[-1].log_path}"
         )
 
-    def _miss_nothing_that_was_synced(self) -> None:
-        """A file may be short by whole batches, and then no batch in it is bad."""
+    def _check_recovery_point(self) -> None:
+        """Raise Damaged if the log ends below the recovery point: a file may lack whole batches and have no bad one."""
         point = self.start.recovery_point
         if self.end_offset >= point:
             return
         where = f"the log ends at {self.end_offset}, below the recovery point {point}"
         if not self.start.truncate_damaged:
             raise Damaged(where)
-        _log.warning("%s: %s: accepted as asked", self.directory, where)
+        _log.warning("%s: %s: accepted because of --truncate-damaged", self.directory, where)
 
     def _most_offset(self, at: int) -> int:
-        """The last offset that may stand in a segment; the base offset of a batch is outside its CRC."""
+        """Return the largest possible offset in a segment, to check base offsets, which no CRC covers."""
         most = self.segments[at].base_offset + MAX_RELATIVE_OFFSET
         return most if at + 1 == len(self.segments) else min(most, self.segments[at + 1].base_offset - 1)
 
     def _recover_segment(self, segment: LogSegment, most_offset: int) -> Steps[BadBatch | None]:
-        """Rebuild what hangs on a segment; the first batch that is not sound, if there is one."""
+        """Rebuild the indexes and the state of a segment; return the first bad batch, if there is one."""
         index = segment.reset_indexes()
         for run in iter_runs(segment.file, 0, segment.size_bytes, segment.base_offset, most_offset, check_crc=True):
             index.account_run(run.position, run.headers)
@@ -391,20 +413,20 @@ class LogLoader:
         return None
 
     def _replay_run(self, segment: LogSegment, run: Run) -> None:
-        """Apply sound batches to the epochs, the producers and the transaction index."""
+        """Apply valid batches to the epochs, the producers and the transaction index."""
         known_epoch = None
         position = 0
         for fields in run.headers:
             base_offset, length, leader_epoch, _, _, _, _, _, _, producer_id, _, _, _ = fields
             if leader_epoch != known_epoch:
-                # What the file knows it knows better: an epoch may have begun in a segment that is not read.
+                # The entries of the file are better: an epoch may have begun in a segment that is not read here.
                 if leader_epoch > self.epochs.latest_epoch:
                     self.epochs.assign(leader_epoch, base_offset)
                 known_epoch = leader_epoch
             if producer_id >= 0:
                 completed = replay(self.producers, BatchHeader._make(fields), run.data, position)
                 if completed is not None and completed.aborted:
-                    segment.add_aborted(completed.index_entry)
+                    segment.add_aborted_txn(completed.index_entry)
             position += LOG_OVERHEAD + length
         if run.headers:
             if len(run.headers) > 1:
@@ -413,13 +435,13 @@ class LogLoader:
             self.missing_before_last = _first_offset(run, last) - self.end_offset
             self.end_offset = last.next_offset
 
-    def _raise_if_damaged(self, bad: BadBatch, at: int) -> None:
+    def _check_damage(self, bad: BadBatch, at: int) -> None:
         """Return if the log may be cut at `bad`; raise Damaged if it must be left as it is."""
         segment = self.segments[at]
         where = f"{segment.log_path}: {bad}"
         dropped = segment.size_bytes - bad.position + sum(later.size_bytes for later in self.segments[at + 1 :])
         if self.start.truncate_damaged:
-            _log.warning("%s: cut as asked, %d bytes dropped", where, dropped)
+            _log.warning("%s: cut because of --truncate-damaged, %d bytes dropped", where, dropped)
             return
         if self.end_offset < self.start.recovery_point:
             raise Damaged(f"{where}, below the recovery point {self.start.recovery_point}")
@@ -443,19 +465,19 @@ def _first_offset(run: Run, last: BatchHeader) -> int:
     try:
         return deep_header(run.data, last, len(run.data) - last.size_bytes, SHALLOW_LIMIT_BYTES).base_offset
     except ProtocolError:
-        return 0  # of its records nothing is known to be missing
+        return 0  # no record of it is known to be missing
 
 
 def replay(
     producers: ProducerStateManager, header: BatchHeader, buffer: memoryview, position: int = 0
 ) -> CompletedTxn | None:
-    """Apply the batch at `position` to the producer state; the transaction that it ended, if it is a marker."""
+    """Apply the batch at `position` to the producer state; return the transaction that it ended, if it is a marker."""
     if header.producer_id < 0:
         return None
     if not header.attributes & CONTROL:
         producers.apply_batch(header, header.base_offset, header.max_timestamp)
         return None
-    # Compaction leaves an empty batch of the last marker of a producer; its transaction is gone altogether.
+    # Compaction replaces the last marker of a producer by an empty batch; no batch of its transaction is left.
     marker = read_marker(buffer, header, position) if header.record_count else None
     if marker is None:
         producers.apply_emptied_marker(header.producer_id, header.producer_epoch, header.max_timestamp)

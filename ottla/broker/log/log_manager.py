@@ -1,4 +1,4 @@
-"""The log directory: its lock, its partitions, its checkpoints. shell
+"""The log directory: lock, partitions and checkpoints. shell
 
 Source: Kafka's `LogManager`; file names and formats are in `checkpoints.py`.
 """
@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from logging import getLogger
 from typing import Final
 
-from ottla.broker.log import checkpoints, parallel_recovery
+from ottla.broker.log import parallel_recovery
 from ottla.broker.log.checkpointer import Checkpointer
 from ottla.broker.log.file_deleter import FileDeleter
 from ottla.broker.log.flusher import Flusher
@@ -24,18 +24,19 @@ from ottla.broker.ports.descriptors import Shortage, shortage
 from ottla.broker.ports.disk import Disk, Lock, Volume
 from ottla.broker.ports.locks import LockHeld
 from ottla.broker.turns import Turns
+from ottla.protocol import checkpoints
 from ottla.protocol.errors import ErrorCode, ProtocolError
 from ottla.protocol.steps import Steps, to_the_end
 from ottla.protocol.values import TopicPartition
 
 _log = getLogger(__name__)
 
-SHORTAGE_SAID_MS: Final = 60_000.0
+SHORTAGE_LOG_INTERVAL_MS: Final = 60_000.0
 _DELETED: Final = "belongs to a topic that was deleted"
 
 
 class LogManager:
-    """All logs of a broker. `clean_start` says whether the last stop was a clean one."""
+    """All logs of a broker. `clean_start`: the last stop was a clean one."""
 
     def __init__(self, disk: Disk, clock: Clock, turns: Turns, settings: LogManagerConfig) -> None:
         self.settings = settings
@@ -44,15 +45,15 @@ class LogManager:
         self.clean_start = False
         self.offline: str | None = None
         self.on_offline: Callable[[], None] | None = None
-        """Called once, when the directory has failed and every partition says so."""
+        """Called once, after the directory has failed and all partitions are offline."""
         self._disk = disk
         self._clock = clock
         self._turns = turns
-        self._said_short_ms = float("-inf")
+        self._shortage_logged_ms = float("-inf")
         self.flusher = Flusher(disk, clock, self.fail)
         self._lock: Lock | None = None
         self._partitions: dict[TopicPartition, Partition] = {}
-        # By directory: what was recovered and is not opened yet.
+        # Recovered logs that are not open yet, by directory.
         self._recovered: dict[str, parallel_recovery.RecoveredLog] = {}
         self._openings = Openings()
         self.remaining = Remaining()
@@ -68,7 +69,7 @@ class LogManager:
     # --- start ----------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Lock the directory and read what it says of itself. Raises LogDirectoryError."""
+        """Lock the directory, read `meta.properties` and the checkpoints. Raises LogDirectoryError, OSError."""
         self._disk.make_dirs(self.directory)
         try:
             self._lock = self._disk.lock(self._path(checkpoints.LOCK))
@@ -81,7 +82,7 @@ class LogManager:
             raise
 
     def _begin(self) -> None:
-        """The steps of `open` that need the lock."""
+        """Do the steps of `open` that need the lock."""
         self.properties = read_or_make(self._disk, self.settings)
         self._read_checkpoints()
         marker = self._path(checkpoints.CLEAN_SHUTDOWN)
@@ -94,21 +95,21 @@ class LogManager:
             self._clock.next_turn(lambda: self.deleter.delete(left))
 
     def sync(self, partition: Partition) -> None:
-        """Put what a partition has appended on the device; a failure takes the directory offline and is raised."""
+        """Put the appended batches of a partition on the device. Raises OSError, which takes the directory offline."""
         try:
             end_offset = partition.log.log_end_offset
             partition.log.sync()
         except OSError as error:
             self.fail(error)
             raise
-        partition.flushed(end_offset)
+        partition.complete_flush(end_offset)
 
     def partition_dirs(self) -> list[str]:
-        """Names of the partition directories on disk, `<topic>-<index>`."""
+        """Return the names of the partition directories on disk, `<topic>-<index>`."""
         return [name for name in self._disk.list(self.directory) if checkpoints.parse_directory_name(name) is not None]
 
     def topic_id_on_disk(self, topic: str, index: int) -> bytes | None:
-        """The topic id that a partition directory names; None if it names none."""
+        """Return the topic id in a partition directory; None if there is none."""
         path = f"{self._path(f'{topic}-{index}')}/{checkpoints.PARTITION_METADATA}"
         try:
             return checkpoints.decode_partition_metadata(self._disk.read(path))
@@ -116,11 +117,11 @@ class LogManager:
             return None
 
     def rename_strays(self, known_ids: Container[bytes], exists: Callable[[str, int], bool]) -> None:
-        """Rename partition directories of other topics: a deletion was logged, and the broker died before its files
-        were moved. A directory that names no topic id is nobody's, and would become that of the next topic of its name
-        (`LogManager.isStrayReplica`). As in Kafka they are kept.
+        """Rename the partition directories of unknown topics to `-stray`, which are kept, as in Kafka.
 
-        A partition that exists is looked at when it is opened (`_make_or_load`).
+        Such a topic was deleted, and the broker died before it renamed the files. A directory without a topic id
+        belongs to no topic, and would go to the next topic of its name (`LogManager.isStrayReplica`).
+        The directory of an existing partition is checked when it is opened (`_make_or_load`).
         """
         for name in self.partition_dirs():
             topic, index = checkpoints.parse_directory_name(name) or ("", 0)
@@ -141,7 +142,7 @@ class LogManager:
         try:
             self._checkpoints.read()
         except ProtocolError as broken:
-            raise LogDirectoryError(str(broken)) from None
+            raise LogDirectoryError(f"{broken}; {checkpoints.PUT_BACK}") from None
 
     # --- partitions -----------------------------------------------------------------------------------------------
 
@@ -157,9 +158,9 @@ class LogManager:
         settings: LogConfig,
         patient: bool = False,
     ) -> Partition:
-        """The partition, made if its directory is absent; offline if it is damaged or IO fails.
+        """Return the partition. Create it if its directory is missing; it is offline if it is damaged or IO fails.
 
-        Raises Shortage, if the caller is `patient` and may ask again.
+        With `patient`, a Shortage is raised, so that the caller can try again.
         """
         return to_the_end(self.open_steps(topic, index, topic_id, leader_epoch, settings, patient))
 
@@ -172,7 +173,7 @@ class LogManager:
         settings: LogConfig,
         patient: bool = False,
     ) -> Steps[Partition]:
-        """`open_partition` in steps, for a start, when nobody else can ask for the partition."""
+        """Do `open_partition` in steps. Only for a start, when no other request can open the partition."""
         key = topic, index
         known = self._partitions.get(key)
         if known is not None:
@@ -201,7 +202,7 @@ class LogManager:
             flush=self.flusher.flush,
         )
         self._partitions[key] = partition
-        self.remaining.opened(partition.log.directory)
+        self.remaining.finish_opening(partition.log.directory)
         if self.offline is not None:
             partition.take_offline(self.offline)
         return partition
@@ -209,7 +210,7 @@ class LogManager:
     def absent_partition(
         self, topic: str, index: int, topic_id: bytes, leader_epoch: int, reason: str | None = None
     ) -> Partition:
-        """A partition that has no replica in this directory: it is offline, and nothing is made for it."""
+        """Return an offline partition without a replica in this directory. No file is created for it."""
         settings = LogConfig()
         loaded = new_log(self._disk, self._path(f"{topic}-{index}"), settings, 0, self._clock.now_ms())
         loaded = loaded._replace(damage=reason or f"{topic}-{index} has no replica in {self.directory}")
@@ -238,10 +239,9 @@ class LogManager:
         return new_log(self._disk, directory, settings, 0, now_ms)
 
     def recover_in_processes(self, partitions: Iterable[tuple[str, int, bytes, LogConfig]]) -> Steps[None]:
-        """After a crash: count the logs of (topic, index, topic id, settings); read the long ones now, several side by
-        side.
+        """After a crash, count the logs and the bytes to recover, and recover long logs now, in parallel processes.
 
-        What cannot be done here is done when the partition is opened.
+        `partitions` are (topic, index, topic id, settings). The other logs are recovered when they are opened.
         """
         if self.clean_start or self.offline is not None:
             return
@@ -260,13 +260,13 @@ class LogManager:
                 yield 0.0  # the disk has charged it
             self.remaining.expect(logs, sizes)
             self._recovered = yield from parallel_recovery.recover_in_processes(
-                self._disk, jobs, self.remaining.recovered
+                self._disk, jobs, self.remaining.finish_recovery
             )
         except OSError as error:
             self.fail_unless_short(error)
 
     def load_in_steps(self, topic: str, index: int, topic_id: bytes, settings: LogConfig) -> Iterator[float]:
-        """What takes long of `open_partition`, in steps, for who need not have the partition at once."""
+        """Do the long part of `open_partition` in steps, for callers that can wait; yield the cost of each (us)."""
         key, directory = (topic, index), self._path(f"{topic}-{index}")
         if self.offline is not None or not self.clean_start or key in self._partitions:
             return
@@ -284,7 +284,7 @@ class LogManager:
             return begun
         found = self._recovered.pop(directory, None)
         if found is not None:
-            return parallel_recovery.adopt_recovered(self._disk, directory, settings, found, now_ms)
+            return parallel_recovery.use_recovered_log(self._disk, directory, settings, found, now_ms)
         return (yield from load_steps(self._disk, directory, settings, self._start_of(key, settings, now_ms)))
 
     def _start_of(self, key: TopicPartition, settings: LogConfig, now_ms: int) -> Start:
@@ -302,9 +302,9 @@ class LogManager:
         self._disk.write(f"{directory}/{checkpoints.PARTITION_METADATA}", content)
 
     def rename_for_deletion(self, topic: str, index: int) -> list[str]:
-        """Close a partition and rename its directory to `-delete`; the new path, or none where there is no directory.
+        """Close a partition and rename its directory to `-delete`. Return the new path, or none without a directory.
 
-        Source: the first half of Kafka's `LogManager.asyncDelete`; `delete_later` is the other.
+        Source: the first half of Kafka's `LogManager.asyncDelete`; `delete_later` is the second.
         """
         partition = self._partitions.pop((topic, index), None)
         if partition is not None:
@@ -324,11 +324,11 @@ class LogManager:
         return [renamed]
 
     def delete_later(self, paths: Sequence[str]) -> None:
-        """Delete what was renamed for that, after `file.delete.delay.ms`."""
+        """Delete renamed files or directories after `file.delete.delay.ms`."""
         self.deleter.delete_later(paths, self.settings.file_delete_delay_ms)
 
     def volume(self) -> Volume | None:
-        """The file system that holds the directory; None if the directory is offline."""
+        """Return the file system of the directory; None if the directory is offline."""
         if self.offline is None:
             try:
                 return self._disk.volume(self.directory)
@@ -339,22 +339,22 @@ class LogManager:
     # --- checkpoints ----------------------------------------------------------------------------------------------
 
     def checkpoint(self) -> None:
-        """Write the offset checkpoints, and start to sync what was sealed since; called every few seconds."""
+        """Write the offset checkpoints, and start to sync newly sealed segments. Called every few seconds."""
         if self.offline is None:
             self._checkpoints.run()
 
     def first_dirty_offset(self, partition: Partition) -> int:
-        """Up to where compaction has come; the start of the log if it never began."""
+        """Return the offset up to which compaction has cleaned; the log start offset if it never ran."""
         return self._checkpoints.first_dirty((partition.topic, partition.index), partition.log_start_offset)
 
     def done_cleaning(self, partition: Partition, end_offset: int) -> None:
-        """Compaction has come up to `end_offset`."""
+        """Record that compaction has cleaned the partition up to `end_offset`."""
         self._checkpoints.done_cleaning((partition.topic, partition.index), end_offset)
 
     # --- stop and failure -----------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Stop cleanly: everything written and synced, then checkpoints, then the marker. Without it, a crash."""
+        """Stop cleanly: write and sync the logs, then the checkpoints, then the clean shutdown marker."""
         if self._lock is None:
             return
         try:
@@ -369,20 +369,20 @@ class LogManager:
             self._unlock()
 
     def abandon(self) -> None:
-        """Let go of files and lock without writing anything, as a killed process does."""
+        """Release files and lock without writing anything, as the death of the process does."""
         for partition in self:
             partition.close()
         self._unlock()
 
     def _save_all(self) -> bool:
-        """Write and sync all logs; False if one is offline: its damage must be looked for again at the next start."""
+        """Write and sync all logs; False if one is offline, because the next start must find its damage again."""
         online = [partition for partition in self if partition.offline is None]
-        # A sync may still run: its files are synced once more here, which costs nothing if it has ended.
+        # A background sync may still run: its files are synced again here, which costs nothing if it has ended.
         paths = self._checkpoints.unsynced_paths()
         for partition in online:
             paths += partition.log.save()
         self._disk.sync(paths)
-        # What ran beside has ended before that. If it failed, the kernel has told it, and told nobody of it here.
+        # A background sync has ended by now. Only that sync saw its error, so raise it here.
         self._checkpoints.raise_sync_error()
         self.flusher.raise_sync_error()
         for partition in online:
@@ -391,16 +391,16 @@ class LogManager:
         return len(online) == len(self._partitions)
 
     def fail_unless_short(self, error: OSError) -> None:
-        """IO failed in a step that is tried again: no matter if the machine was short of something, else `fail`."""
+        """Handle an IO error in a step that is tried again: log a Shortage at most once a minute, else `fail`."""
         limit = shortage(error) if isinstance(error, Shortage) else None
         if limit is None:
             self.fail(error)
-        elif self._clock.monotonic_ms() - self._said_short_ms >= SHORTAGE_SAID_MS:
-            self._said_short_ms = self._clock.monotonic_ms()
+        elif self._clock.monotonic_ms() - self._shortage_logged_ms >= SHORTAGE_LOG_INTERVAL_MS:
+            self._shortage_logged_ms = self._clock.monotonic_ms()
             _log.warning("%s: %s; it is tried again", error.filename or self.directory, limit)
 
     def fail(self, error: OSError) -> None:
-        """IO failed: the directory is not trusted any more, and every partition in it answers so."""
+        """Take the directory and all its partitions offline after an IO error. No effect if it is offline."""
         if self.offline is not None:
             return
         self.offline = f"log directory {self.directory} is offline: {error}"

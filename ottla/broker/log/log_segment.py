@@ -1,8 +1,8 @@
-"""One segment: a `.log` file with its indexes. shell
+"""A segment: a `.log` file with its indexes. shell
 
-The indexes of the active segment live in memory. Their files are written when the segment is sealed or the log is
-closed, so an append costs one write; a crash in between costs a scan of this one segment. Those of sealed segments are
-looked up in their files.
+The indexes of the active segment are in memory. Their files are written when the segment is sealed or the log is
+closed. So an append costs one write, and a crash costs a scan of this one segment. The indexes of sealed segments are
+read from their files.
 """
 
 from contextlib import closing, suppress
@@ -17,19 +17,19 @@ from ottla.broker.ports.descriptors import Shortage
 from ottla.broker.ports.disk import Buffer, Disk, File
 from ottla.protocol.batch_header import HEADER_SIZE, read_header
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.indexes import AbortedTxn, pack_all_aborted
+from ottla.protocol.indexes import AbortedTxn, pack_aborted_txns
 from ottla.protocol.steps import Steps, to_the_end
 from ottla.protocol.values import NO_TIMESTAMP
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 ABORTED_AT_ONCE = 1_000
-"""Aborted transactions that are written to the `.txnindex` together, before the segment is sealed."""
+"""Number of aborted transactions that are written to the `.txnindex` together, before the segment is sealed."""
 
 
 class LogSegment:
-    """One segment on disk, from `base_offset` on, as `<20-digit base offset>.log` and the index files beside it.
+    """A segment on disk, from `base_offset` on: `<20-digit base offset>.log` and index files of the same name.
 
-    `size_bytes` is that of its `.log`; `has_txn_index` says whether a `.txnindex` exists.
+    `size_bytes` is the size of the `.log`. `has_txn_index`: a `.txnindex` exists.
     """
 
     __slots__ = (
@@ -69,7 +69,7 @@ class LogSegment:
         self._index: SegmentIndex | None = SegmentIndex(base_offset, interval_bytes) if size_bytes == 0 else None
         self._stored: StoredIndex | None = None
         self._txn_index = None if has_txn_index else TransactionIndex()
-        # How many of them the file holds, in front of nothing else; None if it must be written anew.
+        # Number of entries that the `.txnindex` has, all valid; None if the file must be replaced.
         self._aborted_saved: int | None = 0
         self._rolls_from_ms: int | None = None
         self._drawn: int | None = None
@@ -82,25 +82,25 @@ class LogSegment:
 
     @property
     def log_path(self) -> str:
-        """The `.log` file."""
+        """Path of the `.log` file."""
         return f"{self._path}.log"
 
     @property
     def paths(self) -> list[str]:
-        """The files that exist of this segment once its indexes are saved."""
+        """Paths of the files that this segment has when its indexes are saved."""
         suffixes = ["log", "index", "timeindex"] + (["txnindex"] if self.has_txn_index else [])
         return [f"{self._path}.{suffix}" for suffix in suffixes]
 
     @property
     def file(self) -> File:
-        """The open `.log` file; it is created by the first append or by the first look."""
+        """The open `.log` file; the first use creates it."""
         if self._file is None:
             self._file = self._disk.open(self.log_path, create=True)
         return self._file
 
     @property
     def index(self) -> SegmentIndex | StoredIndex:
-        """Where things are: in memory if the segment is written, in its files if it is not."""
+        """The offset and time index: in memory while the segment is written, else in its files."""
         self._used = True
         return self._index or self._stored or self._open_index()
 
@@ -110,11 +110,11 @@ class LogSegment:
         return to_the_end(self.load_transaction_index()).entries
 
     def load_transaction_index(self) -> Steps[TransactionIndex]:
-        """All of them, from the file if they are not in memory. Raises ProtocolError, OSError."""
+        """Return the transaction index; read the file if it is not in memory. Raises ProtocolError, OSError."""
         self._used = True
         if self._txn_index is None:
             loaded = yield from read_transaction_index(self._disk.read(f"{self._path}.txnindex"))
-            if self._txn_index is None:  # nobody was faster
+            if self._txn_index is None:  # no other caller has loaded it meanwhile
                 self._txn_index = loaded
                 self._aborted_saved = len(loaded.entries)
         return self._txn_index
@@ -122,7 +122,7 @@ class LogSegment:
     # --- writing --------------------------------------------------------------------------------------------------
 
     def append(self, batch: Buffer, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
-        """Write a batch at the end, and account it to the indexes. Raises OSError."""
+        """Write a batch at the end, and add it to the indexes. Raises OSError."""
         position = self.size_bytes
         (self._file or self.file).append((batch,))
         self.size_bytes = position + size_bytes
@@ -132,22 +132,22 @@ class LogSegment:
         if position == 0:
             self._rolls_from_ms = max_timestamp_ms
 
-    def add_aborted(self, aborted: AbortedTxn) -> None:
-        """A marker in this segment has ended an aborted transaction.
+    def add_aborted_txn(self, aborted: AbortedTxn) -> None:
+        """Add an aborted transaction whose marker is in this segment.
 
-        The file gets what has gathered, so that the seal of a segment of any size has little left to write.
+        From time to time the new entries are written to the file, so that sealing a large segment has little to write.
         """
         entries, saved = self.aborted, self._aborted_saved
         entries.append(aborted)
         self.indexes_saved = False
         if saved is not None and len(entries) - saved >= ABORTED_AT_ONCE:
-            with suppress(Shortage):  # of descriptors: the next one comes by again
-                self._append_aborted(entries[saved:])
+            with suppress(Shortage):  # of descriptors: the next call tries again
+                self._append_txn_index(entries[saved:])
 
     def should_roll(
         self, size_bytes: int, last_offset: int, max_timestamp_ms: int, clock: Clock, settings: LogConfig
     ) -> bool:
-        """Whether this batch belongs into the next segment (`LogSegment.shouldRoll`)."""
+        """Whether this batch must go to a new segment (`LogSegment.shouldRoll`)."""
         held_bytes = self.size_bytes
         if held_bytes == 0:
             return False
@@ -162,20 +162,20 @@ class LogSegment:
         return waited_ms > settings.segment_ms or (self._index or self.index).is_full(settings.segment_index_bytes)
 
     def _jitter(self, below_ms: int) -> int:
-        """A time that is drawn once for this segment, so that the segments of many partitions do not end together."""
+        """Return a time that is random per segment, so that many partitions do not roll at the same moment."""
         if self._drawn is None:
             self._drawn = int.from_bytes(self._disk.random_id()[:8], "big")
         return self._drawn % below_ms
 
     def seal(self) -> None:
-        """Nothing is appended any more: the index is looked up in its files from here on."""
-        # What a clean stop has put on the device is not written again: a power loss might leave less of it.
+        """End appending: save the indexes, and read them from their files from now on."""
+        # Files that a clean stop has synced are not written again: a power loss might leave less of them.
         if not self.indexes_saved:
             self.save_indexes(final=True)
         self._index = None
 
     def has_empty_files(self) -> bool:
-        """Whether nothing was ever written to this segment, and its files stand there and say so."""
+        """Whether the segment is empty and its empty files exist."""
         if self.size_bytes:
             return False
         with suppress(FileNotFoundError):
@@ -190,42 +190,42 @@ class LogSegment:
             index.add_time_entry()
         self._disk.write(f"{self._path}.index", index.offset_file())
         self._disk.write(f"{self._path}.timeindex", index.time_file())
-        self._save_aborted()
+        self._save_txn_index()
         self.indexes_saved = final
 
-    def _save_aborted(self) -> None:
-        """Bring the `.txnindex` up to date so that no power loss takes entries which a sync has covered.
+    def _save_txn_index(self) -> None:
+        """Write the new entries to the `.txnindex`, so that no power loss removes entries that a sync has covered.
 
-        A log that ends at its recovery point is believed, and this file with it. So it only grows, and where recovery
-        has cut the log it is replaced as a whole.
+        A log that ends at its recovery point is not recovered, and this file is trusted too. So entries are only
+        appended; where recovery has cut the log, the file is replaced atomically.
         """
         path, aborted, saved = f"{self._path}.txnindex", self.aborted, self._aborted_saved
         if saved is not None:
             if len(aborted) > saved:
-                self._append_aborted(aborted[saved:])
+                self._append_txn_index(aborted[saved:])
         elif aborted:
-            self._disk.write_atomically(path, pack_all_aborted(aborted))
+            self._disk.write_atomically(path, pack_aborted_txns(aborted))
         elif self.has_txn_index:
-            # What was aborted has been cut off: left behind, the file would hide what is written there next.
+            # All its entries were cut off: if the file stayed, it would hide the entries that are written next.
             self._disk.remove(path)
             self._disk.sync_dir(self._path.rpartition("/")[0])
         self.has_txn_index = bool(aborted)
         self._aborted_saved = len(aborted)
 
-    def _append_aborted(self, entries: list[AbortedTxn]) -> None:
+    def _append_txn_index(self, entries: list[AbortedTxn]) -> None:
         with closing(self._disk.open(f"{self._path}.txnindex", create=True)) as file:
-            file.append((pack_all_aborted(entries),))
+            file.append((pack_aborted_txns(entries),))
         self.has_txn_index = True
         self._aborted_saved = len(self.aborted)
 
     def truncate(self, size_bytes: int) -> None:
-        """Cut the `.log`; whoever cuts rebuilds the indexes."""
+        """Cut the `.log`. The caller rebuilds the indexes."""
         self.file.truncate(size_bytes)
         self.size_bytes = size_bytes
 
     def reset_indexes(self) -> SegmentIndex:
-        """Begin the indexes anew; the caller accounts every batch to what it gets."""
-        self._close_stored()
+        """Replace the indexes by empty ones. The caller adds every batch to the returned index."""
+        self._close_stored_index()
         self._index = SegmentIndex(self.base_offset, self._interval_bytes)
         self._txn_index = TransactionIndex()
         self._aborted_saved = None
@@ -236,25 +236,25 @@ class LogSegment:
     # --- reading --------------------------------------------------------------------------------------------------
 
     def find(self, offset: int) -> int:
-        """Position of the batch that holds `offset`, or of the next one; the size if there is none."""
+        """Return the position of the batch that holds `offset`, or of the next one; the file size if there is none."""
         return find_offset(self.file, self.index.position_before(offset), self.size_bytes, offset)
 
     def boundary(self, position: int, cut: int) -> tuple[int, int]:
-        """(position, base offset) of the first batch from `position` that ends behind `cut`."""
+        """Return (position, base offset) of the first batch from `position` on that ends after `cut`."""
         start = max(position, self.index.boundary_before(cut))
         return find_boundary(self.file, start, self.size_bytes, cut)
 
     def batch_size(self, position: int) -> int:
-        """Size of the batch that begins at byte `position`."""
+        """Return the size of the batch at `position`."""
         return batch_size(self.file, position)
 
-    def none_aborted(self, offset: int) -> bool:
-        """Whether it is known at once that no marker in this segment, from `offset` on, ends an aborted transaction."""
+    def has_no_aborted_txns(self, offset: int) -> bool:
+        """Whether the index in memory shows that no marker from `offset` on ends an aborted transaction."""
         aborted = self._txn_index
         return aborted is not None and (not aborted.entries or aborted.entries[-1].last_offset < offset)
 
     def collect_aborted_txns(self, offset: int, upper: int) -> Steps[tuple[list[tuple[int, int]], bool]]:
-        """What `TransactionIndex.collect_aborted_txns` tells of those with a marker in this segment."""
+        """Return the result of `TransactionIndex.collect_aborted_txns` of this segment."""
         aborted = yield from self.load_transaction_index()
         return (yield from aborted.collect_aborted_txns(offset, upper))
 
@@ -279,14 +279,14 @@ class LogSegment:
             return None
         if not sound:
             return None
-        self._close_stored()
+        self._close_stored_index()
         self._index = index
         return index
 
-    def rest(self, *, unsynced: bool) -> None:
-        """Give back descriptor and memory of a sealed segment that nobody used since the last call.
+    def release_if_idle(self, *, unsynced: bool) -> None:
+        """Release descriptor and memory of a sealed segment that was not used since the last call.
 
-        One that is to be synced yet keeps the descriptor that it was written with.
+        A segment that must still be synced (`unsynced`) keeps the descriptor that wrote it.
         """
         if not self._used and self.indexes_saved and not unsynced:
             self.close()
@@ -296,8 +296,8 @@ class LogSegment:
         self._used = False
 
     def close(self) -> None:
-        """Close the files; who looks next opens them again."""
-        self._close_stored()
+        """Close the files; the next use opens them again."""
+        self._close_stored_index()
         file, self._file = self._file, None
         if file is not None:
             file.close()
@@ -316,13 +316,13 @@ class LogSegment:
             return self._load_index()
         return self._stored
 
-    def _close_stored(self) -> None:
+    def _close_stored_index(self) -> None:
         stored, self._stored = self._stored, None
         if stored is not None:
             stored.close()
 
     def _load_index(self) -> SegmentIndex:
-        """The index in memory; rebuilt and saved if its files are not sound."""
+        """Load the index into memory; rebuild and save it if its files are not valid."""
         loaded = self.load_index_files()
         if loaded is not None:
             return loaded
@@ -330,7 +330,7 @@ class LogSegment:
         for position, header, _ in iter_file(self.file, 0, self.size_bytes):
             index.account(position, header.size_bytes, header.last_offset, time_of(header))
         self._index = index
-        # No recovery looks at this segment again, so a power loss must not find a part of what is written now.
+        # No recovery checks this segment again, so a power loss must not leave a part of these files.
         index.add_time_entry()
         self._disk.write_atomically(f"{self._path}.index", index.offset_file())
         self._disk.write_atomically(f"{self._path}.timeindex", index.time_file())

@@ -1,4 +1,4 @@
-"""The segments of one log in order: appending at the end, reading anywhere. shell
+"""The segments of one log in order: appends at the end, reads anywhere. shell
 
 Source: Kafka's `LogSegments`, and the part of `LocalLog` that appends, rolls and reads.
 """
@@ -18,18 +18,18 @@ from ottla.protocol.steps import Steps
 
 EVERYTHING: Final = 1 << 62
 READ_INSTEAD_BYTES: Final = 65_536
-"""What is read, unless the first batch is larger, when too many files are held for slices."""
+"""Limit of a read, unless the first batch is larger, when slices hold too many files already."""
 
 _HINTS_MAX = 256
 _BASE_OFFSET = attrgetter("base_offset")
 
 
 class Moved(Exception):
-    """The log has changed where it is looked at in steps."""
+    """Segments were replaced or removed while the log was read in steps."""
 
 
 class LogSegments:
-    """The segments of one log, at least one; the last one is active: only it is appended to.
+    """The segments of one log, at least one. Batches are appended to the last one, the active segment.
 
     `end_offset` is the log end offset. `replaced` counts how often segments were replaced or removed.
     """
@@ -54,11 +54,11 @@ class LogSegments:
         self._bases = [segment.base_offset for segment in segments]
         self.active = segments[-1]
         self.end_offset = end_offset
-        # Offset -> where its batch stands. Readers go on where they stopped, so most reads need no search.
+        # Offset -> segment and position of its batch. Readers continue where they stopped: most reads need no search.
         self._hints: dict[int, tuple[LogSegment, int]] = {}
-        # How often segments were replaced or removed: who walks over them has to look anew.
+        # How often segments were replaced or removed: a walk over them has to start again after that.
         self.replaced = 0
-        # The sealed segments that have aborted transactions, as of this number of replacements and of segments.
+        # The sealed segments that have aborted transactions, at this count of replacements and of segments.
         self._aborting: list[LogSegment] = []
         self._aborting_at = (-1, -1)
 
@@ -81,12 +81,12 @@ class LogSegments:
     # --- writing --------------------------------------------------------------------------------------------------
 
     def append(self, batch: Buffer, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
-        """Write a batch whose offsets are assigned; the caller has rolled if it is due."""
+        """Write a batch with assigned offsets. The caller has rolled the log if necessary."""
         self.active.append(batch, size_bytes, last_offset, max_timestamp_ms)
         self.end_offset = last_offset + 1
 
     def roll(self, now_ms: int, settings: LogConfig) -> LogSegment:
-        """Seal the active segment and begin a new one at the end; the sealed one."""
+        """Seal the active segment and begin a new one at the log end; return the sealed one."""
         sealed = self.active
         sealed.seal()
         self.active = LogSegment(
@@ -97,7 +97,7 @@ class LogSegments:
         return sealed
 
     def sync(self) -> None:
-        """Put the active segment, and the names that lead to it, on the device."""
+        """Put the active segment and its directory entries on the device."""
         self.active.file.sync()
         self._disk.sync_dir(self._directory)
         self._disk.sync_dir(self._directory.rpartition("/")[0])
@@ -107,11 +107,11 @@ class LogSegments:
     def read(
         self, offset: int, upper: int, max_bytes: int, min_one_batch: bool, most_read: int = EVERYTHING
     ) -> tuple[bytes | FileSlice, LogSegment, int]:
-        """Whole batches from the one that holds `offset`, below offset `upper`, within one segment and `max_bytes`;
-        that segment, and at which byte of it they begin.
+        """Return whole batches from the one that holds `offset`, their segment, and their position in it.
 
-        With `min_one_batch` the first batch comes even if it is larger. `offset` is below `upper`. More than
-        `most_read` bytes are not read, but come as a slice of the file.
+        The batches are below offset `upper`, within one segment and within `max_bytes`; with `min_one_batch` the first
+        batch is returned even if it is larger. `offset` is below `upper`. More than `most_read` bytes are returned as a
+        slice of the file.
         """
         segment, position = self._locate(offset)
         end = self._position_in(segment, upper)
@@ -137,11 +137,11 @@ class LogSegments:
         return file.pread(size_bytes, position), segment, position
 
     def header_at(self, offset: int) -> BatchHeader:
-        """The header of the batch that holds `offset`, or of the next one. Raises ProtocolError, OSError."""
+        """Return the header of the batch that holds `offset`, or of the next one. Raises ProtocolError, OSError."""
         return read_header(self.part_of_batch(offset, 0, HEADER_SIZE))
 
     def part_of_batch(self, offset: int, at: int, size_bytes: int) -> bytes:
-        """So many bytes of the file from byte `at` of that batch on. Raises ProtocolError if they are not there."""
+        """Return `size_bytes` bytes of that batch from its byte `at` on. Raises ProtocolError if they are missing."""
         segment, position = self._locate(offset)
         part = segment.file.pread(size_bytes, position + at)
         if len(part) < size_bytes:
@@ -149,25 +149,26 @@ class LogSegments:
         return part
 
     def bytes_between(self, offset: int, upper: int, enough: int) -> int:
-        """Bytes that a read from `offset` to `upper` finds; at least `enough` if they lie in a sealed segment."""
+        """Return the bytes that a read from `offset` to `upper` finds; at least `enough` in a sealed segment."""
         segment, position = self._locate(offset)
         if segment is not self.active:
             return max(enough, 1)
         return self._position_in(segment, upper) - position
 
     def collect_aborted_transactions(self, offset: int, segment: LogSegment, end: int) -> Steps[list[tuple[int, int]]]:
-        """(producer id, first offset) of aborted transactions that touch what was read: from `offset` to byte `end` of
-        `segment`, in the order of their markers.
+        """Return (producer id, first offset) of aborted transactions from `offset` to byte `end` of `segment`.
 
-        Raises Moved if segments are replaced meanwhile: what the new ones tell may lack what was read.
-        May hold more than is needed, as Kafka's does (`LocalLog.collectAbortedTransactions`).
+        They are in the order of their markers. The list may have more than necessary, as Kafka's does
+        (`LocalLog.collectAbortedTransactions`).
+        Raises Moved if segments are replaced meanwhile: the indexes of new ones may lack transactions of the batches
+        that were read.
         """
         upper = segment.index.offset_after(end)
         if upper is None:
             upper = self._next_base(segment)
         found: list[tuple[int, int]] = []
         replaced = self.replaced
-        for segment in self._with_aborted(offset):
+        for segment in self._segments_with_aborted_txns(offset):
             more, complete = yield from segment.collect_aborted_txns(offset, upper)
             if self.replaced != replaced:
                 raise Moved
@@ -176,13 +177,15 @@ class LogSegments:
                 break
         return found
 
-    def none_aborted(self, offset: int) -> bool:
-        """Whether it is known at once that no marker from `offset` on ends an aborted transaction."""
+    def has_no_aborted_txns(self, offset: int) -> bool:
+        """Whether the indexes in memory show that no marker from `offset` on ends an aborted transaction."""
         active = self.active
-        return active.none_aborted(offset) and (offset >= active.base_offset or len(self._with_aborted(offset)) == 1)
+        return active.has_no_aborted_txns(offset) and (
+            offset >= active.base_offset or len(self._segments_with_aborted_txns(offset)) == 1
+        )
 
-    def _with_aborted(self, offset: int) -> list[LogSegment]:
-        """Those from `offset` on that may have aborted transactions: the active one, and few or many of the others."""
+    def _segments_with_aborted_txns(self, offset: int) -> list[LogSegment]:
+        """Return the segments from `offset` on that may have aborted transactions; the last is the active one."""
         state = self.replaced, len(self._segments)
         if state != self._aborting_at:
             self._aborting = [segment for segment in self._segments[:-1] if segment.has_txn_index]
@@ -191,9 +194,9 @@ class LogSegments:
         return [*self._aborting[bisect_left(self._aborting, first, key=_BASE_OFFSET) :], self.active]
 
     def scan(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Every batch from the one that holds `from_offset` up to the end as it is now.
+        """Yield (header, bytes) of every batch from the one that holds `from_offset` up to the current end.
 
-        The CRC is checked: what is scanned decides transactions, positions and topics.
+        The CRC is checked, because scanned records decide on transactions, committed offsets and topics.
         """
         end_offset = self.end_offset
         offset = from_offset
@@ -212,12 +215,12 @@ class LogSegments:
                     return
                 offset = max(offset, self._next_base(segment))
 
-    def ending_behind(self, offset: int) -> list[LogSegment]:
-        """The segments that hold something at or behind `offset`; always the active one."""
+    def segments_from(self, offset: int) -> list[LogSegment]:
+        """Return the segments that end after `offset`; always the active one."""
         return self._segments[min(bisect_right(self._bases, offset), len(self._bases)) - 1 :]
 
     def _locate(self, offset: int) -> tuple[LogSegment, int]:
-        """LogSegment and position of the batch that holds `offset`, or of the next one: compaction leaves gaps."""
+        """Return segment and position of the batch that holds `offset`, or of the next one: compaction leaves gaps."""
         hint = self._hints.get(offset)
         if hint is not None and hint[1] < hint[0].size_bytes:
             return hint
@@ -232,7 +235,7 @@ class LogSegments:
         return segment, position
 
     def _position_in(self, segment: LogSegment, upper: int) -> int:
-        """Where offset `upper` begins in `segment`; its size if it lies behind."""
+        """Return the position of offset `upper` in `segment`; its size if the offset is after the segment."""
         if upper >= self._next_base(segment):
             return segment.size_bytes
         hint = self._hints.get(upper)
@@ -255,18 +258,18 @@ class LogSegments:
 
     # --- compaction -----------------------------------------------------------------------------------------------
 
-    def sealed(self) -> list[LogSegment]:
-        """All but the active one."""
+    def sealed_segments(self) -> list[LogSegment]:
+        """Return all segments except the active one."""
         return self._segments[:-1]
 
     def holds(self, group: Sequence[LogSegment]) -> bool:
-        """Whether these sealed segments stand here, one behind the other."""
+        """Whether these are consecutive sealed segments of this log."""
         at = bisect_left(self._bases, group[0].base_offset)
         there = self._segments[at : min(at + len(group), len(self._segments) - 1)]
         return len(there) == len(group) and all(a is b for a, b in zip(there, group, strict=True))
 
     def replace(self, group: Sequence[LogSegment], segment: LogSegment) -> None:
-        """Put one segment in the place of a `group` that this log `holds`."""
+        """Replace a `group` of segments that this log `holds` by one segment."""
         at = self._segments.index(group[0])
         self._segments[at : at + len(group)] = [segment]
         self._bases[at : at + len(group)] = [segment.base_offset]
@@ -276,7 +279,7 @@ class LogSegments:
     # --- retention ------------------------------------------------------------------------------------------------
 
     def remove_first(self, count: int) -> list[LogSegment]:
-        """Take the oldest segments out of the log; the active one stays. Their files are the caller's."""
+        """Remove the oldest segments, not the active one, from the log; return them. The caller deletes their files."""
         removed = self._segments[:count]
         del self._segments[:count]
         del self._bases[:count]
@@ -286,17 +289,17 @@ class LogSegments:
 
     # --- life -----------------------------------------------------------------------------------------------------
 
-    def rest(self, unsynced: Container[str]) -> int:
-        """Let idle sealed segments give back descriptors and memory, unless the sync of their path is to come.
+    def release_idle_segments(self, unsynced: Container[str]) -> int:
+        """Release descriptors and memory of idle sealed segments; return the number of segments examined.
 
-        How many were looked at.
+        Segments whose path is in `unsynced` keep their descriptor.
         """
         sealed = self._segments[:-1]
         for segment in sealed:
-            segment.rest(unsynced=segment.log_path in unsynced)
+            segment.release_if_idle(unsynced=segment.log_path in unsynced)
         return len(sealed)
 
     def close(self) -> None:
-        """Close the files of all segments; who looks next opens them again."""
+        """Close the files of all segments; the next use opens them again."""
         for segment in self._segments:
             segment.close()

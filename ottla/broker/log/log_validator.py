@@ -1,7 +1,7 @@
-"""Holds a produced batch against the settings of its topic: sizes, timestamps, keys, codec. pure
+"""Validation of a produced batch by the settings of its topic: sizes, timestamps, keys, codec. pure
 
-Source: Kafka's `LogValidator`, `UnifiedLog.analyzeAndValidateRecords`. What depends on the bytes alone is checked by
-`ottla.protocol`; here are the checks that need the topic.
+Source: Kafka's `LogValidator`, `UnifiedLog.analyzeAndValidateRecords`. `ottla.protocol` makes the checks that depend
+on the bytes alone, this module those that need the topic.
 """
 
 from typing import NamedTuple
@@ -28,13 +28,13 @@ _CODECS = {name: codec for codec, name in NAMES.items()} | {"uncompressed": 0}
 
 
 MAX_RECORD_ERRORS = 1_000
-"""Of a batch with more bad records these many are named."""
+"""Limit of record errors that are reported of one batch."""
 
 
 class ValidationFailure(NamedTuple):
-    """Why a batch is not appended, as a value (Kafka throws: `RecordValidationException`, `RecordTooLargeException`).
+    """The error of a batch that is refused (Kafka throws `RecordValidationException`, `RecordTooLargeException`).
 
-    `record_errors` are (index in the batch, message) of the records that are wrong, where single ones are.
+    `record_errors` are (index in the batch, message) of invalid records, if single records are invalid.
     """
 
     error: ErrorCode
@@ -43,10 +43,10 @@ class ValidationFailure(NamedTuple):
 
 
 class ValidationResult(NamedTuple):
-    """What a topic's settings make of a batch, found before its append: it holds for these settings alone.
+    """Result of the validation of a batch before its append; valid for these settings only.
 
-    `failure` is why the batch is not appended, whoever sent it; `recompressed` is the batch in the topic's codec, or
-    why it has no place there, which counts if the batch is no duplicate.
+    `failure` is the error, whatever the producer's state. `recompressed` is the batch in the topic's codec, or the
+    error of a batch that is too large in it, which applies unless the batch is a duplicate.
     """
 
     settings: LogConfig
@@ -55,7 +55,7 @@ class ValidationResult(NamedTuple):
 
 
 def validate(checked: Checked, batch: memoryview, settings: LogConfig, now_ms: int) -> Steps[ValidationResult]:
-    """Hold a batch against the settings. `checked.raw` may be None where it is not at hand: it is made again then."""
+    """Validate a batch by the settings of its topic. If `checked.raw` is None the batch is decompressed again."""
     check = checked.check
     validated = validate_at_once(check, batch, settings, now_ms)
     if validated is not None:
@@ -74,13 +74,13 @@ def validate(checked: Checked, batch: memoryview, settings: LogConfig, now_ms: i
             return ValidationResult(settings, failure)
     codec = _codec(header, settings)
     if codec == header.compression:
-        return _kept(header, settings)
+        return _keep_codec(header, settings)
     raw = raw if raw is not None else (yield from _decompress(header, batch))
     return ValidationResult(settings, None, (yield from _recompress(check, header, raw, codec, settings)))
 
 
 def validate_at_once(check: BatchCheck, batch: memoryview, settings: LogConfig, now_ms: int) -> ValidationResult | None:
-    """What `validate` comes to if no record need be looked at and no codec is at work, as mostly; else None."""
+    """Return the result of `validate` in the common case that needs no records and no codec; else None."""
     header = check.header
     size_bytes = len(batch) if header is None else min(len(batch), header.size_bytes)
     if size_bytes > settings.max_message_bytes:
@@ -92,16 +92,16 @@ def validate_at_once(check: BatchCheck, batch: memoryview, settings: LogConfig, 
         return None
     if _must_validate_records(check, header, settings, now_ms):
         return None
-    return _kept(header, settings)
+    return _keep_codec(header, settings)
 
 
 def _codec(header: BatchHeader, settings: LogConfig) -> int:
-    """The codec in which the topic keeps the batch."""
+    """Return the codec in which the topic stores the batch."""
     return _CODECS.get(settings.compression_type, header.compression)
 
 
-def _kept(header: BatchHeader, settings: LogConfig) -> ValidationResult:
-    """The batch is written as it came, if a segment has room for it."""
+def _keep_codec(header: BatchHeader, settings: LogConfig) -> ValidationResult:
+    """Return the result for a batch that is not recompressed: an error if it is larger than a segment."""
     size_bytes = header.size_bytes
     if size_bytes > settings.segment_bytes:
         return ValidationResult(settings, _too_large_for_segment(size_bytes, settings))
@@ -109,20 +109,20 @@ def _kept(header: BatchHeader, settings: LogConfig) -> ValidationResult:
 
 
 def is_recompressed(batch: memoryview, settings: LogConfig) -> bool:
-    """Whether the topic has a codec of its own, and these bytes, which need not be a batch, are in another one."""
+    """Whether the topic sets a codec and the batch has another one. The bytes need not be a valid batch."""
     if settings.compression_type == PRODUCER_COMPRESSION or len(batch) < HEADER_SIZE:
         return False
     return read_header(batch).compression != _CODECS[settings.compression_type]
 
 
 def _too_large_for_segment(size_bytes: int, settings: LogConfig) -> ValidationFailure:
-    """What counts is what would be written."""
+    """Return the error of a batch that would be larger than a segment when it is written."""
     message = f"batch of {size_bytes} bytes, a segment holds {settings.segment_bytes}"
     return ValidationFailure(ErrorCode.RECORD_LIST_TOO_LARGE, message)
 
 
 def _must_validate_records(check: BatchCheck, header: BatchHeader, settings: LogConfig, now_ms: int) -> bool:
-    """Whether a record is probably wrong, so that every one must be looked at."""
+    """Whether a record is probably invalid, so that all records must be validated."""
     if settings.cleanup_compact and check.has_null_key:
         return True
     if header.attributes & TIMESTAMP_TYPE:  # the batch claims LogAppendTime
@@ -136,7 +136,7 @@ def _must_validate_records(check: BatchCheck, header: BatchHeader, settings: Log
 def _validate_records(
     header: BatchHeader, raw: Buffer, settings: LogConfig, now_ms: int
 ) -> Steps[ValidationFailure | None]:
-    """Look at every record: the slow path."""
+    """Validate every record, the slow path; return the error or None."""
     errors: list[tuple[int, str]] = []
     bad_time = False
     index = 0
@@ -180,7 +180,10 @@ def _validate_timestamp(timestamp_ms: int, header: BatchHeader, settings: LogCon
 def _recompress(
     check: BatchCheck, header: BatchHeader, raw: Buffer, codec: int, settings: LogConfig
 ) -> Steps[bytearray | ValidationFailure]:
-    """The batch in `codec`. The bytes of the records stay as they are: their offsets were checked to be 0, 1, 2..."""
+    """Return the batch in `codec`, or an error if it is too large in it.
+
+    The bytes of the records are not changed: a check has found their offsets to be 0, 1, 2...
+    """
     own = bytes(raw) if header.compression == NONE and len(raw) > SHORT_BYTES else raw
     payload = yield from compress_steps(own, codec, settings.compression_level)
     size_bytes = HEADER_SIZE + len(payload)

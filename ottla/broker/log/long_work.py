@@ -1,8 +1,8 @@
-"""Drives long work on batches (`ottla.protocol.steps`): slices on the event loop, calls in other threads. shell
+"""Runs long work on batches (`ottla.protocol.steps`): steps on the event loop, calls in other threads. shell
 
-What batches hold while they are worked on is bounded as a whole, and of those that a topic has compressed anew, which
-may take seconds and much memory, large ones are worked on one at a time. Nothing is decided meanwhile: whoever drives
-work looks at the state when it has ended, in the step that changes it.
+The memory of all batches in work is limited. Recompression for a topic's codec may take seconds and much memory, so
+large batches are recompressed one at a time. The work makes no decisions: its caller reads the state of the log after
+the work, in the step that changes the state.
 """
 
 from collections.abc import Callable
@@ -16,9 +16,9 @@ from ottla.protocol.steps import SHORT_BYTES, Steps, Work
 T = TypeVar("T")
 
 LARGE_BYTES: Final = 2 * 1024 * 1024
-"""Records above this are compressed anew one batch at a time."""
+"""Batches with more bytes of records are recompressed one at a time."""
 SLOW_US: Final = 20_000.0
-"""A call that takes longer is a slow one to the workers."""
+"""Calls that take longer go to the workers' queue for slow calls."""
 
 
 class LongWork:
@@ -34,11 +34,11 @@ class LongWork:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody holds anything."""
+        """Whether no work holds memory or the gate."""
         return self._memory.held_bytes == 0 and not self._slow_gate.taken
 
     async def drive(self, steps: Steps[T], *, slow: bool = False) -> T:
-        """What the steps come to. `slow` is work that may take seconds, so that others must not wait behind it."""
+        """Run the steps and return their result. `slow`: the work may take seconds; other work must not wait for it."""
         hold: _Hold | None = None
         turns = self._turns
         answer: Any = None
@@ -63,10 +63,10 @@ class LongWork:
                     except Exception as error:
                         failure = error
                 else:
-                    answer, failure = await self._elsewhere(step, None if hold is None else hold.leave)
+                    answer, failure = await self._run_in_worker(step, None if hold is None else hold.leave)
         except StopIteration as stop:
             result: T = stop.value
-        except Exception:  # not when the handler is discarded: then whatever it waited for leaves
+        except Exception:  # not if the handler is discarded: then the object it waited for releases the memory
             if hold is not None:
                 hold.leave()
             raise
@@ -74,8 +74,8 @@ class LongWork:
             hold.leave()
         return result
 
-    async def _elsewhere(self, work: Work, leave: Callable[[], None] | None) -> tuple[Any, Exception | None]:
-        """Have a worker do it. When its handler is discarded, memory is given back once the worker has let go of it."""
+    async def _run_in_worker(self, work: Work, leave: Callable[[], None] | None) -> tuple[Any, Exception | None]:
+        """Run the call in a worker. If the handler is discarded, release the memory when the worker has ended."""
         wait: Wait[tuple[Any, Exception | None]] = Wait(self._turns)
         ended = False
 
@@ -98,12 +98,12 @@ class LongWork:
         job = self._workers.start(work.call, on_end, slow=work.cost_us > SLOW_US)
         wait.on_discard = on_discard
         outcome = await wait
-        wait.on_discard = None  # else they would keep each other, and the answer, until the next garbage collection
+        wait.on_discard = None  # else a reference cycle would keep the answer until the next garbage collection
         return outcome
 
 
 class _Hold:
-    """What one piece of work holds: bytes, and the gate if it is slow and large."""
+    """Reservation of one piece of work: memory, and the gate if the work is slow and large."""
 
     __slots__ = ("_claim", "_gate", "_inside", "_memory")
 
@@ -114,10 +114,10 @@ class _Hold:
         self._claim: Claim | None = None
 
     async def grow(self, turns: Turns, size_bytes: int, scratch_bytes: int) -> None:
-        """Hold so much from now on; of what was held before nothing is left. What is compressed anew is held twice.
+        """Reserve `size_bytes`, twice that for recompression. An earlier, smaller reservation is released first.
 
-        What calls take beside is counted for what is large; for the rest the number of threads is bound enough, and
-        nobody waits a second time with records in hand.
+        The scratch memory of a call is added for large batches only. For others the number of threads limits it, and
+        no work waits for a second reservation while it has records in memory.
         """
         gate = self._gate
         wanted = size_bytes if gate is None else 2 * size_bytes
@@ -125,17 +125,17 @@ class _Hold:
             wanted += scratch_bytes
         if self._claim is not None and wanted <= self._claim.size_bytes:
             return
-        self._give_back()
+        self._release_memory()
         if gate is not None and not self._inside and size_bytes > LARGE_BYTES:
             await gate.enter(turns)
             self._inside = True
         self._claim = await self._memory.enter(wanted, self._leave_gate)
 
     def leave(self) -> None:
-        self._give_back()
+        self._release_memory()
         self._leave_gate()
 
-    def _give_back(self) -> None:
+    def _release_memory(self) -> None:
         claim, self._claim = self._claim, None
         if claim is not None:
             claim.release()

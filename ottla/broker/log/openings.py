@@ -1,7 +1,7 @@
-"""Logs that are read in steps before they are opened: a million producers are too many for one. shell
+"""Logs that are loaded in steps before they are opened: a million producers are too many for one step. shell
 
-Reading a log that was closed cleanly changes nothing that it says, so it may take as long as it likes and be given up
-at any step. Whoever needs the log at once takes the steps that are left.
+Loading a log that was closed cleanly does not change it. So it may take many turns, and may be aborted at any step. A
+caller that needs the log at once runs the remaining steps.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from ottla.protocol.steps import Steps, to_the_end
 
 
 class _Opening:
-    """One of them. `loaded` is there behind the last step."""
+    """A log that is being loaded. `loaded` is set after the last step."""
 
     __slots__ = ("loaded", "steps")
 
@@ -26,7 +26,7 @@ class _Opening:
 
 
 class Openings:
-    """What was begun and is not opened yet, by directory."""
+    """Logs whose loading has begun and that are not open yet, by directory."""
 
     __slots__ = ("_begun",)
 
@@ -34,9 +34,9 @@ class Openings:
         self._begun: dict[str, _Opening] = {}
 
     def advance(self, directory: str, begin: Callable[[], Steps[LoadedLog]]) -> Iterator[float]:
-        """Take the steps that are left, and yield what each cost (us). Others may do so too: each takes the next.
+        """Run the remaining steps, and yield the cost of each (us). Several callers may share them: each runs the next.
 
-        Raises OSError where reading fails; whoever comes next begins anew.
+        Raises OSError if reading fails; the next call starts from the beginning.
         """
         opening = self._begun.get(directory)
         if opening is None:
@@ -45,7 +45,7 @@ class Openings:
             try:
                 step = next(opening.steps)
             except StopIteration as stop:
-                if stop.value is None:  # given up, or failed
+                if stop.value is None:  # aborted, or failed
                     return
                 opening.loaded = stop.value
             except OSError:
@@ -56,14 +56,14 @@ class Openings:
                 yield step
 
     def take(self, directory: str) -> LoadedLog | None:
-        """The log, read to its end; None if nobody has begun. Raises OSError."""
+        """Run the remaining steps and return the log; None if loading has not begun. Raises OSError."""
         opening = self._begun.pop(directory, None)
         if opening is None:
             return None
         return opening.loaded or to_the_end(opening.steps)
 
     def give_up(self, directory: str) -> None:
-        """Nobody will open it."""
+        """Abort the loading of a log that will not be opened."""
         opening = self._begun.pop(directory, None)
         if opening is not None:
             opening.give_up()

@@ -1,14 +1,13 @@
-"""After a crash: recovering logs that take long to read in processes, before they are opened one by one. shell
+"""Recovery of long logs in parallel processes after a crash, before the logs are opened one by one. shell
 
-Each log is recovered by `log_loader.py`, in a process that writes its files and hands back what it found. A log that is
-not among the results is recovered when it is opened.
+`log_loader.py` recovers each log, in a process that writes the files and sends back the result. A log without a result
+is recovered when it is opened.
 """
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from ottla.broker.log import checkpoints
 from ottla.broker.log.leader_epoch_cache import LeaderEpochCache
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.log_config import LogConfig
@@ -17,19 +16,20 @@ from ottla.broker.log.log_segment import LogSegment
 from ottla.broker.log.log_segments import LogSegments
 from ottla.broker.log.producer_state_manager import ProducerStateManager
 from ottla.broker.ports.disk import Disk
+from ottla.protocol import checkpoints
 from ottla.protocol.steps import Steps
 
 LEAST_BYTES: Final = 1 << 20
-"""What is shorter is read when it is opened."""
+"""Shorter logs are recovered when they are opened."""
 
 WORTH_BYTES: Final = 128 << 20
-"""From here on, all logs together, processes save more than they cost."""
+"""From this total size on, processes save more time than they cost."""
 
 _LOG_NAME_LENGTH: Final = 24
 
 
 class LogToRecover(NamedTuple):
-    """A log to recover. `size_bytes` is about what has to be read."""
+    """A log to recover. `size_bytes` is about the size that recovery reads."""
 
     directory: str
     settings: LogConfig
@@ -38,7 +38,7 @@ class LogToRecover(NamedTuple):
 
 
 class RecoveredSegment(NamedTuple):
-    """A segment as recovery has left it."""
+    """A segment after its recovery."""
 
     base_offset: int
     size_bytes: int
@@ -47,7 +47,7 @@ class RecoveredSegment(NamedTuple):
 
 
 class RecoveredLog(NamedTuple):
-    """What the process of a log found: `LoadedLog` as a value that can be sent."""
+    """Result of the recovery of a log in a process: `LoadedLog` as a picklable value."""
 
     segments: list[RecoveredSegment]
     producer_state: ProducerStateManager
@@ -61,11 +61,11 @@ class RecoveredLog(NamedTuple):
 
 
 def bytes_to_recover(disk: Disk, directory: str, recovery_point: int) -> int:
-    """About how much a recovery reads: from the segment that holds the recovery point on."""
+    """Return about how many bytes a recovery reads: those from the segment with the recovery point on."""
     try:
         size_bytes = disk.size_bytes(f"{directory}/{recovery_point:020d}.log")
         if size_bytes < LEAST_BYTES:
-            return size_bytes  # almost always the last one; one look has to be enough for thousands of empty logs
+            return size_bytes  # almost always the last segment; one call must be enough for thousands of empty logs
     except FileNotFoundError:
         pass
     with suppress(FileNotFoundError):
@@ -79,9 +79,9 @@ def bytes_to_recover(disk: Disk, directory: str, recovery_point: int) -> int:
 def recover_in_processes(
     disk: Disk, jobs: Sequence[LogToRecover], done: Callable[[str], None] = lambda directory: None
 ) -> Steps[dict[str, RecoveredLog]]:
-    """{directory: what was found}, of those jobs for which it is worth the while; `done` is told of each as it ends.
+    """Recover the logs that are long enough in parallel processes; return {directory: result}.
 
-    Raises OSError.
+    `done` is called with the directory of each log when its recovery has ended. Raises OSError.
     """
     jobs = [job for job in jobs if job.size_bytes >= LEAST_BYTES]
     sizes = [job.size_bytes for job in jobs]
@@ -92,13 +92,13 @@ def recover_in_processes(
 
 
 def _recover(disk: Disk, job: LogToRecover) -> RecoveredLog:
-    """In a process of its own: recover the log and close its files."""
+    """Recover a log and close its files. Runs in a process of its own."""
     loaded = load_log(disk, job.directory, job.settings, job.start)
     unsynced = loaded.unsynced
     if loaded.damage is None and loaded.epochs.changed:
         path = f"{job.directory}/{checkpoints.LEADER_EPOCHS}"
         disk.write_atomically(path, checkpoints.encode_epochs(loaded.epochs.entries), sync=False)
-        loaded.epochs.saved()
+        loaded.epochs.mark_clean()
         unsynced += (path,)
     loaded.segments.close()
     segments = [
@@ -118,8 +118,8 @@ def _recover(disk: Disk, job: LogToRecover) -> RecoveredLog:
     )
 
 
-def adopt_recovered(disk: Disk, directory: str, settings: LogConfig, found: RecoveredLog, now_ms: int) -> LoadedLog:
-    """The log that a process has recovered, for the broker to go on with."""
+def use_recovered_log(disk: Disk, directory: str, settings: LogConfig, found: RecoveredLog, now_ms: int) -> LoadedLog:
+    """Return the log that a process has recovered, as the broker uses it."""
     if found.damage is not None:
         return new_log(disk, directory, settings, 0, now_ms)._replace(damage=found.damage)
     segments = [

@@ -1,9 +1,9 @@
-"""One partition, as its leader serves it: who may see how much of its log, and who waits for that to change. shell
+"""The leader of a partition: its high watermark and last stable offset, and the requests that wait for them. shell
 
-Readers see the log below the high watermark, or below the last stable offset. What is written is in the operating
-system's hands and counts at once; or, after `flush.messages` records, once it is on the device: the high watermark then
-follows the flushes, and who must know waits in `when_durable`. A log whose files cannot be read or written, or are
-damaged, takes its partition offline.
+Readers see the log below the high watermark, or below the last stable offset. An append counts as durable once the
+operating system has it. With `flush.messages` it counts once it is on the device: then the high watermark follows the
+flushes, and callers of `when_durable` wait. A log whose files cannot be read or written, or are damaged, takes its
+partition offline.
 
 Source: Kafka's `Partition`, and `UnifiedLog` for the high watermark and the last stable offset.
 """
@@ -34,7 +34,7 @@ from ottla.protocol.values import TransactionMarker
 _log = getLogger(__name__)
 
 OnDurable = Callable[[ErrorCode], None]
-"""Told NONE when the log is durable up to where it was asked, or why it never will be."""
+"""Callback with NONE when an offset is durable, or with the error that prevents it."""
 
 _PIECE_BYTES: Final = 1 << 20
 _TXN_COMMITTED: Final = FetchIsolation.TXN_COMMITTED
@@ -42,7 +42,7 @@ _HIGH_WATERMARK: Final = FetchIsolation.HIGH_WATERMARK
 
 
 class Partition:
-    """The leader of a partition, over its `log`. `offline` is None, or why nothing can be read or appended."""
+    """The leader of a partition and its `log`. `offline` is None, or the reason why all reads and appends fail."""
 
     __slots__ = (
         "_clock",
@@ -81,7 +81,7 @@ class Partition:
         on_failure: Callable[[OSError], None] | None = None,
         flush: Callable[["Partition"], None] | None = None,
     ) -> None:
-        """`on_failure` hears of IO that fails; `flush` puts the log on the device and calls `flushed` then."""
+        """`on_failure` is called with the error of failed IO. `flush` syncs the log and then calls `complete_flush`."""
         self.topic = topic
         self.index = index
         self.topic_id = topic_id
@@ -94,7 +94,7 @@ class Partition:
         self._clock = clock
         self._on_failure = on_failure
         self._flush = flush
-        # Who waits for more, and whether for what is committed.
+        # Waiting fetches, and whether each reads committed.
         self._parked: dict[Wait[None], bool] = {}
         self._pending: deque[tuple[int, OnDurable]] = deque()
         self.lead(leader_epoch)
@@ -107,38 +107,38 @@ class Partition:
 
     @property
     def about(self) -> dict[str, object]:
-        """The fields of a line in the log."""
+        """Fields of a log line about the partition."""
         return {"topic": self.topic, "partition": self.index}
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that may be read."""
+        """The first offset that can be read."""
         return self.log.log_start_offset
 
     @property
     def log_end_offset(self) -> int:
-        """The offset that the next record gets."""
+        """The offset of the next record."""
         return self.log.log_end_offset
 
     def lead(self, leader_epoch: int) -> None:
-        """Write in this epoch from now on."""
+        """Append in this epoch from now on."""
         self.leader_epoch = leader_epoch
         self.log.assign_epoch_start_offset(leader_epoch)
 
     # --- append ---------------------------------------------------------------------------------------------------
 
-    def append_produced(
+    def append_from_client(
         self, check: BatchCheck, batch: memoryview, validated: ValidationResult | None = None
     ) -> AppendResult:
-        """Append what a client sent (`UnifiedLog.append_as_leader`)."""
+        """Append a batch of a client (`UnifiedLog.append_as_leader`)."""
         if self.offline is not None:
             return self._storage_error()
         try:
             result = self.log.append_as_leader(check, batch, self.leader_epoch, validated)
         except OSError as error:
-            return self._append_failed(error)
+            return self._fail_append(error)
         if result.error is NO_ERROR and not result.duplicate:
-            self._written()
+            self._after_append()
         return result
 
     def append_own(self, batch: bytearray) -> AppendResult:
@@ -148,24 +148,24 @@ class Partition:
         try:
             result = self.log.append_of_coordinator(batch, self.leader_epoch)
         except OSError as error:
-            return self._append_failed(error)
+            return self._fail_append(error)
         if result.error is NO_ERROR:
-            self._written()
+            self._after_append()
         return result
 
     def append_marker(self, marker: TransactionMarker) -> AppendResult:
-        """Append the end of a transaction (`UnifiedLog.append_end_txn_marker`)."""
+        """Append the marker that ends a transaction (`UnifiedLog.append_end_txn_marker`)."""
         if self.offline is not None:
             return self._storage_error()
         try:
             result = self.log.append_end_txn_marker(marker, self.leader_epoch)
         except OSError as error:
-            return self._append_failed(error)
+            return self._fail_append(error)
         if result.error is NO_ERROR:
-            self._written()
+            self._after_append()
         return result
 
-    def _append_failed(self, error: OSError) -> AppendResult:
+    def _fail_append(self, error: OSError) -> AppendResult:
         self._fail(error)
         return self._storage_error()
 
@@ -174,8 +174,8 @@ class Partition:
 
     # --- the high watermark and the last stable offset ------------------------------------------------------------
 
-    def _written(self) -> None:
-        """What was appended is in the operating system's hands; that is enough, or a flush has to come."""
+    def _after_append(self) -> None:
+        """Request a flush if `flush.messages` records are unflushed, else advance the high watermark."""
         log = self.log
         end_offset = log.log_end_offset
         if end_offset - log.flushed_offset >= log.config.flush_messages and self._flush is not None:
@@ -183,8 +183,8 @@ class Partition:
         else:
             self._advance(end_offset)
 
-    def flushed(self, end_offset: int) -> None:
-        """A flush that began when the log ended at `end_offset` has ended."""
+    def complete_flush(self, end_offset: int) -> None:
+        """Advance the high watermark after a flush of the log up to `end_offset`."""
         log = self.log
         end_offset = log.flushed_offset = max(end_offset, log.flushed_offset)
         if self.offline is not None:
@@ -197,7 +197,7 @@ class Partition:
             self._flush(self)
 
     def _advance(self, end_offset: int) -> None:
-        """What was appended below `end_offset` is as durable as it was promised: readers may see it."""
+        """Advance the high watermark to `end_offset`; below it the log is as durable as `flush.messages` demands."""
         self.high_watermark = end_offset
         producers = self.log.producer_state
         if producers.ongoing_txns or producers.unreplicated_txns:
@@ -208,11 +208,14 @@ class Partition:
         while pending and pending[0][0] < self.high_watermark:
             pending.popleft()[1](NO_ERROR)
         if self._parked:
-            self._wake_parked()
+            self._wake_parked_fetches()
 
     def _move_last_stable_offset(self) -> None:
-        """The last stable offset is the first one of the earliest transaction that is open, or whose marker is not yet
-        below the high watermark; where there is none, it is the high watermark."""
+        """Update the last stable offset.
+
+        It is the first offset of the earliest transaction that is open, or whose marker is not yet below the high
+        watermark. Without such a transaction it is the high watermark.
+        """
         log = self.log
         log.producer_state.on_high_watermark_updated(self.high_watermark)
         unstable = log.producer_state.first_unstable_offset()
@@ -222,12 +225,12 @@ class Partition:
             self.last_stable_offset = min(max(unstable, log.log_start_offset), self.high_watermark)
 
     def raise_log_start(self, offset: int) -> None:
-        """Let the log begin at `offset`, which is not above the high watermark, if it begins before."""
+        """Raise the log start offset to `offset`, which is not above the high watermark; never lower it."""
         if self.log.maybe_increment_log_start_offset(offset):
-            self._log_start_moved()
+            self._update_after_log_start_change()
 
     def drop_oldest(self, count: int) -> list[LogSegment]:
-        """`UnifiedLog.drop_oldest`; none if IO fails."""
+        """Remove the oldest segments (`UnifiedLog.drop_oldest`); return none if IO fails."""
         log_start_offset = self.log.log_start_offset
         try:
             removed = self.log.drop_oldest(count)
@@ -235,17 +238,17 @@ class Partition:
             self._fail(error)
             return []
         if self.log.log_start_offset != log_start_offset:
-            self._log_start_moved()
+            self._update_after_log_start_change()
         return removed
 
-    def _log_start_moved(self) -> None:
+    def _update_after_log_start_change(self) -> None:
         self._move_last_stable_offset()
-        self._wake_parked()
+        self._wake_parked_fetches()
 
-    # --- who waits ------------------------------------------------------------------------------------------------
+    # --- waiting requests -----------------------------------------------------------------------------------------
 
     def when_durable(self, offset: int, callback: OnDurable) -> None:
-        """Run `callback` when `offset` is below the high watermark: at once, if it is."""
+        """Call `callback` when `offset` is below the high watermark, at once if it is already."""
         if offset < self.high_watermark:
             callback(NO_ERROR)
         elif self.offline is not None:
@@ -256,25 +259,25 @@ class Partition:
     def park(self, wait: Wait[None], committed: bool = False) -> None:
         """Wake `wait` when there is more to read, or when the partition goes offline.
 
-        `committed`: it reads committed; for who asks what holds it.
+        `committed`: the fetch reads committed (reported by `waiting_committed`).
         """
         self._parked[wait] = committed
 
     def unpark(self, wait: Wait[None]) -> None:
-        """It waits no more; nothing if it was woken."""
+        """Remove a wait; no effect if it was woken."""
         self._parked.pop(wait, None)
 
     @property
     def waiting(self) -> int:
-        """How many wait for more."""
+        """Number of fetches that wait for more."""
         return len(self._parked)
 
     @property
     def waiting_committed(self) -> int:
-        """How many of them read committed."""
+        """Number of waiting fetches that read committed."""
         return sum(self._parked.values())
 
-    def _wake_parked(self) -> None:
+    def _wake_parked_fetches(self) -> None:
         parked, self._parked = self._parked, {}
         for wait in parked:
             wait.wake(None)
@@ -282,7 +285,7 @@ class Partition:
     # --- read -----------------------------------------------------------------------------------------------------
 
     def last_fetchable_offset(self, isolation: FetchIsolation) -> int:
-        """The offset behind the last record that may be seen."""
+        """Return the offset after the last record that a reader may see."""
         if isolation is _TXN_COMMITTED:
             return self.last_stable_offset
         return self.high_watermark if isolation is _HIGH_WATERMARK else self.log.log_end_offset
@@ -295,41 +298,41 @@ class Partition:
         isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK,
         min_one_batch: bool = True,
     ) -> FetchDataInfo:
-        """Whole batches of one segment from `offset` on, as bytes. None where `isolation` lets nothing be seen."""
+        """Return whole batches of one segment from `offset` on, as bytes; no bytes if `isolation` hides all of them."""
         return to_the_end(self.fetch(offset, max_bytes, EVERYTHING, isolation=isolation, min_one_batch=min_one_batch))
 
     def fetch(
         self, offset: int, max_bytes: int, most_read: int, *, isolation: FetchIsolation, min_one_batch: bool
     ) -> Steps[FetchDataInfo]:
-        """`read`, but what is more than `most_read` bytes comes as a slice of its file."""
+        """Do `read` in steps. More than `most_read` bytes are returned as a slice of the file."""
         while True:
             found = self.fetch_at_once(offset, max_bytes, most_read, isolation, min_one_batch)
             if found is not None:
                 return found
             upper = self.last_fetchable_offset(isolation)
             try:
-                return (yield from self.log.read_with_aborted(offset, upper, max_bytes, min_one_batch, most_read))
+                return (yield from self.log.read_with_aborted_txns(offset, upper, max_bytes, min_one_batch, most_read))
             except Moved:
                 continue
             except (ProtocolError, OSError) as error:
-                self.read_failed(error)
+                self.fail_read(error)
             return FetchDataInfo(self._offline_error)
 
     def fetch_at_once(
         self, offset: int, max_bytes: int, most_read: int, isolation: FetchIsolation, min_one_batch: bool
     ) -> FetchDataInfo | None:
-        """What `fetch` comes to where no aborted transactions need be looked through, as mostly; else None."""
+        """Return the result of `fetch` in the common case without a search for aborted transactions; else None."""
         if self.offline is None:
             committed = isolation is _TXN_COMMITTED
             upper = self.last_fetchable_offset(isolation)
             try:
                 return self.log.read_at_once(offset, upper, max_bytes, min_one_batch, most_read, committed)
             except (ProtocolError, OSError) as error:
-                self.read_failed(error)
+                self.fail_read(error)
         return FetchDataInfo(self._offline_error)
 
     def bytes_available(self, offset: int, isolation: FetchIsolation, enough: int) -> int:
-        """Bytes that a read from `offset` would find; exact below `enough` only."""
+        """Return the bytes that a read from `offset` would find; exact only below `enough`."""
         upper = self.last_fetchable_offset(isolation)
         if self.offline is not None or not self.log.log_start_offset <= offset < upper:
             return 0
@@ -338,31 +341,31 @@ class Partition:
         try:
             return self.log.segments.bytes_between(offset, upper, enough)
         except (ProtocolError, OSError) as error:
-            self.read_failed(error)
+            self.fail_read(error)
         return 0
 
     def scan(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """(header, bytes) of every batch from the one that holds `from_offset` up to the end as it is now.
+        """Yield (header, bytes) of every batch from the one that holds `from_offset` up to the current end.
 
-        Raises ProtocolError and OSError; the partition is offline then, as after any other read.
+        Raises ProtocolError and OSError, and takes the partition offline then, as any failed read does.
         """
         try:
             yield from self.log.scan(from_offset)
         except (ProtocolError, OSError) as error:
-            self.read_failed(error)
+            self.fail_read(error)
             raise
 
     def batch_header(self, base_offset: int) -> BatchHeader | None:
-        """The header of the batch that begins at `base_offset`; None if it is gone, or cannot be read."""
+        """Return the header of the batch that begins at `base_offset`; None if it is deleted or unreadable."""
         if self.offline is None:
             try:
                 return self.log.batch_header(base_offset)
             except (ProtocolError, OSError) as error:
-                self.read_failed(error)
+                self.fail_read(error)
         return None
 
     def batch_bytes(self, header: BatchHeader) -> Steps[bytearray | None]:
-        """The batch with this `batch_header`; None if it is gone meanwhile, or cannot be read."""
+        """Return the batch with this `batch_header`; None if it is deleted meanwhile, or unreadable."""
         batch = bytearray()
         segments = self.log.segments
         replaced = segments.replaced
@@ -373,17 +376,17 @@ class Partition:
             try:
                 batch += segments.part_of_batch(header.base_offset, len(batch), size_bytes)
             except (ProtocolError, OSError) as error:
-                self.read_failed(error)
+                self.fail_read(error)
                 return None
             yield 2 * size_bytes * BYTE_US
         return batch
 
     def epoch_of(self, offset: int) -> int:
-        """Leader epoch of the record at `offset`, -1 if unknown."""
+        """Return the leader epoch of the record at `offset`, -1 if unknown."""
         return self.log.epochs.epoch_for_offset(offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(largest known epoch <= `epoch`, its end offset), (-1, -1) if undefined."""
+        """Return (largest known epoch <= `epoch`, its end offset), (-1, -1) if undefined."""
         return self.log.epochs.end_offset_for(epoch, self.log.log_end_offset)
 
     # --- producers ------------------------------------------------------------------------------------------------
@@ -395,47 +398,47 @@ class Partition:
     def maybe_start_transaction_verification(
         self, producer_id: int, producer_epoch: int, first_sequence: int, *, supports_epoch_bump: bool
     ) -> None:
-        """The coordinator is asked whether a batch that may begin a transaction here belongs to one.
+        """Record that the coordinator is verifying a batch that may begin a transaction in this partition.
 
-        `supports_epoch_bump`: the client speaks transactions V2.
+        `supports_epoch_bump`: the client uses transactions V2.
         """
         self.log.producer_state.maybe_create_verification_state_entry(
             producer_id, producer_epoch, first_sequence, self._clock.now_ms(), supports_epoch_bump
         )
 
     def producer_epoch_of(self, producer_id: int) -> int | None:
-        """The epoch in which the producer wrote here last; None if it is not known."""
+        """Return the last known epoch of the producer; None if the partition does not know it."""
         producer = self.log.producer_state.get(producer_id)
         return None if producer is None else producer.epoch
 
     def producer_of(self, producer_id: int) -> ProducerStateEntry | None:
-        """What is known here of the producer; None if nothing is."""
+        """Return the state of the producer; None if the partition does not know it."""
         return self.log.producer_state.get(producer_id)
 
     def producers(self) -> Iterator[ProducerStateEntry]:
-        """Every producer that the partition knows (DescribeProducers); a walk may take many turns."""
+        """Iterate over the known producers (DescribeProducers); the iteration may take many turns."""
         return iter(self.log.producer_state)
 
     # --- going offline --------------------------------------------------------------------------------------------
 
     def take_offline(self, reason: str, error: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> None:
-        """Answer `error` from now on, also to those who wait for more, or for what they have appended."""
+        """Answer all requests with `error` from now on, also waiting fetches and waits for durable appends."""
         if self.offline is None:
             self.offline = reason
             self._offline_error = error
-            self._wake_parked()
+            self._wake_parked_fetches()
         self.log.stop()
         pending, self._pending = self._pending, deque()
         for _, callback in pending:
             callback(self._offline_error)
 
     def close(self) -> None:
-        """Close the files for good; `UnifiedLog.save` comes before if the log is to be found as it is."""
+        """Take the partition offline and close its files. A clean stop calls `UnifiedLog.save` before."""
         self.take_offline("the log is closed")
         self.log.close()
 
-    def read_failed(self, error: ProtocolError | OSError) -> None:
-        """IO failed, or what stands in the log is damaged: nothing is read any more."""
+    def fail_read(self, error: ProtocolError | OSError) -> None:
+        """Take the partition offline after a failed read, because of IO or damage."""
         if isinstance(error, OSError):
             self._fail(error)
             return
@@ -446,7 +449,7 @@ class Partition:
         )
 
     def _fail(self, error: OSError) -> None:
-        """IO failed: this partition is not trusted any more; after a mere shortage it is, and the next try may do."""
+        """Take the partition offline after failed IO, but not after a Shortage, which leaves the log intact."""
         if not isinstance(error, Shortage):
             self.take_offline(f"storage failed: {error}")
             _log.error("%(topic)s-%(partition)d: %(why)s", self.about | {"why": self.offline})

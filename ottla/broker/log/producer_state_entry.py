@@ -1,4 +1,4 @@
-"""What a partition knows of one producer, and what that says of the sequences of its next batch. pure
+"""State of one producer in a partition, and checks of the sequences of its next batch. pure
 
 Source: Kafka's `ProducerStateEntry`, `BatchMetadata`, `ProducerAppendInfo` (4.3.1); KIP-98.
 """
@@ -13,7 +13,7 @@ SEQUENCES = 2**31
 
 
 class BatchMetadata(NamedTuple):
-    """One of the last batches that a producer wrote. `timestamp_ms` is the largest timestamp of its records."""
+    """A recent batch of a producer. `timestamp_ms` is the largest timestamp of its records."""
 
     last_sequence: int
     last_offset: int
@@ -22,19 +22,19 @@ class BatchMetadata(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        """The sequence of its first record."""
+        """Sequence of the first record."""
         return decrement_sequence(self.last_sequence, self.offset_delta)
 
     @property
     def first_offset(self) -> int:
-        """The offset of its first record."""
+        """Offset of the first record."""
         return self.last_offset - self.offset_delta
 
 
 class ProducerStateEntry:
-    """What a partition knows of one producer id: its epoch, its last batches, the transaction it has open here.
+    """State of one producer id in a partition: its epoch, its last batches, its open transaction in the partition.
 
-    -1 stands for none in every number. `batches` are the last five of its epoch, oldest first.
+    -1 means none in every number. `batches` are the last five of its epoch, oldest first.
     """
 
     __slots__ = (
@@ -56,16 +56,16 @@ class ProducerStateEntry:
 
     @property
     def last_sequence(self) -> int:
-        """The last sequence that it wrote in this epoch."""
+        """The last sequence that the producer wrote in its epoch."""
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     @property
     def last_data_offset(self) -> int:
-        """The offset of the last record that it wrote in this epoch; markers do not count."""
+        """The offset of the last record that the producer wrote in its epoch, without markers."""
         return self.batches[-1].last_offset if self.batches else UNKNOWN_OFFSET
 
     def find_duplicate_batch(self, header: BatchHeader) -> BatchMetadata | None:
-        """The batch that the producer has written with these sequences, if it is one of those that are remembered."""
+        """Return the remembered batch with the sequences of `header`, else None."""
         first, last = header.base_sequence, header.last_sequence
         for batch in self.batches:
             if batch.last_sequence == last and batch.first_sequence == first:
@@ -73,7 +73,7 @@ class ProducerStateEntry:
         return None
 
     def known(self) -> tuple[object, ...]:
-        """All of it as a value, for comparing a replay with the live state."""
+        """Return the whole state as a value, to compare a replay with the live state."""
         batches = tuple(self.batches)
         return self.epoch, self.coordinator_epoch, self.last_timestamp_ms, self.current_txn_first_offset, batches
 
@@ -81,8 +81,8 @@ class ProducerStateEntry:
 class AppendDecision(NamedTuple):
     """Whether a batch or a marker may be appended.
 
-    `error` NONE says that it may; NONE with `duplicate` that it stands there already, and is answered as the original
-    was. Any other error is the answer.
+    With `error` NONE it may be appended. With NONE and `duplicate` the batch is in the log already, and the answer is
+    that of the original. Any other error is the answer.
     """
 
     error: ErrorCode
@@ -94,44 +94,48 @@ ACCEPTED = AppendDecision(NO_ERROR)
 
 
 def is_reuse(producer: ProducerStateEntry, base_sequence: int, header: BatchHeader) -> bool:
-    """Whether the sequence, of a transactional batch, was used before the last marker of its producer."""
+    """Whether a transactional batch reuses a sequence from before the last marker of its producer."""
     if producer.epoch != header.producer_epoch or not header.is_transactional or producer.coordinator_epoch < 0:
         return False  # another epoch, or no marker yet
     ended = _ended_sequence(producer)
-    # Sequences wrap: what is less than half of them behind the last one is not above it.
+    # Sequences wrap: one that is less than half of all sequences before the last one is not above it.
     return ended is not None and decrement_sequence(ended, base_sequence) < SEQUENCES // 2
 
 
 def _ended_sequence(producer: ProducerStateEntry) -> int | None:
-    """The last sequence that was written before the open transaction, or at all; None if it is not known any more."""
+    """Return the last sequence before the open transaction, or the last one if none is open; None if unknown."""
     start = producer.current_txn_first_offset
     before = (batch.last_sequence for batch in reversed(producer.batches) if start < 0 or batch.last_offset < start)
     return next(before, None)
 
 
-def reused(producer: ProducerStateEntry, header: BatchHeader, duplicate: BatchMetadata | None) -> AppendDecision:
-    """The refusal of such a batch: the code with which clients begin a new epoch, and go on."""
+def refuse_reused_sequence(
+    producer: ProducerStateEntry, header: BatchHeader, duplicate: BatchMetadata | None
+) -> AppendDecision:
+    """Refuse a batch for which `is_reuse` holds, with the code that makes clients begin a new epoch and continue."""
     those = f"the batch at offset {duplicate.first_offset}" if duplicate else "batches of other counts"
     return AppendDecision(
         ErrorCode.UNKNOWN_PRODUCER_ID,
         f"producer {producer.producer_id} at epoch {producer.epoch} sent sequences {header.base_sequence} to "
-        f"{header.last_sequence} once more, behind the marker of the transaction that wrote up to "
+        f"{header.last_sequence} again, after the marker of the transaction that wrote up to "
         f"{_ended_sequence(producer)}: they are those of {those}",
     )
 
 
-def following(producer: ProducerStateEntry, header: BatchHeader) -> AppendDecision:
-    """The refusal of what was on its way behind such a batch, with the same code: a client that is told of a gap keeps
-    the batch to send it again, in a transaction that it must abort."""
+def refuse_after_reuse(producer: ProducerStateEntry, header: BatchHeader) -> AppendDecision:
+    """Refuse a batch that the client sent after one for which `is_reuse` holds, with the same code.
+
+    After an error for a sequence gap the client would send the batch again, in a transaction that it must abort.
+    """
     return AppendDecision(
         ErrorCode.UNKNOWN_PRODUCER_ID,
         f"producer {producer.producer_id} at epoch {producer.epoch} sent sequences {header.base_sequence} to "
-        f"{header.last_sequence} behind others, refused, that it had used before the marker of its last transaction",
+        f"{header.last_sequence} after refused ones that it had used before the marker of its last transaction",
     )
 
 
 def sequence_gap(producer: ProducerStateEntry, epoch: int, first_sequence: int) -> str | None:
-    """What is wrong with the first sequence of a batch, None if nothing is."""
+    """Return the error of the first sequence of a batch, None if it is valid."""
     if producer.epoch == NO_PRODUCER_EPOCH:
         return None
     if epoch != producer.epoch:

@@ -1,21 +1,21 @@
-"""The producer state of one partition: who may append what, and which transactions are open. pure
+"""The producer state of one partition: checks of appends, and the open transactions. pure
 
 Rules
 
-1. `check_*` decide and change nothing; `apply_*` record what was written and decide nothing. A replay of the log
-   applies without checks, and ends in the state that the live broker had.
-2. A producer without state is accepted with any sequence: its state may have expired. Not so in transactions V2, where
-   every transaction begins with sequence 0 in every partition.
-3. The last five batches of a producer are known by (first, last) sequence: sent again at the same epoch, they are
-   duplicates. A new epoch forgets them and begins at sequence 0.
-4. A transactional batch whose sequence is not above the last one that its producer wrote before its last marker is
-   nobody's retry: a client ends a transaction when its batches are answered or given up. It has taken sequence numbers
-   back that were written, and is refused where Kafka calls it a duplicate (`docs/in-the-log.md`). So is what was sent
-   behind it.
-5. Of the batches that would begin a transaction, the lowest sequence that was verified with the coordinator goes first:
-   what comes above it has overtaken a batch that the client will send again. A verification ends with the first
-   transactional batch or marker that is written, unless the marker has the epoch of the transaction that is being
-   verified: then it ends the one before.
+1. `check_*` decide and change nothing; `apply_*` record a write and decide nothing. A replay of the log applies without
+   checks, and results in the state that the live broker had.
+2. A producer without state is accepted with any sequence, because its state may have expired. Transactions V2 are an
+   exception: every transaction begins with sequence 0 in every partition.
+3. The last five batches of a producer are remembered by (first, last) sequence. If they are sent again at the same
+   epoch, they are duplicates. A new epoch forgets them and begins at sequence 0.
+4. A transactional batch whose sequence is not above the last one before the producer's last marker is not a retry: a
+   client ends a transaction only after its batches were answered or given up. The client has reused sequence numbers
+   that were written. The batch is refused; Kafka calls it a duplicate (`docs/in-the-log.md`). Batches that the client
+   sent after it are refused too.
+5. Of the batches that would begin a transaction, the one with the lowest sequence that was verified with the
+   coordinator must be first. A batch with a higher sequence has overtaken one that the client will send again. A
+   verification ends with the first transactional batch or marker that is written. A marker with the epoch of the
+   transaction in verification does not end it, because it ends the transaction before.
 6. A transaction is open from its first batch to its marker. A completed one holds the last stable offset back until its
    marker is below the high watermark.
 
@@ -34,9 +34,9 @@ from ottla.broker.log.producer_state_entry import (
     AppendDecision,
     BatchMetadata,
     ProducerStateEntry,
-    following,
     is_reuse,
-    reused,
+    refuse_after_reuse,
+    refuse_reused_sequence,
     sequence_gap,
 )
 from ottla.protocol.batch_header import TRANSACTIONAL, BatchHeader
@@ -52,7 +52,7 @@ TRANSACTION_VERSION_2 = 2
 
 
 class AppendOrigin(Enum):
-    """Who appends: a client, or a coordinator of this broker, whose batches carry no sequences to check."""
+    """Origin of an append: a client, or a coordinator of this broker, whose batches have no sequences to check."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
@@ -62,10 +62,10 @@ _CLIENT: Final = AppendOrigin.CLIENT
 
 
 class VerificationStateEntry(NamedTuple):
-    """A producer of which transactional batches are being verified with its coordinator (KIP-890).
+    """A producer whose transactional batches are being verified with its coordinator (KIP-890).
 
-    `lowest_sequence` is that of the batches that were verified; what lies above it must not be appended before it.
-    `supports_epoch_bump`: its client speaks transactions V2, so that each transaction has an epoch of its own.
+    `lowest_sequence` is the lowest of the verified batches; batches above it must not be appended before it.
+    `supports_epoch_bump`: its client uses transactions V2, so each transaction has an epoch of its own.
     """
 
     epoch: int
@@ -77,7 +77,7 @@ class VerificationStateEntry(NamedTuple):
 class CompletedTxn(NamedTuple):
     """A transaction that a marker has ended, from its first offset to that of the marker.
 
-    `last_stable_offset` is what readers could see when the marker was written, as a `.txnindex` entry stores it.
+    `last_stable_offset` is that of the time when the marker was written, as a `.txnindex` entry stores it.
     """
 
     producer_id: int
@@ -88,7 +88,7 @@ class CompletedTxn(NamedTuple):
 
     @property
     def index_entry(self) -> AbortedTxn:
-        """The `.txnindex` entry, if the transaction was aborted."""
+        """The `.txnindex` entry, for an aborted transaction."""
         return AbortedTxn(self.producer_id, self.first_offset, self.last_offset, self.last_stable_offset)
 
 
@@ -96,7 +96,7 @@ _NO_BATCH = BatchMetadata(NO_SEQUENCE, UNKNOWN_OFFSET, 0, NO_TIMESTAMP)
 
 
 class ProducerStateManager:
-    """What a partition knows of its producers, and which of their transactions are open.
+    """The producers of a partition, and their open transactions.
 
     `ongoing_txns` maps first offset to producer id, the earliest transaction first; `unreplicated_txns` has (first
     offset, marker offset) of transactions whose marker is not yet below the high watermark.
@@ -115,16 +115,16 @@ class ProducerStateManager:
 
     def __init__(self) -> None:
         self._by_id: dict[int, ProducerStateEntry] = {}
-        # The same in the order in which they came, to be walked over many turns: to copy a million takes too long for
-        # one. What expires while somebody walks stays in it until the next expiry, and is in the set.
+        # The same in the order of their first batches, to iterate over many turns: copying a million takes too long for
+        # one turn. Producers that expire during an iteration stay in it until the next expiry, and are in `_gone`.
         self._order: list[ProducerStateEntry] = []
         self._gone: set[ProducerStateEntry] = set()
         self._walks = 0
-        # In memory only: after a restart every batch is verified anew.
+        # In memory only: after a restart every batch is verified again.
         self._verifications: dict[int, VerificationStateEntry] = {}
         # First offset -> producer id. Appends come in offset order, so the first entry is the earliest.
         self.ongoing_txns: OrderedDict[int, int] = OrderedDict()
-        # While a snapshot is taken: what the producers that have changed since it began were then.
+        # While a snapshot is taken: the state at its begin of the producers that have changed since.
         self._frozen: dict[ProducerStateEntry, ProducerEntry] | None = None
         self.unreplicated_txns: list[tuple[int, int]] = []
 
@@ -132,7 +132,7 @@ class ProducerStateManager:
         return len(self._by_id)
 
     def __iter__(self) -> Iterator[ProducerStateEntry]:
-        """In the order in which they came; others may append and expire in between."""
+        """Iterate in the order of first batches. Appends and expiry between the steps are allowed."""
         by_id = self._by_id
         self._walks += 1
         try:
@@ -143,15 +143,15 @@ class ProducerStateManager:
             self._walks -= 1
 
     def get(self, producer_id: int) -> ProducerStateEntry | None:
-        """What is known of a producer; None if nothing is."""
+        """Return the state of a producer; None if it is not known."""
         return self._by_id.get(producer_id)
 
     # --- decide ---------------------------------------------------------------------------------------------------
 
     def check_batch(self, header: BatchHeader, origin: AppendOrigin, refuse_reuse: bool = True) -> AppendDecision:
-        """Whether a data batch that carries a producer id may be appended.
+        """Decide whether a data batch with a producer id may be appended.
 
-        `refuse_reuse`: rule 4 holds (`transaction.sequence.reuse.refuse`).
+        `refuse_reuse`: apply rule 4 (`transaction.sequence.reuse.refuse`).
         """
         producer = self._by_id.get(header.producer_id)
         overtaking = self._overtaking(header, producer) if self._verifications and origin is _CLIENT else None
@@ -163,14 +163,14 @@ class ProducerStateManager:
         if epoch < producer.epoch:
             return _stale_epoch(producer, epoch)
         if origin is _CLIENT:
-            # What continues the sequence cannot be a duplicate, so the common case looks at one batch only.
+            # A batch that continues the sequence is no duplicate: the common case checks one remembered batch only.
             message = overtaking or sequence_gap(producer, epoch, header.base_sequence)
             if message is not None:
                 duplicate = producer.find_duplicate_batch(header) if epoch == producer.epoch else None
                 if refuse_reuse and is_reuse(producer, header.base_sequence, header):
-                    return reused(producer, header, duplicate)
+                    return refuse_reused_sequence(producer, header, duplicate)
                 if refuse_reuse and overtaking is not None and self._follows_reuse(producer, header):
-                    return following(producer, header)
+                    return refuse_after_reuse(producer, header)
                 if duplicate is not None:
                     return AppendDecision(NO_ERROR, None, duplicate)
                 return AppendDecision(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
@@ -185,10 +185,10 @@ class ProducerStateManager:
     def check_marker(
         self, producer_id: int, producer_epoch: int, coordinator_epoch: int, transaction_version: int
     ) -> AppendDecision:
-        """Whether a marker may be appended. With transaction version 2 the marker carries a bumped epoch.
+        """Decide whether a marker may be appended. With transaction version 2 the marker has a bumped epoch.
 
-        An equal epoch is then the retry of a marker that was written (KIP-1228, KAFKA-19999), unless a transaction is
-        open: it belongs to the next transaction of the same epoch, which a late marker must not end.
+        Then an equal epoch means a retry of a marker that was written (KIP-1228, KAFKA-19999). If a transaction is
+        open, it is the next one of the same epoch, and a late marker must not end it.
         """
         producer = self._by_id.get(producer_id) or ProducerStateEntry(producer_id)
         if producer_epoch < producer.epoch:
@@ -228,12 +228,12 @@ class ProducerStateManager:
         )
 
     def _follows_reuse(self, producer: ProducerStateEntry, header: BatchHeader) -> bool:
-        """Whether what a batch has overtaken was refused: it was on its way behind it."""
+        """Whether a batch follows a refused batch with reused sequences, which is the lowest one in verification."""
         verification = self._verifications[header.producer_id]
         return verification.epoch == header.producer_epoch and is_reuse(producer, verification.lowest_sequence, header)
 
     def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether the producer has a transaction open here, at this epoch."""
+        """Whether the producer has an open transaction in this partition, at this epoch."""
         producer = self._by_id.get(producer_id)
         return producer is not None and producer.current_txn_first_offset >= 0 and producer.epoch == producer_epoch
 
@@ -242,7 +242,7 @@ class ProducerStateManager:
     def maybe_create_verification_state_entry(
         self, producer_id: int, epoch: int, first_sequence: int, now_ms: int, supports_epoch_bump: bool = False
     ) -> None:
-        """A transactional batch is being verified; whether it will be found sound does not matter."""
+        """Record that a transactional batch is being verified, whatever the result."""
         known = self._verifications.get(producer_id)
         if known is None:
             known = VerificationStateEntry(epoch, first_sequence, now_ms, supports_epoch_bump)
@@ -253,7 +253,7 @@ class ProducerStateManager:
         self._verifications[producer_id] = known
 
     def apply_batch(self, header: BatchHeader, base_offset: int, timestamp_ms: int) -> None:
-        """A data batch with a producer id was written at `base_offset`; `timestamp_ms` is its largest as written."""
+        """Record a data batch with a producer id at `base_offset`; `timestamp_ms` is its largest one as written."""
         producer_id = header.producer_id
         producer = self._by_id.get(producer_id)
         if producer is None:
@@ -283,7 +283,7 @@ class ProducerStateManager:
         offset: int,
         timestamp_ms: int,
     ) -> CompletedTxn | None:
-        """A marker was written at `offset`; the transaction that it ended, if one was open."""
+        """Record a marker, written at `offset`; return the transaction that it ended, if one was open."""
         producer = self._by_id.get(producer_id)
         if producer is None:
             producer = self._add(producer_id)
@@ -306,7 +306,7 @@ class ProducerStateManager:
         return completed
 
     def apply_emptied_marker(self, producer_id: int, producer_epoch: int, timestamp_ms: int) -> None:
-        """Compaction has left of a marker that it stood there: its producer's epoch is all that is known of it."""
+        """Record a marker that compaction has emptied: only its producer's epoch is known."""
         producer = self._by_id.get(producer_id)
         if producer is None:
             producer = self._add(producer_id)
@@ -317,17 +317,17 @@ class ProducerStateManager:
         producer.last_timestamp_ms = max(producer.last_timestamp_ms, timestamp_ms)
 
     def on_high_watermark_updated(self, high_watermark: int) -> None:
-        """Transactions whose marker is below the high watermark no longer hold the last stable offset back."""
+        """Forget ended transactions whose marker is below the high watermark: the last stable offset may pass them."""
         if self.unreplicated_txns:
             self.unreplicated_txns = [ending for ending in self.unreplicated_txns if ending[1] >= high_watermark]
 
     def on_log_start_offset_updated(self, log_start_offset: int) -> None:
-        """Transactions that ended below the start of the log no longer hold the last stable offset back."""
+        """Forget transactions that ended below the log start offset: the last stable offset may pass them."""
         if self.unreplicated_txns:
             self.unreplicated_txns = [ending for ending in self.unreplicated_txns if ending[1] >= log_start_offset]
 
     def first_unstable_offset(self) -> int | None:
-        """First offset of the earliest transaction whose outcome is not decided and durable."""
+        """Return the first offset of the earliest transaction that is open or whose end is not durable; else None."""
         opened = next(iter(self.ongoing_txns), None)
         if not self.unreplicated_txns:
             return opened
@@ -335,9 +335,9 @@ class ProducerStateManager:
         return ending if opened is None else min(ending, opened)
 
     def remove_expired_producers(self, now_ms: int, expiration_ms: int) -> Iterator[int]:
-        """Forget producers without an open transaction that were quiet for so long, by record timestamps.
+        """Forget producers without an open transaction whose last record timestamp is older than `expiration_ms`.
 
-        Yields how many after every `EXPIRY_SLICE` producers that were looked at; others may append in between.
+        Yields the number of removed producers after every `EXPIRY_SLICE` examined ones. Appends between are allowed.
         """
         limit_ms = now_ms - expiration_ms
         by_id, order = self._by_id, self._order
@@ -367,11 +367,11 @@ class ProducerStateManager:
     # --- snapshot -------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Iterator[ProducerEntry]:
-        """One entry per producer, with its last batch alone."""
+        """Return one entry per producer, with only its last batch."""
         return map(_entry, self)
 
     def freeze(self) -> Iterator[list[ProducerEntry]]:
-        """The entries of all producers as they are now, slice by slice; others may append in between, until `thaw`."""
+        """Return the current entries of all producers in slices; appends between them are allowed until `thaw`."""
         kept: dict[ProducerStateEntry, ProducerEntry] = {}
         self._frozen = kept
         gone = frozenset(self._gone)
@@ -386,7 +386,7 @@ class ProducerStateManager:
         )
 
     def thaw(self) -> None:
-        """The snapshot is taken, or given up."""
+        """End `freeze`, after the snapshot was taken or aborted."""
         self._frozen = None
 
     def _add(self, producer_id: int) -> ProducerStateEntry:
@@ -399,9 +399,9 @@ class ProducerStateManager:
             self._frozen[producer] = _entry(producer)
 
     def load(self, entries: Iterable[ProducerEntry], now_ms: int, expiration_ms: int) -> list[tuple[int, int]]:
-        """Take over a part of a snapshot; producers that have expired since are left out.
+        """Load a part of a snapshot, without producers that have expired since.
 
-        The transactions that were open, (first offset, producer id) in order; `load_open` takes those of all parts.
+        Return the open transactions of the part as sorted (first offset, producer id), for `load_open`.
         """
         opened: list[tuple[int, int]] = []
         for entry in entries:
@@ -422,7 +422,7 @@ class ProducerStateManager:
         return opened
 
     def load_open(self, opened: Iterable[tuple[int, int]]) -> None:
-        """Take over open transactions, in the order of their first offsets."""
+        """Load the open transactions of all parts, in the order of their first offsets."""
         self.ongoing_txns.update(opened)
 
 

@@ -1,38 +1,38 @@
-"""What a start has still to recover, counted for who waits for it. pure
+"""Counts of the logs and bytes that a start has still to recover. pure
 
-Source: `remainingLogsToRecover` of Kafka's `LogManager` (KIP-831); Kafka counts segments where bytes are counted here.
+Source: `remainingLogsToRecover` of Kafka's `LogManager` (KIP-831). Kafka counts segments, Ottla bytes.
 """
 
 from collections.abc import Mapping
 
 
 class Remaining:
-    """Logs that must be open before the broker serves, and about how many bytes of them a recovery reads."""
+    """Number of logs to open before the broker serves, and about how many bytes of them recovery reads."""
 
     __slots__ = ("_sizes", "counted", "logs")
 
     def __init__(self) -> None:
         self.counted = False
-        """Whether a crash has left something, and how much is known."""
+        """Whether a recovery is needed and its size is known."""
         self.logs = 0
         self._sizes: dict[str, int] = {}
 
     @property
     def recover_bytes(self) -> int:
-        """Of the logs that are left, all together."""
+        """Bytes still to recover, of all logs."""
         return sum(self._sizes.values())
 
     def expect(self, logs: int, sizes: Mapping[str, int]) -> None:
-        """So many logs are to be opened, of which these directories have bytes to recover."""
+        """Set the number of logs to open, and the bytes to recover by directory."""
         self.counted = True
         self.logs = logs
         self._sizes = {directory: size_bytes for directory, size_bytes in sizes.items() if size_bytes}
 
-    def recovered(self, directory: str) -> None:
-        """Nothing is to be read any more of this one."""
+    def finish_recovery(self, directory: str) -> None:
+        """Remove the bytes of a log that was recovered."""
         self._sizes.pop(directory, None)
 
-    def opened(self, directory: str) -> None:
-        """One of them is open, or will not be."""
+    def finish_opening(self, directory: str) -> None:
+        """Count down a log that was opened, or will not be opened."""
         self.logs = max(0, self.logs - 1)
-        self.recovered(directory)
+        self.finish_recovery(directory)

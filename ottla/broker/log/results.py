@@ -1,4 +1,4 @@
-"""What a partition answers. pure"""
+"""Results of appends and reads of a partition. pure"""
 
 from enum import Enum
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from ottla.protocol.values import NO_TIMESTAMP, UNKNOWN_OFFSET
 
 
 class FetchIsolation(Enum):
-    """How far a reader may see: to the log end offset, the high watermark or the last stable offset.
+    """Limit of a read: the log end offset, the high watermark or the last stable offset.
 
     Source: Kafka's `FetchIsolation`.
     """
@@ -20,7 +20,10 @@ class FetchIsolation(Enum):
 
 
 class AppendResult(NamedTuple):
-    """NONE: the batch stands at these offsets (of the original, if `duplicate`). Else it was not appended."""
+    """Result of an append. With NONE the batch has these offsets (if `duplicate`, those of the original).
+
+    With any other error the batch was not appended.
+    """
 
     error: ErrorCode
     base_offset: int = UNKNOWN_OFFSET
@@ -33,9 +36,9 @@ class AppendResult(NamedTuple):
 
 
 class FetchDataInfo(NamedTuple):
-    """What a read of the log gives: whole batches, as bytes or still in their file; none unless the error is NONE.
+    """Result of a read: whole batches, as bytes or as a slice of their file; none with an error.
 
-    `aborted` is (producer id, first offset) of aborted transactions, None unless read to TXN_COMMITTED.
+    `aborted` are (producer id, first offset) of aborted transactions for TXN_COMMITTED, else None.
     """
 
     error: ErrorCode

@@ -1,9 +1,9 @@
-"""Deleting the oldest segments of a log: by the start of the log, by its size, by age. shell
+"""Deletion of the oldest segments of a log: by log start offset, by size, by age. shell
 
-A segment goes when readers can see all of it and one of these holds: everything in it is below the log start offset
-(DeleteRecords); the log is larger than `retention.bytes` by at least this segment; its youngest record, or its file if
-no record has a time, is older than `retention.ms`. The active segment goes as well, and is rolled first. Size and age
-count where `cleanup.policy` contains delete.
+A segment is deleted when all of it is below the high watermark and one of these holds: all its records are below the
+log start offset (DeleteRecords); without the segment the log still has `retention.bytes`; its youngest record, or its
+file if no record has a timestamp, is older than `retention.ms`. The active segment is deleted too, after it is rolled.
+Size and age count where `cleanup.policy` contains delete.
 
 Source: Kafka's `UnifiedLog.deleteOldSegments`, `LocalLog.removeAndDeleteSegments`, `LogManager.cleanupLogs`.
 """
@@ -16,7 +16,7 @@ from ottla.broker.costs import LOOK_US, ROW_US
 from ottla.broker.log.file_deleter import FileDeleter
 from ottla.broker.log.log_segment import LogSegment
 from ottla.broker.log.partition import Partition
-from ottla.broker.log.swap import rename_to_deleted
+from ottla.broker.log.swap import add_deleted_suffix
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import Disk
 from ottla.broker.turns import Turns
@@ -28,7 +28,7 @@ SEGMENTS_PER_STEP = 8
 
 
 def count_deletable(partition: Partition, now_ms: int, modified_ms: Callable[[LogSegment], int], most: int) -> int:
-    """How many of the oldest segments may go now; `most` if there are more."""
+    """Return how many of the oldest segments can be deleted now, at most `most`."""
     settings = partition.log.config
     by_size = settings.cleanup_delete and settings.retention_bytes >= 0
     by_age = settings.cleanup_delete and settings.retention_ms >= 0
@@ -52,7 +52,7 @@ def count_deletable(partition: Partition, now_ms: int, modified_ms: Callable[[Lo
 
 
 def _youngest_ms(segment: LogSegment, modified_ms: Callable[[LogSegment], int]) -> int:
-    """The largest timestamp in a segment; when its file was last written if no record has one."""
+    """Return the largest timestamp in a segment, or the modification time of its file if no record has one."""
     timestamp_ms = segment.index.max_timestamp_ms
     return timestamp_ms if timestamp_ms >= 0 else modified_ms(segment)
 
@@ -69,7 +69,7 @@ class Retention:
         deleter: FileDeleter,
         failed: Callable[[OSError], None],
     ) -> None:
-        """`failed` hears of IO that fails; it takes the log directory offline."""
+        """`failed` is called with the error of failed IO; it takes the log directory offline."""
         self._partitions = partitions
         self._disk = disk
         self._clock = clock
@@ -78,12 +78,12 @@ class Retention:
         self._failed = failed
 
     async def run(self) -> None:
-        """Look at every partition once, in shares."""
+        """Apply retention to every partition once, over many turns."""
         for partition in list(self._partitions()):
-            await self.look_at(partition)
+            await self.delete_old_segments(partition)
 
-    async def look_at(self, partition: Partition) -> None:
-        """Delete what may go of one partition, in shares."""
+    async def delete_old_segments(self, partition: Partition) -> None:
+        """Delete the segments of one partition that can be deleted, over many turns."""
         more = True
         while more:
             self._turns.charge(ROW_US + len(partition.log.segments) * LOOK_US)
@@ -91,9 +91,9 @@ class Retention:
             await self._turns.share()
 
     def _delete_some(self, partition: Partition) -> bool:
-        """Delete a few of the oldest segments; whether there may be more to delete."""
+        """Delete a few of the oldest segments; return whether there may be more to delete."""
         try:
-            # The age of a segment may take its index files: none is asked that does not go in this step or the next.
+            # The age of a segment may need its index files: examine only segments of this step and one more.
             count = count_deletable(partition, self._clock.now_ms(), self._modified_ms, SEGMENTS_PER_STEP + 1)
             step = min(count, SEGMENTS_PER_STEP)
             return step > 0 and self._delete(partition, step) and count > step
@@ -106,13 +106,13 @@ class Retention:
         return False
 
     def _delete(self, partition: Partition, count: int) -> bool:
-        """Whether they are gone."""
+        """Delete the oldest `count` segments; return whether they were removed."""
         removed = partition.drop_oldest(count)
-        for segment in removed:  # all of them: nobody does it when a name cannot be changed
+        for segment in removed:  # all of them first: a failed rename must not leave some open
             segment.close()
         deleted: list[str] = []
         for segment in removed:
-            deleted += rename_to_deleted(self._disk, segment.log_path.removesuffix(".log"), with_snapshot=True)
+            deleted += add_deleted_suffix(self._disk, segment.log_path.removesuffix(".log"), with_snapshot=True)
         self._deleter.delete_later(deleted, partition.log.config.file_delete_delay_ms)
         if removed:
             _log.info(

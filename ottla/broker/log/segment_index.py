@@ -1,4 +1,4 @@
-"""The offset and time index of one segment in memory, and their files' content. pure
+"""The offset index and the time index of one segment in memory, and the content of their files. pure
 
 Source: Kafka's `OffsetIndex`, `TimeIndex`, `LogSegment.append`. An entry is due when more than `interval_bytes` were
 written since the last one. Offsets are relative to the segment's base offset.
@@ -17,16 +17,16 @@ _INT32 = 4
 
 
 def time_of(header: BatchHeader) -> int:
-    """The timestamp that a time index may hold of a batch.
+    """Return the timestamp of a batch for the time index; -1 for an empty batch.
 
-    An empty one, which compaction leaves, keeps a time that no record has any more: who looks it up would find
-    nothing there, and `kafka-dump-log` complains.
+    Compaction leaves empty batches with the timestamp of a removed record. A look-up by it would find no record, and
+    `kafka-dump-log` reports an error.
     """
     return header.max_timestamp if header.record_count else NO_TIMESTAMP
 
 
 class SegmentIndex:
-    """Where offsets and timestamps of a segment are. Positions are bytes from the start of its `.log` file."""
+    """Positions of offsets and timestamps of a segment, in bytes from the start of its `.log` file."""
 
     __slots__ = (
         "_interval_bytes",
@@ -47,14 +47,14 @@ class SegmentIndex:
         # The last offset of the batch at each position, relative to the base.
         self.offsets = array("i")
         self.positions = array("i")
-        # Entries as they stand in the file: looked up seldom, so not worth a second form.
+        # Entries as in the file: look-ups are too rare for another representation.
         self._times = bytearray()
         self._last_entry_timestamp_ms = NO_TIMESTAMP
         self.max_timestamp_ms = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
 
     def account(self, position: int, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
-        """A batch of `size_bytes` stands at `position`; add its entries if they are due."""
+        """Count a batch of `size_bytes` at `position`; add its index entries if they are due."""
         if max_timestamp_ms > self.max_timestamp_ms:
             self.max_timestamp_ms = max_timestamp_ms
             self.max_timestamp_offset = last_offset
@@ -66,7 +66,7 @@ class SegmentIndex:
         self._since_entry_bytes += size_bytes
 
     def account_run(self, position: int, headers: Iterable[tuple[int, ...]]) -> None:
-        """`account` of batches that stand one behind the other from `position` on; the fields of `BatchHeader`."""
+        """Do `account` for consecutive batches from `position` on, given the fields of `BatchHeader`."""
         for base_offset, length, _, _, _, _, delta, _, max_timestamp_ms, _, _, _, record_count in headers:
             size_bytes = LOG_OVERHEAD + length
             if self._since_entry_bytes > self._interval_bytes or max_timestamp_ms > self.max_timestamp_ms:
@@ -77,7 +77,7 @@ class SegmentIndex:
             position += size_bytes
 
     def add_time_entry(self) -> None:
-        """Record the largest timestamp so far, unless the last entry has it (forced when a segment is sealed)."""
+        """Add an entry of the largest timestamp, unless the last entry has it. Sealing a segment calls it too."""
         if self.max_timestamp_ms > self._last_entry_timestamp_ms:
             self._times += TIME_ENTRY.pack(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
             self._last_entry_timestamp_ms = self.max_timestamp_ms
@@ -90,22 +90,22 @@ class SegmentIndex:
         )
 
     def position_before(self, offset: int) -> int:
-        """A position at or before the batch that holds `offset`."""
+        """Return a position at or before the batch that holds `offset`."""
         at = bisect_right(self.offsets, offset - self.base_offset)
         return self.positions[at - 1] if at else 0
 
     def boundary_before(self, position: int) -> int:
-        """The last known start of a batch at or before `position`."""
+        """Return the last indexed start of a batch at or before `position`."""
         at = bisect_right(self.positions, position)
         return self.positions[at - 1] if at else 0
 
     def offset_after(self, position: int) -> int | None:
-        """Last offset of the first indexed batch at or after `position`; None if there is none."""
+        """Return the last offset of the first indexed batch at or after `position`; None if there is none."""
         at = bisect_left(self.positions, position)
         return self.base_offset + self.offsets[at] if at < len(self.offsets) else None
 
     def offset_for_timestamp(self, timestamp_ms: int) -> int:
-        """An offset at or before the first record of at least `timestamp_ms`."""
+        """Return an offset at or before the first record with a timestamp of at least `timestamp_ms`."""
         low, high = 0, len(self._times) // TIME_ENTRY.size
         while low < high:
             middle = (low + high) // 2
@@ -119,7 +119,7 @@ class SegmentIndex:
         return self.base_offset + relative
 
     def offset_file(self) -> bytes:
-        """The content of the `.index` file."""
+        """Return the content of the `.index` file."""
         both = array("i", bytes(2 * _INT32 * len(self.offsets)))
         both[0::2] = self.offsets
         both[1::2] = self.positions
@@ -128,13 +128,13 @@ class SegmentIndex:
         return both.tobytes()
 
     def time_file(self) -> bytes:
-        """The content of the `.timeindex` file."""
+        """Return the content of the `.timeindex` file."""
         return bytes(self._times)
 
     def load(self, offset_file: bytes, time_file: bytes, log_size_bytes: int) -> bool:
-        """Take over both files; False if they cannot belong to a `.log` of this size and must be rebuilt.
+        """Load both files; False if they do not match a `.log` of this size and must be rebuilt.
 
-        Zeros at the end (a file that Kafka preallocated and did not trim) are left out.
+        Zeros at the end (a file that Kafka preallocated and did not trim) are ignored.
         """
         if len(offset_file) % OFFSET_ENTRY.size or len(time_file) % TIME_ENTRY.size:
             return False
@@ -160,5 +160,5 @@ class SegmentIndex:
 
 
 def _pad(size_bytes: int) -> int:
-    """Bytes up to the next whole entry."""
+    """Return the number of bytes up to the next whole entry."""
     return -size_bytes % OFFSET_ENTRY.size

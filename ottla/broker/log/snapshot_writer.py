@@ -1,8 +1,8 @@
-"""The snapshots of a partition's producers: a few at once, many while they go on appending, in shares. shell
+"""Writer of producer snapshots: small ones at once, large ones over many turns while producers append. shell
 
-A roll must not wait until a million producers are encoded. They are frozen as of the roll
-(`ProducerStateManager.freeze`), written to a `.tmp` file, and the file gets its name when it is whole. If a crash comes
-before that, or the partition is closed, an older snapshot and the batches behind it say the same.
+A roll must not wait until a million producers are encoded. Their state at the roll is frozen
+(`ProducerStateManager.freeze`) and written to a `.tmp` file, which is renamed when it is complete. If the broker
+crashes or the partition is closed before that, an older snapshot and the batches after it give the same state.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,13 +18,14 @@ from ottla.protocol.steps import RECORD_US
 _log = getLogger(__name__)
 
 AT_ONCE: Final = 1_000
-"""A snapshot of so many producers is half of a share."""
+"""Largest number of producers for a snapshot in one step: it takes half of a turn budget."""
 
 
 class SnapshotWriter:
-    """The snapshots in one directory. `written` hears of the path of each, `failed` of IO that fails in a later turn.
+    """Writes the snapshots of one directory.
 
-    Without `turns` all are written at once.
+    `written` is called with the path of each snapshot, `failed` with the error of IO that fails in a later turn.
+    Without `turns` all snapshots are written at once.
     """
 
     __slots__ = ("_activity", "_directory", "_disk", "_failed", "_file", "_producers", "_turns", "_written", "offset")
@@ -40,7 +41,7 @@ class SnapshotWriter:
         failed: Callable[[OSError], None],
     ) -> None:
         self.offset = offset
-        """The log's end at the newest snapshot; -1 if there is none."""
+        """Offset of the newest snapshot; -1 if there is none."""
         self._disk = disk
         self._turns = turns
         self._directory = directory
@@ -51,11 +52,11 @@ class SnapshotWriter:
         self._file: File | None = None
 
     def path(self, offset: int) -> str:
-        """Where the snapshot of a log that ended at `offset` stands."""
+        """Return the path of the snapshot at `offset`."""
         return f"{self._directory}/{offset:020d}.snapshot"
 
     def take(self, end_offset: int) -> None:
-        """Take one, at once or over the next turns. One at a time: the next roll after its end takes the next one.
+        """Write a snapshot, at once or over the next turns. No effect while another one is being written.
 
         Raises OSError.
         """
@@ -66,7 +67,7 @@ class SnapshotWriter:
             self._begin(self._turns, end_offset)
 
     def save(self, end_offset: int) -> bool:
-        """Write one now. As in Kafka, none is written without progress since the last one; an empty log has none.
+        """Write a snapshot now; False if the log has not grown since the last snapshot, or is empty, as in Kafka.
 
         Raises OSError.
         """
@@ -78,7 +79,7 @@ class SnapshotWriter:
         return True
 
     def stop(self) -> None:
-        """Write nothing more; a `.tmp` file is left to the next start."""
+        """Abort the running snapshot; the next start removes its `.tmp` file."""
         activity, self._activity = self._activity, None
         if activity is not None:
             activity.discard()
@@ -88,9 +89,9 @@ class SnapshotWriter:
             self._file = None
 
     def close(self) -> None:
-        """Write nothing more, and let go of who hears of it."""
+        """Abort the running snapshot, and drop the references to the callbacks."""
         self.stop()
-        self._written = self._failed = nobody
+        self._written = self._failed = ignore
 
     def _begin(self, turns: Turns, end_offset: int) -> None:
         path = self.path(end_offset)
@@ -99,11 +100,11 @@ class SnapshotWriter:
         self._file = self._disk.open(f"{path}.tmp")
         slices = self._producers.freeze()
 
-        def ended(result: None) -> None:
+        def end(result: None) -> None:
             self.offset = end_offset
             self._written(path)
 
-        self._activity = turns.start(self._write(turns, self._file, path, encoder, slices), ended, self._broke)
+        self._activity = turns.start(self._write(turns, self._file, path, encoder, slices), end, self._handle_error)
 
     async def _write(
         self, turns: Turns, file: File, path: str, encoder: SnapshotEncoder, slices: Iterator[list[ProducerEntry]]
@@ -114,18 +115,18 @@ class SnapshotWriter:
             file.append((encoder.encode(entries),))
             await turns.share()
         file.overwrite(0, encoder.head())
-        self._activity = None  # it ends by itself
+        self._activity = None  # this step ends it
         self.stop()
         self._disk.rename(f"{path}.tmp", path)
 
-    def _broke(self, error: Exception) -> None:
+    def _handle_error(self, error: Exception) -> None:
         self._activity = None
         self.stop()
         if isinstance(error, OSError):
             self._failed(error)
         else:
-            _log.error("A snapshot of producers in %s was given up", self._directory, exc_info=error)
+            _log.error("A producer snapshot in %s failed; the next roll tries again", self._directory, exc_info=error)
 
 
-def nobody(_told: object) -> None:
-    """Hears what is said of a log that is closed."""
+def ignore(_value: object) -> None:
+    """Do nothing. Replaces the callbacks of a closed log."""

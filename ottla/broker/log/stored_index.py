@@ -1,7 +1,7 @@
-"""The index files of a sealed segment, looked up where they are. shell
+"""Look-ups in the index files of a sealed segment, without loading them. shell
 
-A segment of a GiB has 5 MB of them. Reading them whole costs milliseconds, and keeping them memory for each segment
-that somebody touched; a look-up needs some ten entries, which the page cache has.
+A segment of 1 GiB has 5 MB of index files. Reading them whole costs milliseconds, and keeping them costs memory for
+each segment that a client has read. A look-up needs about ten entries, which are in the page cache.
 """
 
 from collections.abc import Callable
@@ -21,11 +21,11 @@ _TIME_OFFSET: Final = 1
 
 
 class Unsound(Exception):
-    """The files cannot belong to the segment and must be rebuilt."""
+    """The files do not match the segment and must be rebuilt."""
 
 
 class _Entries:
-    """The entries of one file, which ascend. Zeros at the end are none: Kafka preallocates, and a crash leaves them."""
+    """The ascending entries of one file. Zeros at the end (preallocated by Kafka, or left by a crash) are ignored."""
 
     __slots__ = ("_entry", "_file", "count")
 
@@ -45,7 +45,7 @@ class _Entries:
         return self._entry.unpack(self._file.pread(size, at * size))
 
     def search(self, holds: Callable[[tuple[int, ...]], bool]) -> int:
-        """How many entries from the start on `holds` is true of; it is false of all behind them."""
+        """Return the number of first entries for which `holds` is true; it is false for all others."""
         low, high = 0, self.count
         size = self._entry.size
         block, first = b"", 0
@@ -64,12 +64,12 @@ class _Entries:
 
 
 class StoredIndex:
-    """What `SegmentIndex` answers, from the files of a segment that is not appended to."""
+    """The look-ups of `SegmentIndex`, in the files of a sealed segment."""
 
     __slots__ = ("_disk", "_largest", "_offsets", "_path", "_times", "base_offset")
 
     def __init__(self, disk: Disk, path: str, base_offset: int, log_size_bytes: int) -> None:
-        """`path` is that of the segment without a suffix. Raises Unsound, FileNotFoundError."""
+        """`path` is the path of the segment without a suffix. Raises Unsound, FileNotFoundError."""
         self._disk = disk
         self._path = path
         self.base_offset = base_offset
@@ -93,36 +93,36 @@ class StoredIndex:
         return self.base_offset + self._last_time()[1]
 
     def is_full(self, index_bytes: int) -> bool:
-        """As `SegmentIndex.is_full`."""
+        """Whether an index has reached its size limit (`SegmentIndex.is_full`)."""
         return (
             self._offsets.count >= index_bytes // OFFSET_ENTRY.size
             or self._open_times().count >= index_bytes // TIME_ENTRY.size - 1
         )
 
     def position_before(self, offset: int) -> int:
-        """A position at or before the batch that holds `offset`."""
+        """Return a position at or before the batch that holds `offset`."""
         relative = offset - self.base_offset
         at = self._offsets.search(lambda entry: entry[_OFFSET] <= relative)
         return self._offsets[at - 1][_POSITION] if at else 0
 
     def boundary_before(self, position: int) -> int:
-        """The last known start of a batch at or before `position`."""
+        """Return the last indexed start of a batch at or before `position`."""
         at = self._offsets.search(lambda entry: entry[_POSITION] <= position)
         return self._offsets[at - 1][_POSITION] if at else 0
 
     def offset_after(self, position: int) -> int | None:
-        """Last offset of the first indexed batch at or after `position`; None if there is none."""
+        """Return the last offset of the first indexed batch at or after `position`; None if there is none."""
         at = self._offsets.search(lambda entry: entry[_POSITION] < position)
         return self.base_offset + self._offsets[at][_OFFSET] if at < self._offsets.count else None
 
     def offset_for_timestamp(self, timestamp_ms: int) -> int:
-        """An offset at or before the first record of at least `timestamp_ms`."""
+        """Return an offset at or before the first record with a timestamp of at least `timestamp_ms`."""
         times = self._open_times()
         at = times.search(lambda entry: entry[_TIME] <= timestamp_ms)
         return self.base_offset + (times[at - 1][_TIME_OFFSET] if at else 0)
 
     def close(self) -> None:
-        """Give back the descriptors."""
+        """Close the files."""
         self._offsets.close()
         if self._times is not None:
             self._times.close()
@@ -133,7 +133,7 @@ class StoredIndex:
         return self._times
 
     def _last_time(self) -> tuple[int, int]:
-        """The largest timestamp and its relative offset."""
+        """Return the largest timestamp and its relative offset."""
         if self._largest is None:
             times = self._open_times()
             timestamp_ms, offset = times[times.count - 1] if times.count else (NO_TIMESTAMP, 0)

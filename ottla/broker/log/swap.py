@@ -1,12 +1,12 @@
-"""Replacing segments by their compaction so that a crash leaves the old ones or the new one. shell
+"""Replacement of segments by their compacted segment; a crash leaves the old ones or the new one. shell
 
-The new segment is written to `.cleaned` files and synced. Renaming these to `.swap`, the `.log` first, is the decision:
-it stands once no `.cleaned` is left and the names are on the device. Then the old files become `.deleted` ones, and the
-`.swap` files get the names they are for. Loading finishes what has been decided and drops what has not. The offsets
-that the `.log.swap` ends with say which segments it replaces.
+The new segment is written to `.cleaned` files and synced. Then these are renamed to `.swap`, the `.log` first. The
+replacement is decided when no `.cleaned` file is left and the names are on the device. Then the old files are renamed
+to `.deleted`, and the `.swap` files get their final names. Loading a log completes decided replacements and removes the
+files of others. The first and last offsets of the `.log.swap` show which segments it replaces.
 
-Source: Kafka's `LocalLog.replaceSegments`, `LogLoader.completeSwapOperations` (4.3.1); half-done swaps of
-Kafka's are completed here as well.
+Source: Kafka's `LocalLog.replaceSegments`, `LogLoader.completeSwapOperations` (4.3.1). Incomplete replacements by Kafka
+are completed here too.
 """
 
 import re
@@ -18,14 +18,14 @@ from ottla.broker.ports.disk import Disk
 CLEANED = ".cleaned"
 SWAP = ".swap"
 DELETED = ".deleted"
-# In the order in which they are renamed: while the `.log` still has a suffix, the others have it too.
+# In the order of renaming: while the `.log` still has its old suffix, the others have it too.
 SUFFIXES = ("log", "index", "timeindex", "txnindex")
 
-_FILE = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex)(\.cleaned|\.swap)?")
+_FILE = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex)(\.cleaned|\.swap)?")
 
 
 def change_file_suffixes(disk: Disk, path: str, old: str, new: str) -> list[str]:
-    """Rename the files of a segment (`path` is theirs without suffixes) that exist; their new names."""
+    """Rename the existing files of a segment; return their new paths. `path` has no suffix."""
     renamed = []
     for suffix in SUFFIXES:
         file = f"{path}.{suffix}"
@@ -35,8 +35,8 @@ def change_file_suffixes(disk: Disk, path: str, old: str, new: str) -> list[str]
     return renamed
 
 
-def rename_to_deleted(disk: Disk, path: str, with_snapshot: bool) -> list[str]:
-    """Rename the files of a segment that has left the log, and its snapshot, to `.deleted`; their new names."""
+def add_deleted_suffix(disk: Disk, path: str, with_snapshot: bool) -> list[str]:
+    """Rename the files of a removed segment, and its snapshot, to `.deleted`; return their new paths."""
     renamed = change_file_suffixes(disk, path, "", DELETED)
     snapshot = f"{path}.snapshot"
     if with_snapshot and disk.exists(snapshot):
@@ -46,9 +46,9 @@ def rename_to_deleted(disk: Disk, path: str, with_snapshot: bool) -> list[str]:
 
 
 def complete_swap_operations(disk: Disk, directory: str, names: Iterable[str]) -> bool:
-    """Bring a directory that holds `names` to the state before or after a compaction; whether anything changed.
+    """Complete or undo the replacements in a directory with these `names`; return whether it changed.
 
-    Raises BadBatch if what is to replace segments is damaged, and OSError.
+    Raises BadBatch if a segment that is to replace others is damaged, and OSError.
     """
     found = [(int(match[1]), match[2], match[3], name) for name in names if (match := _FILE.fullmatch(name))]
     cleaned = [(base, name) for base, _, temporary, name in found if temporary == CLEANED]
@@ -57,7 +57,7 @@ def complete_swap_operations(disk: Disk, directory: str, names: Iterable[str]) -
         return False
     undecided = min((base for base, _ in cleaned), default=None)
     if undecided is not None:
-        # As long as one of the `.cleaned` files is there, they all go: so these go last.
+        # One `.cleaned` file is enough to mark the replacement as undecided, so these are removed last.
         for base, _, name in swaps:
             if base >= undecided:
                 disk.remove(f"{directory}/{name}")
@@ -66,7 +66,7 @@ def complete_swap_operations(disk: Disk, directory: str, names: Iterable[str]) -
             disk.remove(f"{directory}/{name}")
         swaps = [swap for swap in swaps if swap[0] < undecided]
     if swaps:
-        # A process that was killed may have renamed what is not on the device yet.
+        # A killed process may have renamed files without syncing the directory.
         disk.sync_dir(directory)
         originals = [(base, name) for base, _, temporary, name in found if temporary is None]
         for base in sorted(base for base, suffix, _ in swaps if suffix == "log"):
@@ -81,7 +81,7 @@ def complete_swap_operations(disk: Disk, directory: str, names: Iterable[str]) -
 
 
 def _end_offset(disk: Disk, path: str, base_offset: int) -> int:
-    """The offset behind the last batch of a file."""
+    """Return the offset after the last batch of a file."""
     file = disk.open(path)
     try:
         for _, header, _ in iter_file(file, 0, file.size_bytes, least_offset=base_offset):

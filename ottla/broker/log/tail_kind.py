@@ -1,8 +1,8 @@
-"""Telling a torn tail from damage. shell
+"""Classification of the end of a log: a torn write, or damage. shell
 
-Kafka cuts a log at the first bad batch and deletes all that follows, which is right for a write that a crash tore and
-wrong for a sector that rotted. Here a log is cut only if nothing sound stands behind the bad batch, or if the bad
-batch shows pages that never reached the device. Who cuts is `log_loader.LogLoader`.
+Kafka cuts a log at the first bad batch and deletes all that follows. This is right for a write that a crash has torn,
+and wrong for a damaged sector. Ottla cuts a log only if no valid batch follows the bad one, or if the bad batch has
+pages that never reached the device. `log_loader.LogLoader` does the cutting.
 """
 
 import re
@@ -28,14 +28,14 @@ _WINDOW_BYTES = 4 << 20
 _BASE_OFFSET_SIZE = 8
 # Offsets in one segment span less than this.
 _MAX_AHEAD = 2**31
-# What may stand behind the upper half of an offset: its lower half, a size, CRC or leader epoch, a magic.
+# Bytes that may follow the upper half of an offset: its lower half, a size, CRC or leader epoch, a magic.
 _REST = rb".{4}(?!\x00{3}[\x00-\x0d])[\x00-\x7f].{7}[\x00-\x02]"
 _ZEROS = 64
 _NO_ZERO = re.compile(rb"[^\x00]")
 
 
 class TailKind(Enum):
-    """What stands from a bad batch to the end of its file: it decides whether recovery may cut the log there."""
+    """Kind of the bytes from a bad batch to the end of its file. It decides whether recovery may cut the log there."""
 
     TORN = "a write that was cut short"
     LOST_PAGES = "pages of zeros that a power loss left"
@@ -43,10 +43,10 @@ class TailKind(Enum):
 
 
 def classify_tail(file: File, bad: BadBatch, least_offset: int) -> TailKind:
-    """Judge the bytes from `bad.position` on; batches behind it count if their offsets are at least `least_offset`."""
+    """Classify the bytes from `bad.position` on; later batches count if their offsets are at least `least_offset`."""
     if _has_lost_page(file, bad.position):
         return TailKind.LOST_PAGES
-    # Complete, with a right CRC, and yet out of place: no torn write looks so. The base offset is outside the CRC.
+    # Complete, with a right CRC, but a wrong offset, which the CRC does not cover: no torn write leaves that.
     if _sound_at(file, file.pread(HEADER_SIZE, bad.position), 0, bad.position) is not None:
         return TailKind.DAMAGE
     if next(sound_batches(file, bad.position + 1, least_offset), None) is not None:
@@ -55,11 +55,11 @@ def classify_tail(file: File, bad: BadBatch, least_offset: int) -> TailKind:
 
 
 def _has_lost_page(file: File, position: int) -> bool:
-    """Whether the bad batch holds zeros from its start, or from a page boundary, to the end of that page.
+    """Whether the bad batch has zeros from its start, or from a page boundary, to the end of that page.
 
-    That is what a page leaves that was never written, or was written before the batch was added to it. A batch whose
-    length is not known is judged by its header alone. Zeros from the start of the batch may be few, where little of the
-    page is left: a whole base offset of them is one that cannot be there, for every log begins at a page.
+    A page that was never written leaves these zeros, and so does one that was written before the batch was added to it.
+    If the length of the batch is not known, only its header is checked. From the start of the batch, eight zeros are
+    enough where little of the page is left: base offset 0 is impossible there, because every log begins at a page.
     """
     end = min(file.size_bytes, position + _claimed_size(file, position))
     start = position
@@ -97,9 +97,9 @@ def sound_batches(file: File, position: int, least_offset: int) -> Iterator[tupl
         at = 0
         while found := candidates.search(window, at):
             at = found.start()
-            if found.end() - at == _ZEROS:  # a size that is not zero stands at the end of them at the earliest
-                behind = _NO_ZERO.search(window, at)
-                at = (len(window) if behind is None else behind.start()) - LOG_OVERHEAD + 1
+            if found.end() - at == _ZEROS:  # the first size that is not zero is at the end of the zeros or later
+                nonzero = _NO_ZERO.search(window, at)
+                at = (len(window) if nonzero is None else nonzero.start()) - LOG_OVERHEAD + 1
                 continue
             batch = _sound_at(file, window, at, position + at)
             if batch is None or not least_offset <= batch[0].base_offset <= most_offset:
@@ -111,9 +111,9 @@ def sound_batches(file: File, position: int, least_offset: int) -> Iterator[tupl
 
 
 def _candidates(least_offset: int, most_offset: int) -> re.Pattern[bytes]:
-    """Return a pattern for the begin of a batch of any magic, or for zeros that are to be skipped.
+    """Return a pattern for the start of a batch of any magic, or for zeros that can be skipped.
 
-    It begins with bytes that are found quickly, unless the upper half of the offset changes.
+    It begins with fixed bytes, which are found quickly, unless the upper half of the offset may vary.
     """
     lower, upper = (offset.to_bytes(8, "big")[:4] for offset in (least_offset, most_offset))
     if lower != upper:

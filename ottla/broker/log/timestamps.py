@@ -1,10 +1,10 @@
-"""Finding records by timestamp (ListOffsets). shell
+"""Search for records by timestamp (ListOffsets). shell
 
 Source: Kafka's `UnifiedLog.fetchOffsetByTimestamp`, `LogSegment.findOffsetByTimestamp`,
 `FileRecords.searchForTimestamp`.
 
-A search is long where timestamps do not ascend, or where a batch is large, so it is done in steps. Between them
-segments may be deleted or replaced: `moved` tells, and is asked before a file is touched again.
+A search is long where timestamps do not ascend, or where a batch is large, so it runs in steps. Between the steps
+segments may be deleted or replaced. `has_moved` detects this, and is called before a file is read again.
 """
 
 from collections.abc import Callable
@@ -28,15 +28,15 @@ from ottla.protocol.varints import Buffer
 _log = getLogger(__name__)
 
 BATCH_US: Final = 0.5
-"""One batch that is passed by its header."""
+"""Cost of one batch that is passed by its header."""
 WINDOW_US: Final = 30.0
-"""One read of the headers to pass."""
+"""Cost of one read of headers."""
 
 IsMoved = Callable[[], bool]
 
 
 class TimestampOffset(NamedTuple):
-    """Where a record is; -1 each if there is none."""
+    """Offset, timestamp and leader epoch of a record; -1 each if there is none."""
 
     offset: int
     timestamp: int
@@ -49,40 +49,44 @@ _NOWHERE: Final = TimestampOffset(-1, -1, -1)
 def offset_for_timestamp(
     partition: Partition, timestamp_ms: int, isolation: FetchIsolation
 ) -> Steps[TimestampOffset | None]:
-    """The first record of at least `timestamp_ms` that this reader may see; -1 each if there is none.
+    """Find the first record with a timestamp of at least `timestamp_ms` below the reader's limit; -1 each if none.
 
-    None if that cannot be told, because files cannot be read.
+    None if the files cannot be read.
     """
     log = partition.log
-    return _located(
-        partition, lambda moved: find_timestamp(log.segments, timestamp_ms, log.log_start_offset, moved), isolation
+    return _find_in_log(
+        partition,
+        lambda has_moved: find_timestamp(log.segments, timestamp_ms, log.log_start_offset, has_moved),
+        isolation,
     )
 
 
 def max_timestamp_offset(partition: Partition, isolation: FetchIsolation) -> Steps[TimestampOffset | None]:
-    """The same of the first record that has the largest timestamp."""
-    return _located(partition, lambda moved: find_largest_timestamp(partition.log.segments, moved), isolation)
+    """Find the first record with the largest timestamp, with the results of `offset_for_timestamp`."""
+    return _find_in_log(
+        partition, lambda has_moved: find_largest_timestamp(partition.log.segments, has_moved), isolation
+    )
 
 
-def _located(
+def _find_in_log(
     partition: Partition, find: Callable[[IsMoved], Steps[TimestampOffset | None]], isolation: FetchIsolation
 ) -> Steps[TimestampOffset | None]:
-    """What `find` finds, in the log as it stands then; None if it cannot read, or meets damage."""
+    """Return the result of `find`, run again if segments moved; None if the log is unreadable or damaged."""
     segments = partition.log.segments
     while partition.offline is None:
         replaced = segments.replaced
 
-        def moved(replaced: int = replaced) -> bool:
+        def has_moved(replaced: int = replaced) -> bool:
             return partition.offline is not None or segments.replaced != replaced
 
         try:
-            found = yield from find(moved)
+            found = yield from find(has_moved)
         except Moved:
             continue
         except TooLarge as large:
             _log.error("%(topic)s-%(partition)d: no offset for a timestamp: %(why)s", partition.about | {"why": large})
         except (ProtocolError, OSError) as error:
-            partition.read_failed(error)
+            partition.fail_read(error)
         else:
             seen = found is not None and found.offset < partition.last_fetchable_offset(isolation)
             return found if seen else _NOWHERE
@@ -91,31 +95,33 @@ def _located(
 
 
 def find_timestamp(
-    segments: LogSegments, timestamp_ms: int, from_offset: int, moved: IsMoved
+    segments: LogSegments, timestamp_ms: int, from_offset: int, has_moved: IsMoved
 ) -> Steps[TimestampOffset | None]:
-    """The first record from `from_offset` on with at least `timestamp_ms`. Raises Moved."""
+    """Find the first record from `from_offset` on with a timestamp of at least `timestamp_ms`. Raises Moved."""
     for segment in segments:
         if segment.index.max_timestamp_ms >= timestamp_ms:
-            found = yield from _search(segment, timestamp_ms, from_offset, moved)
+            found = yield from _search(segment, timestamp_ms, from_offset, has_moved)
             if found is not None:
                 return found
-        yield from _pause(ROW_US, moved)
+        yield from _pause(ROW_US, has_moved)
     return None
 
 
-def find_largest_timestamp(segments: LogSegments, moved: IsMoved) -> Steps[TimestampOffset | None]:
-    """The first record with the largest timestamp of all, also of those below the log start that are still there."""
+def find_largest_timestamp(segments: LogSegments, has_moved: IsMoved) -> Steps[TimestampOffset | None]:
+    """Find the first record with the largest timestamp, also below the log start offset. Raises Moved."""
     largest: LogSegment | None = None
     for segment in segments:
         if largest is None or segment.index.max_timestamp_ms > largest.index.max_timestamp_ms:
             largest = segment
-        yield from _pause(ROW_US, moved)
+        yield from _pause(ROW_US, has_moved)
     if largest is None or largest.size_bytes == 0:
         return None
-    return (yield from _search(largest, largest.index.max_timestamp_ms, largest.base_offset, moved))
+    return (yield from _search(largest, largest.index.max_timestamp_ms, largest.base_offset, has_moved))
 
 
-def _search(segment: LogSegment, timestamp_ms: int, from_offset: int, moved: IsMoved) -> Steps[TimestampOffset | None]:
+def _search(
+    segment: LogSegment, timestamp_ms: int, from_offset: int, has_moved: IsMoved
+) -> Steps[TimestampOffset | None]:
     start = max(segment.index.offset_for_timestamp(timestamp_ms - 1), from_offset)
     position = segment.find(start)
     while position < segment.size_bytes:
@@ -129,14 +135,14 @@ def _search(segment: LogSegment, timestamp_ms: int, from_offset: int, moved: IsM
             if at is not None:
                 return at
             position = end
-        yield from _pause(WINDOW_US + batches * BATCH_US, moved)
+        yield from _pause(WINDOW_US + batches * BATCH_US, has_moved)
     return None
 
 
 def _search_batch(
     header: BatchHeader, batch: Buffer, timestamp_ms: int, from_offset: int
 ) -> Steps[TimestampOffset | None]:
-    """The batch is memory of its own, so whatever becomes of the log does not matter here."""
+    """Find a record in a batch, which is a copy in memory, so changes of the log have no effect."""
     epoch = header.partition_leader_epoch
     if not header.is_log_append_time:
         raw = yield from raw_steps(batch, header)
@@ -145,7 +151,7 @@ def _search_batch(
         if found is None:
             return None
         return TimestampOffset(header.base_offset + found[0], header.base_timestamp + found[1], epoch)
-    if header.record_count == header.last_offset_delta + 1:  # all are there, and all have the same time
+    if header.record_count == header.last_offset_delta + 1:  # no record was removed, and all have the same timestamp
         offset = max(header.base_offset, from_offset)
         return TimestampOffset(offset, header.max_timestamp, epoch) if offset <= header.last_offset else None
     raw = yield from raw_steps(batch, header)
@@ -153,7 +159,7 @@ def _search_batch(
     return None if found is None else TimestampOffset(header.base_offset + found[0], header.max_timestamp, epoch)
 
 
-def _pause(cost_us: float, moved: IsMoved) -> Steps[None]:
+def _pause(cost_us: float, has_moved: IsMoved) -> Steps[None]:
     yield cost_us
-    if moved():
+    if has_moved():
         raise Moved

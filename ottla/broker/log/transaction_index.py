@@ -1,8 +1,8 @@
-"""The aborted transactions of one segment, and which of them touch a range of offsets. pure
+"""The aborted transactions of one segment, and a search for those in a range of offsets. pure
 
-While one transaction stays open, any number of others may be aborted behind it, and until it ends none of their entries
-says that nothing older is open. A reader of its first record would have to look at all of them; so the smallest first
-offset of every block of entries is remembered, and a block that begins behind what is read is passed at once.
+While a transaction is open, any number of later ones may be aborted, and until it ends all their entries show that an
+older one is open. A reader of its first record would have to examine all these entries. So the smallest first offset of
+every block of entries is kept, and a block that begins after the range is skipped.
 
 Source: Kafka's `TransactionIndex`, `TxnIndexSearchResult` (4.3.1).
 """
@@ -12,19 +12,19 @@ from operator import attrgetter
 from typing import Final
 
 from ottla.broker.costs import LOOK_US
-from ottla.protocol.indexes import TXN_ENTRY, AbortedTxn, iter_aborted
+from ottla.protocol.indexes import TXN_ENTRY, AbortedTxn, iter_aborted_txns
 from ottla.protocol.steps import RECORD_US, Steps
 
 BLOCK: Final = 128
 STEP_US: Final = 100.0
-"""Blocks are passed in one step until they come to this."""
+"""Cost of the blocks that one step examines."""
 
 _LAST_OFFSET = attrgetter("last_offset")
 _LAST_STABLE_OFFSET = attrgetter("last_stable_offset")
 
 
 class TransactionIndex:
-    """`entries` stand in the order of their markers; whoever adds one appends it there."""
+    """Aborted transactions in the order of their markers. Callers append to `entries` directly."""
 
     __slots__ = ("_lowest", "entries")
 
@@ -33,12 +33,13 @@ class TransactionIndex:
         self._lowest: list[int] = []
 
     def collect_aborted_txns(self, offset: int, upper: int) -> Steps[tuple[list[tuple[int, int]], bool]]:
-        """(producer id, first offset) of those with records from `offset` to below `upper`, maybe of some more.
+        """Return (producer id, first offset) of transactions with records from `offset` to below `upper`, maybe more.
 
-        Whatever is added between two steps lies behind what can be read below the last stable offset.
+        Entries that are added between the steps are above the last stable offset, so the range does not contain them.
 
-        The second value says whether that is all, because nothing below `upper` was open when the last of them ended;
-        else those whose markers are in later segments may touch the range too (`LocalLog.collectAbortedTransactions`).
+        The second value is True if the list is complete, because no transaction below `upper` was open when the last
+        one ended. Else transactions with markers in later segments may have records in the range too
+        (`LocalLog.collectAbortedTransactions`).
         """
         entries = self.entries
         if not entries or entries[-1].last_offset < offset:
@@ -52,11 +53,11 @@ class TransactionIndex:
         cost_us = 0.0
         while at < end:
             block, within = divmod(at, BLOCK)
-            behind = min(end, at - within + BLOCK)
+            block_end = min(end, at - within + BLOCK)
             cost_us += LOOK_US
             if block >= len(lowest) or lowest[block] < upper:
-                found += [(entry[0], entry[1]) for entry in entries[at:behind] if entry[1] < upper]
-                cost_us += (behind - at) * LOOK_US
+                found += [(entry[0], entry[1]) for entry in entries[at:block_end] if entry[1] < upper]
+                cost_us += (block_end - at) * LOOK_US
             if cost_us >= STEP_US:
                 yield cost_us
                 cost_us = 0.0
@@ -64,7 +65,7 @@ class TransactionIndex:
         return found, complete
 
     def _remember_lowest(self, end: int) -> Steps[None]:
-        """The smallest first offset of each full block that begins before entry `end`."""
+        """Compute the smallest first offset of each full block that begins before entry `end`."""
         entries, lowest = self.entries, self._lowest
         while (at := len(lowest) * BLOCK) < end and at + BLOCK <= len(entries):
             lowest.append(min(entry[1] for entry in entries[at : at + BLOCK]))
@@ -72,12 +73,12 @@ class TransactionIndex:
 
 
 def read_transaction_index(content: bytes) -> Steps[TransactionIndex]:
-    """Those of a `.txnindex`. Raises ProtocolError as `iter_aborted` does."""
+    """Read the content of a `.txnindex`. Raises ProtocolError as `iter_aborted_txns` does."""
     entries: list[AbortedTxn] = []
     size_bytes = BLOCK * TXN_ENTRY.size
     for start in range(0, len(content), size_bytes):
         part = content[start : start + size_bytes]
-        entries += iter_aborted(part, entries[-1].last_offset if entries else -1)
+        entries += iter_aborted_txns(part, entries[-1].last_offset if entries else -1)
         if len(part) == size_bytes:
             yield BLOCK * RECORD_US
     return TransactionIndex(entries)

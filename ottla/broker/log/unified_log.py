@@ -1,17 +1,16 @@
 """The log of one partition: its segments, offsets, leader epochs and producers. shell
 
 Every append is one step: validation, the producer's state, assigned offsets, one write, producer state. Nothing in it
-grows with the number of producers, open transactions or segments. Who may see what was appended, and when, is said by
-the leader (`partition.py`).
+grows with the number of producers, open transactions or segments. The leader (`partition.py`) decides which records
+readers may see, and when.
 
-Source: Kafka's `UnifiedLog`, `LocalLog`. The high watermark and the last stable offset, which Kafka keeps in it, stand
-in `Partition`, beside those who wait for them to move.
+Source: Kafka's `UnifiedLog`, `LocalLog`. The high watermark and the last stable offset, which Kafka keeps in it, are in
+`Partition`, together with the requests that wait for them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from ottla.broker.log import checkpoints
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.log_config import MAX_INT64, LogConfig
 from ottla.broker.log.log_segment import LogSegment
@@ -19,18 +18,19 @@ from ottla.broker.log.log_validator import ValidationFailure, ValidationResult, 
 from ottla.broker.log.producer_state_entry import AppendDecision
 from ottla.broker.log.producer_state_manager import AppendOrigin
 from ottla.broker.log.results import AppendResult, FetchDataInfo
-from ottla.broker.log.snapshot_writer import SnapshotWriter, nobody
+from ottla.broker.log.snapshot_writer import SnapshotWriter, ignore
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.descriptors import Shortage
 from ottla.broker.ports.disk import Disk
 from ottla.broker.turns import Turns
+from ottla.protocol import checkpoints
 from ottla.protocol.batch import build_marker
 from ottla.protocol.batch_header import (
     LOG_OVERHEAD,
     PLACE,
     TIMESTAMP_TYPE,
     BatchHeader,
-    read_appended,
+    read_append_fields,
     read_header,
     seal,
     set_append_time,
@@ -53,9 +53,9 @@ _NOTHING_COMMITTED: Final = FetchDataInfo(NO_ERROR, b"", [])
 
 
 class UnifiedLog:
-    """The log of one partition, in `directory`. What reads or writes files raises OSError; damage is a ProtocolError.
+    """The log of one partition, in `directory`. Failed IO raises OSError, damage raises ProtocolError.
 
-    `log_end_offset` is the offset of the next record, `log_start_offset` the first that may be read. Below
+    `log_end_offset` is the offset of the next record, `log_start_offset` the first that can be read. Below
     `recovery_point` the log is on the device with its indexes, below `flushed_offset` its batches are; `unsynced` are
     the files of sealed segments that a sync must cover next.
     """
@@ -86,7 +86,7 @@ class UnifiedLog:
         turns: Turns | None,
         failed: Callable[[OSError], None],
     ) -> None:
-        """`failed` hears of IO that fails while nobody waits for its result."""
+        """`failed` is called with the error of IO in the background, which no caller waits for."""
         self.directory = loaded.directory
         self.config = settings
         self.segments = loaded.segments
@@ -102,7 +102,13 @@ class UnifiedLog:
         self._clock = clock
         self._failed = failed
         self._snapshots = SnapshotWriter(
-            disk, turns, loaded.directory, loaded.producer_state, loaded.snapshot_offset, self._hold_snapshot, failed
+            disk,
+            turns,
+            loaded.directory,
+            loaded.producer_state,
+            loaded.snapshot_offset,
+            self._add_unsynced_snapshot,
+            failed,
         )
 
     @property
@@ -113,37 +119,37 @@ class UnifiedLog:
     # --- append ---------------------------------------------------------------------------------------------------
 
     def validate(self, checked: Checked, batch: memoryview) -> Steps[ValidationResult]:
-        """Do in steps what the topic's settings demand of a batch, so that its append is short."""
+        """Validate a batch by the topic's settings in steps, so that its append is short."""
         return validate(checked, batch, self.config, self._clock.now_ms())
 
     def validate_at_once(self, check: BatchCheck, batch: memoryview) -> ValidationResult | None:
-        """What `validate` comes to where that is short, as mostly; else None."""
+        """Return the result of `validate` in the common case where it is short; else None."""
         return validate_at_once(check, batch, self.config, self._clock.now_ms())
 
     def append_as_leader(
         self, check: BatchCheck, batch: memoryview, leader_epoch: int, validated: ValidationResult | None
     ) -> AppendResult:
-        """Append what a client sent: `check` is that of `batch`, whose bytes are writable and are changed in place.
+        """Append a batch of a client. `check` is the check of `batch`, whose bytes are changed in place.
 
-        What was not validated, or for other settings, is validated here and now, however long that takes.
+        A batch that was not validated, or with other settings, is validated now, however long that takes.
         """
         settings = self.config
         if validated is None or validated.settings is not settings:
             validated = to_the_end(self.validate(Checked(check, None), batch))
         header = check.header
         if validated.failure is not None or header is None:
-            return self._refused(*(validated.failure or (check.error, check.message)))
+            return self._refuse(*(validated.failure or (check.error, check.message)))
         batch = batch[: LOG_OVERHEAD + header.batch_length]
         if header.producer_id >= 0:
             decision = self.producer_state.check_batch(header, _CLIENT, settings.refuse_sequence_reuse)
             if decision.error is not NO_ERROR:
-                return self._refused(decision.error, decision.message)
+                return self._refuse(decision.error, decision.message)
             if decision.duplicate is not None:
                 return self._duplicate(decision)
         recompressed = validated.recompressed
         if recompressed is not None:
             if isinstance(recompressed, ValidationFailure):
-                return self._refused(*recompressed)
+                return self._refuse(*recompressed)
             batch, header = memoryview(recompressed), read_header(recompressed)
         append_time_ms = NO_TIMESTAMP
         max_timestamp_ms = check.max_timestamp
@@ -160,39 +166,39 @@ class UnifiedLog:
         return AppendResult(NO_ERROR, base_offset, self.log_end_offset - 1, append_time_ms, self.log_start_offset)
 
     def append_of_coordinator(self, batch: bytearray, leader_epoch: int) -> AppendResult:
-        """Append one batch that a coordinator or the cluster built; producer epochs count, sequences do not."""
+        """Append one batch that a coordinator or the cluster built; check its producer epoch, not its sequences."""
         size_bytes, settings = len(batch), self.config
         if size_bytes > settings.max_message_bytes:
-            return self._refused(
+            return self._refuse(
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"batch of {size_bytes} bytes, the topic allows {settings.max_message_bytes}",
             )
         if size_bytes > settings.segment_bytes:
-            return self._refused(ErrorCode.RECORD_LIST_TOO_LARGE, f"batch of {size_bytes} bytes for a segment")
-        last_offset_delta, max_timestamp_ms, producer_id = read_appended(batch)
+            return self._refuse(ErrorCode.RECORD_LIST_TOO_LARGE, f"batch of {size_bytes} bytes for a segment")
+        last_offset_delta, max_timestamp_ms, producer_id = read_append_fields(batch)
         header = read_header(batch) if producer_id >= 0 else None
         if header is not None:
             decision = self.producer_state.check_batch(header, _COORDINATOR)
             if decision.error is not NO_ERROR:
-                return self._refused(decision.error, decision.message)
+                return self._refuse(decision.error, decision.message)
         base_offset = self._write(batch, last_offset_delta, leader_epoch, max_timestamp_ms)
         if header is not None:
             self.producer_state.apply_batch(header, base_offset, max_timestamp_ms)
         return AppendResult(NO_ERROR, base_offset, base_offset + last_offset_delta, -1, self.log_start_offset)
 
     def append_end_txn_marker(self, marker: TransactionMarker, leader_epoch: int) -> AppendResult:
-        """Append the end of a transaction. Without an open one the marker is written all the same, as Kafka does."""
+        """Append the marker that ends a transaction. It is written without an open transaction too, as in Kafka."""
         producers = self.producer_state
         producer_id, producer_epoch, coordinator_epoch, commit, transaction_version = marker
         decision = producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
         if decision.error is not NO_ERROR:
-            return self._refused(decision.error, decision.message)
+            return self._refuse(decision.error, decision.message)
         now_ms = self._clock.now_ms()
         batch = build_marker(producer_id, producer_epoch, coordinator_epoch, commit, now_ms)
         offset = self._write(batch, 0, leader_epoch, now_ms)
         completed = producers.apply_marker(producer_id, producer_epoch, coordinator_epoch, commit, offset, now_ms)
         if completed is not None and completed.aborted:
-            self.segments.active.add_aborted(completed.index_entry)
+            self.segments.active.add_aborted_txn(completed.index_entry)
         return AppendResult(NO_ERROR, offset, offset, -1, self.log_start_offset)
 
     def _write(
@@ -202,7 +208,7 @@ class UnifiedLog:
         leader_epoch: int,
         max_timestamp_ms: int,
     ) -> int:
-        """Assign offsets, roll if it is due, write; the base offset. Raises OSError."""
+        """Assign offsets, roll if necessary, write the batch; return its base offset. Raises OSError."""
         base_offset = self.log_end_offset
         last_offset = base_offset + last_offset_delta
         size_bytes = len(batch)
@@ -229,15 +235,15 @@ class UnifiedLog:
             duplicate=True,
         )
 
-    def _refused(
+    def _refuse(
         self, error: ErrorCode, message: str | None, record_errors: tuple[tuple[int, str], ...] = ()
     ) -> AppendResult:
-        # Kafka's answer says where the log starts unless the error is one of a few (ReplicaManager.appendToLocalLog).
+        # Kafka's answer has the log start offset, except with these errors (ReplicaManager.appendToLocalLog).
         start = -1 if error in _WITHOUT_LOG_START else self.log_start_offset
         return AppendResult(error, log_start_offset=start, message=message, record_errors=record_errors)
 
     def assign_epoch_start_offset(self, leader_epoch: int) -> None:
-        """The epoch begins where the log ends, whether or not anything is ever appended in it."""
+        """Begin an epoch at the end of the log, even if no record is ever appended in it."""
         self.epochs.assign(leader_epoch, self.log_end_offset)
 
     # --- read -----------------------------------------------------------------------------------------------------
@@ -245,10 +251,10 @@ class UnifiedLog:
     def read_at_once(
         self, offset: int, upper: int, max_bytes: int, min_one_batch: bool, most_read: int, committed: bool
     ) -> FetchDataInfo | None:
-        """Whole batches from `offset` on, below offset `upper`, within one segment and `max_bytes`.
+        """Return whole batches from `offset` on, below offset `upper`, within one segment and `max_bytes`.
 
-        More than `most_read` bytes come as a slice of their file. With `committed` the answer has the aborted
-        transactions, and is None where they must be looked through, which `read_with_aborted` does.
+        More than `most_read` bytes are returned as a slice of the file. With `committed` the result has the aborted
+        transactions; it is None if they must be searched for, as `read_with_aborted_txns` does.
         """
         if offset >= upper:
             if offset > self.log_end_offset:
@@ -256,54 +262,56 @@ class UnifiedLog:
             return _NOTHING_COMMITTED if committed else _NOTHING
         if offset < self.log_start_offset:
             return _OUT_OF_RANGE
-        if committed and not self.segments.none_aborted(offset):
+        if committed and not self.segments.has_no_aborted_txns(offset):
             return None
         records, _, _ = self.segments.read(offset, upper, max_bytes, min_one_batch, most_read)
         return FetchDataInfo(NO_ERROR, records, [] if committed else None)
 
-    def read_with_aborted(
+    def read_with_aborted_txns(
         self, offset: int, upper: int, max_bytes: int, min_one_batch: bool, most_read: int
     ) -> Steps[FetchDataInfo]:
-        """The same with the aborted transactions, for an `offset` below `upper`. Raises Moved if segments were replaced
-        or removed meanwhile: it may be asked again."""
+        """Return the same batches with their aborted transactions, for an `offset` below `upper`.
+
+        Raises Moved if segments were replaced or removed meanwhile: the caller tries again.
+        """
         records, segment, position = self.segments.read(offset, upper, max_bytes, min_one_batch, most_read)
         end = position + len(records)
         aborted = yield from self.segments.collect_aborted_transactions(offset, segment, end)
         return FetchDataInfo(NO_ERROR, records, aborted)
 
     def batch_header(self, base_offset: int) -> BatchHeader | None:
-        """The header of the batch that begins at `base_offset`; None if it is gone."""
+        """Return the header of the batch that begins at `base_offset`; None if it is deleted."""
         if not self.log_start_offset <= base_offset < self.log_end_offset:
             return None
         header = self.segments.header_at(base_offset)
         return header if header.base_offset == base_offset else None
 
     def scan(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """(header, bytes) of every batch from the one that holds `from_offset` up to the end as it is now."""
+        """Yield (header, bytes) of every batch from the one that holds `from_offset` up to the current end."""
         return self.segments.scan(max(from_offset, self.log_start_offset))
 
     # --- durability -----------------------------------------------------------------------------------------------
 
     def files_to_flush(self) -> list[str]:
-        """What must reach the device for the log to be there up to its end: files of batches, and new names."""
-        segments = self.segments.ending_behind(max(self.flushed_offset, self.recovery_point))
+        """Return the paths to sync so that the log is durable up to its end: `.log` files, and new names."""
+        segments = self.segments.segments_from(max(self.flushed_offset, self.recovery_point))
         paths = [segment.log_path for segment in segments]
         if segments[0].base_offset >= self.flushed_offset or len(segments) > 1:
             metadata = f"{self.directory}/{checkpoints.PARTITION_METADATA}"
             paths += [metadata, self.directory, self.directory.rpartition("/")[0]]
         return paths
 
-    def take_unsynced(self) -> int:
-        """Begin a new list of `unsynced`; the offset up to which the files of the old one hold the log."""
+    def begin_unsynced_list(self) -> int:
+        """Begin a new list of `unsynced`; return the offset up to which the files of the old list have the log."""
         self.unsynced = []
         return self.segments.active.base_offset
 
     def sync(self) -> None:
-        """Put the active segment, and the names that lead to it, on the device."""
+        """Put the active segment and its directory entries on the device."""
         self.segments.sync()
 
     def save(self) -> list[str]:
-        """Write index files, epochs and the producer snapshot for a clean stop; the files that must be synced now."""
+        """Write index files, epochs and the producer snapshot for a clean stop; return the paths to sync."""
         self._snapshots.stop()
         active = self.segments.active
         if self.epochs.changed:
@@ -329,32 +337,32 @@ class UnifiedLog:
         self._disk.write_atomically(path, content, sync=False)
         if path not in self.unsynced:
             self.unsynced.append(path)
-        self.epochs.saved()
+        self.epochs.mark_clean()
 
-    def _hold_snapshot(self, path: str) -> None:
-        """A snapshot was written: a sync must cover it."""
+    def _add_unsynced_snapshot(self, path: str) -> None:
+        """Add a written snapshot to the files of the next sync."""
         self.unsynced.append(path)
 
     # --- segments come and go -------------------------------------------------------------------------------------
 
     def _roll(self) -> None:
-        """Seal the active segment and begin the next. Raises OSError; after a Shortage the log is as it was."""
+        """Seal the active segment and begin the next one. Raises OSError; after a Shortage the log is unchanged."""
         if self.config.flush_messages != MAX_INT64:
             # Batches of the next segment may reach the device first; without the end of this one, or without its name,
-            # that is damage. What is not flushed yet is little.
+            # recovery finds damage. Only few bytes are not flushed yet.
             self.segments.active.file.sync()
             if self.segments.active.base_offset >= self.flushed_offset:
                 self._disk.sync_dir(self.directory)
         self.unsynced += self.segments.roll(self._clock.now_ms(), self.config).paths
         try:
             self._snapshots.take(self.log_end_offset)
-        except Shortage as short:  # an older one, and the batches behind it, say the same
+        except Shortage as short:  # an older snapshot and the batches after it give the same state
             self._failed(short)
 
     def maybe_increment_log_start_offset(self, offset: int) -> bool:
-        """Let the log begin at `offset`; False if it begins there or behind already.
+        """Raise the log start offset to `offset`; False if it is there or above already.
 
-        Transactions that are open stay so, wherever they began: only their marker ends them.
+        Open transactions stay open even if they began below it: only a marker ends them.
         """
         if offset <= self.log_start_offset:
             return False
@@ -364,7 +372,7 @@ class UnifiedLog:
         return True
 
     def drop_oldest(self, count: int) -> list[LogSegment]:
-        """Take the oldest segments out of the log, the active one too, which is rolled for that; their files stay."""
+        """Remove the oldest segments and return them; their files stay. If the active one is among them, roll first."""
         segments = self.segments
         if count == len(segments):
             self._roll()
@@ -379,36 +387,36 @@ class UnifiedLog:
         return removed
 
     def replace_segments(self, group: Sequence[LogSegment], segment: LogSegment) -> None:
-        """Compaction has put `segment`, which is on the device, in the place of a group of sealed ones."""
+        """Replace a group of sealed segments by the compacted `segment`, which is on the device."""
         self.segments.replace(group, segment)
         gone = {path for old in group for path in (*old.paths, self._snapshots.path(old.base_offset))}
         gone.discard(self._snapshots.path(segment.base_offset))
         self.unsynced = [path for path in self.unsynced if path not in gone]
 
     def remove_expired_producers(self, now_ms: int) -> Iterator[int]:
-        """Forget producers that were quiet for `producer.id.expiration.ms`: how many, slice by slice."""
+        """Forget producers that were idle for `producer.id.expiration.ms`; yield the numbers of removed ones."""
         return self.producer_state.remove_expired_producers(now_ms, self.config.producer_id_expiration_ms)
 
-    def rest(self) -> int:
-        """Give back what sealed segments hold and nobody uses; how many of them were looked at."""
-        return self.segments.rest(frozenset(self.unsynced))
+    def release_idle_segments(self) -> int:
+        """Release descriptors and memory of idle sealed segments; return the number of segments examined."""
+        return self.segments.release_idle_segments(frozenset(self.unsynced))
 
     def stop(self) -> None:
-        """Write nothing more on its own: a snapshot that is under way is given up."""
+        """Abort a running snapshot."""
         self._snapshots.stop()
 
     def close(self) -> None:
-        """Close the files for good.
+        """Close the files, and drop the reference to the callback `failed`.
 
-        The partition refers to its log, and the log to who hears of its failures: that ends here, or a deleted
-        partition would stay until a garbage collection, and for ever if one has frozen it (`collector`).
+        The partition refers to its log, and the callback to the partition. Without this, a deleted partition would
+        stay in memory until a garbage collection, and for ever if one has frozen it (`collector`).
         """
         self.segments.close()
         self._snapshots.close()
-        self._failed = nobody
+        self._failed = ignore
 
 
 def _clear_append_time(batch: memoryview, header: BatchHeader) -> None:
-    """A CreateTime topic takes over the timestamps of a batch that claims LogAppendTime, but not the claim."""
+    """Clear the LogAppendTime bit of a batch for a CreateTime topic; its timestamps stay."""
     write_header(batch, header._replace(attributes=header.attributes & ~TIMESTAMP_TYPE))
     seal(batch)

@@ -1,8 +1,8 @@
-"""How memory that is freed goes back to the system. shell
+"""Settings of glibc's allocator that return freed memory to the system. shell
 
-glibc maps large blocks one by one and unmaps them when they are freed, but raises what it calls large, up to 32 MiB,
-with each one that is freed. After a while requests of ten megabytes lie in its heap, between small blocks that stay,
-and the heap keeps what they leave: more than a hundred megabytes after a hundred large requests.
+glibc maps large blocks one by one and unmaps them when they are freed. But each freed block raises the size that glibc
+calls large, up to 32 MiB. After a while glibc puts requests of ten megabytes into its heap, between small blocks that
+stay. The heap does not return their memory: more than a hundred megabytes after a hundred large requests.
 """
 
 import ctypes
@@ -10,13 +10,13 @@ from typing import Final
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 MAPPED_BYTES: Final = 128 * 1024
-"""What is larger has a mapping of its own: glibc's first value, which is kept when it is set."""
+"""Blocks above this size get a mapping of their own. It is glibc's initial value; setting it makes it fixed."""
 TRIMMED_BYTES: Final = 1024 * 1024
-"""What may be free at the end of the heap. It is given back with a system call, so not for each small block."""
+"""Bytes that may stay free at the end of the heap. Returning them is a system call, too much for each small block."""
 
 
-def give_back_what_is_freed() -> bool:
-    """Tell the allocator of this process; False where it is not glibc's, and has no such settings."""
+def return_freed_memory() -> bool:
+    """Make the allocator of this process return freed memory; False if it is not glibc's: others lack the settings."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):

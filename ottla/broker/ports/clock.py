@@ -11,17 +11,17 @@ class Timer(Protocol):
     """A pending call."""
 
     def cancel(self) -> None:
-        """Take the call back; harmless when it has run."""
+        """Cancel the call; no effect if it has run."""
 
 
 class Clock(Protocol):
-    """All that the broker knows of time. Every callback runs as an event of its own turn."""
+    """The broker's only access to time. Every callback runs as an event in a turn of its own."""
 
     def now_ms(self) -> int:
-        """Wall-clock milliseconds since 1970 (record timestamps, transaction starts)."""
+        """Return the wall-clock time in milliseconds since 1970 (record timestamps, transaction starts)."""
 
     def monotonic_ms(self) -> float:
-        """Milliseconds that never go back (budgets, intervals)."""
+        """Return milliseconds of a clock that never goes backwards (budgets, intervals)."""
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
         """Run `callback` once after `delay_ms`."""
@@ -40,7 +40,7 @@ class LoopClock:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self.enter: Callable[[Callable[[], None]], None] = _not_connected
+        self.enter: Callable[[Callable[[], None]], None] = _fail_without_broker
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -55,9 +55,9 @@ class LoopClock:
         self._loop.call_soon(self.enter, callback)
 
     def from_thread(self, callback: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed: no caller waits any more
             self._loop.call_soon_threadsafe(self.enter, callback)
 
 
-def _not_connected(callback: Callable[[], None]) -> None:
+def _fail_without_broker(callback: Callable[[], None]) -> None:
     raise RuntimeError("the clock is not connected to a broker's turns yet")

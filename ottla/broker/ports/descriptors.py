@@ -1,8 +1,8 @@
-"""How many files are open at once: those not used for long are closed, and opened again when they are used. shell
+"""Limits on open files: the least recently used log files are closed, and opened again at their next use. shell
 
-The one place that splits what the system allows the process: half for logs, some for files that live for one call, and
-connections get what is left. So however many clients come, the logs find their descriptors free. Where somebody else
-takes them all the same, a log file that rests, and one spare descriptor, make room for what must be done now.
+This module splits the descriptors that the system allows the process: half are for logs, some for files that are open
+during one call, and the rest for connections. So log files get a descriptor however many clients connect. Where other
+code has taken all descriptors, an idle log file or the one spare descriptor is closed to make room for an urgent call.
 """
 
 import errno
@@ -19,7 +19,7 @@ _NONE: Final = -1
 _FEWEST: Final = 16
 _ENOUGH: Final = 65_536
 _UNLIMITED: Final = 1 << 20
-# A sync of files that are not open takes up to 64; the rest is for checkpoints, directories, listeners, the event loop.
+# A sync of files that are not open needs up to 64; the rest is for checkpoints, directories, listeners, the event loop.
 _OTHERS: Final = 96
 
 
@@ -27,14 +27,14 @@ _NO_DESCRIPTOR: Final = frozenset((errno.EMFILE, errno.ENFILE))
 
 
 class Shortage(OSError):
-    """There is no descriptor or no memory to be had. Nothing was done and nothing is lost: it may be tried again."""
+    """No descriptor or no memory is available. The call has changed nothing and can be tried again."""
 
 
 def shortage(error: OSError) -> str | None:
-    """Which limit was met; None if it is another failure."""
+    """Return a description of the limit that caused the error; None if the error has another cause."""
     match error.errno:
         case errno.EMFILE:
-            return f"this process may have {allowed()} files and connections open (RLIMIT_NOFILE, `ulimit -n`)"
+            return f"this process may have {descriptor_limit()} files and connections open (RLIMIT_NOFILE, `ulimit -n`)"
         case errno.ENFILE:
             return "the machine may have no more files open (`sysctl fs.file-max`)"
         case errno.ENOMEM:
@@ -42,45 +42,45 @@ def shortage(error: OSError) -> str | None:
     return None
 
 
-def told(error: OSError) -> OSError:
-    """The error of a call that has done nothing: a Shortage if it is one."""
+def as_shortage(error: OSError) -> OSError:
+    """Return `error`, which belongs to a call that changed nothing, as a Shortage if a limit caused it."""
     return error if shortage(error) is None else Shortage(error.errno, error.strerror, error.filename)
 
 
-class Resting(Protocol):
-    """A file that can do without its descriptor, unless it is `held`. `used` is set by every use."""
+class ClosableFile(Protocol):
+    """A file whose descriptor may be closed unless it is `held`. Every use sets `used`."""
 
     used: bool
 
     @property
     def held(self) -> bool:
-        """Whether a reply that is not sent yet needs the descriptor."""
+        """Whether an unsent reply needs the descriptor."""
 
-    def rest(self) -> None:
-        """Close the descriptor; the next use opens another."""
+    def release_descriptor(self) -> None:
+        """Close the descriptor; the next use opens a new one."""
 
 
-def allowed() -> int:
-    """How many descriptors the system allows this process."""
+def descriptor_limit() -> int:
+    """Return the number of descriptors that the system allows this process (RLIMIT_NOFILE)."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return _UNLIMITED if limit == resource.RLIM_INFINITY else limit
 
 
 def log_share(limit: int) -> int:
-    """How many of `limit` descriptors are for logs: half of them."""
+    """Return the number of descriptors for logs: half of `limit`, 16 to 65,536."""
     return max(_FEWEST, min(limit // 2, _ENOUGH))
 
 
 def connection_share(limit: int, log_files: int = 0) -> int:
-    """How many of `limit` descriptors connections may take; `log_files` is what logs may (0: `log_share`)."""
+    """Return the number of `limit` descriptors for connections; `log_files` are those for logs (0: `log_share`)."""
     return max(1, limit - (log_files or log_share(limit)) - min(_OTHERS, limit // 8))
 
 
 class Descriptors:
-    """The open files of one disk, at most `limit` of them (0: `log_share` of what is allowed at the first opening).
+    """The open files of one disk, at most `limit` of them (0: `log_share` of the process's limit at the first opening).
 
-    Which one has to rest is found without a step per use: a file that was used since the hand came by last is passed
-    over once ("clock", an approximation of least recently used).
+    The file to close is found by the "clock" algorithm, an approximation of least recently used without a step per use:
+    a file that was used since it was examined last is passed over once.
     """
 
     __slots__ = ("_held", "_limit", "_open", "_spare")
@@ -88,16 +88,16 @@ class Descriptors:
     def __init__(self, limit: int = 0) -> None:
         self._limit = limit
         self._held = 0
-        self._open: OrderedDict[Resting, None] = OrderedDict()
+        self._open: OrderedDict[ClosableFile, None] = OrderedDict()
         self._spare = _NONE
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def opened(self, file: Resting) -> None:
-        """A file has a descriptor now; another may lose its own."""
+    def add(self, file: ClosableFile) -> None:
+        """Add a file that has opened its descriptor; close that of another file if there are too many."""
         if not self._limit:
-            self._limit = log_share(allowed())
+            self._limit = log_share(descriptor_limit())
         if self._spare == _NONE:
             self._spare = self._take_spare()
         files = self._open
@@ -107,11 +107,11 @@ class Descriptors:
                 oldest.used = False
                 files[oldest] = None
             else:
-                oldest.rest()
+                oldest.release_descriptor()
         files[file] = None
 
     def hold(self) -> bool:
-        """Whether one more file may keep its descriptor; `release` ends it. At most half of them may.
+        """Let one more file keep its descriptor until `release`; False if half of `limit` are held already.
 
         So clients that read slowly, or never, leave the other half to the logs.
         """
@@ -121,51 +121,57 @@ class Descriptors:
         return True
 
     def release(self) -> None:
-        """One that was held may rest again."""
+        """End one `hold`."""
         self._held -= 1
 
-    def closed(self, file: Resting) -> None:
-        """A file has no descriptor any more."""
+    def remove(self, file: ClosableFile) -> None:
+        """Remove a file whose descriptor was closed."""
         self._open.pop(file, None)
 
     def find(self, call: Callable[[], T]) -> T:
-        """What a call gives that needs a descriptor. Raises Shortage when there is none for it; OSError."""
+        """Return the result of a call that needs a descriptor; try once more after closing an idle one.
+
+        Raises Shortage if no descriptor is available, and OSError.
+        """
         try:
             return call()
         except OSError as error:
             if error.errno not in _NO_DESCRIPTOR or not self._make_room():
-                raise told(error) from None
+                raise as_shortage(error) from None
         try:
             return call()
         except OSError as error:
-            raise told(error) from None
+            raise as_shortage(error) from None
 
     def close(self) -> None:
-        """Give back the spare one."""
+        """Close the spare descriptor."""
         spare, self._spare = self._spare, _NONE
         if spare != _NONE:
             os.close(spare)
 
     def _make_room(self) -> bool:
-        """Close a descriptor of ours; False if there is none. The spare one comes back when there is room again."""
+        """Close the spare descriptor or that of an idle file; False if there is neither.
+
+        `add` opens a new spare descriptor later.
+        """
         if self._spare != _NONE:
             self.close()
             return True
-        return self._rest_one()
+        return self._close_idle_file()
 
-    def _rest_one(self) -> bool:
+    def _close_idle_file(self) -> bool:
         oldest = next((file for file in self._open if not file.held), None)
         if oldest is None:
             return False
         del self._open[oldest]
-        oldest.rest()
+        oldest.release_descriptor()
         return True
 
     def _take_spare(self) -> int:
-        """A descriptor to be given up when there is no other; -1 if there is none, and no log file can rest for it."""
+        """Open the spare descriptor; -1 if none is available and no log file can be closed for it."""
         for _ in range(2):
             with suppress(OSError):
                 return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-            if len(self._open) < 2 or not self._rest_one():  # not the one that was opened just now
+            if len(self._open) < 2 or not self._close_idle_file():  # keep the file that was opened just now
                 break
         return _NONE

@@ -1,4 +1,4 @@
-"""The disk port: every file that the broker touches, and the ids and names it draws at random. shell"""
+"""The disk port: the broker's only access to files, and its source of random ids and names. shell"""
 
 import errno
 import os
@@ -13,12 +13,12 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ottla import files
 from ottla.broker.costs import COPY_BYTE_US, FILE_CALL_US, SYNC_US, WRITE_FILE_US
-from ottla.broker.ports.descriptors import Descriptors, told
+from ottla.broker.ports.descriptors import Descriptors, as_shortage
 from ottla.broker.ports.locks import RealLock
 from ottla.broker.ports.side_by_side import processors, spread_steps
 from ottla.broker.ports.slices import FileSlice, RealSlice
 from ottla.broker.ports.syncs import Syncs, sync_descriptor
-from ottla.broker.ports.timed import Timed, timed
+from ottla.broker.ports.timed import Timed, charge_duration
 from ottla.protocol.steps import Steps
 
 _NONE: Final = -1
@@ -35,7 +35,7 @@ _IOV_MAX = 1024
 
 
 class Volume(NamedTuple):
-    """The file system that holds a path: the path made absolute, its size, and what may still be written."""
+    """The file system that holds `path` (absolute): its size, and the bytes that can still be written."""
 
     path: str
     total_bytes: int
@@ -48,21 +48,21 @@ class File(Protocol):
     size_bytes: int
 
     def append(self, buffers: Sequence[Buffer]) -> None:
-        """Write all bytes at the end, or none: after a failure `size_bytes` is unchanged and the rest is cut off."""
+        """Write all bytes at the end, or none: after an error `size_bytes` is as before, a partial write is cut off."""
 
     def pread(self, size_bytes: int, position: int) -> bytes:
-        """Up to `size_bytes` bytes from `position`; fewer only at the end of the file."""
+        """Return `size_bytes` bytes from `position`; fewer only at the end of the file."""
 
     def slice(self, position: int, size_bytes: int) -> FileSlice | None:
-        """Bytes that exist, to be sent later; None if too many files are held so: read them instead."""
+        """Return existing bytes as a slice, to be sent later; None if slices hold too many files: read them instead."""
 
     def overwrite(self, position: int, data: Buffer) -> None:
-        """Replace bytes that exist."""
+        """Replace existing bytes."""
 
     def truncate(self, size_bytes: int) -> None: ...
 
     def sync(self) -> None:
-        """Return when the content is on the device (fdatasync)."""
+        """Wait until the content is on the device (fdatasync)."""
 
     def close(self) -> None: ...
 
@@ -74,20 +74,20 @@ class Lock(Protocol):
 
 
 class SyncJob(Protocol):
-    """A sync that runs beside the broker. `error` means something only when `done`."""
+    """A sync that runs in the background. `error` is set when it is `done`."""
 
     done: bool
     error: OSError | None
 
 
 class Disk(Protocol):
-    """All that the broker knows of files. Paths are strings; failed IO raises OSError.
+    """The broker's only access to files. Paths are strings; failed IO raises OSError.
 
-    A Shortage is one that says nothing of the storage: the call has done nothing and may be tried again.
+    A Shortage is an OSError that does not concern the storage: the call has changed nothing and can be tried again.
 
-    Calls for names and whole files, and syncs that the caller waits for, are entered with `charge` (microseconds), real
-    ones for what they took if that is more than they cost; what is done with an open file is charged by whoever knows
-    how much of it a request can ask for.
+    Calls on names and whole files, and syncs that the caller waits for, call `charge` with microseconds: their listed
+    cost, or the measured time on a real disk if that is more. The caller charges the work on an open file, because it
+    knows how much of it a request can cause.
     """
 
     charge: Callable[[float], None]
@@ -99,13 +99,13 @@ class Disk(Protocol):
     def size_bytes(self, path: str) -> int: ...
 
     def list(self, path: str) -> list[str]:
-        """Names in a directory, sorted; FileNotFoundError if there is no such directory."""
+        """Return the sorted names in a directory. Raises FileNotFoundError if there is no such directory."""
 
     def make_dir(self, path: str) -> None:
-        """Make one directory; FileExistsError if it is there."""
+        """Make one directory. Raises FileExistsError if it exists."""
 
     def make_dirs(self, path: str) -> None:
-        """Make a directory and its parents; nothing if it is there."""
+        """Make a directory and its parents; no effect if it exists."""
 
     def rename(self, old: str, new: str) -> None: ...
 
@@ -116,18 +116,18 @@ class Disk(Protocol):
     def read(self, path: str) -> bytes: ...
 
     def write(self, path: str, data: Buffer) -> None:
-        """Create or replace a file, neither atomically nor synced: for what can be made again from other files."""
+        """Create or replace a file, neither atomically nor synced: for content that other files can restore."""
 
     def write_atomically(self, path: str, data: Buffer, sync: bool = True) -> None:
-        """Write `path`.tmp, sync it, rename it over `path`. Without `sync` only a crash of the process is survived."""
+        """Write `path`.tmp, sync it, rename it to `path`. Without `sync` it survives a crash of the process only."""
 
     def sync(self, paths: Sequence[str]) -> None:
-        """Return when these files (not directories) are on the device."""
+        """Wait until these files (not directories) are on the device."""
 
     def start_sync(self, paths: Sequence[str], on_end: Callable[[], None] | None = None) -> SyncJob:
-        """`sync` of files and directories beside the caller, in the order of the calls; what is gone is passed over.
+        """Start to sync files and directories in the background, in the order of the calls. Missing ones are skipped.
 
-        The caller looks at the job later, or gets a call, from another thread.
+        The caller polls the job, or gets the call `on_end` from another thread.
         """
 
     def sync_dir(self, path: str) -> None:
@@ -136,22 +136,22 @@ class Disk(Protocol):
     def modified_ms(self, path: str) -> int: ...
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        """Pretend that a file was last written at `modified_ms`."""
+        """Set the modification time of a file."""
 
     def volume(self, path: str) -> Volume: ...
 
     def lock(self, path: str) -> Lock:
-        """Take the lock file and write this process's number into it; raises LockHeld."""
+        """Lock the file and write this process's id into it. Raises LockHeld."""
 
     def random_id(self) -> bytes:
-        """16 random bytes for an id or a name that no other broker draws."""
+        """Return 16 random bytes for an id or a name that no other broker draws."""
 
     def spread(
         self, work: Callable[["Disk", T], R], items: Sequence[T], sizes: Sequence[int], done: Callable[[int], None]
     ) -> Steps[dict[int, R]]:
-        """{place of an item: what `work` gave}, side by side in processes; whatever cannot be is left out.
+        """Return {index of an item: result of `work`}, computed in parallel processes; failed ones are missing.
 
-        `done` is told each place when its answer is there.
+        `done` is called with each index when its result has arrived.
         Items and results must be picklable. `work` gets a disk of its own. Raises OSError if `work` does.
         """
 
@@ -159,8 +159,8 @@ class Disk(Protocol):
 class RealFile:
     """A file of the operating system, written at its end and read anywhere.
 
-    One of a disk may lose its descriptor while nobody uses it, and opens another: so it is closed before it is renamed
-    or removed. While there are slices of it the descriptor stays, also behind `close`.
+    A disk may close the descriptor of an idle file; the next use opens the path again. So a file must be closed before
+    it is renamed or removed. While slices of it exist the descriptor stays open, also after `close`.
     """
 
     __slots__ = ("_descriptor", "_disk", "_path", "_slices", "_written", "size_bytes", "used")
@@ -175,33 +175,33 @@ class RealFile:
         self.size_bytes: int = os.fstat(self._open(os.O_CREAT if create else 0)).st_size
 
     def _open(self, flags: int = 0) -> int:
-        """Take a descriptor."""
+        """Open a descriptor."""
         if not self._path:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         if self._disk is None:
             self._descriptor = files.open_regular(self._path, os.O_RDWR | flags)
         else:
             self._descriptor = self._disk.file_descriptor(self._path, os.O_RDWR | flags)
-            self._disk.descriptors.opened(self)
+            self._disk.descriptors.add(self)
         return self._descriptor
 
     def _ready(self) -> int:
-        """The descriptor, for a use of the file."""
+        """Return an open descriptor for a use of the file."""
         self.used = True
         return self._open() if self._descriptor == _NONE else self._descriptor
 
     def _ready_to_write(self) -> int:
-        """The descriptor, which has to be the one that is asked whether the write was lost."""
+        """Return the descriptor for a write. Its sync must use the same one, which alone reports a lost write."""
         descriptor = self._ready()
         if not self._written:
             self._written = True
             if self._disk is not None:
-                self._disk.writes(self, self._path)
+                self._disk.register_writer(self, self._path)
         return descriptor
 
     @property
     def descriptor(self) -> int | None:
-        """The descriptor, unless the file rests."""
+        """The descriptor; None if it was closed."""
         return None if self._descriptor == _NONE else self._descriptor
 
     @property
@@ -209,8 +209,8 @@ class RealFile:
         """Whether slices need the descriptor."""
         return self._slices > 0
 
-    def rest(self) -> None:
-        """Close the descriptor, unless it is held; the next use opens another."""
+    def release_descriptor(self) -> None:
+        """Close the descriptor, unless slices need it; the next use opens a new one."""
         if self._slices:
             return
         descriptor, self._descriptor = self._descriptor, _NONE
@@ -239,17 +239,17 @@ class RealFile:
                 self._append_rest(b"".join(buffers), position, written)
         except OSError as error:
             if self._cut_back(position):
-                raise told(error) from None
+                raise as_shortage(error) from None
             raise
         self.size_bytes = end
 
     def _append_rest(self, data: bytes, position: int, written: int) -> None:
-        """The system took only a part (a signal, a full disk, more than IOV_MAX buffers): go on until it takes none."""
+        """Continue a partial write (a signal, a full disk, more than IOV_MAX buffers) until the system refuses."""
         while written < len(data):
             written += os.pwrite(self._ready(), memoryview(data)[written:], position + written)
 
     def _cut_back(self, size_bytes: int) -> bool:
-        # If this fails too, bytes stay behind the end: the failed append takes the log offline, and recovery cuts them.
+        # If this fails too, bytes stay after the end: the failed append takes the log offline, and recovery cuts them.
         with suppress(OSError):
             os.ftruncate(self._ready(), size_bytes)
             return True
@@ -259,23 +259,23 @@ class RealFile:
         try:
             return os.pread(self._ready(), size_bytes, position)
         except OSError as error:
-            raise told(error) from None
+            raise as_shortage(error) from None
 
     def slice(self, position: int, size_bytes: int) -> RealSlice | None:
         descriptor = self._ready()
         if not self._slices and self._disk is not None and not self._disk.descriptors.hold():
             return None
         self._slices += 1
-        return RealSlice(descriptor, position, size_bytes, self._slice_ended)
+        return RealSlice(descriptor, position, size_bytes, self._end_slice)
 
-    def _slice_ended(self) -> None:
+    def _end_slice(self) -> None:
         self._slices -= 1
         if self._slices:
             return
         if self._disk is not None:
             self._disk.descriptors.release()
         if not self._path:  # closed meanwhile
-            self.rest()
+            self.release_descriptor()
 
     def overwrite(self, position: int, data: Buffer) -> None:
         written = 0
@@ -297,9 +297,9 @@ class RealFile:
             self._disk.charge_since(began_ns, SYNC_US)
 
     def close(self) -> None:
-        self.rest()
+        self.release_descriptor()
         if self._disk is not None:
-            self._disk.closed(self, self._path)
+            self._disk.unregister(self, self._path)
         self._path = ""
 
 
@@ -309,34 +309,34 @@ class RealDisk(Timed):
     __slots__ = ("__weakref__", "_writers", "descriptors", "syncs")
 
     def __init__(self, open_files_max: int = 0) -> None:
-        """At most `open_files_max` files that `open` gave are open at once (0: what `descriptors.py` finds fit)."""
+        """Keep at most `open_files_max` files from `open` open at once (0: `log_share` of `descriptors.py`)."""
         super().__init__()
         self.descriptors = Descriptors(open_files_max)
         self.syncs = Syncs()
-        # By path, the open files that were written: a file is often opened once more, to be read.
+        # The open files that were written, by path: a file is often opened a second time, to be read.
         self._writers: dict[str, tuple[RealFile, ...]] = {}
         weakref.finalize(self, self.syncs.stop)
         weakref.finalize(self, self.descriptors.close)
 
-    @timed(FILE_CALL_US)
+    @charge_duration(FILE_CALL_US)
     def open(self, path: str, create: bool = False) -> RealFile:
         return RealFile(path, create, self)
 
     def descriptor(self, path: str, flags: int) -> int:
-        """A new descriptor of a file. Raises Shortage; OSError."""
+        """Return a new descriptor of a file. Raises Shortage, OSError."""
         return self.descriptors.find(lambda: os.open(path, flags | os.O_CLOEXEC, 0o644))
 
     def file_descriptor(self, path: str, flags: int) -> int:
-        """A new descriptor of a regular file; anything else is refused. Raises Shortage; OSError."""
+        """Return a new descriptor of a regular file; anything else is refused. Raises Shortage, OSError."""
         return self.descriptors.find(lambda: files.open_regular(path, flags))
 
-    def writes(self, file: RealFile, path: str) -> None:
-        """A file is written for the first time since it was opened: a sync of its path goes to its descriptor."""
+    def register_writer(self, file: RealFile, path: str) -> None:
+        """Register a file at its first write since it was opened: a sync of its path will use its descriptor."""
         self._writers[path] = (*self._writers.get(path, ()), file)
 
-    def closed(self, file: RealFile, path: str) -> None:
-        """A file is not used any more."""
-        self.descriptors.closed(file)
+    def unregister(self, file: RealFile, path: str) -> None:
+        """Remove a file that was closed for the last time."""
+        self.descriptors.remove(file)
         writers = self._writers.get(path, ())
         if file in writers:
             others = tuple(each for each in writers if each is not file)
@@ -345,7 +345,7 @@ class RealDisk(Timed):
             else:
                 del self._writers[path]
 
-    @timed(FILE_CALL_US, included=True)
+    @charge_duration(FILE_CALL_US, included=True)
     def exists(self, path: str) -> bool:
         try:
             _stat(path)
@@ -354,7 +354,7 @@ class RealDisk(Timed):
             return False
         return True
 
-    @timed(FILE_CALL_US, included=True)
+    @charge_duration(FILE_CALL_US, included=True)
     def size_bytes(self, path: str) -> int:
         return files.check_regular(path).st_size
 
@@ -367,22 +367,22 @@ class RealDisk(Timed):
             self.charge_since(began_ns, FILE_CALL_US + len(names))
         return names
 
-    @timed(FILE_CALL_US)
+    @charge_duration(FILE_CALL_US)
     def make_dir(self, path: str) -> None:
         _mkdir(path)
 
     def make_dirs(self, path: str) -> None:
         Path(path).mkdir(parents=True, exist_ok=True)
 
-    @timed(FILE_CALL_US)
+    @charge_duration(FILE_CALL_US)
     def rename(self, old: str, new: str) -> None:
         _rename(old, new)
 
-    @timed(FILE_CALL_US)
+    @charge_duration(FILE_CALL_US)
     def remove(self, path: str) -> None:
         _unlink(path)
 
-    @timed(10 * FILE_CALL_US)
+    @charge_duration(10 * FILE_CALL_US)
     def remove_tree(self, path: str) -> None:
         self.descriptors.find(lambda: shutil.rmtree(path))
 
@@ -413,7 +413,7 @@ class RealDisk(Timed):
         if not paths:
             return
         began_ns = self.now_ns()
-        # The thread waits for a descriptor, and nobody could free one for it while this one waits for the thread.
+        # The sync thread waits for a descriptor, and none can be freed while this thread waits for the sync thread.
         os.close(self.descriptor(os.devnull, os.O_RDONLY))
         ended = threading.Event()
         job = self.start_sync(paths, ended.set)
@@ -432,7 +432,7 @@ class RealDisk(Timed):
                 others.append(path)
         return self.syncs.start(descriptors, others, on_end)
 
-    @timed(SYNC_US)
+    @charge_duration(SYNC_US)
     def sync_dir(self, path: str) -> None:
         descriptor = self.descriptor(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -440,7 +440,7 @@ class RealDisk(Timed):
         finally:
             os.close(descriptor)
 
-    @timed(FILE_CALL_US, included=True)
+    @charge_duration(FILE_CALL_US, included=True)
     def modified_ms(self, path: str) -> int:
         return _stat(path).st_mtime_ns // 1_000_000
 
@@ -473,7 +473,7 @@ class RealDisk(Timed):
                 while written < len(data):
                     written += os.write(descriptor, memoryview(data)[written:])
             except OSError as error:
-                raise told(error) from None  # what is there of it is written anew
+                raise as_shortage(error) from None  # the next try writes the whole file again
             if sync:
                 os.fsync(descriptor)
         finally:

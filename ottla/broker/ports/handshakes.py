@@ -1,8 +1,8 @@
-"""Accepted sockets that are to speak TLS, until their client has said hello. shell
+"""Accepted sockets of TLS listeners, until their ClientHello has arrived. shell
 
-A handshake takes a millisecond of the event loop, most of it a signature, and thousands may come at once. So a socket
-is given to TLS only when the client's first record is whole, and one after the other as the others' work allows. Who
-says something else is told apart here, before OpenSSL sees it.
+A handshake takes a millisecond of the event loop, most of it a signature, and thousands may start at once. So a socket
+is passed to TLS only when the client's first record is complete, and one by one, between other work. A client that
+sends something else than TLS is detected here, before OpenSSL reads it.
 """
 
 import asyncio
@@ -15,74 +15,77 @@ from contextvars import ContextVar
 from typing import Any, Final, Protocol
 
 HELLO_S: Final = 10.0
-"""So long a client may take to say hello, and again to end the handshake."""
+"""Time limit for the ClientHello, and again for the rest of the handshake."""
 SHUTDOWN_S: Final = 5.0
 LOOK_S: Final = 1.0
-"""How often it is looked whether a client has gone without a word: uvloop tells nobody of a reset."""
+"""Interval of checks for a connection that was reset, which uvloop does not report."""
 _HEADER_BYTES: Final = 5
 _HANDSHAKE: Final = 0x16
 _MOST_BYTES: Final = _HEADER_BYTES + (1 << 14)
 
 
-shaking: ContextVar[socket.socket] = ContextVar("shaking")
-"""The socket whose handshake is begun in this context. What the loop starts for it takes the context along."""
+handshaking_socket: ContextVar[socket.socket] = ContextVar("handshaking_socket")
+"""The socket whose handshake starts in this context. Tasks and callbacks of the handshake inherit the context."""
 
 
-class ToldObject(ssl.SSLObject):
-    """TLS of one connection, whose client is told why a handshake failed.
+class AlertingObject(ssl.SSLObject):
+    """TLS of one connection. If the handshake fails, it sends the TLS alert to the client.
 
-    OpenSSL has the alert ready, but asyncio and uvloop close the socket without it. A client then takes a certificate
-    that was refused for a broker that is away, and tries until its patience ends.
+    OpenSSL prepares the alert, but asyncio and uvloop close the socket without sending it. The client would then take a
+    refused certificate for an unavailable broker, and retry until it times out.
     """
 
     outgoing: ssl.MemoryBIO
     accepted: socket.socket | None = None
 
     def do_handshake(self) -> None:
-        """As of `SSLObject`."""
+        """Do the handshake as `SSLObject` does. Send the alert to the client if it fails."""
         try:
             super().do_handshake()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise
         except ssl.SSLError:
             if self.accepted is not None:
-                with suppress(OSError):  # the client is gone, or takes nothing: then it is not told
+                with suppress(OSError):  # the client has disconnected or does not read: no alert
                     self.accepted.send(self.outgoing.read())
             raise
         self.accepted = None
 
 
 class ServerContext(ssl.SSLContext):
-    """TLS of a listener."""
+    """TLS context of a listener, whose connections send an alert after a failed handshake."""
 
-    sslobject_class = ToldObject
+    sslobject_class = AlertingObject
 
     def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **kwargs: Any) -> ssl.SSLObject:
-        """As of `SSLContext`."""
+        """Wrap as `SSLContext` does. Give the object the accepted socket of this context."""
         wrapped = super().wrap_bio(incoming, outgoing, *args, **kwargs)
-        assert isinstance(wrapped, ToldObject)
-        wrapped.outgoing, wrapped.accepted = outgoing, shaking.get(None)
+        assert isinstance(wrapped, AlertingObject)
+        wrapped.outgoing, wrapped.accepted = outgoing, handshaking_socket.get(None)
         return wrapped
 
 
 class Security(Protocol):
-    """How the connections of one listener are encrypted."""
+    """Encryption of the connections of one listener."""
 
     def current_context(self) -> ssl.SSLContext:
-        """What a connection that begins now is encrypted with."""
+        """Return the TLS context for a new connection."""
 
     def begin(self, start: Callable[[], None]) -> None:
-        """Call `start`, which costs a handshake, when others have been served."""
+        """Call `start`, which begins a handshake, after the existing connections were served."""
 
-    def failed(self, peer: str, reason: str) -> None:
-        """This client did not get in."""
+    def report_failure(self, peer: str, reason: str) -> None:
+        """Report a client whose handshake failed."""
 
-    def foreign(self, peer: str, first: bytes) -> None:
-        """This client said something that is no TLS."""
+    def report_foreign(self, peer: str, first: bytes) -> None:
+        """Report a client that sent something else than TLS; `first` are its first bytes."""
 
 
 class Greeting:
-    """One socket whose client has not said hello. It ends with one call: `on_hello`, or `on_end` if nothing comes."""
+    """A socket that waits for a ClientHello. It makes one call at its end: `on_hello`, `on_foreign` or `on_end`.
+
+    `on_hello`: the first TLS record is complete. `on_foreign`: the client sent something else. `on_end`: none came.
+    """
 
     def __init__(
         self,
@@ -103,7 +106,7 @@ class Greeting:
         loop.add_reader(accepted, self._look)
 
     def discard(self) -> None:
-        """Look no more. The socket is the caller's."""
+        """Stop watching the socket, which the caller owns."""
         self._timer.cancel()
         self._loop.remove_reader(self._socket)
 
@@ -124,7 +127,7 @@ class Greeting:
             self.discard()
             self._on_end(error.strerror or str(error))
             return
-        if len(first) < self._expected_bytes:  # the system wakes for less only when no more will come
+        if len(first) < self._expected_bytes:  # the system wakes for fewer bytes only at the end of the stream
             self.discard()
             self._on_end("it hung up before a TLS handshake")
         elif first[0] != _HANDSHAKE:
@@ -141,13 +144,13 @@ class Greeting:
             self._on_hello()
 
     def _wait_for(self, size_bytes: int) -> None:
-        """Hear of the socket when it holds so much, and not of every byte."""
+        """Wake up when the socket holds `size_bytes`, not at every byte."""
         self._expected_bytes = size_bytes
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size_bytes)
 
 
 def _record_bytes(first: bytes) -> int:
-    """How long the record is that begins like this, as far as it says."""
+    """Return the size of the TLS record that begins with these bytes; 5 if its header is incomplete."""
     if len(first) < _HEADER_BYTES:
         return _HEADER_BYTES
     return _HEADER_BYTES + int.from_bytes(first[3:5], "big")

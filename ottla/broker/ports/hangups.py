@@ -1,4 +1,4 @@
-"""Whether a client has hung up whose socket is not read: an event loop tells of that only where it reads. shell"""
+"""Detection of clients that hung up while their socket is not read, which an event loop does not report. shell"""
 
 import select
 from array import array
@@ -6,12 +6,12 @@ from fcntl import ioctl
 from termios import FIONREAD
 from typing import Final
 
-# Linux tells of it with POLLRDHUP, whatever lies unread; where there is none, nobody is missed until he is read.
+# Linux reports it with POLLRDHUP even with unread data. Other systems lack it: there the next read finds it.
 _HUNG_UP: Final = getattr(select, "POLLRDHUP", 0)
 
 
 def has_hung_up(descriptor: int, needed_bytes: int) -> bool:
-    """Whether the peer will send nothing more, and less than `needed_bytes` of what it has sent lies in the socket."""
+    """Whether the peer has closed its side and fewer than `needed_bytes` unread bytes are in the socket."""
     if descriptor < 0 or not _HUNG_UP:
         return False
     poll = select.poll()
@@ -20,10 +20,10 @@ def has_hung_up(descriptor: int, needed_bytes: int) -> bool:
 
 
 def unread_bytes(descriptor: int) -> int:
-    """How much lies in the socket."""
+    """Return the number of unread bytes in the socket; 0 if the connection is broken."""
     count = array("i", [0])
     try:
         ioctl(descriptor, FIONREAD, count)
-    except OSError:  # it has broken off
+    except OSError:  # the connection is broken
         return 0
     return count[0]

@@ -1,8 +1,8 @@
 """Many fdatasyncs at once, in two system calls: the asynchronous IO of Linux (`io_submit`). shell
 
-A thread per file would take the interpreter's lock twice for each; here one call hands all files to the kernel, which
-syncs them side by side and shares the journal's commits between them, and one call waits for all. Each sync belongs to
-the descriptor that was handed over, so it reports what a fdatasync of that descriptor would, once.
+A thread per file would take the interpreter's lock twice for each file. Here one call passes all files to the kernel,
+which syncs them in parallel and shares the journal's commits between them, and one call waits for all. Each sync
+belongs to the descriptor that was passed, so it reports the error of a fdatasync of that descriptor, once.
 
 Source: linux/aio_abi.h, io_submit(2), io_getevents(2). IOCB_CMD_FDSYNC exists since Linux 4.18.
 """
@@ -19,7 +19,7 @@ AT_ONCE: Final = 64
 
 _FSYNC: Final = 2
 _FDSYNC: Final = 3
-# What means "not here": no such call (or a sandbox that refuses it), no such operation, no room for another context.
+# "Not available": no such call (or a sandbox refuses it), no such operation, no resources for another context.
 _REFUSALS: Final = frozenset((errno.ENOSYS, errno.EPERM, errno.EACCES, errno.EINVAL, errno.EAGAIN, errno.ENOMEM))
 
 
@@ -64,7 +64,7 @@ class _Event(ctypes.Structure):
 
 
 class KernelSyncs:
-    """One context of asynchronous IO, for one thread. `available` is False where the system has none for us."""
+    """A context of asynchronous IO, for one thread. `available` is False where the system offers none."""
 
     __slots__ = ("_call", "_context", "_events", "_numbers", "_pointers", "_requests", "available")
 
@@ -86,9 +86,9 @@ class KernelSyncs:
         self.available = self._call(numbers.setup, ctypes.c_long(AT_ONCE), ctypes.byref(self._context)) == 0
 
     def sync(self, descriptors: Sequence[int], data_only: bool = True) -> tuple[list[int], OSError | None]:
-        """Sync at most `AT_ONCE` descriptors: those that the kernel did not take, and the first failure of the others.
+        """Sync at most `AT_ONCE` descriptors. Return those not accepted by the kernel, and the first error of the rest.
 
-        A descriptor whose sync has failed is not among the former: another sync of it would not fail again.
+        The former exclude descriptors whose sync has failed, because a second sync of them would not fail again.
         """
         for request, descriptor in zip(self._requests, descriptors, strict=False):
             request.descriptor = descriptor
@@ -110,7 +110,7 @@ class KernelSyncs:
         return some
 
     def _wait(self, count: int) -> OSError | None:
-        """Until `count` syncs have ended, all of them: the first failure."""
+        """Wait until `count` syncs have ended; return the first error."""
         failed = None
         while count:
             least = ctypes.c_long(count)
@@ -118,15 +118,15 @@ class KernelSyncs:
             if some < 0:
                 if ctypes.get_errno() == errno.EINTR:
                     continue
-                raise self._broken(ctypes.get_errno())
+                raise self._invalidate(ctypes.get_errno())
             for event in self._events[:some]:
                 if event.result < 0:
                     failed = failed or _error(-event.result)
             count -= some
         return failed
 
-    def _broken(self, number: int) -> OSError:
-        """What is under way cannot be told from what comes next any more."""
+    def _invalidate(self, number: int) -> OSError:
+        """Mark the context as unusable and return the error: results still to come could belong to later syncs."""
         self.available = False
         return _error(number)
 

@@ -1,4 +1,4 @@
-"""Files with keys and certificates: the operator's, which are read, and those that OpenSSL is handed. shell"""
+"""Files with keys and certificates: the operator's, which are read, and temporary ones for OpenSSL. shell"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,12 +9,12 @@ from ottla import files
 
 
 def read(name: str) -> bytes:
-    """The content of a file; OSError."""
+    """Return the content of a file. Raises OSError."""
     return files.read(name)
 
 
 def stamp(name: str) -> tuple[int, int]:
-    """When a file was changed last, in ns, and its size; zeros if there is none to be seen."""
+    """Return (modification time in ns, size in bytes) of a file; zeros if it cannot be read."""
     try:
         status = Path(name).stat()
     except OSError:
@@ -24,7 +24,7 @@ def stamp(name: str) -> tuple[int, int]:
 
 @contextmanager
 def as_file(pem: str) -> Iterator[str]:
-    """A file that only this user can read, for as long as OpenSSL reads it: it takes keys from files alone."""
+    """Write a temporary file that only this user can read: OpenSSL takes keys from files only."""
     with NamedTemporaryFile("w", prefix="ottla-", suffix=".pem") as file:  # mode 0600
         file.write(pem)
         file.flush()

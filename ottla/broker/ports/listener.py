@@ -1,8 +1,8 @@
 """Listening sockets, and the accepting of connections one by one. shell
 
-Accepting is ours because the event loop's servers close their socket at the first EMFILE, without a word, and know no
-limits. A connection that has to wait stays in the queue of the socket, which is not looked at until it may come in: so
-do those who come when others are due.
+This module accepts connections itself, because asyncio's servers close their socket at the first EMFILE without a log
+line, and have no limits. A connection that has to wait stays in the backlog of the socket, which is not read until the
+acceptor admits a connection. Connections that arrive while other work is due stay there too.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
-from ottla.broker.ports.handshakes import HELLO_S, SHUTDOWN_S, Greeting, Security, shaking
+from ottla.broker.ports.handshakes import HELLO_S, SHUTDOWN_S, Greeting, Security, handshaking_socket
 
 StreamProtocol = asyncio.Protocol
 Transport = asyncio.Transport
@@ -25,10 +25,10 @@ _GONE: Final = frozenset((errno.ECONNABORTED, errno.EPROTO, errno.EINTR, errno.E
 
 
 class LostTransport(Transport):
-    """What stands in for the transport of a connection that is lost.
+    """A closed transport, which replaces the transport of a lost connection.
 
-    With TLS, uvloop's transport refers to the protocol. Were it the other way round as well, only a garbage collection
-    would end both, and one that has frozen them (`collector`) never would.
+    With TLS, uvloop's transport refers to the protocol. If the protocol still referred to the transport, only a garbage
+    collection could free both, and it never frees objects that it has frozen (`collector`).
     """
 
     def is_closing(self) -> bool:
@@ -38,35 +38,35 @@ class LostTransport(Transport):
         return 0
 
     def close(self) -> None:
-        """It is closed."""
+        """Do nothing."""
 
     def abort(self) -> None:
-        """It is closed."""
+        """Do nothing."""
 
 
 LOST: Final = LostTransport()
 
 
-class Door(Protocol):
-    """Who decides about connections."""
+class Acceptor(Protocol):
+    """Decisions on new connections of a listener."""
 
     def wait_ms(self) -> float:
-        """0 if a connection may come in, the time until one may, or infinity until `Listener.resume`."""
+        """Return 0 to accept a connection now, the time to wait, or infinity to wait for `Listener.resume`."""
 
     def accept(self, ip: str) -> asyncio.BaseProtocol | None:
-        """What serves a connection from this address; None to refuse it."""
+        """Return the protocol for a connection from this address; None to refuse it."""
 
-    def failed(self, error: OSError) -> None:
-        """No connection could be accepted; it is tried again in a moment."""
+    def report_failure(self, error: OSError) -> None:
+        """Report that accepting failed; the listener tries again after 200 ms."""
 
-    def rest(self, go_on: Callable[[], None]) -> bool:
-        """False if one more may be accepted at once; else `go_on` is called when others have been served."""
+    def defer(self, go_on: Callable[[], None]) -> bool:
+        """Return False to accept the next connection now, else True and call `go_on` after other work was done."""
 
 
 async def bind(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[socket.socket]:
-    """Sockets that listen on every address of a host (empty: of this machine), on one port; OSError.
+    """Return sockets that listen on every address of a host (empty: of this machine), on one port. Raises OSError.
 
-    They listen at once: the system may give the same free port to two sockets that are only bound.
+    They listen at once: the system may assign the same free port to two sockets that are only bound.
     """
     found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []
@@ -100,19 +100,19 @@ async def bind(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[so
 
 
 class Listener:
-    """The sockets of one listener (`bind`), whose connections it accepts."""
+    """Accepts the connections of the sockets of one listener (`bind`)."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         sockets: list[socket.socket],
-        door: Door,
+        acceptor: Acceptor,
         security: Security | None = None,
     ) -> None:
-        """Without `security` connections are plain."""
+        """Without `security` connections are not encrypted."""
         self._loop = loop
         self._sockets = sockets
-        self._door = door
+        self._acceptor = acceptor
         self._security = security
         self._greetings: dict[socket.socket, Greeting] = {}
         self._connecting: set[asyncio.Task[Any]] = set()
@@ -128,7 +128,7 @@ class Listener:
         return port
 
     def resume(self) -> None:
-        """Accept again."""
+        """Accept connections again."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -138,7 +138,7 @@ class Listener:
                 self._loop.add_reader(listening, self._accept_some, listening)
 
     def close(self) -> None:
-        """Listen no more; what has been accepted stays."""
+        """Close the sockets. Accepted connections stay open, except those that wait for a ClientHello."""
         self._pause()
         for listening in self._sockets:
             listening.close()
@@ -149,7 +149,7 @@ class Listener:
         self._greetings.clear()
 
     def _pause(self, wait_ms: float = float("inf")) -> None:
-        """Accept nothing for a while."""
+        """Accept no connections for `wait_ms`, or until `resume`."""
         self._looking = False
         for listening in self._sockets:
             self._loop.remove_reader(listening)
@@ -160,9 +160,9 @@ class Listener:
             self._timer = self._loop.call_later(wait_ms / 1000, self.resume)
 
     def _accept_some(self, listening: socket.socket) -> None:
-        """Accept those who wait, until others are due."""
+        """Accept waiting connections until the acceptor asks for a pause."""
         while True:
-            wait_ms = self._door.wait_ms()
+            wait_ms = self._acceptor.wait_ms()
             if wait_ms:
                 self._pause(wait_ms)
                 return
@@ -173,9 +173,9 @@ class Listener:
             except OSError as error:
                 if error.errno not in _GONE:
                     self._pause(_PAUSE_MS)
-                    self._door.failed(error)
+                    self._acceptor.report_failure(error)
                     return
-            if self._door.rest(lambda: self._go_on(listening)):
+            if self._acceptor.defer(lambda: self._go_on(listening)):
                 self._loop.remove_reader(listening)
                 return
 
@@ -185,8 +185,8 @@ class Listener:
             self._accept_some(listening)
 
     def _take(self, accepted: socket.socket, address: tuple[Any, ...]) -> None:
-        """Let a connection in, unless it is refused."""
-        protocol = self._door.accept(address[0])
+        """Serve an accepted connection, or close it if the acceptor refuses it."""
+        protocol = self._acceptor.accept(address[0])
         if protocol is None:
             accepted.close()
             return
@@ -194,7 +194,7 @@ class Listener:
         if self._security is None:
             self._start(protocol, accepted)
         else:
-            self._greet(protocol, accepted, f"{address[0]}:{address[1]}", self._security)
+            self._add_greeting(protocol, accepted, f"{address[0]}:{address[1]}", self._security)
 
     def _start(self, protocol: asyncio.BaseProtocol, accepted: socket.socket, peer: str = "") -> None:
         task = self._loop.create_task(self._connect(protocol, accepted, peer))
@@ -205,29 +205,31 @@ class Listener:
         security = self._security
         secured: dict[str, Any] = {}
         if security is not None:
-            shaking.set(accepted)
+            handshaking_socket.set(accepted)
             secured = {"ssl": security.current_context(), **_LIMITS}
         try:
             await self._loop.connect_accepted_socket(lambda: protocol, accepted, **secured)
         except OSError as error:
             if security is not None:
-                security.failed(peer, str(error) or type(error).__name__)
-            _turn_away(protocol, accepted, error)
+                security.report_failure(peer, str(error) or type(error).__name__)
+            _close_with_error(protocol, accepted, error)
 
-    def _greet(self, protocol: asyncio.BaseProtocol, accepted: socket.socket, peer: str, security: Security) -> None:
-        """Wait for the client's hello, and for its turn."""
+    def _add_greeting(
+        self, protocol: asyncio.BaseProtocol, accepted: socket.socket, peer: str, security: Security
+    ) -> None:
+        """Start the connection after its ClientHello has arrived and `Security.begin` allows the handshake."""
 
         def end(reason: str) -> None:
             del self._greetings[accepted]
-            _turn_away(protocol, accepted, ConnectionAbortedError(reason))
+            _close_with_error(protocol, accepted, ConnectionAbortedError(reason))
 
         def leave(reason: str) -> None:
             end(reason)
-            security.failed(peer, reason)
+            security.report_failure(peer, reason)
 
         def foreign(first: bytes) -> None:
             end("no TLS")
-            security.foreign(peer, first)
+            security.report_foreign(peer, first)
 
         def begin() -> None:
             if self._greetings.pop(accepted, None) is not None:  # else the listener was closed meanwhile
@@ -236,7 +238,7 @@ class Listener:
         self._greetings[accepted] = Greeting(self._loop, accepted, lambda: security.begin(begin), foreign, leave)
 
 
-def _turn_away(protocol: asyncio.BaseProtocol, accepted: socket.socket, error: OSError) -> None:
+def _close_with_error(protocol: asyncio.BaseProtocol, accepted: socket.socket, error: OSError) -> None:
     with suppress(OSError):
         accepted.close()
     protocol.connection_lost(error)

@@ -1,8 +1,8 @@
 """The lock of a log directory, which keeps out Apache Kafka as well. shell
 
-flock keeps out other brokers of this process and others, the POSIX lock keeps out Kafka (`FileChannel.lock`). A POSIX
-lock is the process's: closing any descriptor of the file drops it. So a file that this process has locked is not opened
-to find that out, and the locked files are known to the process, not to a broker.
+flock keeps out other Ottla brokers, in this process and others; the POSIX lock keeps out Kafka (`FileChannel.lock`). A
+POSIX lock belongs to the process, and closing any descriptor of the file releases it. So this module keeps a list of
+the files that the process has locked: opening one to test its lock would release the lock.
 """
 
 import errno
@@ -17,13 +17,13 @@ from ottla.files import open_regular
 
 _File = tuple[int, int]
 
-# (device, inode) -> the process that locked it, for a fork inherits this and not the POSIX lock.
+# (device, inode) -> the process that locked it, because a fork inherits this dict but not the POSIX lock.
 _locked: Final[dict[_File, int]] = {}
 _guard: Final = threading.Lock()
 
 
 class LockHeld(Exception):
-    """Another process (or another broker of this one) holds the lock; `pid` is None if it left no number."""
+    """Another process, or another broker of this one, holds the lock; `pid` is None if the file has no process id."""
 
     def __init__(self, path: str, pid: int | None) -> None:
         super().__init__(f"{path} is locked by {'another process' if pid is None else f'process {pid}'}")
@@ -31,7 +31,7 @@ class LockHeld(Exception):
 
 
 class RealLock:
-    """Both kinds of lock on one file, which holds the number of the process. Raises LockHeld, OSError."""
+    """Both kinds of lock on one file, which contains the process id. Raises LockHeld, OSError."""
 
     __slots__ = ("_descriptor", "_file")
 
@@ -63,7 +63,7 @@ class RealLock:
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
-        """Let others have it; harmless when it was released."""
+        """Release the lock; no effect if it was released."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             with _guard:

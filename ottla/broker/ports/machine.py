@@ -1,4 +1,4 @@
-"""What the machine has, and what this process takes of it. shell"""
+"""Memory of the machine, and resource usage of this process. shell"""
 
 import os
 import resource
@@ -11,7 +11,7 @@ _LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.lim
 
 
 def machine_bytes() -> int:
-    """The memory of the machine, or of the container that this process is in."""
+    """Return the memory of the machine, or the memory limit of the container of this process."""
     found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for path in _LIMITS:
         with suppress(OSError, ValueError):  # there is no such file, or it says "max"
@@ -20,7 +20,7 @@ def machine_bytes() -> int:
 
 
 class Usage(NamedTuple):
-    """What this process takes; 0 for what the system does not tell."""
+    """Resource usage of this process; 0 for values that the system does not report."""
 
     cpu_seconds: float
     resident_bytes: int
@@ -29,7 +29,7 @@ class Usage(NamedTuple):
 
 
 def usage() -> Usage:
-    """What this process takes now."""
+    """Return the current resource usage of this process."""
     descriptors = 0
     with suppress(OSError):
         descriptors = sum(1 for _ in Path("/proc/self/fd").iterdir())
@@ -38,7 +38,7 @@ def usage() -> Usage:
 
 
 def resident_bytes() -> int:
-    """The memory that this process has in use; 0 where the system does not tell."""
+    """Return the resident memory of this process; 0 where the system does not report it."""
     with suppress(OSError, ValueError, IndexError):
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return 0

@@ -1,47 +1,50 @@
-"""What the broker asks of the network beside its connections: to listen, and which addresses hosts have. shell"""
+"""Network calls of the broker other than on connections: listening, host names and addresses. shell"""
 
 import asyncio
 import socket
 
 from ottla.broker.ports.handshakes import Security
-from ottla.broker.ports.listener import Door, Listener, bind
+from ottla.broker.ports.listener import Acceptor, Listener, bind
 
 Sockets = list[socket.socket]
 
 
 class LoopNetwork:
-    """The network of this machine, on an event loop."""
+    """The network of this machine, on an asyncio event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
 
     async def bind(self, host: str, port: int) -> Sockets:
-        """Sockets that listen on every address of the host; OSError."""
+        """Return sockets that listen on every address of the host. Raises OSError."""
         return await bind(self._loop, host, port)
 
-    def accept(self, sockets: Sockets, door: Door, security: Security | None = None) -> Listener:
-        """Accept connections of these sockets as the door says; plain ones without `security`."""
-        return Listener(self._loop, sockets, door, security)
+    def accept(self, sockets: Sockets, acceptor: Acceptor, security: Security | None = None) -> Listener:
+        """Accept the connections that `acceptor` admits; without `security` they are not encrypted."""
+        return Listener(self._loop, sockets, acceptor, security)
 
     @staticmethod
     def close(sockets: Sockets) -> None:
-        """Listen no more on sockets of which none was accepted."""
+        """Close listening sockets that have no Listener."""
         for bound in sockets:
             bound.close()
 
     @staticmethod
     def port_of(sockets: Sockets) -> int:
-        """The port that they are bound to."""
+        """Return the port that the sockets are bound to."""
         port: int = sockets[0].getsockname()[1]
         return port
 
     @staticmethod
     def host_name() -> str:
-        """This machine's name."""
+        """Return the name of this machine."""
         return socket.gethostname()
 
     @staticmethod
     def addresses_of(host: str, *, ask: bool) -> list[str]:
-        """The IP addresses of a host; OSError if it has none. Unless others may be asked, the host is an address."""
+        """Return the IP addresses of a host. Raises OSError if it has none.
+
+        `ask` allows a DNS query; without it, `host` must be an IP address.
+        """
         found = socket.getaddrinfo(host, None, flags=0 if ask else socket.AI_NUMERICHOST)
         return [str(address[0]) for *_, address in found]

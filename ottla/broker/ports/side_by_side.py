@@ -1,7 +1,8 @@
-"""Work that takes a processor for seconds, spread over processes. shell
+"""Work that takes seconds of CPU time, spread over processes. shell
 
-Threads would not do: they share one interpreter. A process is forked, does its share and ends. While it lives it holds
-its parent's locks, so that nobody else touches the files; when the parent dies, it follows within a tenth of a second.
+Threads would not help: they share one interpreter lock. A process is forked, does its share of the items and ends.
+While it runs it holds its parent's locks, so that no other process opens the files. When the parent dies, it ends
+within a tenth of a second.
 """
 
 import os
@@ -27,17 +28,17 @@ _LENGTH = Struct(">q")
 _READ_BYTES = 1 << 20
 _LOOK_SECONDS = 0.1
 _STEP_SECONDS = 0.02
-# The place of what ended a share early.
+# Sent as the index of an error that ended a share.
 _FAILURE = -1
 
 
 def processors() -> int:
-    """How many processors this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def share_out(sizes: Sequence[int], count: int) -> list[list[int]]:
-    """Places in `sizes`, in `count` shares of about the same size."""
+    """Return the indexes of `sizes` in `count` shares of about the same total size."""
     shares: list[list[int]] = [[] for _ in range(count)]
     sums = [0] * count
     for place in sorted(range(len(sizes)), key=lambda at: -sizes[at]):
@@ -48,10 +49,10 @@ def share_out(sizes: Sequence[int], count: int) -> list[list[int]]:
 
 
 def spread(work: Callable[[T], R], items: Sequence[T], sizes: Sequence[int]) -> dict[int, R]:
-    """{place of an item: what `work` gave}, done side by side; without those whose process died, or was not to be had.
+    """Return {index of an item: result of `work`}, computed in parallel processes.
 
-    Raises an OSError that `work` raised: who did it once more might not meet it again, for the kernel tells once of a
-    sync that failed.
+    Items whose process died, or could not be started, are missing. Raises an OSError that `work` raised: a second try
+    might not find it again, because the kernel reports a failed sync once.
     """
     return to_the_end(spread_steps(work, items, sizes, lambda place: None))
 
@@ -59,8 +60,10 @@ def spread(work: Callable[[T], R], items: Sequence[T], sizes: Sequence[int]) -> 
 def spread_steps(
     work: Callable[[T], R], items: Sequence[T], sizes: Sequence[int], done: Callable[[int], None]
 ) -> Steps[dict[int, R]]:
-    """`spread` in steps, each of which waits a moment for what comes; `done` is told the place of what has. Who gives
-    up kills the processes."""
+    """Do `spread` in steps, each of which waits 20 ms for results. Call `done` with the index of each result.
+
+    Closing the steps kills the processes.
+    """
     try:
         selector = selectors.DefaultSelector()
     except OSError as error:  # it takes a descriptor
@@ -92,7 +95,7 @@ def spread_steps(
                 reader = key.fd
                 data = os.read(reader, _READ_BYTES)
                 received[reader] += data
-                for place, result in _take_whole(received[reader]):
+                for place, result in _take_complete_results(received[reader]):
                     found[place] = result
                     if place != _FAILURE:
                         done(place)
@@ -107,7 +110,7 @@ def spread_steps(
         selector.close()
     for pid in children:
         status = 0
-        with suppress(ChildProcessError):  # where SIGCHLD is ignored, nobody hears of it
+        with suppress(ChildProcessError):  # where SIGCHLD is ignored, there is no status
             _, status = os.waitpid(pid, 0)
         if status:
             _log.warning("A process that read logs ended with status %d; they are read once more", status)
@@ -118,7 +121,7 @@ def spread_steps(
 
 
 def _kill(children: Sequence[int], readers: Sequence[int]) -> None:
-    """End processes, and come back when they have ended: they hold the locks of this one."""
+    """Kill the processes and wait for their end, because they hold the locks of this process."""
     for pid in children:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -129,7 +132,7 @@ def _kill(children: Sequence[int], readers: Sequence[int]) -> None:
 
 
 def follow(parent: int) -> None:
-    """End this process, a fork, when its parent has ended."""
+    """Exit this process, a fork, when its parent has ended."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -140,7 +143,7 @@ def follow(parent: int) -> None:
 
 
 def _work_in_child(work: Callable[[T], R], items: Sequence[tuple[int, T]], writer: int, parent: int) -> None:
-    """Does not return."""
+    """Run `work` on the items, send the results, and exit the process."""
     status = 1
     try:
         follow(parent)
@@ -168,11 +171,11 @@ def _write(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def _take_whole(data: bytearray) -> Iterator[tuple[int, Any]]:
-    """The results that are whole, with their places; what is behind them stays."""
+def _take_complete_results(data: bytearray) -> Iterator[tuple[int, Any]]:
+    """Yield (index, result) of the complete results, and remove them from `data`."""
     while len(data) >= _LENGTH.size:
-        behind = _LENGTH.size + _LENGTH.unpack_from(data)[0]
-        if behind > len(data):
+        result_end = _LENGTH.size + _LENGTH.unpack_from(data)[0]
+        if result_end > len(data):
             return
-        yield pickle.loads(data[_LENGTH.size : behind])
-        del data[:behind]
+        yield pickle.loads(data[_LENGTH.size : result_end])
+        del data[:result_end]

@@ -1,4 +1,4 @@
-"""Parts of files that are sent without being read: the kernel copies them from its cache to the socket. shell"""
+"""Parts of files that are sent with sendfile: the kernel copies them from its cache to the socket. shell"""
 
 import os
 import socket as socketlib
@@ -6,37 +6,40 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 _MOST_BYTES: Final = 1 << 20
-"""In one call: about 0.1 ms from the cache."""
+"""Limit of one sendfile call, which takes about 0.1 ms from the page cache."""
 
 
 _MORE: Final = getattr(socketlib, "MSG_MORE", 0)
 
 
 class CutShort(Exception):
-    """The file ends before the slice does: what was promised cannot be sent."""
+    """The file ends before the slice does, so the announced bytes cannot be sent."""
 
 
 class FileSlice(Protocol):
-    """A part of a file that is taken from its front. It can be read whatever becomes of the file's name.
+    """A part of a file, consumed from its start. It stays readable after the file is renamed or removed.
 
-    `len` gives the bytes that are left. OSError if reading fails, CutShort if the file is shorter than it was.
+    `len` returns the remaining bytes. Raises OSError if reading fails, CutShort if the file has become shorter.
     """
 
     def __len__(self) -> int: ...
 
     def take(self, size_bytes: int) -> bytes:
-        """Up to so many bytes, at least one."""
+        """Read up to `size_bytes` bytes, at least one."""
 
     def send_to(self, socket: int, spare_bytes: int) -> int:
-        """Send bytes, but not the last `spare_bytes`, to a socket that does not block.
+        """Send bytes, except the last `spare_bytes`, to a non-blocking socket.
 
-        Returns how many, 0 if it takes none now. OSError also for the socket's sake.
+        Returns the number of bytes sent, 0 if the socket accepts none now. Raises OSError for the file or the socket.
         """
 
 
 def send_before_more(socket: int, data: bytes) -> int:
-    """Send bytes to a socket that does not block, to leave with those that follow at once. How many; OSError."""
-    ours = socketlib.socket(socketlib.AF_INET, socketlib.SOCK_STREAM, 0, fileno=socket)  # nothing is asked of it
+    """Send bytes to a non-blocking socket with MSG_MORE: the kernel combines them with the bytes that follow at once.
+
+    Returns the number of bytes sent. Raises OSError.
+    """
+    ours = socketlib.socket(socketlib.AF_INET, socketlib.SOCK_STREAM, 0, fileno=socket)  # family and type are not used
     try:
         return ours.send(data, _MORE)
     except BlockingIOError:
@@ -46,7 +49,7 @@ def send_before_more(socket: int, data: bytes) -> int:
 
 
 class RealSlice:
-    """A part of a file of the operating system, whose descriptor stays open as long as this object lives."""
+    """A part of a real file, whose descriptor stays open as long as this object exists."""
 
     __slots__ = ("_descriptor", "_left_bytes", "_on_end", "_position")
 

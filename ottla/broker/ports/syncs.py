@@ -1,13 +1,13 @@
-"""The syncs of one disk: one after the other, in a thread, many files at once where the kernel can. shell
+"""The syncs of one disk: one after the other, in a thread, many files at once where the kernel supports it. shell
 
-One after the other, because the kernel tells of a lost write once per open file: of two syncs side by side the one that
-comes second could succeed, and be heard first. What the event loop syncs itself (`File.sync`, `sync_dir`) is not in
-this line.
+Syncs run one after the other, because the kernel reports a lost write once per open file: of two parallel syncs the
+second could succeed, and end first. Syncs that the event loop makes itself (`File.sync`, `sync_dir`) are not in this
+queue.
 
-A log that is open is synced by the descriptor that it was written with, which was open before the write could be lost
-and is asked by nobody outside, so it hears of every loss. Directories, files that were written and closed (indexes,
-checkpoints) and logs whose descriptor was given up are opened anew: such a descriptor hears of an earlier loss unless
-somebody was told before, or the inode has left memory (`docs/decisions/flushing.md`).
+An open log is synced by the descriptor that wrote it. That descriptor was open before the write could be lost and no
+other code syncs it, so it reports every loss. Directories, files that were written and closed (indexes, checkpoints)
+and logs whose descriptor was closed are opened again. Such a new descriptor reports an earlier loss, unless another
+descriptor has reported it before or the inode has left memory (`docs/decisions/flushing.md`).
 """
 
 import fcntl
@@ -33,12 +33,12 @@ _Queue: TypeAlias = "SimpleQueue[ThreadSyncJob | int | None]"
 _NOT_YET: Final = -1
 # How long to wait for a descriptor before the next try.
 _WAIT_SECONDS: Final = 0.1
-# What two calls and a wait cost is more than one fdatasync, and less than two.
+# Two calls and a wait cost more than one fdatasync, and less than two.
 _TOGETHER_MIN: Final = 2
 
 
 class ThreadSyncJob:
-    """A sync in the thread of its disk."""
+    """A sync in the sync thread of a disk."""
 
     __slots__ = ("_on_end", "_paths", "descriptors", "done", "error")
 
@@ -50,7 +50,7 @@ class ThreadSyncJob:
         self._on_end = on_end
 
     def run(self, kernel: KernelSyncs) -> None:
-        """Sync, and say so."""
+        """Sync, set `done` and call `on_end`."""
         try:
             self.error = sync_descriptors(self.descriptors, kernel) or sync_paths(self._paths, kernel)
         except OSError as error:
@@ -62,7 +62,7 @@ class ThreadSyncJob:
 
 
 class Syncs:
-    """The thread, started when it is needed first; it ends with `stop`."""
+    """The sync thread of a disk and its queue. The thread starts with the first sync and ends with `stop`."""
 
     __slots__ = ("_jobs", "_queue")
 
@@ -73,9 +73,9 @@ class Syncs:
     def start(
         self, descriptors: list[int], paths: list[str], on_end: Callable[[], None] | None = None
     ) -> ThreadSyncJob:
-        """Sync open files by their descriptors, and files and directories by their paths; what is gone is passed over.
+        """Sync open files by their descriptors, and files and directories by their paths; missing paths are skipped.
 
-        Whoever closes one of the descriptors meanwhile does it with `close`.
+        Until the job is done, the descriptors must be closed with `close`.
         """
         if self._queue is None:
             self._queue = SimpleQueue()
@@ -87,33 +87,33 @@ class Syncs:
         return job
 
     def close(self, descriptor: int) -> None:
-        """Close a descriptor, behind the syncs that may still use it."""
+        """Close a descriptor after the syncs that may still use it."""
         if self._queue is not None and any(descriptor in job.descriptors for job in self._jobs if not job.done):
             self._queue.put(descriptor)
         else:
             os.close(descriptor)
 
     def stop(self) -> None:
-        """End the thread, behind what it has still to do."""
+        """End the thread after its queued jobs."""
         if self._queue is not None:
             self._queue.put(None)
 
 
 def _run(queue: _Queue) -> None:
-    """The thread of a disk."""
+    """Run the jobs of the queue, in the sync thread of a disk."""
     kernel = KernelSyncs()
     while (job := queue.get()) is not None:
         if isinstance(job, int):
-            with suppress(OSError):  # it is closed all the same, and what it was written with has been synced or gone
+            with suppress(OSError):  # it is closed all the same, and its writes were synced or are lost already
                 os.close(job)
         else:
             job.run(kernel)
-        del job  # it would keep what waits for it
+        del job  # else it would keep its waiting callback alive
     kernel.close()
 
 
 def sync_descriptors(descriptors: Sequence[int], kernel: KernelSyncs, *, data_only: bool = True) -> OSError | None:
-    """Sync open files: the first failure. All of them are tried, each of them once."""
+    """Sync open files, each of them once, also after an error; return the first error."""
     failed: OSError | None = None
     for some in _chunks(descriptors):
         left: Sequence[int] = some
@@ -129,9 +129,9 @@ def sync_descriptors(descriptors: Sequence[int], kernel: KernelSyncs, *, data_on
 
 
 def sync_paths(paths: Sequence[str], kernel: KernelSyncs) -> OSError | None:
-    """Sync files and directories; what is gone has nothing left to lose. The first failure.
+    """Sync files and directories; missing ones are skipped, as they have no data to lose. Return the first error.
 
-    Where there are too few descriptors, a few are synced at a time, and who gets none waits for one.
+    If there are too few free descriptors, sync a few files at a time, and wait if there is not even one.
     """
     failed: OSError | None = None
     left = list(reversed(paths))
@@ -155,7 +155,7 @@ def sync_paths(paths: Sequence[str], kernel: KernelSyncs) -> OSError | None:
 
 
 def _open(path: str, wait: bool) -> int | None:
-    """A descriptor; None if the file is gone, -1 if there is no descriptor to be had and the caller does not wait."""
+    """Open a path; None if it does not exist, -1 if no descriptor is free and the caller does not `wait`."""
     waited = False
     while True:
         try:
@@ -180,7 +180,7 @@ def _chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 def sync_descriptor(descriptor: int, data_only: bool = True) -> None:
-    """Return when the content is on the device."""
+    """Wait until the content is on the device."""
     if sys.platform == "darwin":
         # fsync on macOS stops at the drive's cache.
         fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)

@@ -4,7 +4,7 @@ import os
 
 
 def has_terminal() -> bool:
-    """Whether there is one: a daemon has none, and nobody has one whose window was closed."""
+    """Whether the process has a controlling terminal. A daemon has none; closing the terminal window takes it away."""
     try:
         os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
     except OSError:

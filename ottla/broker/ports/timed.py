@@ -1,4 +1,4 @@
-"""Calls of the system that are charged for what they took: how long they need only the machine knows. shell"""
+"""System calls that are charged with their measured duration, which depends on the machine. shell"""
 
 import time
 from collections.abc import Callable
@@ -10,17 +10,17 @@ R = TypeVar("R")
 Self = TypeVar("Self", bound="Timed")
 
 
-def charge_nobody(cost_us: float) -> None:
-    """Nobody waits for the loop: a tool, or a broker that is being put together."""
+def ignore_cost(cost_us: float) -> None:
+    """Ignore the cost: no client waits for the event loop of a tool, or of a broker that is being assembled."""
 
 
 class Timed:
-    """What makes such calls; `charge` enters microseconds in the ledger."""
+    """Base class of ports with methods that `charge_duration` decorates; `charge` adds microseconds to the turn."""
 
     __slots__ = ("charge", "now_ns")
 
     def __init__(self) -> None:
-        self.charge: Callable[[float], None] = charge_nobody
+        self.charge: Callable[[float], None] = ignore_cost
         self.now_ns: Callable[[], int] = time.monotonic_ns
 
     def charge_since(self, began_ns: int, cost_us: float) -> None:
@@ -28,17 +28,17 @@ class Timed:
         self.charge(max(cost_us, (self.now_ns() - began_ns) / 1_000))
 
 
-def timed(
+def charge_duration(
     cost_us: float, included: bool = False
 ) -> Callable[[Callable[Concatenate[Self, P], R]], Callable[Concatenate[Self, P], R]]:
-    """Charge a method for what it took, and at least `cost_us`, also if it fails.
+    """Decorate a method: charge its duration, and at least `cost_us`, also if it raises.
 
-    What is `included` in the costs of what it is a part of is charged only if it took longer than `cost_us`.
+    `included`: the caller's costs contain `cost_us`, so charge only a duration above it.
     """
 
     def decorate(call: Callable[Concatenate[Self, P], R]) -> Callable[Concatenate[Self, P], R]:
         @wraps(call)
-        def wrapped(self: Self, /, *arguments: P.args, **options: P.kwargs) -> R:
+        def call_and_charge(self: Self, /, *arguments: P.args, **options: P.kwargs) -> R:
             began_ns = self.now_ns()
             try:
                 return call(self, *arguments, **options)
@@ -47,6 +47,6 @@ def timed(
                 if took_us > cost_us or not included:
                     self.charge(max(cost_us, took_us))
 
-        return wrapped
+        return call_and_charge
 
     return decorate

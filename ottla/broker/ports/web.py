@@ -1,4 +1,4 @@
-"""The port for what stands under a URL: fetched in a thread of its own, with an end and a bound. shell"""
+"""The port that fetches URLs, in a thread per call, with a time limit and a size limit. shell"""
 
 import threading
 import time
@@ -13,18 +13,18 @@ _PIECE_BYTES: Final = 65_536
 
 
 class Web(Protocol):
-    """Runs a call that may fetch elsewhere; `on_end` is an event of its own turn."""
+    """Runs calls that may fetch a URL. `on_end` runs as an event in a turn of its own."""
 
     def start(self, call: Callable[[], Any], on_end: OnEnd) -> None: ...
 
 
 class ThreadWeb:
-    """A thread for each call: a server that does not answer holds up nobody else."""
+    """Runs each call in a thread of its own, so that a server that does not answer delays no other call."""
 
     __slots__ = ("_from_thread",)
 
     def __init__(self, from_thread: Callable[[Callable[[], None]], None]) -> None:
-        """`from_thread` is the clock's."""
+        """`from_thread` is `Clock.from_thread`."""
         self._from_thread = from_thread
 
     def start(self, call: Callable[[], Any], on_end: OnEnd) -> None:
@@ -33,9 +33,10 @@ class ThreadWeb:
 
 
 def fetch(url: str, most_bytes: int, timeout_s: float) -> bytes:
-    """What a `file`, `http` or `https` URL has. OSError says why nothing is had.
+    """Return the content of a `file`, `http` or `https` URL. Raises OSError with the reason.
 
-    Redirects are not followed, and no proxy is asked. `timeout_s` bounds each wait for the server, and all of the body.
+    Redirects are not followed, and no proxy is used. `timeout_s` limits each wait for the server, and the whole read of
+    the body.
     """
     parts = urlsplit(url)
     if parts.scheme == "file":
@@ -48,7 +49,7 @@ def fetch(url: str, most_bytes: int, timeout_s: float) -> bytes:
 
 
 def _fetch_http(url: str, most_bytes: int, timeout_s: float) -> bytes:
-    # HTTP is loaded by who has a use for it.
+    # Imported here, so that only brokers that fetch over HTTP load these modules.
     import urllib.request
     from http.client import HTTPException
     from urllib.error import HTTPError, URLError

@@ -1,7 +1,7 @@
-"""The port for work in other threads: calls that let go of Python's lock. shell
+"""The port for work in other threads: calls that release Python's interpreter lock. shell
 
-Two queues, so that a batch whose compression takes seconds does not hold up those that are checked in milliseconds. A
-call must not touch anything of the broker's: it gets bytes and gives bytes.
+There are two queues, so that a batch whose compression takes seconds does not delay checks that take milliseconds. A
+call must not use any state of the broker: it takes bytes and returns bytes.
 """
 
 import threading
@@ -14,21 +14,24 @@ from ottla.broker.ports.side_by_side import processors
 from ottla.protocol.steps import SHORT_US
 
 OnEnd: TypeAlias = Callable[[Any, Exception | None], None]
-"""Told what the call gave, or what it raised."""
+"""Callback with the result of a call, or with the exception that it raised."""
 
 SLOW_THREADS_MOST: Final = 4
-"""zstd takes up to 48 MiB in each of them (`MOST_TABLES_BYTES`), beside the records."""
+"""Limit of threads for slow work: zstd takes up to 48 MiB in each (`MOST_TABLES_BYTES`), apart from the records."""
 
 
 class Job(Protocol):
-    """A call that was handed over."""
+    """A call that was passed to the workers."""
 
     def cancel(self) -> bool:
-        """Nobody wants the result any more. True if the call was not begun and never will be: `on_end` is not told."""
+        """Cancel the call; True if it has not begun: it will never run, and `on_end` is not called."""
 
 
 class Workers(Protocol):
-    """Runs calls elsewhere; `on_end` is an event of its own turn. Calls of up to `least_us` are not worth the way."""
+    """Runs calls in other threads. `on_end` runs as an event in a turn of its own.
+
+    Calls that take up to `least_us` are not worth the transfer: the caller runs them itself.
+    """
 
     least_us: float
 
@@ -36,7 +39,7 @@ class Workers(Protocol):
 
 
 class WorkerJob:
-    """What stands in the queue of a thread."""
+    """A call in the queue of a thread."""
 
     __slots__ = ("_begun", "_call", "_from_thread", "_lock", "_on_end")
 
@@ -54,11 +57,11 @@ class WorkerJob:
             if self._begun:
                 return False
             self._begun = True
-            self._call = None  # what it would have read is given back
+            self._call = None  # releases the memory of its arguments
             return True
 
     def run(self) -> None:
-        """In the thread."""
+        """Run the call, unless it was cancelled, and pass its result to `on_end`. Runs in the worker thread."""
         with self._lock:
             call, self._call = self._call, None
             self._begun = True
@@ -78,12 +81,12 @@ _Queue: TypeAlias = "SimpleQueue[WorkerJob | None]"
 
 
 class ThreadWorkers:
-    """At most one thread for each processor, and two at least; they are started when they are needed first."""
+    """Worker threads: at most one for each processor, but at least two. They start at the first use."""
 
     __slots__ = ("__weakref__", "_from_thread", "_queues", "_started", "_threads_most", "least_us")
 
     def __init__(self, from_thread: Callable[[Callable[[], None]], None]) -> None:
-        """`from_thread` is the clock's."""
+        """`from_thread` is `Clock.from_thread`."""
         self.least_us = SHORT_US
         self._from_thread = from_thread
         self._queues: tuple[_Queue, _Queue] = (SimpleQueue(), SimpleQueue())
@@ -102,7 +105,7 @@ class ThreadWorkers:
         return job
 
     def stop(self) -> None:
-        """End the threads, behind what they have still to do."""
+        """End the threads after their queued calls."""
         _stop(self._queues, self._started)
 
 
@@ -116,11 +119,11 @@ def _stop(queues: tuple[_Queue, _Queue], started: list[int]) -> None:
 def _run(queue: _Queue) -> None:
     while (job := queue.get()) is not None:
         job.run()
-        del job  # it would keep what waits for it
+        del job  # else it would keep its waiting callback alive
 
 
 class LaterJob:
-    """What is planned for an event."""
+    """A call that is scheduled as an event."""
 
     __slots__ = ("cancelled",)
 
@@ -133,7 +136,7 @@ class LaterJob:
 
 
 class LaterWorkers:
-    """Runs each call as an event of its own, for a broker without threads. `defer` says when: a clock's `next_turn`."""
+    """Runs each call as an event of its own, for a broker without threads. `defer` schedules it (`Clock.next_turn`)."""
 
     __slots__ = ("_defer", "least_us")
 

@@ -103,14 +103,14 @@ class ListenerTls:
 
         self._turns.rest(run)
 
-    def failed(self, peer: str, reason: str) -> None:
+    def report_failure(self, peer: str, reason: str) -> None:
         """Log a failed handshake, at most once a minute."""
         times = self._seldom.times(self._clock.monotonic_ms())
         if times:
             told = _explain(reason)
             log.warning("%s: no TLS with %s: %s (%d times since this was said last)", self._name, peer, told, times)
 
-    def foreign(self, peer: str, first: bytes) -> None:
+    def report_foreign(self, peer: str, first: bytes) -> None:
         """A client does not speak TLS."""
         told = foreign_to_tls(first)
         if self._strangers.is_news(peer.rpartition(":")[0], told, self._clock.monotonic_ms()):

@@ -201,7 +201,7 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
         """A shard without ids."""
         return Shard(partition)
 
-    async def loaded(self, shard: Shard) -> None:
+    async def on_load(self, shard: Shard) -> None:
         """Take up what a replayed shard has open or prepared."""
         for transactional_id in shard.unfinished:
             state = shard.states[transactional_id]
@@ -209,7 +209,7 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
                 self._run_effect(effect, shard, transactional_id, state)
         shard.unfinished.clear()
 
-    def began(self, shard: Shard, changes: Changes) -> None:
+    def mark_pending(self, shard: Shard, changes: Changes) -> None:
         """The ids are pending until their records are durable."""
         for transactional_id, decision in changes:
             assert decision.record is not None
@@ -218,7 +218,7 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
                 transactional_id, machine.append_began(transient, decision.record, decision.fenced_epoch)
             )
 
-    def refused(self, shard: Shard, changes: Changes, error: ErrorCode) -> Decision:
+    def answer_refusal(self, shard: Shard, changes: Changes, error: ErrorCode) -> Decision:
         """Nothing was logged."""
         (first, decision), *others = changes
         assert decision.record is not None
@@ -232,7 +232,7 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
             shard.set_transient(transactional_id, machine.append_failed(transient, decision))
         return ANSWERS[client_error(error)]
 
-    def lost(self, changes: Changes, error: ErrorCode) -> Decision:
+    def answer_offline(self, changes: Changes, error: ErrorCode) -> Decision:
         """The ids stay pending: nobody can say what is in the log."""
         return ANSWERS[client_error(error)]
 

@@ -14,7 +14,7 @@ from typing import NoReturn, TypeVar
 
 from ottla import files
 from ottla.broker.ports.disk import Buffer, Disk, File, Lock, RealDisk, SyncJob, Volume
-from ottla.broker.ports.timed import charge_nobody
+from ottla.broker.ports.timed import ignore_cost
 from ottla.cli.read_only import ReadOnlyFile
 from ottla.protocol.steps import Steps
 
@@ -31,7 +31,7 @@ class OverlayDisk:
     """
 
     def __init__(self) -> None:
-        self.charge: Callable[[float], None] = charge_nobody
+        self.charge: Callable[[float], None] = ignore_cost
         self.written: dict[str, bytearray] = {}
         self.removed: set[str] = set()
         self.truncated: dict[str, int] = {}

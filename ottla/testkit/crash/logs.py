@@ -81,7 +81,7 @@ class _Load:
                 compression=random.choice(CODECS),
             )
         )
-        _expect(self.partition.append_produced(check_produced_batch(batch), batch).error)
+        _expect(self.partition.append_from_client(check_produced_batch(batch), batch).error)
         self.open.add(producer_id)
 
     def end(self, producer_id: int) -> None:

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from ottla.broker.costs import COPY_BYTE_US, FILE_CALL_US, SYNC_US, WRITE_FILE_US
 from ottla.broker.ports.disk import Buffer, Disk, Volume
 from ottla.broker.ports.slices import CutShort
-from ottla.broker.ports.timed import charge_nobody
+from ottla.broker.ports.timed import ignore_cost
 from ottla.protocol.steps import Steps
 from ottla.testkit.simulation.disk_errors import DiskErrors
 from ottla.testkit.simulation.ports import Killed, PortCalls
@@ -141,7 +141,7 @@ class MemoryDisk:
         self.errors = DiskErrors(self.met)
         self.under_way: tuple[Inode, Sequence[Buffer]] | None = None
         """An append that has been asked for and has written nothing yet."""
-        self.charge: Callable[[float], None] = charge_nobody
+        self.charge: Callable[[float], None] = ignore_cost
         self._defer = defer
         self._tree = Tree()
         self._syncs: dict[MemorySyncJob, Callable[[], None]] = {}

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from random import Random
 from typing import Final, NamedTuple
 
-from ottla.broker.ports.descriptors import told
+from ottla.broker.ports.descriptors import as_shortage
 
 FOR_EVER: Final = 1_000_000
 MOST_SHORT: Final = 60
@@ -82,4 +82,4 @@ class DiskErrors:
         self._bad = bad._replace(times=bad.times - 1) if bad.times > 1 else None
         self.struck += 1
         self._met[f"{errno.errorcode[bad.number]} of {name}"] += 1
-        raise told(OSError(bad.number, os.strerror(bad.number), name))
+        raise as_shortage(OSError(bad.number, os.strerror(bad.number), name))

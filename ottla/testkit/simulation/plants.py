@@ -224,7 +224,7 @@ PLANTS: Final[dict[str, Plant]] = {
     "cleaner-ignores-aborts": _plant(
         "The cleaner takes aborted records for committed ones.",
         cleaner,
-        "aborted = await self._collect_aborted(partition, offsets.first_uncleanable)",
+        "aborted = await self._collect_aborted_txns(partition, offsets.first_uncleanable)",
         "aborted = []",
     ),
     "open-transactions-compacted": _plant(

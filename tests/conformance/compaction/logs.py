@@ -112,7 +112,7 @@ def write_log(directory, seed, steps=140):
                 compression=random.choice((0, 0, 1, 2, 3, 4)),
             )
         )
-        assert log.partition.append_produced(check_produced_batch(batch), batch).error == 0
+        assert log.partition.append_from_client(check_produced_batch(batch), batch).error == 0
         if producer_id >= 0:
             producers[producer_id][1] += len(records)
 

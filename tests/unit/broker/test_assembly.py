@@ -95,7 +95,7 @@ def test_nothing_fires_behind_a_stop(assembly, clock, turns, tmp_path):
     clock.run_turns()
     delete_topic(cluster, cluster.topics["gone"])
     data = memoryview(build_batch([(b"k", b"v")], timestamp_ms=1, producer_id=7, producer_epoch=0, base_sequence=0))
-    assert not cluster.partition("ledger", 0).append_produced(check_produced_batch(data), data).error
+    assert not cluster.partition("ledger", 0).append_from_client(check_produced_batch(data), data).error
     create_internal_topic(cluster, "__transaction_state")
     assembly.start_housekeeping()
     clock.run_turns(turns)

@@ -38,7 +38,7 @@ def config(tmp_path):
 
 def produce(partition):
     data = memoryview(build_batch([(b"k", b"v")], timestamp_ms=1_700_000_000_000))
-    return partition.append_produced(check_produced_batch(data), data)
+    return partition.append_from_client(check_produced_batch(data), data)
 
 
 @pytest.fixture
@@ -310,7 +310,7 @@ def test_what_is_left_counts_down_with_what_is_opened():
     logs.remaining.expect(2, {"a": 3 << 20, "b": 1 << 20})
     assert health.state is BrokerState.RECOVERY
     assert health.problem() == "The broker recovers its logs: 2 partitions are left, with 4.0 MiB to read"
-    logs.remaining.opened("a")
+    logs.remaining.finish_opening("a")
     assert health.remaining()["remaining_bytes_to_recover"] == 1 << 20
 
 

@@ -39,7 +39,7 @@ def started_and_stopped(config, between=lambda broker: None, **options):
 
 def produce(partition):
     data = memoryview(build_batch([(b"k", b"v")], timestamp_ms=1_700_000_000_000))
-    return partition.append_produced(check_produced_batch(data), data)
+    return partition.append_from_client(check_produced_batch(data), data)
 
 
 def test_start_without_a_port_leaves_the_directory_as_clean_as_it_was(config, tmp_path):

@@ -139,7 +139,7 @@ def test_producer_ids_that_the_logs_know_are_not_handed_out_when_the_metadata_is
     create_topic(broker.cluster, "ledger", 1)
     owner = {"producer_id": 2_500, "producer_epoch": 0, "base_sequence": 0}
     data = memoryview(build_batch([(b"k", b"v")], timestamp_ms=broker.clock.now_ms(), **owner))
-    assert not broker.cluster.partition("ledger", 0).append_produced(check_produced_batch(data), data).error
+    assert not broker.cluster.partition("ledger", 0).append_from_client(check_produced_batch(data), data).error
     broker.stop()
     shutil.rmtree(broker.directory / "__cluster_metadata-0")
     broker.start()

@@ -298,7 +298,7 @@ def test_without_a_block_that_can_be_logged_there_is_no_producer_id(held):
 
 def test_nobody_waits_for_a_block_of_producer_ids_that_is_durable_at_once(broker, monkeypatch):
     def flush(_, partition):
-        partition.flushed(partition.log_end_offset)
+        partition.complete_flush(partition.log_end_offset)
 
     monkeypatch.setattr(Flusher, "flush", flush)
     broker.stop()

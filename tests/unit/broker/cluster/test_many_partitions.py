@@ -43,7 +43,7 @@ def touched(broker, topic):
 
 def produce(partition):
     batch = memoryview(build_batch([(b"key", b"value")], timestamp_ms=1_700_000_000_000))
-    assert not partition.append_produced(check_produced_batch(batch), batch).error
+    assert not partition.append_from_client(check_produced_batch(batch), batch).error
 
 
 def filled(broker):
@@ -147,7 +147,7 @@ def test_a_partition_with_many_producers_lets_others_in_while_it_is_opened(broke
     broker.start()
     assert broker.cluster.is_unopened("t", 3)
     turns, opened = broker.turns, []
-    turns.event(lambda: turns.start(broker.cluster.opened("t", 3), opened.append, opened.append))
+    turns.event(lambda: turns.start(broker.cluster.get_or_open("t", 3), opened.append, opened.append))
     assert opened == []  # it rests
     broker.settle()
     (partition,) = opened
@@ -240,7 +240,7 @@ def test_who_opens_partitions_rests_when_a_look_at_their_directories_takes_long(
 
     async def ask_for_three():
         for index in range(3):
-            await broker.cluster.opened("t", index)
+            await broker.cluster.get_or_open("t", index)
             await broker.turns.share()
 
     monkeypatch.setattr(disk, "_list", slow)

@@ -85,7 +85,7 @@ def snapshots(broker, **settings):
         SnapshotSettings(**settings),
         Retention(
             lambda: (), broker.disk, broker.clock, broker.turns, broker.logs.deleter, broker.logs.fail_unless_short
-        ).look_at,
+        ).delete_old_segments,
     )
 
 

@@ -68,13 +68,13 @@ class Keeper(CoordinatorRuntime):
     def partition(self, topic, index):
         return self.logs[index] if index < len(self.logs) else None
 
-    async def opened(self, topic, index):
+    async def get_or_open(self, topic, index):
         return self.partition(topic, index)
 
     def new_shard(self, partition):
         return Shard(partition)
 
-    async def loaded(self, shard):
+    async def on_load(self, shard):
         self.is_loaded.append(shard.log.index)
 
     def apply(self, shard, change, base_offset):
@@ -82,13 +82,13 @@ class Keeper(CoordinatorRuntime):
         shard.values[key] = value, base_offset
         return E.NONE
 
-    def began(self, shard, change):
+    def mark_pending(self, shard, change):
         shard.begun.append(change)
 
-    def refused(self, shard, change, error):
+    def answer_refusal(self, shard, change, error):
         return client_error(error)
 
-    def lost(self, change, error):
+    def answer_offline(self, change, error):
         return client_error(error)
 
     def put(self, write, index=0, key=b"k", value=b"v"):

@@ -65,7 +65,7 @@ class FakeCluster:
     def partition(self, topic, index):
         return self.logs[index]
 
-    async def opened(self, topic, index):
+    async def get_or_open(self, topic, index):
         return self.logs[index]
 
 

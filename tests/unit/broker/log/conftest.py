@@ -149,7 +149,7 @@ def _produce(partition, records=1, *, timestamp_ms=NOW_MS, value=b"value", **bat
     if isinstance(records, int):
         records = [(b"key", value)] * records
     data = memoryview(build_batch(records, timestamp_ms=timestamp_ms, **batch))
-    return partition.append_produced(check_produced_batch(data), data)
+    return partition.append_from_client(check_produced_batch(data), data)
 
 
 @pytest.fixture

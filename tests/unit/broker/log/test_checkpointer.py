@@ -9,9 +9,9 @@ import pytest
 from ottla.broker.costs import ROW_US
 from ottla.broker.log import checkpointer
 from ottla.broker.log.checkpointer import Checkpointer
-from ottla.broker.log.checkpoints import OffsetCheckpointFile, decode_offsets, encode_offsets
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.turns import SHARE_US, Turns
+from ottla.protocol.checkpoints import OffsetCheckpointFile, decode_offsets, encode_offsets
 
 
 class SlowClock:
@@ -60,7 +60,7 @@ def partition(offset, looked_at):
         log_start_offset=0,
         segments=SimpleNamespace(first_offset=0),
         unsynced=[],
-        rest=lambda: len(looked_at.append(offset) or ()),
+        release_idle_segments=lambda: len(looked_at.append(offset) or ()),
     )
     return SimpleNamespace(offline=None, high_watermark=offset + 1, log=log)
 
@@ -145,7 +145,7 @@ def sealed(many):
 
     for (_, index), each in many.partitions.items():
         each.log.directory, each.log.unsynced = str(many.path), [str(many.path)]
-        each.log.take_unsynced = partial(take, index)
+        each.log.begin_unsynced_list = partial(take, index)
     return handed_over
 
 

@@ -81,7 +81,7 @@ class Process:
                 compression=number % 5,
             )
         )
-        result = self.partition.append_produced(check_produced_batch(data), data)
+        result = self.partition.append_from_client(check_produced_batch(data), data)
         assert result.error == 0
 
     def write(self, random, steps):

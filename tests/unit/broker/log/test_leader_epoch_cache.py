@@ -28,7 +28,7 @@ def test_changes_are_marked():
     assert not epochs.changed
     epochs.assign(2, 7)
     assert epochs.changed
-    epochs.saved()
+    epochs.mark_clean()
     assert not epochs.changed
     epochs.truncate_from_end(7)
     assert epochs.changed

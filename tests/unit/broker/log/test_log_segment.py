@@ -29,7 +29,7 @@ class _File:
 def rest(segment, unsynced=False):
     """A round of the checkpointer, which has saved what there was to save."""
     segment.indexes_saved = True
-    segment.rest(unsynced=unsynced)
+    segment.release_if_idle(unsynced=unsynced)
 
 
 def test_a_segment_stays_open_in_the_round_behind_its_last_append_and_no_longer():
@@ -50,7 +50,7 @@ def test_what_is_to_be_synced_or_saved_keeps_it_open():
     for _ in range(3):
         rest(segment, unsynced=True)
         segment.indexes_saved = False
-        segment.rest(unsynced=False)
+        segment.release_if_idle(unsynced=False)
         assert len(disk.opened) == 1
 
 

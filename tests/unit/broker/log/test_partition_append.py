@@ -34,7 +34,7 @@ def test_the_bytes_are_the_client_s_but_for_offset_and_epoch(broker):
     partition = broker.partition(leader_epoch=1)
     data = build_batch([(b"k", b"v")] * 4, timestamp_ms=NOW_MS, compression=4)
     sent = bytes(data)
-    partition.append_produced(check_produced_batch(memoryview(data)), memoryview(data))
+    partition.append_from_client(check_produced_batch(memoryview(data)), memoryview(data))
     written = broker.path(f"{0:020d}.log").read_bytes()
     assert written[16:] == sent[16:]
 
@@ -43,7 +43,7 @@ def test_what_follows_the_batch_is_not_written(broker):
     partition = broker.partition()
     data = build_batch([(b"k", b"v")], timestamp_ms=NOW_MS)
     cut = memoryview(data + data[:20])
-    assert partition.append_produced(check_produced_batch(cut), cut).error == 0
+    assert partition.append_from_client(check_produced_batch(cut), cut).error == 0
     assert broker.path(f"{0:020d}.log").stat().st_size == len(data)
 
 
@@ -52,7 +52,7 @@ def test_the_largest_timestamp_is_recomputed(broker):
     data = build_batch([(b"k", b"v", (), NOW_MS), (b"k", b"v", (), NOW_MS + 5)])
     write_header(data, read_header(data)._replace(max_timestamp=NOW_MS + 900))
     seal(data)
-    partition.append_produced(check_produced_batch(memoryview(data)), memoryview(data))
+    partition.append_from_client(check_produced_batch(memoryview(data)), memoryview(data))
     assert only_batch(broker).max_timestamp == NOW_MS + 5
 
 
@@ -74,13 +74,13 @@ def claiming_append_time():
 def test_a_client_may_not_claim_append_time(broker):
     partition = broker.partition(log_append_time=True)
     data = claiming_append_time()
-    assert partition.append_produced(check_produced_batch(data), data).error is ErrorCode.INVALID_TIMESTAMP
+    assert partition.append_from_client(check_produced_batch(data), data).error is ErrorCode.INVALID_TIMESTAMP
 
 
 def test_a_create_time_topic_drops_the_claim(broker):
     partition = broker.partition()
     data = claiming_append_time()
-    assert partition.append_produced(check_produced_batch(data), data).error is ErrorCode.NONE
+    assert partition.append_from_client(check_produced_batch(data), data).error is ErrorCode.NONE
     assert not only_batch(broker).attributes & TIMESTAMP_TYPE
     assert only_batch(broker).max_timestamp == NOW_MS + 3
 
@@ -124,7 +124,7 @@ def test_a_batch_that_failed_its_check_is_answered_with_it(broker):
     data = memoryview(build_batch([(b"k", b"v")], timestamp_ms=NOW_MS))
     data[-1] ^= 1
     partition = broker.partition()
-    assert partition.append_produced(check_produced_batch(data), data).error is ErrorCode.CORRUPT_MESSAGE
+    assert partition.append_from_client(check_produced_batch(data), data).error is ErrorCode.CORRUPT_MESSAGE
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])

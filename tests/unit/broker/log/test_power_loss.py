@@ -177,7 +177,7 @@ def test_a_batch_that_says_it_is_longer_than_the_log_takes_it_offline(broker, pr
     data[scan_partition(broker.path()).batches[1].position + 8] ^= 8
     log.write_bytes(data)
     assert partition.read(2, 1000).error is ErrorCode.KAFKA_STORAGE_ERROR
-    assert "behind the end of the file" in partition.offline
+    assert "after the end of the file" in partition.offline
 
 
 @pytest.mark.parametrize("kind", PowerLoss)
@@ -193,7 +193,7 @@ def test_segments_that_were_deleted_may_come_back_but_keep_no_log_from_being_rea
     partition.log.config = replace(partition.log.config, retention_bytes=0)
     manager = broker.manager
     looks = Retention(lambda: manager, broker.disk, broker.clock, broker.turns, manager.deleter, manager.fail)
-    broker.turns.start(looks.look_at(partition), lambda result: None, broker.bugs.append)
+    broker.turns.start(looks.delete_old_segments(partition), lambda result: None, broker.bugs.append)
     assert partition.log_start_offset > 3
     if seed % 4 == 1:
         broker.clock.advance(60_000)

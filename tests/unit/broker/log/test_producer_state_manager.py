@@ -211,7 +211,7 @@ def test_a_refused_reuse_names_the_batch_that_kafka_would_have_taken_it_for():
     end(producers, offset=43)
     decision = producers.check_batch(batch(count=3, transactional=True), AppendOrigin.CLIENT)
     assert decision.message == (
-        "producer 7 at epoch 0 sent sequences 0 to 2 once more, behind the marker of the transaction that wrote up to "
+        "producer 7 at epoch 0 sent sequences 0 to 2 again, after the marker of the transaction that wrote up to "
         "2: they are those of the batch at offset 40"
     )
 

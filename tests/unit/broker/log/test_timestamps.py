@@ -174,7 +174,7 @@ def test_a_search_goes_on_in_a_segment_that_is_sealed_and_put_to_rest(broker, pr
         produce(partition)
         assert len(partition.log.segments) == 2
         for _ in range(2):
-            partition.log.rest()
+            partition.log.release_idle_segments()
 
     assert finish(partition, NOW_MS + 1, seal) == (1_999, NOW_MS + 1, 0)
 

@@ -7,7 +7,7 @@ import pytest
 
 SCRIPT = """
 import ctypes, sys
-from ottla.broker.ports.allocator import MAPPED_BYTES, give_back_what_is_freed
+from ottla.broker.ports.allocator import MAPPED_BYTES, return_freed_memory
 
 class Info(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in
@@ -18,7 +18,7 @@ if not hasattr(libc, "mallinfo2"):
     sys.exit("no glibc")
 libc.mallinfo2.restype = Info
 if sys.argv[1] == "told":
-    assert give_back_what_is_freed()
+    assert return_freed_memory()
 for _ in range(3):
     bytes(20_000_000)  # a mapping that is freed: glibc takes all up to its size for small from here on
 before = libc.mallinfo2().hblkhd

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.ports.descriptors import Descriptors, allowed, connection_share, log_share
+from ottla.broker.ports.descriptors import Descriptors, connection_share, descriptor_limit, log_share
 from ottla.broker.ports.disk import RealDisk
 
 
@@ -30,7 +30,7 @@ class File:
         self.resting = False
         self.held = False
 
-    def rest(self):
+    def release_descriptor(self):
         self.resting = True
 
 
@@ -61,9 +61,9 @@ def test_a_closed_file_is_not_opened_again(tmp_path):
 def test_a_file_in_use_outlives_files_that_nobody_uses():
     descriptors = Descriptors(3)
     busy, *idle = [File(number) for number in range(12)]
-    descriptors.opened(busy)
+    descriptors.add(busy)
     for file in idle:
-        descriptors.opened(file)
+        descriptors.add(file)
         file.used = False
         busy.used = True
     assert not busy.resting
@@ -75,7 +75,7 @@ def test_when_all_are_in_use_the_one_opened_first_rests():
     descriptors = Descriptors(3)
     files = [File(number) for number in range(4)]
     for file in files:
-        descriptors.opened(file)
+        descriptors.add(file)
     assert [file.resting for file in files] == [True, False, False, False]
 
 
@@ -93,5 +93,5 @@ def test_logs_that_were_given_more_leave_less_to_connections():
 
 def test_without_a_limit_of_the_system_there_is_a_share_all_the_same(monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda which: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    assert log_share(allowed()) == 65_536
-    assert connection_share(allowed()) > 900_000
+    assert log_share(descriptor_limit()) == 65_536
+    assert connection_share(descriptor_limit()) > 900_000

@@ -37,7 +37,7 @@ class Door:
         self.served.append(Served())
         return self.served[-1]
 
-    def rest(self, go_on):
+    def defer(self, go_on):
         return False
 
 
@@ -57,10 +57,10 @@ class Security:
         else:
             start()
 
-    def failed(self, peer, reason):
+    def report_failure(self, peer, reason):
         self.reasons.append(reason)
 
-    def foreign(self, peer, first):
+    def report_foreign(self, peer, first):
         self.strangers.append(first)
 
 

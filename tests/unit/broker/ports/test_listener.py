@@ -35,12 +35,12 @@ class Door:
         self.came += 1
         return None if self.refuses else Served()
 
-    def rest(self, go_on):
+    def defer(self, go_on):
         if self.others_are_due:
             self.resting.append(go_on)
         return self.others_are_due
 
-    def failed(self, error):
+    def report_failure(self, error):
         self.failures.append(error.errno)
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.ports.descriptors import Shortage, shortage, told
+from ottla.broker.ports.descriptors import Shortage, as_shortage, shortage
 from ottla.broker.ports.disk import RealDisk
 from tests.patience import PATIENCE_S
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
 def test_a_shortage_is_told_from_a_failed_disk_and_names_its_limit(number):
-    error = told(OSError(number, os.strerror(number), "/data/a-0"))
+    error = as_shortage(OSError(number, os.strerror(number), "/data/a-0"))
     assert isinstance(error, Shortage) and (error.errno, error.filename) == (number, "/data/a-0")
     assert any(word in shortage(error) for word in ("RLIMIT_NOFILE", "fs.file-max", "memory"))
 
@@ -23,7 +23,7 @@ def test_a_shortage_is_told_from_a_failed_disk_and_names_its_limit(number):
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EROFS, errno.ENOENT])
 def test_a_failed_disk_is_no_shortage(number):
     error = OSError(number, os.strerror(number))
-    assert told(error) is error and shortage(error) is None
+    assert as_shortage(error) is error and shortage(error) is None
 
 
 def test_an_append_that_finds_no_memory_has_written_nothing(tmp_path, monkeypatch):

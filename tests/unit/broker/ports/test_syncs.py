@@ -150,7 +150,7 @@ def test_of_two_who_write_a_file_both_are_asked_and_for_one_that_rests_the_path(
     second.append([b"y"])
     disk.start_sync([path])
     assert jobs.pop() == ([first.descriptor, second.descriptor], [], None)
-    first.rest()
+    first.release_descriptor()
     disk.start_sync([path])
     assert jobs.pop() == ([second.descriptor], [path], None)
     first.close()

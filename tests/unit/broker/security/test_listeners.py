@@ -129,8 +129,8 @@ def test_handshakes_begin_one_after_the_other_and_others_go_ahead(lone, keystore
 def test_what_clients_did_wrong_is_explained_and_seldom_told(lone, keystore, caplog):
     tls = made(lone, keystore)
     for _ in range(1000):
-        tls.failed("10.0.0.1:5", "[SSL: PEER_DID_NOT_RETURN_A_CERTIFICATE] peer did not return a certificate")
-        tls.foreign("10.0.0.1:5", b"\x00\x00\x00\x10")
+        tls.report_failure("10.0.0.1:5", "[SSL: PEER_DID_NOT_RETURN_A_CERTIFICATE] peer did not return a certificate")
+        tls.report_foreign("10.0.0.1:5", b"\x00\x00\x00\x10")
     assert len(caplog.messages) == 2
     assert "it shows no certificate, and ssl.client.auth is required" in caplog.messages[0]
     assert "it speaks no TLS on a listener with SSL" in caplog.messages[1]

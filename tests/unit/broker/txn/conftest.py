@@ -204,7 +204,7 @@ class FakeCluster:
             return self.logs[index]
         return SimpleNamespace(offline=None) if self.has_partition(topic, index) else None
 
-    async def opened(self, topic, index):
+    async def get_or_open(self, topic, index):
         return self.partition(topic, index)
 
     def has_partition(self, topic, index):
@@ -440,7 +440,7 @@ class LogsBroker:
                 transactional=True,
             )
         )
-        return self.cluster.partition(*place).append_produced(check_produced_batch(batch), batch)
+        return self.cluster.partition(*place).append_from_client(check_produced_batch(batch), batch)
 
     def offsets(self, place):
         partition = self.cluster.partition(*place)

@@ -1,11 +1,13 @@
-"""The small text files beside the logs: offset checkpoints, epochs, identities. pure frozen
+"""The small text files of a log directory: offset checkpoints, leader epochs, ids. pure frozen
 
 Source: Kafka's `CheckpointFile`, `OffsetCheckpointFile`, `PartitionMetadataFile`, `PropertiesUtils`. Malformed text
 raises ProtocolError.
 """
 
+import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Collection, Iterable, Mapping
+from typing import Final
 
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.values import ZERO_UUID, TopicPartition
@@ -19,18 +21,29 @@ PARTITION_METADATA = "partition.metadata"
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
-# What the directory of a partition that was set aside is for: to be removed, or to be kept.
+# Suffixes of partition directories that are no longer in use: to be removed, or to be kept.
 DELETE, STRAY = "delete", "stray"
+
+WRITTEN_ANEW: Final = (HIGH_WATERMARKS, CLEANER_OFFSETS)
+"""Checkpoints that no start needs: they are written without a sync, so a power loss may tear them."""
+PUT_BACK: Final = "put back a copy of the file, or move it away: the next start then takes 0 for each partition"
+NO_SUCH_OFFSET: Final = "no log begins at the offset of this name: move the file away, or give it its name back"
+LAST_BASE_OFFSET: Final = 2**63 - 1 - 2**31
+"""The largest offset that a segment may begin at: it spans 2^31 offsets, all of them below 2^63."""
+LAST_INT: Final = 2**31 - 1
+"""The largest partition number, leader epoch and node id."""
+_DIRECTORY: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,40}")
 
 # Only the existence of the file counts; the broker epoch is for brokers that register with a controller.
 CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
 
 
 class OffsetCheckpointFile:
-    """What stands in, say, `recovery-point-offset-checkpoint`: an offset for each partition of a log directory.
+    """A checkpoint with an offset for each partition of a log directory (such as `recovery-point-offset-checkpoint`).
 
-    The line of each is kept encoded: with thousands of partitions of which few move, writing the file anew costs little
-    more than joining its lines.
+    The lines are kept encoded: with thousands of partitions of which few change, encoding the file costs little more
+    than joining the lines.
     """
 
     __slots__ = ("_lines", "_offsets")
@@ -50,38 +63,40 @@ class OffsetCheckpointFile:
             self._lines[key] = b"%b %d %d\n" % (key[0].encode(), key[1], offset)
 
     def get(self, key: TopicPartition, default: int) -> int:
-        """The offset of a partition."""
+        """Return the offset of a partition."""
         return self._offsets.get(key, default)
 
     def forget(self, key: TopicPartition) -> int:
-        """Leave a partition out; what was known of it, or 0."""
+        """Remove a partition; return its offset, or 0."""
         self._lines.pop(key, None)
         return self._offsets.pop(key, 0)
 
     def content(self) -> bytes:
-        """The checkpoint file."""
+        """Return the content of the checkpoint file."""
         return _encode(self._lines.values())
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """A checkpoint of one offset per partition."""
+    """Return the content of a checkpoint with one offset per partition."""
     return OffsetCheckpointFile(offsets).content()
 
 
 def decode_offsets(content: bytes) -> dict[TopicPartition, int]:
+    """Return the offset of each partition in a checkpoint. A negative one counts as 0 for its readers, as in Kafka."""
     offsets: dict[TopicPartition, int] = {}
-    for fields in _decode(content, 3):
-        offsets[fields[0], _number(fields[1])] = _number(fields[2])
+    for topic, partition, offset in _decode(content, 3):
+        offsets[topic, _number(partition, LAST_INT)] = _number(offset, LAST_BASE_OFFSET)
     return offsets
 
 
 def encode_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
-    """`leader-epoch-checkpoint`: (epoch, start offset), ascending."""
+    """Return the content of `leader-epoch-checkpoint` for ascending (epoch, start offset)."""
     return _encode([b"%d %d\n" % entry for entry in epochs])
 
 
 def decode_epochs(content: bytes) -> list[tuple[int, int]]:
-    return [(_number(epoch), _number(start)) for epoch, start in _decode(content, 2)]
+    """Return the (epoch, start offset) pairs of a leader epoch checkpoint."""
+    return [(_number(epoch, LAST_INT, 0), _number(start, LAST_BASE_OFFSET, 0)) for epoch, start in _decode(content, 2)]
 
 
 def encode_partition_metadata(topic_id: bytes) -> bytes:
@@ -89,7 +104,7 @@ def encode_partition_metadata(topic_id: bytes) -> bytes:
 
 
 def decode_partition_metadata(content: bytes) -> bytes:
-    """The topic id (16 bytes) of a partition directory."""
+    """Return the topic id (16 bytes) of a partition directory."""
     fields = dict(_split(line, ":") for line in _text(content).splitlines() if line.strip())
     if fields.get("version") != "0" or "topic_id" not in fields:
         raise ProtocolError(f"{PARTITION_METADATA} holds neither version 0 nor a topic id: {content[:80]!r}")
@@ -104,7 +119,7 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
 
 
 def encode_id(identity: bytes) -> str:
-    """16 bytes as Kafka prints a Uuid: base64url without padding, 22 characters."""
+    """Return 16 bytes as Kafka prints a Uuid: base64url without padding, 22 characters."""
     return urlsafe_b64encode(identity).rstrip(b"=").decode()
 
 
@@ -119,21 +134,21 @@ def decode_id(text: str) -> bytes:
 
 
 def parse_directory_name(name: str) -> TopicPartition | None:
-    """(topic, partition) of a directory name; None for directories that are deleted, moving or foreign."""
-    topic, dash, index = name.rpartition("-")
-    if not topic or not dash or not index.isascii() or not index.isdigit() or str(int(index)) != index:
+    """Return (topic, partition) of a directory name; None for directories that are deleted, moving or not of a log."""
+    found = _DIRECTORY.fullmatch(name)
+    if found is None or int(found[2]) > LAST_INT:
         return None
-    return topic, int(index)
+    return found[1], int(found[2])
 
 
 def name_with_suffix(topic: str, index: int, identity: bytes, suffix: str) -> str:
-    """`<topic>-<index>.<32 hex>-<suffix>` (DELETE, STRAY), the topic cut to a name of at most 255 characters."""
+    """Return `<topic>-<index>.<32 hex>-<suffix>` (DELETE, STRAY) with the topic cut so that 255 characters suffice."""
     tail = f"-{index}.{identity.hex()}-{suffix}"
     return topic[: 255 - len(tail)] + tail
 
 
 def is_delete_directory(name: str) -> bool:
-    """Whether a directory was set aside to be removed."""
+    """Whether a directory was renamed to be removed."""
     return name.endswith(f"-{DELETE}")
 
 
@@ -148,7 +163,7 @@ def _decode(content: bytes, width: int) -> list[list[str]]:
     if lines[0].strip() != "0" or len(lines) < 2:
         raise ProtocolError(f"checkpoint of unknown version {lines[0][:20]!r}")
     rows = [line.split() for line in lines[2:] if line.strip()]
-    if len(rows) != _number(lines[1]):
+    if len(rows) != _number(lines[1], LAST_INT, 0):
         raise ProtocolError(f"checkpoint announces {lines[1]} entries and holds {len(rows)}")
     for row in rows:
         if len(row) != width:
@@ -161,11 +176,13 @@ def _split(line: str, separator: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
-def _number(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ProtocolError(f"{text[:40]!r} is not a number") from None
+def _number(text: str, most: int, least: int = -(2**63)) -> int:
+    """Return a number that Java would read as well; a blank may follow it."""
+    if not _NUMBER.fullmatch(text.strip()):
+        raise ProtocolError(f"{text[:40]!r} is not a number")
+    if not least <= int(text) <= most:
+        raise ProtocolError(f"{int(text)} is not between {least} and {most}")
+    return int(text)
 
 
 def _text(content: bytes) -> str:
