@@ -1,4 +1,4 @@
-"""What is not told each time that it happens. pure"""
+"""A limit on repeated log lines. pure"""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ TELL_AGAIN_MS: Final = 60_000.0
 
 
 class Seldom:
-    """What happens again and again is told once a minute, with how often it happened."""
+    """Limits a repeated log line to one a minute, and counts the occurrences in between."""
 
     __slots__ = ("_count", "_told_ms")
 
@@ -15,7 +15,7 @@ class Seldom:
         self._told_ms = -TELL_AGAIN_MS
 
     def times(self, now_ms: float) -> int:
-        """It has happened: how often since it was told last, if it is to be told; else 0."""
+        """Count an occurrence. Return the number since the last log line if a minute has passed, else 0."""
         self._count += 1
         if now_ms - self._told_ms < TELL_AGAIN_MS:
             return 0
