@@ -1,7 +1,7 @@
-"""DescribeClientQuotas 0-1: the quotas of the entities that a filter names. free
+"""DescribeClientQuotas 0-1: the quotas of the entities that a filter matches. free
 
-Version notes: 1 is flexible. A filter that is refused is answered with an error for the whole request and no entries.
-Source: `ClientQuotasImage.describe`, `KafkaApis.handleDescribeClientQuotasRequest`.
+Version notes: 1 is flexible. An invalid filter is answered with an error for the whole request and no entries. Source:
+`ClientQuotasImage.describe`, `KafkaApis.handleDescribeClientQuotasRequest`.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ NEEDS: Final = (_DESCRIBE,)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
-    """An entry for each entity that has quotas and matches."""
+    """Return an entry for each entity that has quotas and matches."""
     body = request.body
     if not broker.may(request, _DESCRIBE, CLUSTER_NAME):
         return _refused(request, ApiError(_DESCRIBE.error, MESSAGES[_DESCRIBE.error]))

@@ -1,6 +1,6 @@
 """JoinGroup 0-9: become a member, and wait for the group's next generation. free
 
-Version notes: 1 adds the rebalance timeout (before, the session timeout serves); 4 tells a new member its id first
+Version notes: 1 adds the rebalance timeout (before, the session timeout is used); 4 returns a new member's id first
 (KIP-394); 5 adds static members (KIP-345); 6 is flexible; 7 names the protocol type; 9 can skip the assignment
 (KIP-814).
 """
@@ -69,7 +69,7 @@ def _asked(request: Request) -> JoinAsk:
 
 
 def _client_host(peer: str) -> str:
-    """The address of a peer `host:port` as Java's `InetAddress.toString` shows it."""
+    """Return the address of a peer `host:port` as Java's `InetAddress.toString` formats it."""
     host = peer.rpartition(":")[0]
     try:
         address = ip_address(host.partition("%")[0])
