@@ -104,7 +104,7 @@ class Assembly:
         self._logins = logins_of(config, scram_users, Surroundings(clock, turns, ThreadWeb(clock.from_thread)))
         self.broker.mechanisms = {**self._logins}
         self.on_config_changed: Callable[[Config], None] = lambda config: None
-        cluster.on_broker_configs_changed = self._broker_configs_changed
+        cluster.on_broker_configs_changed = self._apply_broker_configs
         self.dispatcher = Dispatcher(self.broker, TABLE, first_use=True)
         self._retention = Retention(cluster.partitions, disk, clock, turns, logs.deleter, logs.fail_unless_short)
         self._cleaner = LogCleaner(
@@ -193,7 +193,7 @@ class Assembly:
                 await self._turns.share()
             await self._turns.share()
 
-    def _broker_configs_changed(self) -> None:
+    def _apply_broker_configs(self) -> None:
         cluster = self.broker.cluster
         config = self._in_force.of(cluster.node_id, cluster.image.broker_configs)
         before, self.config, self.broker.config = self.config, config, config

@@ -36,15 +36,15 @@ class Collector:
         gc.freeze()
         # The next full collection starts when a quarter of the objects of this one are new: keep that number small.
         gc.collect()
-        gc.callbacks.append(self._collected)
+        gc.callbacks.append(self._on_collection)
 
     def stop(self) -> None:
         """Restore the thresholds and unfreeze all objects."""
-        if self._collected in gc.callbacks:
-            gc.callbacks.remove(self._collected)
+        if self._on_collection in gc.callbacks:
+            gc.callbacks.remove(self._on_collection)
             gc.set_threshold(*self._thresholds)
             gc.unfreeze()
 
-    def _collected(self, phase: str, info: dict[str, int]) -> None:
+    def _on_collection(self, phase: str, info: dict[str, int]) -> None:
         if phase == "stop" and info["generation"] == _OLDEST and len(gc.get_objects(_OLDEST)) > FREEZE_ABOVE:
             gc.freeze()

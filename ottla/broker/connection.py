@@ -336,7 +336,7 @@ class Connection(asyncio.BufferedProtocol):
                 frame = inbox.next_frame()
             except ProtocolError as error:
                 if self._dispatcher.tell_foreign(self.session.peer, inbox.first_bytes):
-                    self._end_refused()
+                    self._end_after_refusal()
                 else:
                     self._refuse(str(error))
                 return
@@ -377,12 +377,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def _receive_large(self) -> None:
         """Continue to read a large request if there is memory for it, or as soon as there is."""
-        holding = self._held()
+        holding = self._get_holding()
         holding.receive(memory_of(self._inbox.needed_api_key, self._inbox.needed_bytes), self._go_on)
         if holding.waits:
             self._pause_reading()
 
-    def _held(self) -> Holding:
+    def _get_holding(self) -> Holding:
         if self._holding is None:
             self._holding = Holding(self._dispatcher.memory, self._inbox)
         return self._holding
@@ -412,7 +412,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.session.throttle_ms:
             self._mute()
         if room is not None:
-            self._held().send(room)
+            self._get_holding().send(room)
         if parts:
             outbox = self._outbox
             if not outbox.parts:
@@ -447,7 +447,7 @@ class Connection(asyncio.BufferedProtocol):
         self._sending = bool(outbox.parts)
         if outbox.paused:
             if outbox.written_bytes > FREE_BYTES:
-                self._held().unsent(outbox.written_bytes)
+                self._get_holding().unsent(outbox.written_bytes)
         elif self._holding is not None and not self._sending:
             self._holding.sent()
         if not self._sending:
@@ -464,9 +464,9 @@ class Connection(asyncio.BufferedProtocol):
             return
         log.warning("Closing the connection of %(peer)s: %(reason)s", {"peer": self.session.peer, "reason": reason})
         self._dispatcher.tell_closed(self.session.peer, reason)
-        self._end_refused()
+        self._end_after_refusal()
 
-    def _end_refused(self) -> None:
+    def _end_after_refusal(self) -> None:
         tells_why = bool(self._outbox.parts)
         if tells_why and not self._sending:
             self._send_out()

@@ -130,7 +130,7 @@ class Dispatcher:
             refuse(f"{_title(key)} v{version} is not served")
             return None
         if not api.min_version <= version <= api.max_version:
-            _tell_versions(api, version, correlation_id, send, refuse)
+            _answer_unserved_version(api, version, correlation_id, send, refuse)
             return None
         if key << 16 | version in self._unused:
             self._unused.remove(key << 16 | version)
@@ -141,7 +141,7 @@ class Dispatcher:
             request.quota = self._quotas.begin(key, session.principal, client_id, len(frame))
 
         def bug(error: Exception) -> None:
-            _tell_bug(api, request, error, refuse)
+            _close_after_bug(api, request, error, refuse)
 
         def finish(reply: Reply) -> None:
             if request.claim is not None:
@@ -197,13 +197,13 @@ class Dispatcher:
 
     def _finish(self, reply: Reply, request: Request, send: Send, refuse: Refuse) -> None:
         if request.quota is not None:
-            reply = _throttled(reply, request, request.quota)
+            reply = _throttle(reply, request, request.quota)
         if isinstance(reply, Encoded):
             if reply.error_code:
                 self._metrics.apis[request.api_key].failed(reply.error_code)
                 tell_refused(self._broker, request, reply.error_code)
                 if reply.error_code in _TOLD:
-                    _tell_refused(self._broker, reply.error_code, request)
+                    _log_refusal(self._broker, reply.error_code, request)
             send(reply.buffers, reply.room)
             if reply.closes:
                 refuse(f"{_title(request.api_key)} v{request.api_version}: {reply.closes}")
@@ -228,13 +228,13 @@ class Dispatcher:
             turns.charged_us += REQUEST_US + size_bytes * COPY_BYTE_US
             return self._handle_large(api, request, bytes(body))
         if trailing_bytes:
-            _tell_trailing(request, trailing_bytes)
+            _log_trailing_bytes(request, trailing_bytes)
         return api.handle(self._broker, request)
 
     def _has_room(self, request: Request, body: memoryview) -> bool:
         """Reserve the memory of a decoded body of middle size. Returns False if it is not available at once."""
         if request.claim is None:
-            claim = self._broker.memory.decoded.claim(decoded_bytes(len(body)), _nobody)
+            claim = self._broker.memory.decoded.claim(decoded_bytes(len(body)), _ignore_grant)
             if not claim.granted:
                 claim.release()
                 return False
@@ -257,7 +257,7 @@ class Dispatcher:
         gate.leave()
         del body  # the message owns its data
         if trailing_bytes:
-            _tell_trailing(request, trailing_bytes)
+            _log_trailing_bytes(request, trailing_bytes)
         return await api.handle(self._broker, request)
 
     async def _handle_large_produce(self, api: Api, request: Request, body: memoryview) -> Reply:
@@ -272,7 +272,7 @@ class Dispatcher:
             return Close(f"{api.title} v{request.api_version}: {error}")
         request.body = found.pop()
         if request.body.trailing_bytes:
-            _tell_trailing(request, request.body.trailing_bytes)
+            _log_trailing_bytes(request, request.body.trailing_bytes)
         return await api.handle(self._broker, request)
 
     async def _decode_in_steps(self, request: Request, body: bytes) -> tuple[Any, int]:
@@ -294,7 +294,7 @@ class Dispatcher:
             await turns.share(self._decoding.leave)
 
 
-def _tell_bug(api: Api, request: Request, error: Exception, refuse: Refuse) -> None:
+def _close_after_bug(api: Api, request: Request, error: Exception, refuse: Refuse) -> None:
     """Close the connection after an exception of the handler: a bug, failed IO, or a reply that cannot be written."""
     request.release()
     if isinstance(error, (TooLarge, Unwritable)):
@@ -310,7 +310,7 @@ def memory_of(api_key: int, size_bytes: int) -> int:
     return size_bytes if api_key == PRODUCE else size_bytes + decoded_bytes(size_bytes)
 
 
-def _throttled(reply: Reply, request: Request, quota: RequestQuota) -> Reply:
+def _throttle(reply: Reply, request: Request, quota: RequestQuota) -> Reply:
     """Return the reply with its throttle time set. The connection delays the client (KIP-219)."""
     if isinstance(reply, Close):
         return reply
@@ -323,7 +323,7 @@ def _throttled(reply: Reply, request: Request, quota: RequestQuota) -> Reply:
     return reply._replace(buffers=with_throttle_time(reply.buffers, request.api_key, request.api_version, throttle_ms))
 
 
-def _tell_versions(api: Api, version: int, correlation_id: int, send: Send, refuse: Refuse) -> None:
+def _answer_unserved_version(api: Api, version: int, correlation_id: int, send: Send, refuse: Refuse) -> None:
     """Answer a request whose version is not served."""
     if api.key == API_VERSIONS:
         send([codec.encode_unsupported_api_versions(correlation_id, api.min_version, api.max_version)], None)
@@ -331,11 +331,11 @@ def _tell_versions(api: Api, version: int, correlation_id: int, send: Send, refu
         refuse(f"{api.title} v{version} is not served, only {api.min_version}-{api.max_version}")
 
 
-def _nobody() -> None:
+def _ignore_grant() -> None:
     """Ignore the grant of memory."""
 
 
-def _tell_trailing(request: Request, trailing_bytes: int) -> None:
+def _log_trailing_bytes(request: Request, trailing_bytes: int) -> None:
     """Log bytes after the body of a request. Kafka ignores them too."""
     log.debug(
         "%(api)s v%(version)d of %(peer)s: %(bytes)d bytes after its body",
@@ -343,7 +343,7 @@ def _tell_trailing(request: Request, trailing_bytes: int) -> None:
     )
 
 
-def _tell_refused(broker: Broker, error_code: int, request: Request) -> None:
+def _log_refusal(broker: Broker, error_code: int, request: Request) -> None:
     if error_code in FENCED:
         tell_fenced(broker, request, error_code)
         return

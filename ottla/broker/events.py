@@ -167,7 +167,7 @@ class Events:
     def prepared(self, transactional_id: str, producer_id: int, producer_epoch: int, commit: bool) -> None:
         """Record that the outcome is decided."""
         self._tick()
-        self._add_decided(PREPARED, transactional_id, producer_id, producer_epoch, commit)
+        self._add_outcome(PREPARED, transactional_id, producer_id, producer_epoch, commit)
 
     def marked(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int, commit: bool
@@ -188,7 +188,7 @@ class Events:
             second.committed += 1
         else:
             second.aborted += 1
-        self._add_decided(COMPLETED, transactional_id, producer_id, producer_epoch, commit)
+        self._add_outcome(COMPLETED, transactional_id, producer_id, producer_epoch, commit)
         self._open.pop(transactional_id, None)
 
     def fenced(self, transactional_id: str, producer_id: int, producer_epoch: int) -> None:
@@ -326,7 +326,7 @@ class Events:
         self._seconds.append(second)
         return second
 
-    def _add_decided(self, kind: str, transactional_id: str, producer_id: int, epoch: int, commit: bool) -> None:
+    def _add_outcome(self, kind: str, transactional_id: str, producer_id: int, epoch: int, commit: bool) -> None:
         self._whole += 1
         opened = self._open.get(transactional_id)
         if opened is None:

@@ -65,7 +65,7 @@ class Holding:
         kept_bytes = self._inbox.capacity_bytes
         if self._lent is None:
             if kept_bytes > FREE_BYTES:
-                self._lent = self._memory.lend(kept_bytes, self._recalled)
+                self._lent = self._memory.lend(kept_bytes, self._on_recall)
                 if self._lent is None:
                     self._inbox.trim()
         elif kept_bytes <= FREE_BYTES:
@@ -109,7 +109,7 @@ class Holding:
         self._claim = self._lent = None
         self.sent()
 
-    def _recalled(self) -> None:
+    def _on_recall(self) -> None:
         lent, self._lent = self._lent, None
         if lent is not None:
             self._inbox.trim()

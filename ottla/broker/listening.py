@@ -12,12 +12,12 @@ from ottla.broker.config import Config, Listener
 from ottla.broker.config.listeners import parse_connections_per_ip
 from ottla.broker.connection import Connection
 from ottla.broker.costs import CONNECTION_US
+from ottla.broker.log_limiter import LogLimiter
 from ottla.broker.ports.descriptors import allowed, connection_share, shortage
 from ottla.broker.ports.listener import Listener as SocketListener
 from ottla.broker.ports.network import LoopNetwork, Sockets
 from ottla.broker.quotas.quotas import CONNECTION_CREATION_RATE
 from ottla.broker.security.listeners import ListenerTls
-from ottla.broker.seldom import Seldom
 from ottla.broker.turns import Turns
 from ottla.protocol.primitives import NodeEndpoint
 
@@ -55,7 +55,7 @@ class Listening:
             for listener in assembly.config.listeners
             if assembly.config.is_encrypted(listener)
         }
-        self._seldom = {"waits": Seldom(), "refused": Seldom(), "failed": Seldom()}
+        self._limiters = {"waits": LogLimiter(), "refused": LogLimiter(), "failed": LogLimiter()}
         assembly.on_config_changed = self._change
         assembly.broker.tls_problem = self._tls_problem
 
@@ -176,7 +176,7 @@ class Listening:
             listener.resume()
 
     def _tell(self, what: str, line: str, reason: object) -> None:
-        times = self._seldom[what].times(self._clock.monotonic_ms())
+        times = self._limiters[what].count(self._clock.monotonic_ms())
         if times:
             log.warning(line + " (%d times since this was said last)", reason, times)
 

@@ -118,7 +118,7 @@ class Server:
             await try_ports(network, self.config.listeners)  # else a failed start would leave an empty directory
         if self._admin_settings is not None:
             self._admin = await _bind_admin(self._admin_settings, network, real_clock)
-            _tell_start(self._admin, turns, self._health)
+            _serve_health(self._admin, turns, self._health)
         disk = self._seams.disk(self.config.max_open_log_files)
         memory_bytes = max(LEAST_MEMORY_BYTES, min(MOST_MEMORY_BYTES, machine_bytes() // 8))
         try:
@@ -220,7 +220,7 @@ async def _bind_admin(settings: "AdminSettings", network: LoopNetwork, clock: Lo
     return admin
 
 
-def _tell_start(admin: "AdminPort", turns: Turns, health: Health) -> None:
+def _serve_health(admin: "AdminPort", turns: Turns, health: Health) -> None:
     """Serve only the health pages on the admin port during the start."""
     from ottla.broker.admin.health import STARTING, health_routes
 
@@ -282,7 +282,7 @@ async def _serve(server: Server, ready_file: str | None, kafka_lines: bool) -> i
     def on_signal() -> None:
         if stopping.is_set():
             log.warning("Second signal: leaving without a clean shutdown")
-            _unsay_ready(ready_file)
+            _remove_ready_file(ready_file)
             os._exit(1)
         stopping.set()
         server.is_stopping = True
@@ -299,12 +299,12 @@ async def _serve(server: Server, ready_file: str | None, kafka_lines: bool) -> i
     acts = {signal.SIGTERM: on_signal, signal.SIGINT: on_signal, signal.SIGHUP: on_hangup}
     for number in heard:
         signal.signal(number, lambda number, _frame: acts[signal.Signals(number)]())
-    _unsay_ready(ready_file)  # of an earlier run: a process that waits for the file must not see the old one
+    _remove_ready_file(ready_file)  # of an earlier run: a process that waits for the file must not see the old one
     try:
         addresses = await server.start()
     except StartGivenUp:
         log.info("Stopped before all logs were recovered: the next start recovers them")
-        _hear_no_more(heard)
+        _ignore_signals(heard)
         return 0
     loop = asyncio.get_running_loop()
     if not stopping.is_set():  # the loop would handle a signal again that it has not read yet
@@ -314,21 +314,21 @@ async def _serve(server: Server, ready_file: str | None, kafka_lines: bool) -> i
     try:
         if not stopping.is_set():
             more = _KAFKA_LINES.format(node_id=server.broker.cluster.node_id) if kafka_lines else ""
-            _say_ready(addresses, server.admin_address, ready_file, more)
+            _report_ready(addresses, server.admin_address, ready_file, more)
         await stopping.wait()
     finally:
         log.info("Stopping")
-        _unsay_ready(ready_file)
+        _remove_ready_file(ready_file)
         await server.stop()
         watch.cancel()
         log.info("Stopped")
         for number in heard:
             loop.remove_signal_handler(number)
-        _hear_no_more(heard)
+        _ignore_signals(heard)
     return 0 if server.broker.logs.offline is None else 1
 
 
-def _hear_no_more(signals: Sequence[signal.Signals]) -> None:
+def _ignore_signals(signals: Sequence[signal.Signals]) -> None:
     """Ignore further signals after the stop, so that a late one does not look like a failure while the process ends.
     The handler does nothing instead of SIG_IGN, because child processes inherit ignored signals."""
     for number in signals:
@@ -354,7 +354,7 @@ def _stop_with_storage(server: Server, stopping: asyncio.Event) -> threading.Tim
     return watch
 
 
-def _say_ready(addresses: Sequence[Listener], admin_address: str | None, ready_file: str | None, more: str) -> None:
+def _report_ready(addresses: Sequence[Listener], admin_address: str | None, ready_file: str | None, more: str) -> None:
     lines = "".join(f"ready {address}\n" for address in addresses)
     if admin_address is not None:
         lines += f"admin {admin_address}\n"
@@ -364,7 +364,7 @@ def _say_ready(addresses: Sequence[Listener], admin_address: str | None, ready_f
     sys.stdout.flush()
 
 
-def _unsay_ready(ready_file: str | None) -> None:
+def _remove_ready_file(ready_file: str | None) -> None:
     """Remove the ready file. Errors are ignored: a file that cannot be removed cannot be written either."""
     if ready_file is not None:
         with contextlib.suppress(OSError):

@@ -42,10 +42,12 @@ async def handle(broker: Broker, request: Request) -> Reply:
         return await _handle_brokers(broker, request)
     topics = body.v3_and_below_topics
     if not broker.may(request, _WRITE_ID, body.v3_and_below_transactional_id):
-        return await _written_below(broker, request, {}, _WRITE_ID.error)
+        return await _reply_below_v4(broker, request, {}, _WRITE_ID.error)
     names = (topic.name for topic in topics if topic.name not in INTERNAL_TOPICS)
     refused = await denied(broker, request, _WRITE, names)
-    asked, errors = await _asked(broker, topics, INTERNAL_TOPICS.union(refused) if refused else INTERNAL_TOPICS)
+    asked, errors = await _check_partitions(
+        broker, topics, INTERNAL_TOPICS.union(refused) if refused else INTERNAL_TOPICS
+    )
     if errors:
         default = ErrorCode.OPERATION_NOT_ATTEMPTED
     else:
@@ -66,14 +68,14 @@ async def handle(broker: Broker, request: Request) -> Reply:
         ]
         _count(broker, request, rows)
         return encoded(request, results_by_topic_v3_and_below=rows)
-    return await _written_below(broker, request, errors, default)
+    return await _reply_below_v4(broker, request, errors, default)
 
 
-async def _written_below(broker: Broker, request: Request, errors: Errors, default: ErrorCode) -> Reply:
+async def _reply_below_v4(broker: Broker, request: Request, errors: Errors, default: ErrorCode) -> Reply:
     """Write the reply below version 4, in turns."""
     reply = ReplyBuilder(broker, request)
     topics = request.body.v3_and_below_topics
-    written = await _written(reply, ("results_by_topic_v3_and_below",), topics, errors, default)
+    written = await _write_rows(reply, ("results_by_topic_v3_and_below",), topics, errors, default)
     return reply.finish(results_by_topic_v3_and_below=written)
 
 
@@ -97,14 +99,14 @@ async def _handle_brokers(broker: Broker, request: Request) -> Reply:
             # The cluster has no transactions V2 (level 0): Kafka's handler stops here.
             return encoded(request, error_code=default)
         path = ("results_by_transaction", "topic_results")
-        rows = await _written(reply, path, transaction.topics, errors, default)
+        rows = await _write_rows(reply, path, transaction.topics, errors, default)
         await results.add(transaction.transactional_id, rows)
     return reply.finish(results_by_transaction=results)
 
 
 async def _answer(broker: Broker, transaction: Any) -> tuple[Errors, ErrorCode]:
     """Return the errors of single partitions, and the error of all others."""
-    asked, refused = await _asked(broker, transaction.topics, frozenset())
+    asked, refused = await _check_partitions(broker, transaction.topics, frozenset())
     if refused:
         return refused, ErrorCode.OPERATION_NOT_ATTEMPTED
     owner = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
@@ -115,7 +117,7 @@ async def _answer(broker: Broker, transaction: Any) -> tuple[Errors, ErrorCode]:
     return {}, await broker.transactions.add_partitions(*owner, asked, V2, waits=False)
 
 
-async def _asked(
+async def _check_partitions(
     broker: Broker, topics: Sequence[Any], forbidden: Collection[str]
 ) -> tuple[list[TopicPartition], dict[TopicPartition, ErrorCode]]:
     """Return the partitions of the request, and the errors of those that cannot be added. Works in turns."""
@@ -138,7 +140,7 @@ async def _asked(
     return asked, refused
 
 
-async def _written(
+async def _write_rows(
     reply: ReplyBuilder, path: tuple[str, ...], topics: Sequence[Any], errors: Errors, default: ErrorCode
 ) -> ReplyRows:
     rows = reply.rows(*path)

@@ -18,7 +18,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """List the served APIs; INVALID_REQUEST for a malformed software name or version."""
-    reply = answer(broker, request, _served(), broker.cluster.image.features)
+    reply = answer(broker, request, _list_served_apis(), broker.cluster.image.features)
     authenticator = request.session.authenticator
     if authenticator is not None and not reply.error_code:
         authenticator.versions_told()
@@ -45,7 +45,7 @@ def answer(
     )
 
 
-def _served() -> list[tuple[int, int, int]]:
+def _list_served_apis() -> list[tuple[int, int, int]]:
     from ottla.broker.api.table import advertised  # the table imports every handler, this one too
 
     return advertised()

@@ -35,7 +35,7 @@ def _no_problem(config: "Config") -> str:
     return ""
 
 
-def _nobody_is_told(request: "Request", need: Need, name: str) -> None:
+def _ignore_denial(request: "Request", need: Need, name: str) -> None:
     """Do nothing: the answer has the refusal already."""
 
 
@@ -67,7 +67,7 @@ class Broker:
     """Returns why the keystores of the listeners cannot be used with a configuration, or an empty string."""
     authorizer: Authorizer | None = field(init=False, default=None)
     """None: every client may do everything."""
-    on_denied: "Callable[[Request, Need, str], None]" = field(init=False, default=_nobody_is_told)
+    on_denied: "Callable[[Request, Need, str], None]" = field(init=False, default=_ignore_denial)
     """Called for each request that is not authorized, with the missing right and the resource."""
     mechanisms: Mapping[str, Mechanisms] = field(init=False, default_factory=dict)
     """The SASL mechanisms of each listener with SASL, by the listener's name."""

@@ -48,7 +48,7 @@ class _Creating:
         try:
             await self._broker.cluster.controller.change_security((ACLS,), self._decide)
         except OSError as failure:
-            return self._failed(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
+            return self._fail_rest(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
         return self._outcomes
 
     async def _decide(self) -> list[AccessControlEntryRecord]:
@@ -64,11 +64,11 @@ class _Creating:
                 made.setdefault(entry[1:], entry)
         if len(made) > MOST_CHANGED:
             too_many = "Unable to perform excessively large batch operation."
-            self._outcomes = self._failed(ApiError(ErrorCode.POLICY_VIOLATION, too_many))
+            self._outcomes = self._fail_rest(ApiError(ErrorCode.POLICY_VIOLATION, too_many))
             return []
         return list(made.values())
 
-    def _failed(self, failed: ApiError) -> list[ApiError]:
+    def _fail_rest(self, failed: ApiError) -> list[ApiError]:
         """Set the error of all valid rows, because they fail together."""
         self._outcomes += [ApiError()] * (len(self._asked) - len(self._outcomes))
         return [outcome if outcome.error else failed for outcome in self._outcomes]

@@ -67,13 +67,13 @@ class _Deleting:
         for asked in self._asked:
             turns.charge(ROW_US)
             await turns.share()
-            outcome, entries = await self._means(asked, left)
+            outcome, entries = await self._find_matches(asked, left)
             left -= len(entries)
             gone |= dict.fromkeys(entry.id for entry in entries)
             self._found.append((outcome, entries))
         return [RemoveAccessControlEntryRecord(entry_id) for entry_id in gone]
 
-    async def _means(self, asked: Any, most: int) -> _Found:
+    async def _find_matches(self, asked: Any, most: int) -> _Found:
         """Return the entries that a filter matches. Works in turns; no other request changes the entries in between."""
         turns = self._broker.turns
         wanted = filter_of(asked)

@@ -23,10 +23,10 @@ async def handle(broker: Broker, request: Request) -> Reply:
     """Return an entry for each entity that has quotas and matches."""
     body = request.body
     if not broker.may(request, _DESCRIBE, CLUSTER_NAME):
-        return _refused(request, ApiError(_DESCRIBE.error, MESSAGES[_DESCRIBE.error]))
+        return _refuse(request, ApiError(_DESCRIBE.error, MESSAGES[_DESCRIBE.error]))
     asked = read_filter(_components(body.components), body.strict)
     if isinstance(asked, ApiError):
-        return _refused(request, asked)
+        return _refuse(request, asked)
     reply = ReplyBuilder(broker, request)
     entries = reply.rows("entries")
     for entity, values in list(broker.cluster.image.client_quotas.items()):
@@ -42,5 +42,5 @@ def _components(rows: list[Any]) -> Iterator[Component]:
         yield Component(row.entity_type, row.match_type, row.match)
 
 
-def _refused(request: Request, refusal: ApiError) -> Reply:
+def _refuse(request: Request, refusal: ApiError) -> Reply:
     return encoded(request, error_code=refusal.error, error_message=refusal.message, entries=None)

@@ -25,7 +25,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         return encoded(request, error_code=_DESCRIBE.error)
     reply = ReplyBuilder(broker, request)
     topics = reply.rows("results", "topics")
-    for name, indexes in (await _wanted(broker, request)).items():
+    for name, indexes in (await _read_topics(broker, request)).items():
         broker.turns.charge(ROW_US)
         partitions = reply.rows("results", "topics", "partitions")
         for index in indexes:
@@ -45,7 +45,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     return reply.finish(results=results)
 
 
-async def _wanted(broker: Broker, request: Request) -> dict[str, Iterable[int]]:
+async def _read_topics(broker: Broker, request: Request) -> dict[str, Iterable[int]]:
     """Return topic -> partitions, each once."""
     if request.body.topics is None:
         broker.turns.charge(len(broker.cluster.topics) * LOOK_US)

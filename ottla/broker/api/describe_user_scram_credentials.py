@@ -34,7 +34,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
             await results.add(name, error, message, ())
         return reply.finish(error_code=error, error_message=message, results=results)
     credentials = broker.cluster.image.scram_credentials
-    for name in asked.first or await _everybody(broker):
+    for name in asked.first or await _list_users(broker):
         infos = [
             (mechanism, kept.iterations)
             for mechanism in ScramMechanism
@@ -49,7 +49,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     return reply.finish(error_code=ErrorCode.NONE, error_message=None, results=results)
 
 
-async def _everybody(broker: Broker) -> dict[str, None]:
+async def _list_users(broker: Broker) -> dict[str, None]:
     """Return the users that have a credential."""
     everybody: dict[str, None] = {}
     keys = list(broker.cluster.image.scram_credentials)

@@ -53,7 +53,7 @@ async def judge(broker: Broker, request: Request, duplicate: Duplicate, others: 
     # With this error every client reports to its user and continues. With OUT_OF_ORDER_SEQUENCE_NUMBER Java's producer
     # retries until its timeout and librdkafka's fails permanently, as with UNKNOWN_PRODUCER_ID after a retry.
     start = duplicate.result.log_start_offset
-    return AppendResult(ErrorCode.INVALID_RECORD, log_start_offset=start, message=_described(request, duplicate))
+    return AppendResult(ErrorCode.INVALID_RECORD, log_start_offset=start, message=_describe(request, duplicate))
 
 
 def tell(broker: Broker, request: Request, others: list[Duplicate]) -> None:
@@ -69,14 +69,14 @@ def tell(broker: Broker, request: Request, others: list[Duplicate]) -> None:
             "producer_id": first.header.producer_id,
             "producer_epoch": first.header.producer_epoch,
             "named": first.partition.topic[:MOST_TOLD],
-            "why": _described(request, first),
+            "why": _describe(request, first),
             "more": f" (and {len(others) - 1} more)" if len(others) > 1 else "",
             "count": broker.metrics.differing_duplicates,
         },
     )
 
 
-def _described(request: Request, duplicate: Duplicate) -> str:
+def _describe(request: Request, duplicate: Duplicate) -> str:
     header, transactional_id = duplicate.header, request.body.transactional_id
     owner = "no transactional id" if transactional_id is None else f"transactional id {transactional_id[:MOST_TOLD]!r}"
     return (

@@ -102,9 +102,9 @@ async def handle(broker: Broker, request: Request) -> Reply:
     if quota is not None and (most := quota.most_fetched()) is not None:
         max_bytes = min(max_bytes, int(most))
         min_bytes = min(min_bytes, max_bytes)
-    if max_wait_ms > 0 and not await _enough(broker, status, isolation, min_bytes):
+    if max_wait_ms > 0 and not await _has_enough(broker, status, isolation, min_bytes):
         if request.claim is not None:
-            topic = row = body = None  # the parked fetch reserves its own memory in `_parked`
+            topic = row = body = None  # the parked fetch reserves its own memory in `_park`
             request.forget_body()
         await _wait_for_data(broker, status, isolation, min_bytes, max_wait_ms)
     topics = await _read(broker, status, isolation, max_bytes, counts=quota is None)
@@ -149,7 +149,7 @@ def leader_epoch_error(asked: int, current: int) -> ErrorCode:
     return ErrorCode.FENCED_LEADER_EPOCH if asked < current else ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
-async def _enough(
+async def _has_enough(
     broker: Broker,
     status: FetchStatus,
     isolation: FetchIsolation,
@@ -196,12 +196,12 @@ async def _wait_for_data(
     left_ms = float(max_wait_ms)
 
     async def look(on_discard: Callable[[], None]) -> bool:
-        return await _enough(broker, status, isolation, min_bytes, on_discard)
+        return await _has_enough(broker, status, isolation, min_bytes, on_discard)
 
     while left_ms > 0:
-        if not await _parked(broker, partitions, isolation, left_ms, look if many else None):
+        if not await _park(broker, partitions, isolation, left_ms, look if many else None):
             break
-        if not many and await _enough(broker, status, isolation, min_bytes):
+        if not many and await _has_enough(broker, status, isolation, min_bytes):
             break
         left_ms = deadline - broker.clock.monotonic_ms()
     waits.end(began_ms)
@@ -217,7 +217,7 @@ def _cause(isolation: FetchIsolation, partitions: Sequence[Partition]) -> str:
     return "data"
 
 
-async def _parked(
+async def _park(
     broker: Broker,
     partitions: Sequence[Partition],
     isolation: FetchIsolation,
@@ -286,7 +286,7 @@ async def _read(
             turns.charged_us += ROW_US
             if asked.error or partition is None:
                 metrics.apis[_FETCH].failed(asked.error)
-                fetched.append(_failed(index, asked.error, () if partition is None else None))
+                fetched.append(_error_row(index, asked.error, () if partition is None else None))
                 continue
             partition.fetch_requests += 1
             size_bytes = min(asked.max_bytes, left)
@@ -297,7 +297,7 @@ async def _read(
             error, records, aborted = found
             if error:
                 metrics.apis[_FETCH].failed(error)
-                fetched.append(_failed(index, error, None))
+                fetched.append(_error_row(index, error, None))
                 continue
             offsets = partition.high_watermark, partition.last_stable_offset, partition.log.log_start_offset
             fetched.append(FetchPartitionData(index, NO_ERROR, *offsets, aborted, records))
@@ -337,5 +337,5 @@ def _count(broker: Broker, topics: Sequence[FetchableTopicResponse]) -> None:
         broker.turns.charged_us += len(topic.partitions) * LOOK_US
 
 
-def _failed(index: int, error: ErrorCode, aborted: tuple[()] | None) -> FetchPartitionData:
+def _error_row(index: int, error: ErrorCode, aborted: tuple[()] | None) -> FetchPartitionData:
     return FetchPartitionData(index, error, -1, -1, -1, aborted, b"")

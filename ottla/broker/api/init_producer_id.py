@@ -40,7 +40,7 @@ FIRST_VERSION_WITH_FENCED = 4
 async def handle(broker: Broker, request: Request) -> Reply:
     """Initialize the producer; an error has producer id and epoch -1."""
     version, body = request.api_version, request.body
-    denied = _denied(broker, request)
+    denied = _authorize(broker, request)
     if denied:
         return encoded(request, error_code=denied, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)
     expected = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
@@ -48,14 +48,14 @@ async def handle(broker: Broker, request: Request) -> Reply:
         expected = (body.producer_id, body.producer_epoch)
     answer = await broker.transactions.init_producer_id(body.transactional_id, body.transaction_timeout_ms, *expected)
     if body.transactional_id is not None:
-        _tell(broker, request, answer, expected[1])
+        _log_answer(broker, request, answer, expected[1])
     error = answer.error
     if error is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_FENCED:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
     return encoded(request, error_code=error, producer_id=answer.producer_id, producer_epoch=answer.producer_epoch)
 
 
-def _denied(broker: Broker, request: Request) -> ErrorCode:
+def _authorize(broker: Broker, request: Request) -> ErrorCode:
     if broker.authorizer is None:
         return ErrorCode.NONE
     transactional_id = request.body.transactional_id
@@ -70,7 +70,7 @@ def _denied(broker: Broker, request: Request) -> ErrorCode:
     return _IDEMPOTENT_WRITE.error
 
 
-def _tell(broker: Broker, request: Request, answer: Decision, expected_epoch: int) -> None:
+def _log_answer(broker: Broker, request: Request, answer: Decision, expected_epoch: int) -> None:
     """Log the producer id and epoch, or the refusal. `expected_epoch` is that of a client that resumes (KIP-360)."""
     body = request.body
     about = request.about | {"transactional_id": body.transactional_id}

@@ -26,7 +26,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     group_id = request.body.group_id
     if not broker.may(request, _READ, group_id):
         return await _reply(broker, request, JoinReply(_READ.error))
-    join = broker.groups.join(_asked(request))
+    join = broker.groups.join(_read_request(request))
     request.forget_body()
     joined = await join
     error = joined.error or await durability.wait_group_durable(broker, group_id)
@@ -50,7 +50,7 @@ async def _reply(broker: Broker, request: Request, joined: JoinReply) -> Reply:
     )
 
 
-def _asked(request: Request) -> JoinAsk:
+def _read_request(request: Request) -> JoinAsk:
     version, body = request.api_version, request.body
     rebalance_timeout_ms = body.rebalance_timeout_ms if version >= 1 else body.session_timeout_ms
     return JoinAsk(

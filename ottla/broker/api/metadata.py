@@ -61,7 +61,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         absent = [name for name, _ in once if name and name not in answer.hidden] if create else ()
         refused = await _create_absent(broker, request, absent)
         for name, topic_id in once:
-            await answer.add_asked(name, None if topic_id is None else topic_id.bytes, refused)
+            await answer.add_by_name_or_id(name, None if topic_id is None else topic_id.bytes, refused)
     of_cluster = operations.NOT_ASKED_FOR
     if 8 <= version <= 10 and body.include_cluster_authorized_operations:
         may = broker.may(request, _DESCRIBE_CLUSTER, CLUSTER_NAME)
@@ -94,7 +94,7 @@ class _Placed(NamedTuple):
     offline: tuple[int, ...]
 
 
-def _unreached(here: tuple[int, ...], version: int) -> _Placed:
+def _place_unadvertised(here: tuple[int, ...], version: int) -> _Placed:
     """Return the placement for clients on a listener that is not advertised."""
     error = ErrorCode.LISTENER_NOT_FOUND if version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE
     replicas = here if version else ()
@@ -117,10 +117,14 @@ class _Answer:
         self.hidden: Collection[str] = ()
         """The names of topics that the client may not see."""
         is_reached = endpoint is not None
-        self._placed = _Placed(ErrorCode.NONE, *here, here, here, ()) if is_reached else _unreached(here, version)
+        self._placed = (
+            _Placed(ErrorCode.NONE, *here, here, here, ()) if is_reached else _place_unadvertised(here, version)
+        )
         self._offline = _Placed(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, here, (), here)
 
-    async def add_asked(self, name: str | None, topic_id: bytes | None, refused: Mapping[str, ErrorCode]) -> None:
+    async def add_by_name_or_id(
+        self, name: str | None, topic_id: bytes | None, refused: Mapping[str, ErrorCode]
+    ) -> None:
         """Add a topic that was requested by name or id, or its error."""
         topics = self._broker.cluster.topics
         if not name and topic_id is not None:

@@ -67,11 +67,11 @@ class _Answer:
         if error:
             return error, topics
         is_all = None in mentions
-        asked = await self._committed(offsets) if is_all else await self._merged(mentions)
+        asked = await self._find_offsets(offsets) if is_all else await self._merge(mentions)
         for topic, indexes in asked.items():
             partitions = self.reply.rows(*self._path, "partitions")
             if not self._broker.may(self._request, _DESCRIBE_TOPIC, topic):
-                await self._looked_at()
+                await self._charge_row()
                 if not is_all:
                     await partitions.extend((index, -1, -1, "", _DESCRIBE_TOPIC.error) for index in indexes)
                     await topics.add(name=topic, partitions=partitions)
@@ -89,28 +89,28 @@ class _Answer:
     async def repeat(self, topics: Sequence[Any], error: ErrorCode) -> ReplyRows:
         """Return every partition with the error, because v1 has no error of the whole request."""
         rows = self.reply.rows(*self._path)
-        for topic, indexes in (await self._merged((topics,))).items():
+        for topic, indexes in (await self._merge((topics,))).items():
             await rows.add(topic, [(index, -1, -1, "", error) for index in indexes])
         return rows
 
-    async def _committed(self, offsets: GroupOffsets) -> Asked:
+    async def _find_offsets(self, offsets: GroupOffsets) -> Asked:
         """Return every partition that has an offset."""
         asked: Asked = {}
         for key in offsets.places():
             if offsets.get(key) is not None:
                 topic, index = key
                 asked.setdefault(topic, {})[index] = None
-            await self._looked_at()
+            await self._charge_row()
         return asked
 
-    async def _merged(self, mentions: Iterable[Sequence[Any] | None]) -> Asked:
+    async def _merge(self, mentions: Iterable[Sequence[Any] | None]) -> Asked:
         """Return all partitions that a group's mentions name."""
         asked: Asked = {}
         for topic in chain.from_iterable(filter(None, mentions)):
             asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
-            await self._looked_at()
+            await self._charge_row()
         return asked
 
-    async def _looked_at(self) -> None:
+    async def _charge_row(self) -> None:
         self._broker.turns.charge(REPLY_ROW_US)
         await self._broker.turns.share()

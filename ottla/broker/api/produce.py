@@ -110,7 +110,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     writes: list[Write] = []
     places: set[tuple[str, bytes, int]] = set()
     owners: set[tuple[int, int]] = set()
-    for topic, topic_id, partitions in _named(broker, body):
+    for topic, topic_id, partitions in _iter_topics(broker, body):
         is_denied = not is_open and bool(topic) and not broker.may(request, _WRITE, topic)
         for index, records in partitions:
             if is_denied:
@@ -161,7 +161,7 @@ async def _may_use_id(broker: Broker, request: Request) -> bool:
     return True
 
 
-def _named(broker: Broker, body: ProduceBody) -> Iterator[tuple[str, bytes, Partitions]]:
+def _iter_topics(broker: Broker, body: ProduceBody) -> Iterator[tuple[str, bytes, Partitions]]:
     """Yield (name, id, partitions) of each topic; the name is empty if no topic has the id."""
     if not body.topic_ids:
         for name, partitions in body.topics:
@@ -293,17 +293,17 @@ async def _append_all(
     for write in writes:
         if write.validated is not None and write.partition is not None:
             while write.validated.settings is not write.partition.log.config:
-                write = await _validated_anew(broker, write)
+                write = await _revalidate(broker, write)
         if write.partition is not None:
             write.partition.produce_requests += 1
         result = _append(broker, request, write, joined)
         size_bytes = len(write.records or b"")
         if result.duplicate:
             metrics.duplicates += 1
-            result = await _judged(broker, request, write, result, others)
+            result = await _judge_duplicate(broker, request, write, result, others)
         elif result.error is NO_ERROR:
             if events is not None:
-                _tell_written(events, request.body.transactional_id, write)
+                _record_write(events, request.body.transactional_id, write)
             partition, records = write.partition, result.last_offset + 1 - result.base_offset
             assert partition is not None
             partition.bytes_in += size_bytes
@@ -319,13 +319,13 @@ async def _append_all(
     return results
 
 
-def _tell_written(events: Events, transactional_id: str | None, write: Write) -> None:
+def _record_write(events: Events, transactional_id: str | None, write: Write) -> None:
     header = _transactional_header(write)
     if header is not None and transactional_id is not None:
         events.wrote(transactional_id, header.record_count, header.size_bytes)
 
 
-async def _validated_anew(broker: Broker, write: Write) -> Write:
+async def _revalidate(broker: Broker, write: Write) -> Write:
     """Validate the write again, because the topic's settings have changed since it was checked."""
     partition, records, check = write.partition, write.records, write.check
     assert partition is not None and records is not None and check is not None
@@ -347,7 +347,7 @@ def _append(broker: Broker, request: Request, write: Write, joined: Mapping[Topi
     return write.partition.append_produced(write.check, write.records, write.validated)
 
 
-async def _judged(
+async def _judge_duplicate(
     broker: Broker, request: Request, write: Write, result: AppendResult, others: list[Duplicate]
 ) -> AppendResult:
     """Return the answer to a duplicate after comparing it with the batch in the log."""
@@ -418,7 +418,7 @@ async def _reply(broker: Broker, request: Request, rows: Iterator[PartitionRespo
         refused = [row for row in few if row.error]
         if refused:
             broker.metrics.apis[request.api_key].rows_failed([row.error for row in refused])
-        return _unanswered(broker, request, refused) or Encoded(
+        return _log_failures(broker, request, refused) or Encoded(
             [encode_produce_response(few, request.api_version, request.correlation_id)]
         )
     reply, failed = ReplyBuilder(broker, request), []
@@ -430,14 +430,14 @@ async def _reply(broker: Broker, request: Request, rows: Iterator[PartitionRespo
                 failed.append(row)
             await partitions.add(*row[1:8])
         await topics.add(name=topic, topic_id=topic_id, partition_responses=partitions)
-    return _unanswered(broker, request, failed) or reply.finish(responses=topics)
+    return _log_failures(broker, request, failed) or reply.finish(responses=topics)
 
 
 def _topic_of(row: PartitionResponse) -> tuple[str, bytes]:
     return row.topic, row.topic_id
 
 
-def _unanswered(broker: Broker, request: Request, failed: list[PartitionResponse]) -> Reply | None:
+def _log_failures(broker: Broker, request: Request, failed: list[PartitionResponse]) -> Reply | None:
     """Log failures. Return the reply for acks=0: none, or a closed connection, the only failure such a client can
     notice."""
     if not failed:
@@ -447,7 +447,7 @@ def _unanswered(broker: Broker, request: Request, failed: list[PartitionResponse
     broker.metrics.sequence_gaps += len([row for row in failed if row.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER])
     reused = [row for row in failed if row.error is ErrorCode.UNKNOWN_PRODUCER_ID]
     if reused:
-        _tell_reused(broker, request, reused)
+        _log_sequence_reuse(broker, request, reused)
     if request.body.acks == 0:
         return Close(f"Produce v{request.api_version} with acks=0: {_why(failed)}")
     fenced = [row for row in failed if row.error in FENCED]
@@ -460,7 +460,7 @@ def _unanswered(broker: Broker, request: Request, failed: list[PartitionResponse
     return None
 
 
-def _tell_reused(broker: Broker, request: Request, reused: list[PartitionResponse]) -> None:
+def _log_sequence_reuse(broker: Broker, request: Request, reused: list[PartitionResponse]) -> None:
     """Log refusals with UNKNOWN_PRODUCER_ID. Kafka would have acknowledged some of these batches and dropped them."""
     broker.metrics.reused_sequences += len(reused)
     log.warning(

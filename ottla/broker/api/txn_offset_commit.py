@@ -47,9 +47,9 @@ async def handle(broker: Broker, request: Request) -> Reply:
         if error:
             if error in FENCED:
                 tell_fenced(broker, request, error)
-            return [_told(error, version)] * len(rows)
+            return [_map_error(error, version)] * len(rows)
         producer = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
-        return [_told(error, version) for error in broker.groups.offsets.commit(caller, rows, producer)]
+        return [_map_error(error, version) for error in broker.groups.offsets.commit(caller, rows, producer)]
 
     topics = await commit_rows(broker, request, version >= 2, -1, commit)
     topics = or_else(topics, await durability.wait_group_durable(broker, body.group_id))
@@ -112,7 +112,7 @@ def _local_verification(broker: Broker, request: Request) -> tuple[TopicPartitio
     return (CONSUMER_OFFSETS_TOPIC, index), local
 
 
-def _told(error: ErrorCode, version: int) -> ErrorCode:
+def _map_error(error: ErrorCode, version: int) -> ErrorCode:
     """Return the error for this version: v0-1 clients do not know that a coordinator can be loading."""
     if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version <= 1:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE

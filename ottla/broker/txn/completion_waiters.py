@@ -36,7 +36,7 @@ class CompletionWaiters:
         decision = outcome if isinstance(outcome, Decision) else await outcome
         if decision.error is not _BUSY or not self._wait_ms:
             return decision
-        return await self._decided_anew(transactional_id, decide, decision)
+        return await self._retry_after_completion(transactional_id, decide, decision)
 
     def stop(self) -> None:
         """Wake all waiting requests, because no marker will be written any more."""
@@ -44,7 +44,7 @@ class CompletionWaiters:
             for transactional_id in list(shard.waiting):
                 shard.release(transactional_id, False)
 
-    async def _decided_anew(self, transactional_id: str, decide: Decide, decision: Decision) -> Decision:
+    async def _retry_after_completion(self, transactional_id: str, decide: Decide, decision: Decision) -> Decision:
         """Decide after each marker phase until the answer is not CONCURRENT_TRANSACTIONS or the time is up.
 
         The first decision may be an abort by InitProducerId itself. Its markers are waited for like those of others.
@@ -58,14 +58,14 @@ class CompletionWaiters:
             if not isinstance(shard, Shard) or left_ms <= 0:
                 break
             if machine.is_ending(shard.states.get(transactional_id), shard.transient.get(transactional_id, NO_PENDING)):
-                if not await self._ended(shard, transactional_id, left_ms):
+                if not await self._wait_for_completion(shard, transactional_id, left_ms):
                     break
             elif decision.record is None:
                 break
             decision = await await_durable(self._states.commit(transactional_id, decide))
         return decision
 
-    async def _ended(self, shard: Shard, transactional_id: str, for_ms: float) -> bool:
+    async def _wait_for_completion(self, shard: Shard, transactional_id: str, for_ms: float) -> bool:
         """Wait until Complete of the id is applied. Return False if it is not applied within `for_ms`."""
         wait: Wait[bool] = Wait(self._turns)
         line = shard.waiting.setdefault(transactional_id, {})

@@ -93,7 +93,7 @@ def decide_end(
         return ANSWERS[outcome]
     if outcome is _DONE:
         return _OK
-    record = _prepared(state, commit, epoch, now_ms)
+    record = _prepare(state, commit, epoch, now_ms)
     return Decision(NO_ERROR, record, last_epoch=transient.last_epoch)
 
 
@@ -147,7 +147,7 @@ def decide_abort(
     fence = transient.fenced_epoch
     if fence < 0:
         fence = min(state.producer_epoch + 1, MAX_PRODUCER_EPOCH)
-    record = _prepared(state, False, fence, now_ms)
+    record = _prepare(state, False, fence, now_ms)
     return Decision(answer, record, fenced_epoch=fence)
 
 
@@ -168,7 +168,7 @@ def completion(state: TransactionState, now_ms: int) -> TransactionState:
     )
 
 
-def _prepared(state: TransactionState, commit: bool, epoch: int, now_ms: int) -> TransactionState:
+def _prepare(state: TransactionState, commit: bool, epoch: int, now_ms: int) -> TransactionState:
     return TransactionState(
         state.producer_id,
         epoch,

@@ -43,7 +43,7 @@ def encode_change(transactional_id: str, state: TransactionState, level: int, no
     that knows the feature reads that version; Kafka itself cannot log it.
     """
     # Partitions are null in Empty, as Kafka writes them.
-    partitions = None if state.status is EMPTY else _grouped(state.partitions)
+    partitions = None if state.status is EMPTY else _group_by_topic(state.partitions)
     value = encode_transaction_fields(state, partitions, 1 if level >= 1 or state.client_version else 0)
     return build_record_batch(transaction_key(transactional_id), value, now_ms)
 
@@ -100,7 +100,7 @@ def from_value(value: TransactionValue) -> TransactionState:
     )
 
 
-def _grouped(partitions: Collection[TopicPartition]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+def _group_by_topic(partitions: Collection[TopicPartition]) -> tuple[tuple[str, tuple[int, ...]], ...]:
     if not partitions:
         return ()
     if len(partitions) == 1:  # almost always

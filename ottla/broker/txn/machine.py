@@ -80,14 +80,16 @@ def decide_init_producer_id(
         return decide_abort(state, transient, level, now_ms, fresh_producer_id, ErrorCode.CONCURRENT_TRANSACTIONS)
     if is_exhausted(current):
         if not expects or expected_epoch == current:
-            return _rotated(state, timeout_ms, now_ms, fresh_producer_id, current if expects else NO_PRODUCER_EPOCH)
+            return _rotate_producer_id(
+                state, timeout_ms, now_ms, fresh_producer_id, current if expects else NO_PRODUCER_EPOCH
+            )
         return ANSWERS[ErrorCode.UNKNOWN_SERVER_ERROR]
     if not expects:
-        return _initialised(state, current + 1, NO_PRODUCER_EPOCH, timeout_ms, now_ms)
+        return _initialize(state, current + 1, NO_PRODUCER_EPOCH, timeout_ms, now_ms)
     if current == NO_PRODUCER_EPOCH or expected_epoch == current:
-        return _initialised(state, current + 1, current, timeout_ms, now_ms)
+        return _initialize(state, current + 1, current, timeout_ms, now_ms)
     if expected_epoch == transient.last_epoch:
-        return _initialised(state, current, transient.last_epoch, timeout_ms, now_ms)
+        return _initialize(state, current, transient.last_epoch, timeout_ms, now_ms)
     return ANSWERS[ErrorCode.PRODUCER_FENCED]
 
 
@@ -284,7 +286,7 @@ def _producer_id_is_valid(state: TransactionState, current: int, producer_id: in
     )
 
 
-def _initialised(state: TransactionState, epoch: int, last_epoch: int, timeout_ms: int, now_ms: int) -> Decision:
+def _initialize(state: TransactionState, epoch: int, last_epoch: int, timeout_ms: int, now_ms: int) -> Decision:
     record = TransactionState(
         state.producer_id,
         epoch,
@@ -300,12 +302,12 @@ def _initialised(state: TransactionState, epoch: int, last_epoch: int, timeout_m
     return Decision(NO_ERROR, record, last_epoch, state.producer_id, epoch)
 
 
-def _rotated(
+def _rotate_producer_id(
     state: TransactionState, timeout_ms: int, now_ms: int, fresh_producer_id: int, last_epoch: int
 ) -> Decision:
     if fresh_producer_id == NO_PRODUCER_ID:
         return NEED_PRODUCER_ID
-    born = _initialised(state, 0, last_epoch, timeout_ms, now_ms)
+    born = _initialize(state, 0, last_epoch, timeout_ms, now_ms)
     assert born.record is not None
     record = born.record._replace(producer_id=fresh_producer_id)
     return born._replace(record=record, producer_id=fresh_producer_id)

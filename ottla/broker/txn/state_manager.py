@@ -153,7 +153,7 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
         if isinstance(outcome, Wait) or outcome.record is not None:
             self.metrics.timed_out += 1
             if self._events is not None:
-                self._tell_timed_out(transactional_id)
+                self._record_timeout(transactional_id)
         if isinstance(outcome, Decision) and outcome.record is not None:
             log.info(
                 "Aborted %(transactional_id).100s: its transaction timed out", {"transactional_id": transactional_id}
@@ -165,7 +165,7 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
             )
         return outcome
 
-    def _tell_timed_out(self, transactional_id: str) -> None:
+    def _record_timeout(self, transactional_id: str) -> None:
         shard = self.shard_of(transactional_id)
         state = shard.states.get(transactional_id) if isinstance(shard, Shard) else None
         if self._events is not None and state is not None:

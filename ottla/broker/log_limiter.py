@@ -2,23 +2,23 @@
 
 from typing import Final
 
-TELL_AGAIN_MS: Final = 60_000.0
+LOG_AGAIN_MS: Final = 60_000.0
 
 
-class Seldom:
+class LogLimiter:
     """Limits a repeated log line to one a minute, and counts the occurrences in between."""
 
-    __slots__ = ("_count", "_told_ms")
+    __slots__ = ("_count", "_logged_ms")
 
     def __init__(self) -> None:
         self._count = 0
-        self._told_ms = -TELL_AGAIN_MS
+        self._logged_ms = -LOG_AGAIN_MS
 
-    def times(self, now_ms: float) -> int:
+    def count(self, now_ms: float) -> int:
         """Count an occurrence. Return the number since the last log line if a minute has passed, else 0."""
         self._count += 1
-        if now_ms - self._told_ms < TELL_AGAIN_MS:
+        if now_ms - self._logged_ms < LOG_AGAIN_MS:
             return 0
         count, self._count = self._count, 0
-        self._told_ms = now_ms
+        self._logged_ms = now_ms
         return count
