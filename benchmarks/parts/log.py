@@ -10,7 +10,7 @@ import random
 
 from ottla.protocol.batch import build_batch, build_marker
 from ottla.protocol.batch_header import assign_offsets, read_header, seal, write_header
-from ottla.protocol.indexes import OFFSET_ENTRY, TIME_ENTRY, AbortedTxn, pack_aborted
+from ottla.protocol.indexes import OFFSET_ENTRY, TIME_ENTRY, AbortedTxn, pack_aborted_txn
 from ottla.protocol.snapshot import ProducerEntry, encode_snapshot
 
 TOPIC = "financial-ledger"
@@ -75,7 +75,7 @@ class PartitionWriter:
         first = self._open.pop(producer)
         if not commit:
             stable = min(self._open.values(), default=self.next_offset)
-            self._aborted += pack_aborted(AbortedTxn(producer, first, header.base_offset, stable))
+            self._aborted += pack_aborted_txn(AbortedTxn(producer, first, header.base_offset, stable))
         self.producers[producer] = self.producers[producer]._replace(
             timestamp=time_ms, coordinator_epoch=0, current_txn_first_offset=-1
         )

@@ -138,11 +138,11 @@ class TransactionTable:
     def add(self, step: "Step") -> None:
         """The transactions that ended in this step."""
         from ottla.scan import events
-        from ottla.scan.transaction_rows import of_ended
+        from ottla.scan.transaction_rows import columns_of_ended_rows
 
         rows = step.ended[step.ended[:, events.ENDED_FIRST_OFFSET] >= 0]
         if len(rows):
-            self._write(of_ended(rows))
+            self._write(columns_of_ended_rows(rows))
 
     def add_open(self, left: "States") -> None:
         """What is still open, behind the last range."""

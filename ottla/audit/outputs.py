@@ -123,8 +123,8 @@ def check_here(folder: Folder) -> None:
 def clear(path: str) -> None:
     """Delete a folder in the output, if it is there. Raises OutputFailed."""
     with _telling(storage.shown(path)):
-        filesystem, place = storage.located(path)
-        storage.told(path, lambda: filesystem.delete_dir_contents(place, missing_dir_ok=True))
+        filesystem, place = storage.locate(path)
+        storage.translate_errors(path, lambda: filesystem.delete_dir_contents(place, missing_dir_ok=True))
 
 
 def holds_files(path: str) -> bool:
@@ -139,20 +139,20 @@ def new_file(path: str) -> Iterator[Any]:
     Arrow cannot give up an object that it has begun: one that fails is closed and deleted at once. Raises OutputFailed.
     """
     with _telling(storage.shown(path)):
-        filesystem, place = storage.located(path)
+        filesystem, place = storage.locate(path)
         folder, _, name = place.rpartition("/")
         appears = filesystem.type_name in _OBJECT_STORES
         # Spark reads no file that begins with an underscore.
         written = place if appears else f"{folder}/_{name}"
         if not appears:
-            storage.told(path, lambda: filesystem.create_dir(folder or "/", recursive=True))
-        stream = storage.told(path, lambda: filesystem.open_output_stream(written))
+            storage.translate_errors(path, lambda: filesystem.create_dir(folder or "/", recursive=True))
+        stream = storage.translate_errors(path, lambda: filesystem.open_output_stream(written))
     try:
         yield stream
         with _telling(storage.shown(path)):
-            storage.told(path, stream.close)
+            storage.translate_errors(path, stream.close)
             if not appears:
-                storage.told(path, lambda: filesystem.move(written, place))
+                storage.translate_errors(path, lambda: filesystem.move(written, place))
     except BaseException:
         for undo in (stream.close, lambda: filesystem.delete_file(written)):
             with suppress(OSError):
@@ -273,13 +273,13 @@ def _entries(path: str) -> list[storage.Entry]:
 
 
 def _delete(path: str, *, is_directory: bool) -> None:
-    filesystem, place = storage.located(path)
-    storage.told(path, lambda: (filesystem.delete_dir if is_directory else filesystem.delete_file)(place))
+    filesystem, place = storage.locate(path)
+    storage.translate_errors(path, lambda: (filesystem.delete_dir if is_directory else filesystem.delete_file)(place))
 
 
 def _write(path: str, do: Callable[[], object]) -> None:
     with _telling(storage.shown(path)):
-        storage.told(path, do)
+        storage.translate_errors(path, do)
 
 
 @contextmanager

@@ -79,16 +79,14 @@ class Progress:
             self._width = 0
 
     @contextmanager
-    def telling_of_compiling(self) -> Iterator[None]:
+    def report_compiling(self) -> Iterator[None]:
         """Say when kernels are compiled, as once on a machine: nothing else moves for some seconds."""
         if not self._watched:
             yield
             return
-        from ottla.scan.kernels import telling_of_compiling
+        from ottla.scan.kernels import report_compiling
 
-        with telling_of_compiling(
-            lambda: self.show("compiling, which the first long run on a machine does: some seconds")
-        ):
+        with report_compiling(lambda: self.show("compiling, which the first long run on a machine does: some seconds")):
             yield
 
 
@@ -120,7 +118,7 @@ class HereRunner:
         results: list[T] = []
         # The largest first, so that none is left alone at the end.
         ordered = sorted(works, key=lambda work: -work.part.cost_bytes)
-        with self._progress.telling_of_compiling(), ThreadPoolExecutor(self._threads) as pool:
+        with self._progress.report_compiling(), ThreadPoolExecutor(self._threads) as pool:
             self._progress.show(f"{label}: 0%{size}")
             running = {pool.submit(function, work): work for work in ordered}
             try:

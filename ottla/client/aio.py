@@ -12,16 +12,19 @@ they wait for ever and tell no state, and these of its ways would break the prom
 - a fatal error ends the sender task; what is asked of the producer afterwards waits for ever;
 - `stop` waits for what cannot be sent;
 - offsets are sent with the group's id alone, so the broker takes them from a consumer that has lost its partitions too.
-  `aio_offsets` sends them with the membership.
+  `aio_offsets` sends them with the membership;
+- an error of the whole group in the answer about committed offsets is ignored, so that they seem not to exist.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
 from ottla.client.libraries import State, comes_from, needs_one
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.topic_names import detect_invalid_topic
 
 _POLL_S: Final = 0.002
 _CLOSE_S: Final = 1.0
@@ -87,6 +90,7 @@ class AiokafkaProducer:
 
     def record_sends(self, on_failure: Callable[[BaseException], None]) -> None:
         """Watch every batch until `forget_sends`: a future that `send` gave out may have been cancelled."""
+        self._producer.send = self._wrap_send(self._producer.send)
         append = self._accumulator._append_batch
         self._manager.wait_for_transaction_end().add_done_callback(_mark_retrieved)
 
@@ -104,8 +108,27 @@ class AiokafkaProducer:
         for name in _REGISTRATIONS:
             setattr(self._manager, name, partial(watched_registration, getattr(self._manager, name)))
 
+    def _wrap_send(self, send: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `send` with the topic in its errors. It refuses an invalid name at once: aiokafka looks for such a
+        topic until request_timeout_ms has passed. Without an answer of a broker, nothing is known of a topic."""
+        from aiokafka.errors import InvalidTopicError, KafkaTimeoutError, UnknownTopicOrPartitionError
+
+        async def explained_send(topic: Any, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(topic, str) and detect_invalid_topic(topic) is not None:
+                raise InvalidTopicError(topic)
+            began_ms = time.time() * 1000  # the clock of aiokafka's metadata
+            try:
+                return await send(topic, *args, **kwargs)
+            except UnknownTopicOrPartitionError:
+                if self._producer.client.cluster._last_successful_refresh_ms < began_ms:
+                    raise KafkaTimeoutError(f"no broker answered the request for the topic {topic!r}") from None
+                raise UnknownTopicOrPartitionError(topic) from None
+
+        return explained_send
+
     def forget_sends(self) -> None:
-        del self._accumulator._append_batch  # the instance's own attribute: the class's method shows again
+        del self._producer.send  # the instance's own attributes: the class's methods show again
+        del self._accumulator._append_batch
         for name in _REGISTRATIONS:
             delattr(self._manager, name)
 
@@ -135,7 +158,7 @@ class AiokafkaProducer:
         return await _done(self._producer.abort_transaction(), timeout_ms)
 
     async def bump_epoch(self, timeout_ms: int) -> None:
-        """Ask for the next epoch, where sequences begin anew. The abort was confirmed, so nobody has the id but us."""
+        """Ask for the next epoch, whose sequences begin at 0. The abort is confirmed: no other producer has the id."""
         manager = self._manager
         manager.state = type(manager.state).UNINITIALIZED
         manager._pid_and_epoch = type(manager._pid_and_epoch)(-1, -1)
@@ -168,10 +191,18 @@ class AiokafkaProducer:
             await asyncio.wait({task}, timeout=_CLOSE_S)
         if (ending := self._manager.wait_for_transaction_end()) is not None:
             ending.add_done_callback(_mark_retrieved)
+        for batches in self._accumulator._batches.values():
+            # aiokafka removes each batch that it sent before from this set, also one that waits for a retry.
+            self._accumulator._pending_batches.update(batch for batch in batches if batch.retry_count)
         self._accumulator.fail_all(ProducerClosed())  # last: the sender would stumble over a batch that is done
 
-    def raised(self, error: BaseException | None) -> BaseException | None:
+    def as_exception(self, error: BaseException | None) -> BaseException | None:
         return error
+
+    def delivery_error(self, error: Any, message: Any) -> BaseException:
+        """Return the error: delivery reports are confluent-kafka's."""
+        failure: BaseException = error
+        return failure
 
     def own(self, error: BaseException) -> bool:
         from aiokafka.errors import KafkaError
@@ -204,7 +235,10 @@ class AiokafkaConsumer:
                 f"the positions of a {type(consumer).__name__} cannot go into a transaction of aiokafka: "
                 "that takes an aiokafka.AIOKafkaConsumer"
             )
+        from ottla.client.aio_offsets import report_group_errors
+
         self._consumer = consumer
+        report_group_errors(consumer._coordinator)
 
     @property
     def key(self) -> Any:
@@ -249,7 +283,7 @@ class AiokafkaConsumer:
     async def began(self, timeout_ms: int) -> dict[Any, int]:
         """The committed offsets, and the log's beginning where there are none: a task of its own lets the group
         rebalance, at any time."""
-        began = {tp: await self.committed(tp, timeout_ms) for tp in self.assignment()}
+        began = {tp: await self.committed_offset(tp, timeout_ms) for tp in self.assignment()}
         lacking = [tp for tp, offset in began.items() if offset is None]
         if lacking and self.from_the_beginning:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -276,13 +310,13 @@ class AiokafkaConsumer:
     def offsets(self, offsets: dict[Any, int]) -> Any:
         return dict(offsets)
 
-    def refused(self, code: ErrorCode) -> Exception:
+    def error_of(self, code: ErrorCode) -> Exception:
         from aiokafka.errors import IllegalGenerationError, UnknownMemberIdError
 
         error: Exception = (IllegalGenerationError if code is ErrorCode.ILLEGAL_GENERATION else UnknownMemberIdError)()
         return error
 
-    async def committed(self, tp: Any, timeout_ms: int) -> int | None:
+    async def committed_offset(self, tp: Any, timeout_ms: int) -> int | None:
         async with asyncio.timeout(timeout_ms / 1000):
             offset: int | None = await self._consumer.committed(tp)
         return offset

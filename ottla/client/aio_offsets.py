@@ -1,4 +1,4 @@
-"""Offsets of an aiokafka transaction, sent with the membership they belong to (KIP-447). shell
+"""Offsets of aiokafka: sent with the membership they belong to (KIP-447), fetched with the errors of the group. shell
 
 aiokafka 0.13 and 0.14 send TxnOffsetCommit in version 0, with the group's id alone: the broker takes such offsets from
 anybody, also from a consumer whose partitions have another owner already. Version 3 has what the broker checks.
@@ -13,6 +13,7 @@ from aiokafka import errors
 from aiokafka.client import CoordinationType
 from aiokafka.producer.sender import TxnOffsetCommitHandler
 from aiokafka.protocol.api import Request, RequestStruct, Response
+from aiokafka.protocol.commit import OffsetFetchRequest
 from aiokafka.protocol.struct import Schema
 from aiokafka.protocol.transaction import TxnOffsetCommitRequest_v0
 from aiokafka.protocol.types import CompactArray, CompactString, Int16, Int32, Int64, TaggedFields
@@ -149,7 +150,7 @@ class _Handler(TxnOffsetCommitHandler):
 
 
 def sends_offsets(sender: Any) -> Callable[[dict[Any, Any], Membership], Awaitable[None]]:
-    """What takes the place of a sender's `_do_txn_offset_commit`."""
+    """Return the replacement of a sender's `_do_txn_offset_commit`."""
 
     async def send(offsets: dict[Any, Any], membership: Membership) -> None:
         try:
@@ -160,3 +161,24 @@ def sends_offsets(sender: Any) -> Callable[[dict[Any, Any], Membership], Awaitab
         await _Handler(sender, offsets, membership).do(node_id)
 
     return send
+
+
+def report_group_errors(coordinator: Any) -> None:
+    """Have a consumer's coordinator see an error of the whole group in the answer about committed offsets.
+
+    aiokafka looks at the errors of partitions alone, and such an answer has no partitions: nothing seems to be
+    committed, and the consumer reads again from where `auto_offset_reset` says. The change stays, since the consumer
+    fetches committed offsets at each rebalance too.
+    """
+    if not hasattr(coordinator, "_send_req") or "_send_req" in vars(coordinator):
+        return
+    send = coordinator._send_req
+
+    async def send_req(request: Any) -> Any:
+        response = await send(request)
+        if isinstance(request, OffsetFetchRequest) and (code := getattr(response, "error_code", 0)):
+            rows = [(topic, [(number, -1, "", code) for number in numbers]) for topic, numbers in request._partitions]
+            return SimpleNamespace(topics=rows)
+        return response
+
+    coordinator._send_req = send_req

@@ -1,7 +1,7 @@
-"""What can become of a transaction, as typed errors that say why and what to do next. pure
+"""Outcomes of a transaction as typed errors, with their reason and what to do next. pure
 
 The classification follows `TransactionManager.TxnRequestHandler` of Kafka's own client and
-KIP-360, KIP-588 and KIP-890: what fences or breaks the producer is fatal, everything else aborts and leaves it usable.
+KIP-360, KIP-588 and KIP-890: errors that fence or break the producer are fatal, all others abort and leave it usable.
 """
 
 import re
@@ -9,38 +9,43 @@ from typing import Any, Final
 
 from ottla.protocol.errors import ErrorCode
 
-# RD_KAFKA_RESP_ERR__FENCED; _INCONSISTENT ("1 message(s) failed delivery"), which a commit ends in when records reached
-# no partition; _UNKNOWN_TOPIC and _UNKNOWN_PARTITION, which the next `produce` raises then.
+# RD_KAFKA_RESP_ERR__FENCED; _AUTHENTICATION; _UNKNOWN_TOPIC and _UNKNOWN_PARTITION, which `produce` raises when records
+# before it reached no partition.
 _OF_LIBRDKAFKA: Final = {
     -144: ErrorCode.PRODUCER_FENCED,
-    -149: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    -169: ErrorCode.SASL_AUTHENTICATION_FAILED,
     -188: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     -190: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 }
+# RD_KAFKA_RESP_ERR__INCONSISTENT: a commit with records that reached no partition. Delivery reports have the reason.
+UNDELIVERED: Final = -149
 _OUTDATED = {"IllegalGeneration": ErrorCode.ILLEGAL_GENERATION, "UnknownMemberId": ErrorCode.UNKNOWN_MEMBER_ID}
 _FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 
-# Running the same records again would fail the same way: somebody has to change a permission, a record or a setting.
-_HOPELESS = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # each library has asked for it again until it gave up
-        ErrorCode.MESSAGE_TOO_LARGE,
-        ErrorCode.OFFSET_METADATA_TOO_LARGE,
-        ErrorCode.INVALID_TOPIC_EXCEPTION,
-        ErrorCode.RECORD_LIST_TOO_LARGE,
-        ErrorCode.INVALID_REQUIRED_ACKS,
-        ErrorCode.INVALID_GROUP_ID,
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        ErrorCode.GROUP_AUTHORIZATION_FAILED,
-        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        ErrorCode.INVALID_TIMESTAMP,
-        ErrorCode.UNSUPPORTED_VERSION,
-        ErrorCode.POLICY_VIOLATION,
-        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-        ErrorCode.INVALID_RECORD,
-    }
-)
+# Running the same records again would fail the same way, until somebody does this.
+_REMEDIES: Final = {
+    # Each library has looked for the topic again until it gave up.
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "create the topic, or allow this user WRITE on it",
+    ErrorCode.MESSAGE_TOO_LARGE: "send smaller records, or raise both limits",
+    ErrorCode.OFFSET_METADATA_TOO_LARGE: "shorten the metadata of the offsets",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "use 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'",
+    ErrorCode.RECORD_LIST_TOO_LARGE: "make the client's batches smaller than the topic's segment.bytes",
+    ErrorCode.INVALID_REQUIRED_ACKS: "produce with acks=all",
+    ErrorCode.INVALID_GROUP_ID: "give the consumer another group id",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "allow this user WRITE on the topic",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "allow this user READ on the group",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "allow this user IDEMPOTENT_WRITE on the cluster",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "allow this user WRITE on the transactional id",
+    ErrorCode.SASL_AUTHENTICATION_FAILED: "correct the user's name or password",
+    ErrorCode.INVALID_TIMESTAMP: "send timestamps that the topic's message.timestamp.* options allow",
+    ErrorCode.UNSUPPORTED_VERSION: "use a broker that supports transactions",
+    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: "use a broker that supports transactions",
+    ErrorCode.POLICY_VIOLATION: "keep to the policy of the broker",
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "use another compression",
+    ErrorCode.INVALID_RECORD: "correct the record: a compacted topic needs keys",
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "lower the one, or raise the other",
+    ErrorCode.FENCED_INSTANCE_ID: "stop this consumer, or give it a group.instance.id of its own",
+}
 
 _OF_A_RECORD = frozenset(
     {
@@ -48,6 +53,16 @@ _OF_A_RECORD = frozenset(
         ErrorCode.INVALID_TOPIC_EXCEPTION,
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         ErrorCode.MESSAGE_TOO_LARGE,
+    }
+)
+
+# Their exceptions carry names of topics or of the group.
+_NAMING: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
     }
 )
 
@@ -67,6 +82,19 @@ _REASONS = {
     ErrorCode.ILLEGAL_GENERATION: "the consumer has not joined its group yet, or the group rebalanced meanwhile",
     ErrorCode.UNKNOWN_MEMBER_ID: "the consumer is no longer a member of its group",
     ErrorCode.FENCED_INSTANCE_ID: "another consumer took over this group.instance.id",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "the name of a topic is invalid",
+    ErrorCode.OFFSET_METADATA_TOO_LARGE: "the metadata of an offset is above the broker's offset.metadata.max.bytes",
+    ErrorCode.RECORD_LIST_TOO_LARGE: "a batch is above the topic's segment.bytes",
+    ErrorCode.INVALID_REQUIRED_ACKS: "transactions need acks=all",
+    ErrorCode.INVALID_GROUP_ID: "the consumer's group id is invalid",
+    ErrorCode.SASL_AUTHENTICATION_FAILED: "the broker refused the login",
+    ErrorCode.INVALID_TIMESTAMP: "a record's timestamp is outside of what the topic takes",
+    ErrorCode.UNSUPPORTED_VERSION: "the broker does not support a request that transactions need",
+    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: "the topic's message format has no transactions",
+    ErrorCode.POLICY_VIOLATION: "a policy of the broker refused the request",
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "the broker does not support the compression of the records",
+    ErrorCode.INVALID_RECORD: "the broker refused a record",
+    ErrorCode.REQUEST_TIMED_OUT: "a broker did not answer a request in time",
 }
 
 _ANEW = (
@@ -129,6 +157,16 @@ def is_of_a_record(error: BaseException) -> bool:
     return code_of(error) in _OF_A_RECORD
 
 
+def is_hopeless(error: BaseException) -> bool:
+    """Return whether running the same block again would fail the same way."""
+    return code_of(error) in _REMEDIES or is_undelivered(error)
+
+
+def is_undelivered(error: BaseException) -> bool:
+    """Return whether librdkafka says only that records were not delivered, and not why."""
+    return _librdkafka_number(root_cause(error)) == UNDELIVERED
+
+
 def more_telling(first: BaseException | None, second: BaseException) -> BaseException:
     """Return the error that says more about why a transaction failed; the first if both say the same.
 
@@ -139,7 +177,7 @@ def more_telling(first: BaseException | None, second: BaseException) -> BaseExce
 
 def _rank(error: BaseException) -> int:
     code = code_of(error)
-    if code in _HOPELESS:
+    if is_hopeless(error):
         return 0
     return 2 if code is ErrorCode.INVALID_TXN_STATE else 1
 
@@ -151,9 +189,8 @@ def _library(error: BaseException) -> str:
 def _number(error: BaseException) -> int | None:
     """The number of an error, where each library keeps it; kafka-python keeps some only as text `[Error 49] ...`."""
     library = _library(error)
-    number: Any = None
-    if library in ("cimpl", "confluent_kafka") and error.args and hasattr(error.args[0], "code"):
-        number = error.args[0].code()
+    number: Any = _librdkafka_number(error)
+    if number is not None:
         number = _OF_LIBRDKAFKA.get(number, number)
     elif library == "aiokafka" and type(error).__name__ == "ProducerFenced":
         number = ErrorCode.PRODUCER_FENCED.value
@@ -164,6 +201,11 @@ def _number(error: BaseException) -> int | None:
         if number is None and (found := re.search(r"\b(IllegalGeneration|UnknownMemberId)Error$", str(error))):
             number = _OUTDATED[found[1]].value
     return number if isinstance(number, int) else None
+
+
+def _librdkafka_number(error: BaseException) -> int | None:
+    is_its = _library(error) in ("cimpl", "confluent_kafka") and error.args and hasattr(error.args[0], "code")
+    return error.args[0].code() if is_its else None
 
 
 def code_of(error: BaseException) -> ErrorCode | None:
@@ -184,44 +226,79 @@ def _text(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def _why(error: BaseException, code: ErrorCode | None) -> str:
+def _why(error: BaseException) -> str:
+    code = code_of(error)
     if code is None:
         return _text(root_cause(error))
     reason = _REASONS.get(code)
-    return f"{reason} ({code.name})" if reason else code.name
+    return f"{reason} ({code.name}{_where(error, code)})" if reason else code.name
+
+
+def _where(error: BaseException, code: ErrorCode) -> str:
+    """The topic or the group that an error is about, where the library names it."""
+    if code not in _NAMING:
+        return ""
+    cause = root_cause(error)
+    names = getattr(cause, "topic", None) or (cause.args[0] if cause.args else None)
+    if isinstance(names, set | frozenset):
+        names = min(names, default=None)
+    return f": {names!r}" if isinstance(names, str) else ""
+
+
+def _remedy(error: BaseException) -> str:
+    """Return what to do before the same records can be sent."""
+    if is_undelivered(error):
+        return (
+            "find the reason (a topic that is not there, whose name is invalid, or that this user may not see): it is "
+            "in the delivery reports, produce(..., on_delivery=block.on_delivery) of `with transaction(...) as block`"
+        )
+    code = code_of(error)
+    return _REMEDIES[code] if code is not None else ""
 
 
 def aborted(transactional_id: str, error: BaseException) -> TransactionAborted:
     """The transaction was aborted because of `error`; the producer goes on."""
-    code = code_of(error)
-    retriable = code not in _HOPELESS
-    advice = "Run it again" if retriable else "Running it again would fail again"
+    retriable = not is_hopeless(error)
+    advice = "Run it again" if retriable else f"Running it again would fail again: first {_remedy(error)}"
     return TransactionAborted(
-        f"the transaction of {transactional_id!r} was aborted: {_why(error, code)}. {advice}; the producer is usable.",
-        code=code,
+        f"the transaction of {transactional_id!r} was aborted: {_why(error)}. {advice}; the producer is usable.",
+        code=code_of(error),
         retriable=retriable,
     )
 
 
-def fatal(transactional_id: str, error: BaseException) -> TransactionFatal:
-    """The producer is beyond repair because of `error`, and is closed by the caller."""
+def fatal(transactional_id: str, error: BaseException, since: BaseException | None = None) -> TransactionFatal:
+    """The producer is beyond repair because of `error`, and is closed by the caller.
+
+    `since` is why the transaction was given up before that: what would fail again is said too.
+    """
     code = code_of(error)
+    first = _earlier(since) if since is not None and code_of(since) is not code else ""
     if code in _FENCED:
         return ProducerFenced(
             f"the producer {transactional_id!r} was fenced ({code.name}): a newer producer with the same transactional "
             "id has taken over, or a transaction outlived its transaction_timeout_ms and the broker aborted it. "
             "The producer is closed. If another instance runs, stop this one; if it was the timeout, make a new "
-            "producer, call init_transactions() and go on from what is committed.",
+            f"producer, call init_transactions() and go on from what is committed.{first}",
             code=code,
         )
-    return TransactionFatal(f"the producer {transactional_id!r} cannot go on: {_why(error, code)}. {_ANEW}.", code=code)
+    why = f"the producer {transactional_id!r} cannot go on: {_why(error)}."
+    if is_hopeless(error):
+        why += f" A new one would fail again: first {_remedy(error)}."
+    return TransactionFatal(f"{why} {_ANEW}.{first}", code=code)
 
 
-def unconfirmed_abort(transactional_id: str, timeout_ms: int) -> TransactionFatal:
+def _earlier(since: BaseException) -> str:
+    """A sentence about what failed first, if it would fail again."""
+    return f" Before that: {_why(since)}; first {_remedy(since)}." if is_hopeless(since) else ""
+
+
+def unconfirmed_abort(transactional_id: str, timeout_ms: int, since: BaseException) -> TransactionFatal:
     """No answer to the abort: nothing becomes visible, since an unfinished transaction ends in an abort."""
     return TransactionFatal(
-        f"the coordinator of {transactional_id!r} did not confirm the abort within {timeout_ms} ms. The records stay "
-        f"invisible to read_committed; the broker aborts the transaction when its timeout ends. {_ANEW}."
+        f"the coordinator of {transactional_id!r} did not confirm the abort within {timeout_ms} ms, or records sent "
+        "before it had no answer. The records stay invisible to read_committed; the broker aborts the transaction when "
+        f"its timeout ends. {_ANEW}.{_earlier(since)}"
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from ottla.client.libraries import State, needs_one
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.topic_names import detect_invalid_topic
 
 _POLL_S = 0.002
 _FLUSH_SLICE_S = 0.5
@@ -80,7 +81,7 @@ class KafkaPythonProducer:
 
     def record_sends(self, on_failure: Callable[[BaseException], None]) -> None:
         """Watch the future of every send until `forget_sends`; `on_failure` is called from the sender's thread."""
-        from kafka.errors import KafkaTimeoutError, UnknownTopicOrPartitionError
+        from kafka.errors import InvalidTopicError, KafkaTimeoutError, UnknownTopicOrPartitionError
 
         send = self._producer.send
 
@@ -92,6 +93,10 @@ class KafkaPythonProducer:
                 if self._is_missing(topic, began_ms):
                     raise timeout from UnknownTopicOrPartitionError(topic)
                 raise
+            except ValueError as refusal:
+                if not isinstance(topic, str) or detect_invalid_topic(topic) is None:
+                    raise
+                raise refusal from InvalidTopicError(topic)
             self.sent += 1
             future.add_errback(on_failure)
             return future
@@ -126,20 +131,20 @@ class KafkaPythonProducer:
 
     async def send_offsets(self, offsets: dict[Any, Any], group_metadata: Any, timeout_ms: int) -> bool:
         """Add offsets to the transaction; False when no answer came in time."""
-        return self._answered(self._manager.send_offsets_to_transaction(offsets, group_metadata), timeout_ms)
+        return self._await_answer(self._manager.send_offsets_to_transaction(offsets, group_metadata), timeout_ms)
 
     async def commit(self, timeout_ms: int) -> bool:
         """Commit; False when no answer came in time. Call `flush` first: a failure found later is lost."""
-        return self._answered(self._manager.begin_commit(), timeout_ms)
+        return self._await_answer(self._manager.begin_commit(), timeout_ms)
 
     async def abort(self, timeout_ms: int) -> bool:
         """Abort; False when no answer came in time."""
-        answered = self._answered(self._manager.begin_abort(), timeout_ms)
+        answered = self._await_answer(self._manager.begin_abort(), timeout_ms)
         self._manager._pending_txn_offset_commits.clear()
         return answered
 
     async def bump_epoch(self, timeout_ms: int) -> None:
-        """Start the next epoch with fresh sequence numbers; the state is READY afterwards, or tells what went wrong."""
+        """Start the next epoch with sequence numbers from 0. The state is READY afterwards, or that of the error."""
         self._manager.bump_producer_id_and_epoch()
         self._producer._sender.wakeup()
         await self.wait_for_epoch(timeout_ms)
@@ -160,13 +165,22 @@ class KafkaPythonProducer:
         except KafkaTimeoutError:
             self._producer.close(timeout=0)
 
-    def _answered(self, result: Any, timeout_ms: int) -> bool:
+    def _await_answer(self, result: Any, timeout_ms: int) -> bool:
         self._producer._sender.wakeup()
         answered: bool = result.wait(timeout_ms=timeout_ms)
         return answered
 
-    def raised(self, error: BaseException | None) -> BaseException | None:
-        return error
+    def as_exception(self, error: BaseException | None) -> BaseException | None:
+        """The exception of the block. kafka-python refuses an invalid topic with a ValueError of no code."""
+        from kafka.errors import InvalidTopicError
+
+        cause = error.__cause__ if isinstance(error, ValueError) else None
+        return cause if isinstance(cause, InvalidTopicError) else error
+
+    def delivery_error(self, error: Any, message: Any) -> BaseException:
+        """Return the error: delivery reports are confluent-kafka's."""
+        failure: BaseException = error
+        return failure
 
     def own(self, error: BaseException) -> bool:
         """Whether an exception is kafka-python's."""
@@ -246,13 +260,13 @@ class KafkaPythonConsumer:
 
         return {tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()}
 
-    def refused(self, code: ErrorCode) -> Exception:
+    def error_of(self, code: ErrorCode) -> Exception:
         from kafka.errors import IllegalGenerationError, UnknownMemberIdError
 
         error: Exception = (IllegalGenerationError if code is ErrorCode.ILLEGAL_GENERATION else UnknownMemberIdError)()
         return error
 
-    async def committed(self, tp: Any, timeout_ms: int) -> int | None:
+    async def committed_offset(self, tp: Any, timeout_ms: int) -> int | None:
         offset: int | None = self._consumer.committed(tp, timeout_ms=timeout_ms)
         return offset
 

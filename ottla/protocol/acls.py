@@ -14,7 +14,7 @@ WILDCARD_PRINCIPAL: Final = "User:*"
 
 
 class ResourceType(IntEnum):
-    """What an entry is about."""
+    """Types of resources that an ACL entry names."""
 
     UNKNOWN = 0
     ANY = 1
@@ -27,7 +27,7 @@ class ResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """How the name of an entry matches names."""
+    """Ways in which the resource name of an entry matches names."""
 
     UNKNOWN = 0
     ANY = 1
@@ -37,7 +37,7 @@ class PatternType(IntEnum):
 
 
 class AclOperation(IntEnum):
-    """What is done to a resource."""
+    """Operations that an entry allows or denies."""
 
     UNKNOWN = 0
     ANY = 1
@@ -58,7 +58,7 @@ class AclOperation(IntEnum):
 
 
 class PermissionType(IntEnum):
-    """What an entry says."""
+    """Effect of an entry."""
 
     UNKNOWN = 0
     ANY = 1

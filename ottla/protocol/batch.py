@@ -14,7 +14,7 @@ from ottla.protocol.batch_header import (
     TRANSACTIONAL,
     BatchHeader,
     assemble,
-    sealed,
+    build_with_crc,
 )
 from ottla.protocol.compression import compress
 from ottla.protocol.errors import ProtocolError
@@ -72,7 +72,7 @@ def build_batch(
     offset_deltas: Sequence[int] | None = None,
     last_offset_delta: int | None = None,
 ) -> bytearray:
-    """One CreateTime batch of `records`, each (key, value[, headers[, timestamp_ms]]).
+    """Build a CreateTime batch of `records`, each (key, value[, headers[, timestamp_ms]]).
 
     `timestamp_ms` is the time of records that carry none. `offset_deltas` and `last_offset_delta` leave gaps, as
     compaction does; without them the deltas are 0..n-1. Attributes beyond these flags: change the header and `seal`.
@@ -115,7 +115,7 @@ def build_marker(
     partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
 ) -> bytearray:
     """The 78-byte control batch that ends a transaction in a partition; the base offset is assigned on append."""
-    return sealed(
+    return build_with_crc(
         _MARKER.pack(
             *(TRANSACTIONAL | CONTROL, 0, timestamp_ms, timestamp_ms, producer_id, producer_epoch, NO_SEQUENCE, 1),
             *_MARKER_KEY_FRAME,
@@ -135,7 +135,7 @@ def build_record_batch(key: bytes, value: bytes, timestamp_ms: int, base_sequenc
         record = b"\0\0\0%b%b%b%b\0" % (varint_of(len(key)), key, varint_of(len(value)), value)
         size = varint_of(len(record))
     header = BEHIND_CRC.pack(0, 0, timestamp_ms, timestamp_ms, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, base_sequence, 1)
-    return sealed(b"%b%b%b" % (header, size, record))
+    return build_with_crc(b"%b%b%b" % (header, size, record))
 
 
 def read_marker(buffer: Buffer, header: BatchHeader, position: int = 0) -> Marker | None:

@@ -198,8 +198,8 @@ def least_size(magic: int) -> int:
     return HEADER_SIZE
 
 
-def read_appended(buffer: Buffer) -> tuple[int, int, int]:
-    """Last offset delta, largest timestamp and producer id of a batch; all of its header takes thrice as long."""
+def read_append_fields(buffer: Buffer) -> tuple[int, int, int]:
+    """Return last offset delta, largest timestamp and producer id, in a third of the time of `read_header`."""
     return _APPENDED.unpack_from(buffer)
 
 
@@ -271,8 +271,8 @@ def seal(buffer: bytearray | memoryview, position: int = 0) -> None:
     _CRC.pack_into(buffer, position + CRC_OFFSET, crc32c(memoryview(buffer)[position + ATTRIBUTES_OFFSET : end]))
 
 
-def sealed(behind_crc: bytes, partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH) -> bytearray:
-    """The batch of what its CRC covers (`BEHIND_CRC` and records); the base offset is assigned on append."""
+def build_with_crc(behind_crc: bytes, partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH) -> bytearray:
+    """Build a batch from the bytes that its CRC covers (`BEHIND_CRC`, records). The append assigns the base offset."""
     batch_length = ATTRIBUTES_OFFSET - LOG_OVERHEAD + len(behind_crc)
     batch = bytearray(_UP_TO_CRC.pack(0, batch_length, partition_leader_epoch, MAGIC, crc32c(behind_crc)))
     batch += behind_crc

@@ -189,7 +189,7 @@ def row_writer(api_key: int, version: int, *path: str) -> Writer:
 
 @cache
 def error_place(api_key: int, *path: str) -> int | None:
-    """Which of the values of a struct of that array is its error, as `row_writer` takes them; None if it has none."""
+    """Return the position of the error code among the values of `row_writer` for this array; None if it has none."""
     fields = response_class(api_key).fields
     for name in path:
         fields = fields[name].fields

@@ -177,7 +177,7 @@ def lz4_blocks(payload: memoryview, out: Output) -> Iterator[int]:
         if after > end:
             break
         if between:
-            got = _unpack_checked(payload[at:after], payload[5], out, written, most)
+            got = _unpack_with_checksum(payload[at:after], payload[5], out, written, most)
         elif stated & _LZ4_PLAIN:
             got = _copy(payload[at + 4 : after], out, written)
         else:
@@ -223,7 +223,7 @@ def _unpack_block(block: memoryview, out: Output, at: int, most: int) -> int:
         raise
 
 
-def _unpack_checked(block: memoryview, kind: int, out: Output, at: int, most: int) -> int:
+def _unpack_with_checksum(block: memoryview, kind: int, out: Output, at: int, most: int) -> int:
     """Decompress a block with its size and checksum. liblz4 checks it in a frame of its own."""
     descriptor = bytes([_LZ4_FLAGS | _LZ4_BLOCK_CHECKSUM, kind])
     head = _LZ4_MAGIC + descriptor + bytes([descriptor_checksum(descriptor)])

@@ -68,8 +68,8 @@ def zstd_level(level: int | None, size_bytes: int) -> int:
 
 
 def zstd_tables_bytes(level: int, size_bytes: int) -> int:
-    """What zstd takes at a level for records of this size, beside them. Source: zstd's `clevels.h`, and
-    `ZSTD_adjustCParams`, by which no table is larger than the records can fill."""
+    """Return the memory that zstd allocates at a level for records of this size. Source: zstd's `clevels.h`, and
+    `ZSTD_adjustCParams`, which makes no table larger than the records can fill."""
     chain, table = next((chain, table) for lowest, chain, table in _ZSTD_TABLES if level >= lowest)
     most = (size_bytes - 1).bit_length() + 1
     return 4 * ((1 << min(chain, most)) + (1 << min(table, most)))

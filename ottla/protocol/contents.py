@@ -1,7 +1,7 @@
-"""What the records of a batch say, whenever and however they were sent: keys, values and headers. pure
+"""Fingerprints of the records of a batch: their keys, values and headers. pure
 
-Two batches say the same if these are the same, record by record. Timestamps do not count, nor does the codec: a client
-may stamp the clock anew when it sends once more, and a topic may keep another codec.
+Two batches have equal contents if these are equal, record by record. Timestamps and the codec do not count: a client
+may take a new timestamp when it retries, and a topic may store another codec.
 """
 
 from hashlib import blake2b

@@ -106,7 +106,7 @@ NO_ERROR: Final = ErrorCode.NONE
 
 
 class ApiError(NamedTuple):
-    """An error as clients are told of it, with a message for the eye. Source: Kafka's class of this name."""
+    """Error code of a response, with a message for people. Source: Kafka's class of this name."""
 
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None

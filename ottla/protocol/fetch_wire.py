@@ -60,7 +60,7 @@ Part = Buffer | InFile
 
 
 class FetchPartitionData(NamedTuple):
-    """One partition of a Fetch response.
+    """Partition row of a Fetch response.
 
     `aborted` is None (read_uncommitted) or a sequence of (producer id, first offset). `records`
     is None, bytes-like or `InFile`. `diverging_epoch` is (epoch, end offset), `current_leader` (node id, leader epoch);
@@ -80,7 +80,7 @@ class FetchPartitionData(NamedTuple):
 
 
 class FetchableTopicResponse(NamedTuple):
-    """One topic of a Fetch response: named below version 13, by its id (16 bytes) from there."""
+    """Topic row of a Fetch response. Versions below 13 send the name, later ones the id (16 bytes)."""
 
     topic: str
     partitions: Sequence[FetchPartitionData]

@@ -79,7 +79,7 @@ _NOTHING: Final = memoryview(bytearray())
 
 
 class RequestHeader(NamedTuple):
-    """What precedes every request body; a null client id is read as the empty string, as Kafka does."""
+    """Header of a request. A null client id is read as the empty string, as Kafka does."""
 
     api_key: int
     api_version: int
@@ -221,7 +221,7 @@ class ReceiveBuffer:
 
     @property
     def most_ahead_bytes(self) -> int:
-        """What may be received of requests that are not looked at yet."""
+        """Bytes that may be received of requests that are not parsed yet."""
         return INITIAL_BYTES if self._shared is None else self._shared.most_bytes
 
     @property
@@ -395,10 +395,10 @@ class ReceiveBuffer:
 
 
 class SharedMemory:
-    """What the connections of one event loop receive into, one at a time. Not thread-safe.
+    """Buffer into which the connections of one event loop receive, one at a time. Not thread-safe.
 
-    Frames that are out when a receive is settled keep the part that they are in; the next receive goes behind it. Whose
-    `filled` it is changes the fields: they are looked at with every receive.
+    Frames in use after a receive keep their part of the buffer; the next receive starts after it. The connection that
+    set `filled` changes the fields, which every receive reads.
     """
 
     __slots__ = ("filled", "most_bytes", "start", "view")

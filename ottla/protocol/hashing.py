@@ -1,4 +1,4 @@
-"""Which partition of an internal topic owns a transactional id or a group. pure frozen
+"""Partition of an internal topic that owns a transactional id or a group. pure frozen
 
 Source: `java.lang.String.hashCode`, `org.apache.kafka.common.utils.Utils.abs`, `TransactionStateManager.partitionFor`.
 """

@@ -51,14 +51,14 @@ def pack_time_entry(entry: TimeEntry) -> bytes:
     return TIME_ENTRY.pack(*entry)
 
 
-def pack_aborted(entry: AbortedTxn) -> bytes:
+def pack_aborted_txn(entry: AbortedTxn) -> bytes:
     """34 bytes."""
     return TXN_ENTRY.pack(TXN_VERSION, *entry)
 
 
-def pack_all_aborted(entries: Iterable[AbortedTxn]) -> bytes:
+def pack_aborted_txns(entries: Iterable[AbortedTxn]) -> bytes:
     """The content of a `.txnindex` file."""
-    return b"".join(map(pack_aborted, entries))
+    return b"".join(map(pack_aborted_txn, entries))
 
 
 def iter_offset_entries(buffer: Buffer) -> Iterator[OffsetEntry]:
@@ -83,7 +83,7 @@ def iter_time_entries(buffer: Buffer) -> Iterator[TimeEntry]:
         last_timestamp, last_offset = timestamp, offset
 
 
-def iter_aborted(buffer: Buffer, behind: int = -1) -> Iterator[AbortedTxn]:
+def iter_aborted_txns(buffer: Buffer, behind: int = -1) -> Iterator[AbortedTxn]:
     """All entries of a `.txnindex`, which is never preallocated; or of a part, whose markers are `behind` an offset.
 
     Raises ProtocolError for a cut entry, an unknown version, or marker offsets that do not ascend: the file is damaged

@@ -36,7 +36,7 @@ ControlRecord = tuple[bytes, bytes]
 
 
 class SnapshotId(NamedTuple):
-    """What a snapshot holds: everything below `end_offset`, the last of it written in `epoch`."""
+    """Id of a snapshot. It holds everything below `end_offset`; `epoch` is that of its last record."""
 
     end_offset: int
     epoch: int
@@ -57,14 +57,14 @@ def snapshot_name(snapshot: SnapshotId) -> str:
 
 
 def parse_snapshot_name(name: str) -> SnapshotId | None:
-    """What the name of a finished snapshot says; None for any other file (`.part`, `.deleted`)."""
+    """Parse the name of a finished snapshot; None for any other file (`.part`, `.deleted`)."""
     found = _SNAPSHOT_NAME.fullmatch(name)
     return None if found is None else SnapshotId(int(found.group(1)), int(found.group(2)))
 
 
 def leader_change(leader_id: int) -> ControlRecord:
     """The first record of a leader's epoch, in a quorum of this one voter."""
-    writer = _versioned()
+    writer = _version_writer()
     writer.int32(leader_id)
     for _voters_then_granting in range(2):
         writer.array((leader_id,), lambda voter: _voter_id(writer, voter))
@@ -73,20 +73,20 @@ def leader_change(leader_id: int) -> ControlRecord:
 
 
 def snapshot_header(last_contained_log_timestamp_ms: int = 0) -> ControlRecord:
-    writer = _versioned()
+    writer = _version_writer()
     writer.int64(last_contained_log_timestamp_ms)
     writer.tags()
     return _KEY.pack(0, SNAPSHOT_HEADER), bytes(writer.out)
 
 
 def snapshot_footer() -> ControlRecord:
-    writer = _versioned()
+    writer = _version_writer()
     writer.tags()
     return _KEY.pack(0, SNAPSHOT_FOOTER), bytes(writer.out)
 
 
 def kraft_version(level: int = KRAFT_VERSION_LEVEL) -> ControlRecord:
-    writer = _versioned()
+    writer = _version_writer()
     writer.int16(level)
     writer.tags()
     return _KEY.pack(0, KRAFT_VERSION), bytes(writer.out)
@@ -94,7 +94,7 @@ def kraft_version(level: int = KRAFT_VERSION_LEVEL) -> ControlRecord:
 
 def kraft_voters(voter: Voter) -> ControlRecord:
     """A quorum of one."""
-    writer = _versioned()
+    writer = _version_writer()
     writer.array((voter,), lambda one: _voter(writer, one))
     writer.tags()
     return _KEY.pack(0, KRAFT_VOTERS), bytes(writer.out)
@@ -157,7 +157,7 @@ def quorum_records(header: BatchHeader, batch: memoryview) -> Iterator[tuple[int
             yield control_type, (bytes(record.key), bytes(record.value))
 
 
-def _versioned() -> Writer:
+def _version_writer() -> Writer:
     writer = Writer(flexible=True)
     writer.int16(0)
     return writer

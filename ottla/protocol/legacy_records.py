@@ -57,7 +57,7 @@ def iter_legacy_records(buffer: Buffer, header: BatchHeader, position: int, limi
     raw: Buffer = b""
     if header.compression != NONE:
         raw = decompress(packed_records(buffer, header, position), header.compression, limit_bytes=limit_bytes)
-    return iter_unpacked(buffer, header, position, raw)
+    return iter_records_of_message(buffer, header, position, raw)
 
 
 def deep_header(buffer: Buffer, header: BatchHeader, position: int, limit_bytes: int) -> BatchHeader:
@@ -96,7 +96,7 @@ def packed_records(buffer: Buffer, header: BatchHeader, position: int = 0) -> Bu
     return payload
 
 
-def iter_unpacked(buffer: Buffer, header: BatchHeader, position: int, raw: Buffer) -> Iterator[LegacyRecord]:
+def iter_records_of_message(buffer: Buffer, header: BatchHeader, position: int, raw: Buffer) -> Iterator[LegacyRecord]:
     """Yield the records of the message at `position`; `raw` is what its value decompresses to, if it is compressed."""
     if header.compression == NONE:
         message = _whole(buffer, header, position)

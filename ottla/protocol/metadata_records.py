@@ -58,7 +58,7 @@ class PartitionRecord(NamedTuple):
 
 
 class PartitionChangeRecord(NamedTuple):
-    """What changed; None, leader -2 and recovery state -1 mean "as before"."""
+    """Changed fields of a partition. None, leader -2 and recovery state -1 mean "as before"."""
 
     partition_id: int
     topic_id: bytes
@@ -74,7 +74,7 @@ class PartitionChangeRecord(NamedTuple):
 
 
 class ConfigRecord(NamedTuple):
-    """One option. `value` None removes it; a BROKER_RESOURCE named "" is the default of the cluster."""
+    """Value of a config. None removes it; a BROKER_RESOURCE named "" is the default of the cluster."""
 
     resource_type: int
     resource_name: str
@@ -100,7 +100,7 @@ class ProducerIdsRecord(NamedTuple):
 
 
 class BeginTransactionRecord(NamedTuple):
-    """What follows applies together with the EndTransactionRecord, or not at all."""
+    """Start of records that apply with their EndTransactionRecord, or not at all."""
 
     name: str | None = None
 
@@ -110,7 +110,7 @@ class EndTransactionRecord(NamedTuple):
 
 
 class AbortTransactionRecord(NamedTuple):
-    """What followed the BeginTransactionRecord never happened."""
+    """End of records that do not apply, from the BeginTransactionRecord on."""
 
     reason: str | None = None
 

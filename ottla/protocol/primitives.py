@@ -16,7 +16,7 @@ _TAGGED_LEADER: Final = Struct(">BBiiB").pack
 
 
 class NodeEndpoint(NamedTuple):
-    """Where a leader that a response names can be reached."""
+    """Address of a leader that a response names."""
 
     node_id: int
     host: str

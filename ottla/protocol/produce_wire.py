@@ -66,7 +66,7 @@ class ProduceBody(NamedTuple):
 
 
 class PartitionResponse(NamedTuple):
-    """One partition of a Produce response; rows of one topic stand together. `record_errors` are (batch index,
+    """Partition row of a Produce response; rows of one topic stand together. `record_errors` are (batch index,
     message) from version 8; `current_leader` is (node id, leader epoch) from version 10."""
 
     topic: str
@@ -88,27 +88,27 @@ def decode_produce_request(version: int, body: memoryview) -> ProduceBody:
         for _ in _decode(version, body, found):
             pass
     except _DAMAGE as damage:
-        raise _told(version, body, damage) from None
+        raise _decode_error(version, body, damage) from None
     return found[0]
 
 
 def produce_request_steps(version: int, body: memoryview, found: list[ProduceBody]) -> Iterator[float]:
-    """`decode_produce_request` into `found`. What was decoded costs so many microseconds, told every few topics and
-    partitions: there may be 16,384 of them."""
+    """Decode a request into `found` in steps. Yield the cost in microseconds after every few topics and partitions, of
+    which there may be 16,384."""
     try:
         yield from _decode(version, body, found)
     except _DAMAGE as damage:
-        raise _told(version, body, damage) from None
+        raise _decode_error(version, body, damage) from None
 
 
 def _decode(version: int, body: memoryview, found: list[ProduceBody]) -> Iterator[float]:
-    """What fills `found`; who goes on with it in one piece needs no result of a generator, which costs more."""
+    """Fill `found`. A list is cheaper than the return value of a generator for callers that take all steps at once."""
     if not LOWEST_VERSION <= version <= HIGHEST_VERSION:
         raise ProtocolError(f"Produce v{version} is not in {LOWEST_VERSION}..{HIGHEST_VERSION}")
     return _decode_flexible(body, version >= _TOPIC_IDS, found) if version >= _FLEXIBLE else _decode_plain(body, found)
 
 
-def _told(version: int, body: memoryview, damage: Exception) -> ProtocolError:
+def _decode_error(version: int, body: memoryview, damage: Exception) -> ProtocolError:
     if isinstance(damage, UnicodeDecodeError):
         return ProtocolError(f"Produce v{version}: a string is not UTF-8")
     return ProtocolError(f"Produce v{version}: cut short, {len(body)} bytes")

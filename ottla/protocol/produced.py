@@ -83,9 +83,9 @@ def check_produced_batch(
 
 
 def check_at_once(buffer: memoryview) -> Checked | None:
-    """What `check_steps` comes to, where it takes one step: without a codec, many bytes, many records or headers.
+    """Return the result of `check_steps` for a small batch without a codec; None for others, which take several steps.
 
-    Most batches are like that, and driving steps takes longer than to check one record.
+    Most batches are small, and driving the steps takes longer than checking one record.
     """
     if not HEADER_SIZE <= len(buffer) <= _SLICE_BYTES or buffer[_CODEC_AT] & COMPRESSION_MASK:
         return None

@@ -1,7 +1,7 @@
-"""Where the records of a batch begin and end, and what of them compaction looks at: nothing else is decoded. pure
+"""Boundaries of the records of a batch, and the fields that compaction needs: nothing else is decoded. pure
 
 A `Frame` is a plain tuple, because there is one for every record of a log that is compacted:
-(offset delta, timestamp delta, key or None, whether the value is null, position behind the deltas, end). The bytes
+(offset delta, timestamp delta, key or None, whether the value is null, position after the deltas, end). The bytes
 between the last two are key, value and headers as they stand in the batch.
 """
 

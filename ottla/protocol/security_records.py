@@ -32,9 +32,9 @@ class RemoveAccessControlEntryRecord(NamedTuple):
 
 
 class UserScramCredentialRecord(NamedTuple):
-    """What a user logs in with by one mechanism (`ScramMechanism`: 1 is SCRAM-SHA-256, 2 SCRAM-SHA-512).
+    """SCRAM credential of a user for one mechanism (`ScramMechanism`: 1 is SCRAM-SHA-256, 2 SCRAM-SHA-512).
 
-    Whoever has these keys can act as the broker and test passwords, so the text of a record leaves them out.
+    These keys let their holder impersonate the broker and test passwords, so the text of a record omits them.
     """
 
     name: str
@@ -45,8 +45,8 @@ class UserScramCredentialRecord(NamedTuple):
     iterations: int
 
     def __repr__(self) -> str:
-        told = f"name={self.name!r}, mechanism={self.mechanism}, iterations={self.iterations}"
-        return f"{type(self).__name__}({told})"
+        fields = f"name={self.name!r}, mechanism={self.mechanism}, iterations={self.iterations}"
+        return f"{type(self).__name__}({fields})"
 
 
 class RemoveUserScramCredentialRecord(NamedTuple):
@@ -55,7 +55,7 @@ class RemoveUserScramCredentialRecord(NamedTuple):
 
 
 class ClientQuotaRecord(NamedTuple):
-    """One quota of an entity, set to `value` or, with `remove`, taken away."""
+    """Quota of an entity: set to `value`, or removed if `remove` is true."""
 
     entity: QuotaEntity
     key: str

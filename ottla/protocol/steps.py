@@ -1,10 +1,10 @@
-"""Long work on bytes, cut into steps that somebody else drives. pure
+"""Long work on bytes, cut into steps that the caller drives. pure
 
-A generator of `Steps` yields either how many microseconds it has just worked, so that others may go ahead, or a `Work`:
-a call that lets go of Python's lock while it runs, so that it may as well run in another thread. What the call returns
-is sent into the generator, what it raises is thrown into it.
+A generator of `Steps` yields the microseconds that it has just worked, so that the caller can run other work first, or
+a `Work`: a call that releases Python's lock while it runs, so that another thread can run it. The caller sends the
+result of the call into the generator, or throws its exception into it.
 
-Measured with cramjam 2.14: its functions let go of the lock, the methods of its `Compressor` do not.
+Measured with cramjam 2.14: its functions release the lock, the methods of its `Compressor` do not.
 """
 
 from collections.abc import Callable, Generator
@@ -19,14 +19,14 @@ BYTE_US: Final = 0.0005
 SHORT_US: Final = 500.0
 """A call that takes no longer is not worth a thread: handing it over and back takes a fifth of this."""
 SHORT_BYTES: Final = 128 * 1024
-"""Memory that nobody asks for leave to hold, about what a connection has for receiving."""
+"""Memory that needs no reservation: about as much as a connection has for receiving."""
 
 
 class Work(NamedTuple):
     """`call` takes about `cost_us`; `memory_bytes` is the most that the generator holds from now on, and the call takes
-    `scratch_bytes` beside while it runs.
+    `scratch_bytes` more while it runs.
 
-    What a call reads must be its own: the buffer that a connection received into does not outlive the connection.
+    A call must own the bytes that it reads: the receive buffer of a connection does not outlive the connection.
     """
 
     call: Callable[[], Any]
@@ -36,7 +36,7 @@ class Work(NamedTuple):
 
 
 def is_short(cost_us: float) -> bool:
-    """Whether a call of so many microseconds is done where it is met."""
+    """Whether a call of so many microseconds runs in the calling thread."""
     return cost_us <= SHORT_US
 
 

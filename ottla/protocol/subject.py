@@ -1,4 +1,4 @@
-"""What a request is about: transactional ids, producer ids, groups, topics, partitions. pure"""
+"""Subject of a request: its transactional ids, groups, topics and partitions. pure"""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
@@ -19,7 +19,7 @@ NameOf = Callable[[UUID], str | None]
 
 
 class Subject(NamedTuple):
-    """Whom and what a request names."""
+    """Names in a request."""
 
     transactional_ids: frozenset[str]
     groups: frozenset[str]
@@ -28,7 +28,7 @@ class Subject(NamedTuple):
 
 
 def subject_of(api_key: int, message: Any, name_of: NameOf) -> Subject:
-    """The subject of a decoded request. `name_of` tells the topic of an id, where a request has no names."""
+    """Return the subject of a decoded request. `name_of` returns the name of a topic id."""
     ids: set[str] = set()
     groups: set[str] = set()
     partitions: set[tuple[str, int | None]] = set()

@@ -1,7 +1,7 @@
-"""Where `throttle_time_ms` stands in the frame of a response, to be set when it has been encoded. pure
+"""Position of `throttle_time_ms` in an encoded response, to set it after encoding. pure
 
-Mostly it is the first field. In Produce it is the last; in ApiVersions it stands behind the APIs, and in OffsetDelete
-behind the error. Old versions, and WriteTxnMarkers, have none.
+It is mostly the first field. In Produce it is the last; in ApiVersions it follows the APIs, and in OffsetDelete the
+error. Old versions, and WriteTxnMarkers, have none.
 """
 
 from collections.abc import Sequence

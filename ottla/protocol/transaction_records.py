@@ -76,7 +76,7 @@ def read_transaction_key(key: Buffer) -> str | None:
 
 
 class TransactionFields(Protocol):
-    """What a value holds beside its partitions; see `TransactionValue`."""
+    """Fields of a transaction value without its partitions; see `TransactionValue`."""
 
     @property
     def producer_id(self) -> int: ...
@@ -150,7 +150,7 @@ def _partitions(partitions: TopicPartitions | None) -> bytes:
 
 
 def _plain_partitions(partitions: TopicPartitions | None) -> bytes:
-    """Those of version 0, which is not flexible."""
+    """Encode the partitions in version 0, which is not flexible."""
     out = bytearray(_INT32.pack(-1 if partitions is None else len(partitions)))
     for name, indexes in partitions or ():
         encoded = name.encode()
@@ -176,7 +176,7 @@ def decode_transaction_value(content: Buffer) -> TransactionValue:
 
 
 def _decode_idle(content: Buffer) -> TransactionValue | None:
-    """What version 1 writes of an id without partitions, in one go: most records of a log of many ids."""
+    """Decode a value of version 1 without partitions in one call, as most records are; None for other values."""
     if len(content) == _IDLE_V2.size:
         version, producer_id, epoch, timeout_ms, status, count, updated_ms, began_ms, tags, previous_id, tag, client = (
             _IDLE_V2.unpack(content)

@@ -10,7 +10,7 @@ from ottla.protocol.batch_header import LEGACY_ATTRIBUTES, MAGIC, TIMESTAMP_TYPE
 from ottla.protocol.compression import NONE, READ_LIMIT_BYTES
 from ottla.protocol.compression_steps import decompress_steps
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.legacy_records import LegacyRecord, iter_unpacked, packed_records
+from ottla.protocol.legacy_records import LegacyRecord, iter_records_of_message, packed_records
 from ottla.protocol.record_frames import SLICE_RECORDS
 from ottla.protocol.records import encode_record
 from ottla.protocol.steps import RECORD_US, Steps
@@ -29,7 +29,7 @@ def up_convert(message: Buffer, header: BatchHeader) -> Steps[bytearray]:
     if header.compression != NONE:
         packed = packed_records(message, header)
         raw = yield from decompress_steps(packed, header.compression, limit_bytes=READ_LIMIT_BYTES)
-    records = iter_unpacked(message, header, 0, raw)
+    records = iter_records_of_message(message, header, 0, raw)
     first = next(records)
     payload = bytearray()
     most_ms, last = first.timestamp, first

@@ -29,14 +29,14 @@ ZERO_UUID: Final = bytes(16)
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """One producer: its id, and the epoch that tells it from those that had the id before."""
+    """Producer id and epoch. The epoch distinguishes a producer from earlier ones with the same id."""
 
     producer_id: int
     epoch: int
 
 
 class TransactionMarker(NamedTuple):
-    """One decision for one producer, as WriteTxnMarkers carries it (KIP-98; `transaction_version` from KIP-1228)."""
+    """End of a producer's transaction, as WriteTxnMarkers carries it (KIP-98; `transaction_version` from KIP-1228)."""
 
     producer_id: int
     producer_epoch: int

@@ -59,8 +59,8 @@ def _check_end(raw: Buffer, at: int) -> None:
         raise ProtocolError(f"{len(raw) - at} bytes behind the last record")
 
 
-def _both(one: Walked, other: Walked) -> Walked:
-    """Of two stretches of records, one behind the other."""
+def _combine(one: Walked, other: Walked) -> Walked:
+    """Merge the results of two consecutive runs of records."""
     return max(one[0], other[0]), min(one[1], other[1]), one[2] if one[2] >= 0 else other[2]
 
 
@@ -95,8 +95,8 @@ def walk_steps(raw: Buffer, count: int) -> Steps[Walked]:
         behind = min(index + SLICE_RECORDS, count)
         walked = walk_slice(raw, at, index, behind) if window is None else window.walk_slice(at, index, behind)
         at, index, high, low, first_null_key, headers, stop = walked
-        found = _both(found, (high, low, first_null_key))
-        copied_bytes = 0 if window is None else window.take_copied()
+        found = _combine(found, (high, low, first_null_key))
+        copied_bytes = 0 if window is None else window.take_copied_bytes()
         yield max((index - first) * RECORD_US, copied_bytes * BYTE_US)
         if stop:
             for left in range(headers, 0, -SLICE_RECORDS):
@@ -123,8 +123,8 @@ class _Window:
         self._start = 0
         self._copied_bytes = 0
 
-    def take_copied(self) -> int:
-        """Bytes that were copied since it was asked last."""
+    def take_copied_bytes(self) -> int:
+        """Return the bytes copied since the last call."""
         copied_bytes, self._copied_bytes = self._copied_bytes, 0
         return copied_bytes
 
@@ -140,7 +140,7 @@ class _Window:
             if reached == index:
                 break
             at, index = start + near, reached
-            found = _both(found, (high, low, first_null_key))
+            found = _combine(found, (high, low, first_null_key))
         return at, index, *found
 
     def walk_slice(self, at: int, first: int, behind: int) -> Slice:

@@ -64,7 +64,9 @@ def compile_stepped_reader(
     message_class: Any, version: int, *, flexible: bool, max_entries: int | None
 ) -> SteppedReader:
     """`compile_reader` for large bodies."""
-    return _Generator(message_class.__name__, version, flexible, max_entries, stepped=True).stepped(message_class)
+    return _Generator(message_class.__name__, version, flexible, max_entries, stepped=True).stepped_reader(
+        message_class
+    )
 
 
 def _fail(what: str, position: int) -> NoReturn:
@@ -105,29 +107,29 @@ class _Generator:
 
     def reader(self, message_class: Any) -> Reader:
         walk: Reader = self._compile(message_class)
-        refused = self._refused
+        to_protocol_error = self._to_protocol_error
 
         def read(body: bytes) -> tuple[Any, int]:
             try:
                 return walk(body)
             except _REFUSALS as error:
-                raise refused(error, body) from None
+                raise to_protocol_error(error, body) from None
 
         return read
 
-    def stepped(self, message_class: Any) -> SteppedReader:
+    def stepped_reader(self, message_class: Any) -> SteppedReader:
         walk: SteppedReader = self._compile(message_class)
-        refused = self._refused
+        to_protocol_error = self._to_protocol_error
 
         def read(body: bytes) -> Generator[None, None, tuple[Any, int]]:
             try:
                 return (yield from walk(body))
             except _REFUSALS as error:
-                raise refused(error, body) from None
+                raise to_protocol_error(error, body) from None
 
         return read
 
-    def _refused(self, error: Exception, body: bytes) -> ProtocolError:
+    def _to_protocol_error(self, error: Exception, body: bytes) -> ProtocolError:
         if isinstance(error, (IndexError, StructError)):
             return ProtocolError(f"{self._name}: cut short, {len(body)} bytes")
         if isinstance(error, UnicodeDecodeError):
@@ -165,7 +167,7 @@ class _Generator:
         self._emit(depth, f"{target}.tags = {target}.unknown_tags = None")
         run: list[Any] = []
         for field in untagged:
-            if _is_fixed(field):
+            if _has_fixed_size(field):
                 run.append(field)
                 continue
             self._fixed_run(target, run, depth)
@@ -192,7 +194,7 @@ class _Generator:
         if field.is_array():
             self._array(target, field, depth, nullable)
         elif field.is_struct():
-            self._nested(target, field, depth, nullable)
+            self._nested_struct(target, field, depth, nullable)
         elif field.type_str in ("string", "bytes", "records"):
             self._variable(target, field, depth, nullable)
         elif field.type_str == "uuid":
@@ -252,7 +254,7 @@ class _Generator:
         if self._max_entries is not None:
             self._emit(depth, f"    left -= {count}")
             self._emit(depth, f"    if left < 0: fail('more than {self._max_entries} entries', pos)")
-        if _is_fixed(entry):
+        if _has_fixed_size(entry):
             code = FORMATS[entry.type_str]
             self._emit(depth, f"    {target} = list(unpack(f'>{{{count}}}{code}', data, pos))")
             self._emit(depth, f"    pos += {count} * {_SIZES[entry.type_str]}")
@@ -269,7 +271,7 @@ class _Generator:
             self._value(item, entry, depth + 2, nullable=False)
         self._emit(depth, f"        {items}.append({item})")
 
-    def _nested(self, target: str, field: Any, depth: int, nullable: bool) -> None:
+    def _nested_struct(self, target: str, field: Any, depth: int, nullable: bool) -> None:
         item = self._name_for("item")
         if nullable:  # KIP-893: an int8, -1 for null or 1
             self._emit(depth, "pos += 1")
@@ -319,5 +321,5 @@ class _Generator:
         return {"uuid": 16, "bitfield": 4}.get(field.type_str) or _SIZES[field.type_str]
 
 
-def _is_fixed(field: Any) -> bool:
+def _has_fixed_size(field: Any) -> bool:
     return not field.is_array() and not field.is_struct() and field.type_str in FORMATS

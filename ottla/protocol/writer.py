@@ -63,11 +63,11 @@ class Rows:
         """The last piece, which is written to."""
         self.pieces = [self.out]
         self.sealed_bytes = 0
-        """What the pieces before the last one take."""
+        """Size of the pieces before the last one."""
 
     @property
     def size_bytes(self) -> int:
-        """What all pieces take."""
+        """Size of all pieces."""
         return self.sealed_bytes + len(self.out)
 
     def seal(self) -> None:
@@ -98,7 +98,7 @@ def compile_response(name: str, fields: Iterable[Any], version: int, *, flexible
     return _Generator(f"{name} v{version}", list(fields), version, flexible).response(header_size)
 
 
-def _framed(rows: Rows) -> list[bytearray]:
+def _frame(rows: Rows) -> list[bytearray]:
     """The pieces of a response, the first of which begins with room for the size."""
     size_bytes = rows.sealed_bytes + len(rows.out) - 4
     if size_bytes > MAX_RESPONSE_BYTES:
@@ -111,8 +111,8 @@ def _too_long(name: str, size_bytes: int) -> NoReturn:
     raise Unwritable(f"{name} of {size_bytes} bytes: a string has room for 32767")
 
 
-def _shown(message: str) -> str:
-    """What is said to people, cut short where it quotes a name as long as a string may be."""
+def _shorten(message: str) -> str:
+    """Return a message for people, cut where it quotes a very long name."""
     return message if len(message) <= MOST_SHOWN else f"{message[:MOST_SHOWN]}... ({len(message)} characters)"
 
 
@@ -129,12 +129,12 @@ class _Generator:
         self._count = 0
         self._names: dict[str, Any] = {
             "_varint": write_unsigned_varint,
-            "_shown": _shown,
+            "_shorten": _shorten,
             "_too_long": _too_long,
             "_pack": pack,
             "_int32": Struct(">i").pack,
             "_Rows": Rows,
-            "_framed": _framed,
+            "_frame": _frame,
         }
 
     def writer(self) -> Writer:
@@ -147,7 +147,7 @@ class _Generator:
     def response(self, header_size: int) -> Encoder:
         header = "ii" if header_size == 4 else "iix"
         present = [field for field in self._fields if field.for_version_q(self._version)]
-        if all(map(_is_fixed, present)):
+        if all(map(_has_fixed_size, present)):
             formats = "".join(_FORMATS[field.type_str] for field in present)
             layout = Struct(f">{header}{formats}{'x' * self._flexible}")
             values = ", ".join(field.name for field in present)
@@ -158,7 +158,7 @@ class _Generator:
             self._emit(1, f"_out += {self._constant('pack', Struct('>' + header).pack)}(0, _correlation)")
             self._emit(1, "_written = 0")
             self._struct(self._fields, {field.name: field.name for field in self._fields}, 1)
-            self._emit(1, "return _framed(_rows)")
+            self._emit(1, "return _frame(_rows)")
         return self._compile("_correlation")
 
     def _compile(self, first: str) -> Callable[..., Any]:
@@ -189,7 +189,7 @@ class _Generator:
         for field in present:
             if field in tagged:
                 continue
-            if _is_fixed(field):
+            if _has_fixed_size(field):
                 run.append(field)
                 continue
             self._fixed_run(run, names, depth)
@@ -219,10 +219,10 @@ class _Generator:
         elif field.is_struct():
             if nullable:  # KIP-893: an int8, -1 for null or 1
                 self._emit(depth, f"{self._out}.append(1)")
-            names = self._unpacked(field.fields.values())
+            names = self._unpack_names(field.fields.values())
             self._emit(depth, f"{', '.join(names.values())}, = {value}")
             self._struct(field.fields.values(), names, depth)
-        elif _is_fixed(field):
+        elif _has_fixed_size(field):
             self._fixed_run([field], {field.name: value}, depth)
         else:
             self._variable(value, field, depth)
@@ -236,7 +236,7 @@ class _Generator:
             null = b"\xff" * (2 if not field.is_array() and field.type_str == "string" else 4)
         self._emit(depth, f"{self._out} += {null!r}")
 
-    def _unpacked(self, fields: Iterable[Any]) -> dict[str, str]:
+    def _unpack_names(self, fields: Iterable[Any]) -> dict[str, str]:
         return {field.name: self._fresh("v") for field in fields}
 
     def _compact_length(self, length: str, depth: int) -> None:
@@ -248,7 +248,7 @@ class _Generator:
         text = field.type_str == "string"
         if text:
             content = self._fresh("s")
-            shown = f"_shown({value})" if field.name == "error_message" else value
+            shown = f"_shorten({value})" if field.name == "error_message" else value
             self._emit(depth, f"{content} = {shown}.encode()")
         else:
             content = value
@@ -285,7 +285,7 @@ class _Generator:
             depth += 1
         self._emit(depth, f"_written += {count}")
         if entry.is_struct():
-            names = self._unpacked(field.fields.values())
+            names = self._unpack_names(field.fields.values())
             self._emit(depth, f"for {', '.join(names.values())}, in {value}:")
             self._struct(field.fields.values(), names, depth + 1)
         else:
@@ -333,5 +333,5 @@ def _default(field: Any) -> Any:
     return field.default
 
 
-def _is_fixed(field: Any) -> bool:
+def _has_fixed_size(field: Any) -> bool:
     return not field.is_array() and not field.is_struct() and field.type_str in _FORMATS

@@ -81,7 +81,7 @@ class SegmentReader:
         self._opened: deque[tuple[SegmentPiece, storage.File]] = deque()
 
     def expect(self, pieces: Iterable[SegmentPiece]) -> None:
-        """What will be asked for next, in this order: remote pieces are opened and read before their turn."""
+        """Announce the next pieces, in order: remote ones are opened and read ahead."""
         self._forget()
         self._expected = deque(piece for piece in pieces if storage.is_remote(piece.path) and piece.start < piece.end)
 
@@ -96,7 +96,7 @@ class SegmentReader:
             self._look_ahead(piece.end - piece.start)
             actual = self._file.size_bytes
             if actual < piece.file_bytes:
-                piece = self._shortened(piece, actual)
+                piece = self._cut_to_file(piece, actual)
             yield from self._walk(piece, next_offset)
         except BaseException:
             self._forget()
@@ -129,8 +129,8 @@ class SegmentReader:
         while self._opened:
             self._opened.popleft()[1].close()
 
-    def _shortened(self, piece: SegmentPiece, actual: int) -> SegmentPiece:
-        """A file that lost bytes since it was listed: a recovery cut the active segment, else it is damage."""
+    def _cut_to_file(self, piece: SegmentPiece, actual: int) -> SegmentPiece:
+        """Cut `piece` to a file that lost bytes after it was listed: torn in the active segment, else damage."""
         lost = Damage(piece.path, actual, piece.file_bytes, "the file is shorter than when it was listed")
         if piece.is_last:
             self._log.add_torn(lost)

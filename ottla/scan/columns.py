@@ -47,7 +47,7 @@ class ColumnBuilder:
         self._made: dict[str, pa.Array] = {}
 
     def start(self, topic: str, partition: int, segment: int) -> None:
-        """What comes next is of this segment. What was of another must have been taken."""
+        """Start the rows of a segment. Rows of the segment before must have been taken."""
         self._made.clear()
         self._constants = {
             "topic": lambda rows: pa.repeat(pa.scalar(topic, pa.string()), rows),
@@ -81,7 +81,7 @@ class ColumnBuilder:
         )
 
     def take(self) -> Iterator[pa.RecordBatch]:
-        """What was gathered; more than one record batch if one batch of the log has too much for it."""
+        """Return the gathered rows. A batch of the log that is too large for one record batch fills several."""
         rows = int(self._filled[frames.FILLED_ROWS])
         if rows == 0:
             return
@@ -127,7 +127,7 @@ class ColumnBuilder:
             column = _LISTS[field.name]
             size = int(self._ends[column, rows])
             nulls, validity, ends = self._list_buffers(column, rows)
-            data = pa.py_buffer(self._taken(column, size))
+            data = pa.py_buffer(self._take_bytes(column, size))
             return pa.Array.from_buffers(field.type, rows, [validity, ends, data], null_count=nulls)
         made = self._made.get(field.name)
         if made is None or len(made) < rows:
@@ -140,8 +140,8 @@ class ColumnBuilder:
         validity = pa.py_buffer(self._bits[column, : (rows + 7) // 8].copy()) if nulls else None
         return nulls, validity, pa.py_buffer(self._ends[column, : rows + 1].copy())
 
-    def _taken(self, column: int, size: int) -> Bytes:
-        """The bytes gathered for a list. The buffer itself is given away if most of it is used."""
+    def _take_bytes(self, column: int, size: int) -> Bytes:
+        """Return the bytes gathered for a list: the buffer itself if most of it is used, else a copy."""
         data = self._data[column]
         if 2 * size < len(data):
             return data[:size].copy()
@@ -158,12 +158,12 @@ class ColumnBuilder:
         places = np.empty((2, 2, total), dtype=np.int64)
         frames.read_headers(raw, *places)
         fields = [kind.value_type.field(index) for index in range(2)]
-        keys, values = (_gathered(field.type, raw, *places[:, index]) for index, field in enumerate(fields))
+        keys, values = (_gather(field.type, raw, *places[:, index]) for index, field in enumerate(fields))
         pairs = pa.StructArray.from_buffers(kind.value_type, total, [None], children=[_text(keys), values])
         return pa.ListArray.from_buffers(kind, rows, [validity, ends], null_count=nulls, children=[pairs])
 
 
-def _gathered(kind: pa.DataType, payload: Bytes, starts: Longs, lengths: Longs) -> pa.Array:
+def _gather(kind: pa.DataType, payload: Bytes, starts: Longs, lengths: Longs) -> pa.Array:
     ends = np.zeros(len(lengths) + 1, dtype=np.int32)
     bits = np.full((len(lengths) + 7) // 8, 0xFF, dtype=np.uint8)
     data = np.empty(int(np.maximum(lengths, 0).sum()), dtype=np.uint8)

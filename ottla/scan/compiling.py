@@ -1,4 +1,4 @@
-"""How numba compiles kernels, and that no process waits longer for it than it must. shell"""
+"""Compilation of kernels by numba, and their cache on disk. shell"""
 
 import contextlib
 import gc
@@ -15,14 +15,14 @@ from numba.core import event
 from numba.extending import intrinsic
 
 from ottla.scan.kernel_cache import KernelCache, PlacelessKernelCache
-from ottla.scan.kernels import tell_of_compiling
+from ottla.scan.kernels import report_compilation
 
 
-def kept(function: Callable[..., Any]) -> Any:
-    """A dispatcher of a kernel that is kept on disk; nowhere, if nothing can be written at all.
+def cache_on_disk(function: Callable[..., Any]) -> Any:
+    """Return a dispatcher whose compiled kernel is cache_on_disk on disk, or not at all if no folder is writable.
 
-    The cache is beside the sources if these are files and can be written beside, else where `kernel_cache` finds a
-    place. What was compiled of other sources is not taken, whichever of them changed.
+    The cache is next to the sources if these are files in a writable folder, else where `kernel_cache` finds a place.
+    A kernel that was compiled from other sources is not loaded, whichever of them changed.
 
     Without numba's runtime (`_nrt`) arrays are not reference-counted inside: the callers hold them. Counting took 145
     of the 155 ns that a batch cost, for each slice and each argument of a helper is counted.
@@ -38,14 +38,15 @@ def kept(function: Callable[..., Any]) -> Any:
     return compiled
 
 
-def copied(function: Callable[..., Any]) -> Any:
-    """A dispatcher of a helper that is copied into whatever calls it."""
+def inline(function: Callable[..., Any]) -> Any:
+    """Return a dispatcher of a helper that is inlined into its callers."""
     return numba.njit(nogil=True, inline="always", _nrt=False)(function)
 
 
 def big_endian(size: int, *, is_signed: bool) -> Any:
-    """Of a byte array and a place, the integer of so many bytes there: one load, where to put bytes together costs the
-    compiler as much as all the rest of a walk over headers.
+    """Return a function that loads the integer of `size` bytes at a position of a byte array.
+
+    It is one load. Combining single bytes would cost the compiler as much as the rest of a walk over headers.
     """
 
     def load(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -67,7 +68,7 @@ def big_endian(size: int, *, is_signed: bool) -> Any:
 
 
 class _Compiling(event.Listener):
-    """Tells of it, and collects no garbage meanwhile: of what a compiler makes little is, and to look takes a fifth."""
+    """Listener of numba that reports compilations and pauses garbage collection, a fifth of their time."""
 
     _depth = 0
     _collects = False
@@ -78,7 +79,7 @@ class _Compiling(event.Listener):
         if self._depth == 1:
             self._collects = gc.isenabled()
             gc.disable()
-            tell_of_compiling()
+            report_compilation()
 
     def on_end(self, event: Any) -> None:
         self._depth -= 1

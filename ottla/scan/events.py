@@ -1,4 +1,4 @@
-"""What happens in header rows: the kernel that follows every producer, ends transactions and judges batches. pure
+"""Kernel over header rows that follows producers, ends transactions and checks batches. pure
 
 Source: `org.apache.kafka.storage.internals.log.ProducerAppendInfo`, `ProducerStateEntry`, `ProducerStateManager`.
 """
@@ -8,7 +8,7 @@ import numpy as np
 from ottla.protocol.batch import ABORT, COMMIT
 from ottla.protocol.batch_header import DELETE_HORIZON, MAX_SEQUENCE, TIMESTAMP_TYPE, TRANSACTIONAL
 from ottla.scan import headers, states
-from ottla.scan.kernels import Long, Longs, inlined, kernel
+from ottla.scan.kernels import Long, Longs, inline, kernel
 from ottla.scan.states import States, Table, slot_of
 
 # Columns of `ended`: a row for every COMMIT and ABORT marker.
@@ -207,7 +207,7 @@ def follow_rows(
     return rows.shape[0]
 
 
-@inlined
+@inline
 def _advance(row: Longs, log_start: Long, where: Longs, facts: Longs, gaps: Longs) -> None:
     """Offsets and clock; a batch that does not follow the one before leaves a gap."""
     base, expected = row[headers.BASE_OFFSET], facts[_NEXT_OFFSET]
@@ -224,7 +224,7 @@ def _advance(row: Longs, log_start: Long, where: Longs, facts: Longs, gaps: Long
         facts[_CLOCK] = max(facts[_CLOCK], row[headers.MAX_TIMESTAMP])
 
 
-@inlined
+@inline
 def _count(row: Longs, is_data: bool, totals: Longs) -> None:
     totals[BATCHES] += 1
     totals[BYTES] += row[headers.SIZE]
@@ -238,7 +238,7 @@ def _count(row: Longs, is_data: bool, totals: Longs) -> None:
         totals[PLAIN_RECORDS] += records
 
 
-@inlined
+@inline
 def _add_state(table: Longs, producer_id: Long, facts: Longs) -> None:
     state = table[facts[_COUNT]]
     state[:] = -1
@@ -253,7 +253,7 @@ def _add_state(table: Longs, producer_id: Long, facts: Longs) -> None:
     facts[_COUNT] += 1
 
 
-@inlined
+@inline
 def _note(kind: Long, expected: Long, found: Long, row: Longs, where: Longs, facts: Longs, anomalies: Longs) -> None:
     out = anomalies[facts[_ANOMALIES]]
     out[ANOMALY_KIND] = kind
@@ -268,7 +268,7 @@ def _note(kind: Long, expected: Long, found: Long, row: Longs, where: Longs, fac
     facts[_ANOMALIES] += 1
 
 
-@inlined
+@inline
 def _judge_batch(row: Longs, state: Longs, where: Longs, facts: Longs, totals: Longs, anomalies: Longs) -> None:
     """Epoch and sequence of a data batch against what came before (`ProducerAppendInfo.checkSequence`)."""
     epoch, highest = row[headers.PRODUCER_EPOCH], state[states.HIGHEST_EPOCH]
@@ -312,7 +312,7 @@ def _judge_batch(row: Longs, state: Longs, where: Longs, facts: Longs, totals: L
     state[states.FLAGS] |= states.SEQUENCED
 
 
-@inlined
+@inline
 def _raise_epoch(state: Longs, epoch: Long) -> None:
     """A new epoch begins at sequence 0, but nothing is known of a producer that was not met before."""
     state[states.EXPECTED_SEQUENCE] = 0 if state[states.HIGHEST_EPOCH] >= 0 else -1
@@ -320,7 +320,7 @@ def _raise_epoch(state: Longs, epoch: Long) -> None:
     state[states.FLAGS] &= ~states.SEQUENCED
 
 
-@inlined
+@inline
 def _follow_batch(row: Longs, at: Long, counted: bool, table: Longs, facts: Longs) -> None:
     """The broker's entry (`ProducerStateEntry.addBatch`) and the open transaction."""
     state = table[at]
@@ -358,7 +358,7 @@ def _follow_batch(row: Longs, at: Long, counted: bool, table: Longs, facts: Long
         state[states.OPEN_BYTES] += row[headers.SIZE]
 
 
-@inlined
+@inline
 def _judge_marker(row: Longs, state: Longs, where: Longs, facts: Longs, anomalies: Longs) -> None:
     """Epochs of a marker (`ProducerAppendInfo.appendEndTxnMarker`)."""
     epoch, coordinator_epoch = row[headers.PRODUCER_EPOCH], row[headers.COORDINATOR_EPOCH]
@@ -373,7 +373,7 @@ def _judge_marker(row: Longs, state: Longs, where: Longs, facts: Longs, anomalie
         _judge_empty_commit(row, state, where, facts, anomalies)
 
 
-@inlined
+@inline
 def _judge_empty_commit(row: Longs, state: Longs, where: Longs, facts: Longs, anomalies: Longs) -> None:
     """A COMMIT behind an ABORT, and no batch between them: one was lost if it had the sequences of the aborted one.
 
@@ -394,7 +394,7 @@ def _judge_empty_commit(row: Longs, state: Longs, where: Longs, facts: Longs, an
     out[ANOMALY_ABORT_OFFSET], out[ANOMALY_LAST_OFFSET] = state[states.ABORTED_AT], state[states.LAST_OFFSET]
 
 
-@inlined
+@inline
 def _follow_marker(
     row: Longs, at: Long, counted: bool, where: Longs, table: Longs, facts: Longs, totals: Longs, ended: Longs
 ) -> None:
@@ -435,7 +435,7 @@ def _follow_marker(
     state[states.FLAGS] |= states.SEEN_MARKER
 
 
-@inlined
+@inline
 def _take_open(state: Longs, out: Longs, table: Longs, facts: Longs) -> None:
     """Move the open transaction of `state` to the row `out`, and out of the list."""
     out[ENDED_EPOCH], out[ENDED_LAST_OFFSET] = state[states.OPEN_EPOCH], state[states.OPEN_LAST_OFFSET]

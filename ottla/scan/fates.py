@@ -1,4 +1,4 @@
-"""The fate of every transaction of a partition, from what walks over its ranges tell. pure
+"""Fates of the transactions of a partition, merged from the walks over its ranges. pure
 
 Last stable offset as `ProducerStateManager.firstUnstableOffset` gives it: the first offset of the earliest open
 transaction, not below the log start. Of one replica: what is valid of the log is all below the high watermark.
@@ -20,7 +20,7 @@ ABORTED_COLUMNS = 3  # producer id, first offset, marker offset
 
 
 class RangeFates(NamedTuple):
-    """What a walk over one range told: totals as `events` lays them out, aborted ranges, and the states behind it."""
+    """Results of a walk over one range: totals (columns of `events`), aborted ranges, and the states at its end."""
 
     totals: Longs
     aborted: Longs

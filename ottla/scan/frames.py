@@ -8,7 +8,7 @@ import numpy as np
 
 from ottla.protocol.batch_header import HEADER_SIZE, MAX_SEQUENCE, TIMESTAMP_TYPE, TRANSACTIONAL
 from ottla.scan import headers
-from ottla.scan.kernels import Bytes, Ints, Long, Longs, inlined, kernel, plainly, varint, zigzag
+from ottla.scan.kernels import Bytes, Ints, Long, Longs, inline, kernel, plainly, varint, zigzag
 
 # What is known of a record once its batch is parsed. Starts are positions in the payload, lengths are -1 for null.
 DELTA = 0  # of its offset
@@ -94,7 +94,7 @@ def select_visible(
     return count
 
 
-@inlined
+@inline
 def short_varint(payload: Bytes, at: Long, end: Long) -> tuple[Long, Long]:
     """As `varint`, quick for one and two bytes; for where two bytes may be read without a look at the end."""
     first, second = np.int64(payload[np.uint64(at)]), np.int64(payload[np.uint64(at + 1)])
@@ -306,7 +306,7 @@ def decode(
 
 @kernel
 def read_headers(raw_headers: Bytes, starts: Longs, lengths: Longs) -> None:
-    """Where the keys (row 0) and values (row 1) of headers that lie one behind the other start, and their lengths."""
+    """Write the starts and lengths of the keys (row 0) and values (row 1) of consecutive headers."""
     at, end = 0, raw_headers.shape[0]
     for index in range(starts.shape[1]):
         for part in range(2):

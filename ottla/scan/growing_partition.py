@@ -22,7 +22,7 @@ _NONE: Final = np.empty((0, ABORTED_COLUMNS), dtype=np.int64)
 
 
 class GrowingPartition:
-    """One partition. `update` before asking anything; offsets below `from_offset` are of no interest."""
+    """A partition that is written to. Call `update` before each question; offsets below `from_offset` are ignored."""
 
     def __init__(self, from_offset: int, on_damage: str) -> None:
         self.log_start = 0
@@ -57,7 +57,7 @@ class GrowingPartition:
 
     @property
     def unread(self) -> tuple[Damage, ...]:
-        """What could not be read, and so is not known to be aborted or not."""
+        """Damage: ranges that could not be read, so it is unknown whether they were aborted."""
         return tuple(self._damage.found)
 
     def aborted(self, first_offset: int, end_offset: int) -> Longs:

@@ -1,7 +1,7 @@
-"""The files beside a segment, as arrays: offset, time and transaction index, producer snapshot. shell
+"""Files of a segment as arrays: offset, time and transaction index, producer snapshot. shell
 
 Sources: `org.apache.kafka.storage.internals.log.OffsetIndex`, `TimeIndex`, `TransactionIndex`, `ProducerStateManager`.
-The first two are preallocated: behind their entries come zeros, or what an earlier use of the file left there.
+The first two are preallocated: their entries are followed by zeros, or by bytes of an earlier use of the file.
 """
 
 from collections.abc import Callable
@@ -68,7 +68,7 @@ def offset_entries(content: bytes, base_offset: int) -> Entries:
     ascends[1:] = (rows[1:, 0] > rows[:-1, 0]) & (rows[1:, 1] > rows[:-1, 1])
     if len(rows):
         ascends[0] = rows[0].min() >= 0 and bool(rows[0].any())
-    return _ended(content, rows, ascends, base_offset, _OFFSET_ENTRY.itemsize, 0)
+    return _cut_at_descent(content, rows, ascends, base_offset, _OFFSET_ENTRY.itemsize, 0)
 
 
 def batch_positions(segment_path: str, base_offset: int, size_bytes: int) -> Longs:
@@ -90,7 +90,7 @@ def time_entries(content: bytes, base_offset: int) -> Entries:
     ascends[1:] = (rows[1:, 0] >= rows[:-1, 0]) & (rows[1:, 1] > rows[:-1, 1])
     if len(rows):
         ascends[0] = rows[0, 0] >= 0 and bool(rows[0].any())
-    return _ended(content, rows, ascends, base_offset, _TIME_ENTRY.itemsize, 0)
+    return _cut_at_descent(content, rows, ascends, base_offset, _TIME_ENTRY.itemsize, 0)
 
 
 def aborted_entries(content: bytes) -> Entries:
@@ -138,7 +138,7 @@ def _whole(content: bytes, entry: npt.DTypeLike) -> Table:
     return np.frombuffer(content[: len(content) - len(content) % size], entry)
 
 
-def _ended(
+def _cut_at_descent(
     content: bytes, rows: Longs, ascends: npt.NDArray[np.bool_], base: int, entry_size: int, column: int
 ) -> Entries:
     """Entries up to where they stop ascending; a fault if anything but zeros is behind."""

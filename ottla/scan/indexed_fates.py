@@ -118,7 +118,7 @@ def _walk_tail(log: PartitionLog, start: States, *, on_damage: str) -> RangeFate
 
 
 def _position_of(segment: SegmentFile, offset: int, recovery_point: int) -> int | None:
-    """Where the batch at `offset` starts, or would start; None if no batch ends there."""
+    """Return the position of the batch at `offset`, or where it would start; None if no batch ends there."""
     entries = batch_positions(segment.path, segment.base_offset, segment.size_bytes)
     entries = entries[: np.searchsorted(entries[:, 0], offset)]
     position = 0

@@ -1,8 +1,8 @@
-"""Where compiled kernels are kept, so that none is taken that was compiled of other sources. shell
+"""Folder of compiled kernels, named after the sources that they were compiled from. shell
 
-Numba keeps them beside the sources, below NUMBA_CACHE_DIR or below the home. Of an archive, as an executor gets the
-code, it knows the home alone, in a folder for each path of the archive, which is another one for each application: all
-would compile, and a container without a home would fail. Here the folder goes by what the package contains.
+Numba writes them next to the sources, below NUMBA_CACHE_DIR or below the home. For an archive, as executors get the
+code, it uses the home only, with a folder for each path of the archive. That path differs by application, so each would
+compile, and a container without a home would fail. Here the content of the package names the folder.
 """
 
 import contextlib

@@ -2,7 +2,7 @@
 
 Every kernel works on preallocated numpy arrays. It is a function as any other, and runs as one while its process has
 little to read: to compile takes seconds, and to load what was compiled as long as a small log does. With more to read
-it is compiled, releases the GIL and is cached on disk. Either way the results are the same.
+it is compiled, releases the GIL and is cache_on_disk on disk. Either way the results are the same.
 """
 
 import dis
@@ -30,10 +30,10 @@ PLAIN_BYTES = 4 * 1024 * 1024
 
 
 class _Process:
-    """What this process was given to read, and who wants to know when it compiles."""
+    """State of this process: bytes to be read, and the function to call when a kernel is compiled."""
 
     expected_bytes = 0
-    tell: Callable[[], None] | None = None
+    on_compile: Callable[[], None] | None = None
 
 
 def expect(size_bytes: int) -> None:
@@ -42,25 +42,25 @@ def expect(size_bytes: int) -> None:
 
 
 @contextmanager
-def telling_of_compiling(tell: Callable[[], None]) -> Iterator[None]:
-    """`tell` is called when a kernel is compiled, not when it is loaded."""
-    before, _Process.tell = _Process.tell, tell
+def report_compiling(on_compile: Callable[[], None]) -> Iterator[None]:
+    """Call `on_compile` when a kernel is compiled, not when it is loaded."""
+    before, _Process.on_compile = _Process.on_compile, on_compile
     try:
         yield
     finally:
-        _Process.tell = before
+        _Process.on_compile = before
 
 
-def tell_of_compiling() -> None:
-    if _Process.tell is not None:
-        _Process.tell()
+def report_compilation() -> None:
+    if _Process.on_compile is not None:
+        _Process.on_compile()
 
 
 class Callee:
-    """What kernels call: plainly a function of Python, compiled what numba makes of it or takes for it."""
+    """Function that kernels call: Python without numba, else its compiled or inlined form."""
 
     def __init__(self, plain: Callable[[], Callable[..., Any]], compiled: Callable[[], Callable[..., Any]]) -> None:
-        """Both are made when they are needed first."""
+        """Both forms are made at first use."""
         self._made: dict[str, Callable[..., Any]] = {}
         self._makers = {"plain": plain, "compiled": compiled}
 
@@ -100,28 +100,28 @@ def _python(result: Any) -> Any:
 
 def kernel(function: F) -> F:
     """A function that Python and kernels call. It must not allocate."""
-    return _callee(function, lambda compiling: compiling.kept)
+    return _callee(function, lambda compiling: compiling.cache_on_disk)
 
 
-def inlined(function: F) -> F:
-    """A helper that is copied into the kernels that call it: a call costs more than these do."""
-    return _callee(function, lambda compiling: compiling.copied)
+def inline(function: F) -> F:
+    """Inline a helper into the kernels that call it: a call costs more than its work."""
+    return _callee(function, lambda compiling: compiling.inline)
 
 
 def plainly(quick: F) -> Callable[[F], F]:
     """A kernel for which `quick` does the same, in less time, where nothing is compiled."""
-    return lambda function: _callee(function, lambda compiling: compiling.kept, quick)
+    return lambda function: _callee(function, lambda compiling: compiling.cache_on_disk, quick)
 
 
 def _callee(function: F, how: Callable[[Any], Callable[..., Any]], quick: F | None = None) -> F:
     own = cast(FunctionType, function)
 
-    def compiled() -> Any:
+    def compile_it() -> Any:
         from ottla.scan import compiling
 
         return how(compiling)(_calling(own, "compiled"))
 
-    return cast(F, functools.update_wrapper(Callee(lambda: quick or _calling(own, "plain"), compiled), function))
+    return cast(F, functools.update_wrapper(Callee(lambda: quick or _calling(own, "plain"), compile_it), function))
 
 
 def _big_endian(layout: str) -> Callable[[Bytes, Long], Long]:
@@ -131,12 +131,12 @@ def _big_endian(layout: str) -> Callable[[Bytes, Long], Long]:
     def plain(buffer: Any, at: Long) -> Long:
         return np.int64(integer.unpack_from(buffer, at)[0])
 
-    def compiled() -> Any:
+    def compile_it() -> Any:
         from ottla.scan import compiling
 
         return compiling.big_endian(integer.size, is_signed=layout.islower())
 
-    return cast(Callable[[Bytes, Long], Long], Callee(lambda: plain, compiled))
+    return cast(Callable[[Bytes, Long], Long], Callee(lambda: plain, compile_it))
 
 
 int16 = _big_endian(">h")
@@ -145,7 +145,7 @@ int64 = _big_endian(">q")
 uint32 = _big_endian(">I")
 
 
-@inlined
+@inline
 def zigzag(byte: Long) -> Long:
     """The value of a varint of one byte."""
     return (np.int64(byte) >> 1) ^ -(np.int64(byte) & 1)

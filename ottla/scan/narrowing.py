@@ -1,8 +1,8 @@
-"""What need not be read: segments, and parts of them, that cannot hold what a read filter asks for. shell
+"""Exclusion of segments, and parts of them, that cannot hold records of a read filter. shell
 
 Segments are left out by the last entry of their `.timeindex`, which a broker completes when it rolls the segment
-(`LogSegment.onBecomeInactiveSegment`). Inside a segment reading starts and ends at positions of its `.index`, each held
-against the batch that stands there. Light to import: the driver of a query loads no more than it has to.
+(`LogSegment.onBecomeInactiveSegment`). Inside a segment reading starts and ends at positions of its `.index`, each
+checked against the batch at that position. This module imports little, because the driver of a query loads it.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What a Python worker must have to scan segments, told in one line. free"""
+"""Packages and versions that a Python worker needs to scan segments. free"""
 
 import functools
 import gc

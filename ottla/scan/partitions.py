@@ -5,12 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from ottla.protocol.checkpoints import CLEANER_OFFSETS
 from ottla.scan import states, storage
 from ottla.scan.damage_log import REPORT
 from ottla.scan.fates import PartitionFates, RangeFates, merge_ranges
 from ottla.scan.indexed_fates import fates_from_indexes, read_snapshot, snapshot_offset
 from ottla.scan.kernels import Longs
-from ottla.scan.listing import CLEANER_CHECKPOINT, PartitionLog, read_checkpoint
+from ottla.scan.listing import PartitionLog, read_checkpoint
 from ottla.scan.ranges import cut_partition
 from ottla.scan.states import States
 from ottla.scan.walk import range_fates
@@ -25,7 +26,7 @@ def entering(log: PartitionLog) -> States:
     first = log.segments[0].base_offset if log.segments else log.log_start
     at_first = [path for path in log.snapshots if snapshot_offset(path) == first]
     if at_first and (entries := read_snapshot(at_first[0])) is not None:
-        return states.from_snapshot(_without_cleaned(log, entries, first), first)
+        return states.from_snapshot(_drop_compacted_txns(log, entries, first), first)
     for path in reversed(log.snapshots):
         if (entries := read_snapshot(path)) is not None:
             begins = entries[:, states.FIRST_OFFSET]
@@ -33,7 +34,7 @@ def entering(log: PartitionLog) -> States:
     return states.empty(first)
 
 
-def _without_cleaned(log: PartitionLog, entries: Longs, first: int) -> Longs:
+def _drop_compacted_txns(log: PartitionLog, entries: Longs, first: int) -> Longs:
     """`entries` without what was open at `first` and is not any more, in a partition that was compacted.
 
     A transaction whose data is gone loses its marker too, so that nothing in the log would end it.
@@ -54,7 +55,7 @@ def _without_cleaned(log: PartitionLog, entries: Longs, first: int) -> Longs:
 
 
 def _was_compacted(log: PartitionLog) -> bool:
-    cleaned = read_checkpoint(storage.join(storage.parent(log.path), CLEANER_CHECKPOINT))
+    cleaned = read_checkpoint(storage.join(storage.parent(log.path), CLEANER_OFFSETS))
     return (log.topic, log.partition) in cleaned
 
 

@@ -68,10 +68,10 @@ def cut_partitions(logs: Sequence[PartitionLog], target_bytes: int) -> Iterator[
     is_remote = any(storage.is_remote(log.path) for log in logs)
     pieces = iter(ahead.each(cut, segments) if is_remote else map(cut, segments))
     for index, log in enumerate(logs):
-        yield from _joined(index, log, [next(pieces) for _ in log.segments], target_bytes)
+        yield from _join_pieces(index, log, [next(pieces) for _ in log.segments], target_bytes)
 
 
-def _joined(
+def _join_pieces(
     index: int, log: PartitionLog, segments: Sequence[Sequence[SegmentPiece]], target_bytes: int
 ) -> list[LogRange]:
     groups: list[list[SegmentPiece]] = [[]]

@@ -26,10 +26,10 @@ _RECORD_COST_BYTES = 256
 
 
 class Visibility(NamedTuple):
-    """What of a partition is visible: offsets in [log_start, limit), but not batches in `aborted` ranges.
+    """Visible part of a partition: offsets in [log_start, limit) without batches in `aborted` ranges.
 
-    Nor what was `unread` by the walk that found these: its fate is not known, though it may be readable where another
-    range of the log begins.
+    Batches that the walk could not read (`unread`) are not visible: their fate is unknown, even if a read that starts
+    at another range could decode them.
     """
 
     committed_only: bool
@@ -63,7 +63,7 @@ def visible_in(visible: Visibility, part: LogRange, log: PartitionLog) -> Visibi
 
 
 class ReadFilter(NamedTuple):
-    """What of the visible is asked for: offsets in [first_offset, end_offset), these producers (None: all).
+    """Filter of visible records: offsets in [first_offset, end_offset), these producers (None: all).
 
     `since_ms` only spares decoding batches whose largest timestamp is below it: older records of others are returned.
     """
@@ -93,7 +93,7 @@ EVERYTHING = ReadFilter()
 def read_by_the_walk(
     piece: SegmentPiece, chunk: Chunk, rows: Longs, unread: tuple[Damage, ...], log: DamageLog
 ) -> Longs:
-    """The rows whose fates are known; what the others are left out for is told."""
+    """Return the rows whose fates are known, and report the damage that hides the others."""
     for damage in unread:
         positions = chunk.file_position + rows[:, headers.POSITION]
         within = (positions >= damage.position) & (positions < damage.end_position)
@@ -140,18 +140,18 @@ class RecordScan:
         count = frames.select_visible(rows, *visible[:4], self._selected, self._sections)
         rows, sections = self._selected[:count], self._sections[:count]
         if chunk.is_legacy:
-            yield from self._decode_converted(piece, chunk, rows, visible)
+            yield from self._decode_old_messages(piece, chunk, rows, visible)
             return
         is_packed = (rows[:, headers.ATTRIBUTES] & COMPRESSION_MASK) != 0
         edges = (np.flatnonzero(is_packed[1:] != is_packed[:-1]) + 1).tolist() if is_packed.any() else []
         for start, end in pairwise([0, *edges, count]):
             batches = rows[start:end], sections[start:end]
             if start < end and is_packed[start]:
-                yield from self._decompressed(piece, chunk, *batches, visible)
+                yield from self._decompress(piece, chunk, *batches, visible)
             else:
-                yield from self._gathered(piece, chunk, chunk.buffer, *batches, visible)
+                yield from self._gather(piece, chunk, chunk.buffer, *batches, visible)
 
-    def _decompressed(
+    def _decompress(
         self, piece: SegmentPiece, chunk: Chunk, rows: Longs, sections: Longs, visible: Visibility
     ) -> Iterator[pa.RecordBatch]:
         """Decompress batch by batch into the scratch, and decode it whenever it holds a record batch's worth."""
@@ -169,11 +169,11 @@ class RecordScan:
                 self._scratch.filled = kept
                 self._report(piece, chunk, rows[index], error)
             if places and (self._scratch.filled >= BATCH_BYTES or index == len(columns) - 1):
-                yield from self._gathered(piece, chunk, self._scratch.buffer, rows[sound], np.array(places), visible)
+                yield from self._gather(piece, chunk, self._scratch.buffer, rows[sound], np.array(places), visible)
                 sound, places = [], []
                 self._scratch.clear()
 
-    def _decode_converted(
+    def _decode_old_messages(
         self, piece: SegmentPiece, chunk: Chunk, rows: Longs, visible: Visibility
     ) -> Iterator[pa.RecordBatch]:
         """Decode messages of magic 0 and 1 as the batches that they are converted to."""
@@ -186,9 +186,9 @@ class RecordScan:
                 continue
             section = np.array([[HEADER_SIZE, len(batch)]], dtype=np.int64)
             payload = np.frombuffer(batch, dtype=np.uint8)
-            yield from self._gathered(piece, chunk, payload, new.reshape(1, -1), section, visible)
+            yield from self._gather(piece, chunk, payload, new.reshape(1, -1), section, visible)
 
-    def _gathered(
+    def _gather(
         self, piece: SegmentPiece, chunk: Chunk, payload: Bytes, rows: Longs, sections: Longs, visible: Visibility
     ) -> Iterator[pa.RecordBatch]:
         """Decode batches into the columns; a malformed one is damage, and decoding goes on behind it."""

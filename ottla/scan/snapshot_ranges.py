@@ -1,9 +1,9 @@
-"""A large partition in ranges of whole segments that tasks walk on their own, each entered as a snapshot tells. shell
+"""Ranges of whole segments of a large partition, which tasks walk alone from the states of a snapshot. shell
 
 A broker writes a producer snapshot when it rolls a segment, so the open transactions at a segment's start are known
 without a walk over what lies below (`ProducerStateManager.takeSnapshot`). It has their first offsets and no counts: a
 transaction that was carried in and ends in the range is counted by reading back to where it began. At its end every
-walk is held against the snapshot there, with which the next one began, so that all together tell what one would.
+walk is checked against the snapshot there, with which the next one began, so that all together equal one walk.
 """
 
 from collections.abc import Iterator
@@ -152,7 +152,7 @@ def _disagrees(segment: SegmentFile) -> DamagedSegment:
 
 
 def _opened_at(segment: SegmentFile) -> Longs | None:
-    """The states of what is open below a segment as its snapshot tells, by first offset; None without a sound one."""
+    """Return the open transactions below a segment from its snapshot, by first offset; None without a sound one."""
     rows = read_snapshot(storage.beside(segment.path, ".snapshot"))
     if rows is None or (rows[:, [states.LAST_OFFSET, states.FIRST_OFFSET]] >= segment.base_offset).any():
         return None
@@ -160,7 +160,7 @@ def _opened_at(segment: SegmentFile) -> Longs | None:
 
 
 def _among(rows: Longs, others: Longs) -> npt.NDArray[np.bool_]:
-    """Which of the transactions of `rows` are among those of `others`."""
+    """Return for each transaction of `rows` whether it is in `others`."""
     known = set(map(tuple, others[:, _KEY].tolist()))
     return np.fromiter((tuple(key) in known for key in rows[:, _KEY].tolist()), dtype=bool, count=len(rows))
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ottla.protocol.batch_header import MAX_SEQUENCE
-from ottla.scan.kernels import Long, Longs, expect, inlined, kernel
+from ottla.scan.kernels import Long, Longs, expect, inline, kernel
 
 # What a broker holds. -1 (OFFSET_DELTA: 0) is none.
 PRODUCER_ID = 0
@@ -80,7 +80,7 @@ class States(NamedTuple):
 
     def __reduce__(self) -> tuple[Callable[..., "States"], tuple[object, ...]]:
         """Pickled small, for states travel between tasks: a column takes the bytes that its values differ in."""
-        return _unpacked, (len(self.rows), *map(_packed, self.rows.T), *self[1:])
+        return _unpack, (len(self.rows), *map(_pack_column, self.rows.T), *self[1:])
 
     @property
     def open_rows(self) -> Longs:
@@ -89,7 +89,7 @@ class States(NamedTuple):
         return found[np.argsort(found[:, FIRST_OFFSET], kind="stable")]
 
 
-def _packed(column: Longs) -> tuple[int, bytes, str]:
+def _pack_column(column: Longs) -> tuple[int, bytes, str]:
     """(smallest value, differences from it, their type); no differences if all are the same."""
     lowest, highest = (int(column.min()), int(column.max())) if len(column) else (0, 0)
     if lowest == highest:
@@ -98,7 +98,7 @@ def _packed(column: Longs) -> tuple[int, bytes, str]:
     return lowest, (column.view(np.uint64) - np.uint64(lowest % 2**64)).astype(kind).tobytes(), kind
 
 
-def _unpacked(count: int, *parts: Any) -> States:
+def _unpack(count: int, *parts: Any) -> States:
     rows = np.empty((count, COLUMNS), dtype=np.int64)
     for column, (lowest, data, kind) in enumerate(parts[:COLUMNS]):
         rows[:, column] = lowest
@@ -113,9 +113,9 @@ def empty(next_offset: int = -1) -> States:
 
 
 def from_snapshot(entries: Longs, next_offset: int) -> States:
-    """States below `next_offset` as a producer snapshot tells them: columns PRODUCER_ID to FIRST_OFFSET.
+    """Return the states below `next_offset` from a producer snapshot: columns PRODUCER_ID to FIRST_OFFSET.
 
-    They judge nothing: a snapshot may be wrong.
+    No finding follows from them: a snapshot may be wrong.
     """
     rows = np.full((len(entries), COLUMNS), -1, dtype=np.int64)
     rows[:, [OFFSET_DELTA, OPEN_RECORDS, OPEN_BYTES, OPEN_BATCHES, MISSING_SINCE]] = 0
@@ -196,7 +196,7 @@ class Table:
 _FIRST_CAPACITY = 512
 
 
-@inlined
+@inline
 def slot_of(rows: Longs, slots: Longs, producer_id: Long) -> Long:
     """The slot of `producer_id`, its own or the free one where it belongs."""
     mask = slots.shape[0] - 1
@@ -238,7 +238,7 @@ def join_rows(
     return count
 
 
-@inlined
+@inline
 def _join_sequence(old: Longs, new: Longs, clock: Long, expiration_ms: Long) -> None:
     """HIGHEST_EPOCH and EXPECTED_SEQUENCE, and whether a batch has set it."""
     forgotten = new[FLAGS] & FORGOTTEN != 0 or (
@@ -264,9 +264,9 @@ def _join_sequence(old: Longs, new: Longs, clock: Long, expiration_ms: Long) -> 
         old[FLAGS] = (old[FLAGS] & ~SEQUENCED) | (new[FLAGS] & SEQUENCED)
 
 
-@inlined
+@inline
 def _join_entry(old: Longs, new: Longs) -> None:
-    """What a broker holds, but for the open transaction."""
+    """Merge the fields of a broker's producer state, without the open transaction."""
     if new[FLAGS] & SEEN_BATCH or new[ABORTED_AT] == HAS_COMMITTED or old[ABORTED_AT] == NO_MARKER:
         old[ABORTED_AT] = new[ABORTED_AT]
     if new[FLAGS] & SEEN_BATCH:
@@ -281,7 +281,7 @@ def _join_entry(old: Longs, new: Longs) -> None:
         old[LAST_MARKER_TYPE], old[LAST_MARKER_EPOCH] = new[LAST_MARKER_TYPE], new[LAST_MARKER_EPOCH]
 
 
-@inlined
+@inline
 def _join_open(old: Longs, new: Longs) -> None:
     """The open transaction: the later one if a marker came, else both are one."""
     if new[FLAGS] & SEEN_MARKER or old[FIRST_OFFSET] < 0:

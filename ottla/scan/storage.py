@@ -1,8 +1,8 @@
-"""Where a log directory is: on local disks, or behind any URI that `pyarrow.fs` takes (S3, HDFS and others). shell
+"""Access to a log directory on local disks, or at any URI that `pyarrow.fs` takes (S3, HDFS and others). shell
 
 A path that is no URI is read with plain system calls. A URI keeps its query (`?endpoint_override=...`) in every path
-below it, so that a path is all a task needs. Remote segments are read in large ranges ahead of their use (`ahead`),
-small files whole and many at once. What goes wrong is OSError with one line, as of local files.
+below it, so that a path is all a task needs. Remote segments are read in large ranges before they are used (`ahead`),
+small files whole and many at once. Errors are OSError with one line, as those of local files.
 """
 
 import errno
@@ -41,7 +41,7 @@ _AWS_REASONS = {
 
 
 class Entry(NamedTuple):
-    """One name in a directory. `size_bytes` is 0 for a directory."""
+    """Entry of a directory. `size_bytes` is 0 for a directory."""
 
     name: str
     is_directory: bool
@@ -60,7 +60,7 @@ class File(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """That of now."""
+        """Current size."""
         ...
 
     def read_into(self, view: memoryview, position: int) -> int:
@@ -108,9 +108,9 @@ def beside(path: str, suffix: str) -> str:
 
 
 def entries(directory: str) -> list[Entry]:
-    """What is in a directory, by name."""
+    """List a directory, by name."""
     if is_remote(directory):
-        return sorted(entry for _, entry in _listed(directory, recursive=False))
+        return sorted(entry for _, entry in _list(directory, recursive=False))
     with os.scandir(directory) as found:
         return sorted(Entry(one.name, _is_directory(one), 0) for one in found)
 
@@ -142,7 +142,7 @@ def files_below(directory: str, folders: Sequence[str]) -> dict[str, list[Entry]
 def _files_of(directory: str, folders: Sequence[str]) -> dict[str, list[Entry]]:
     def files(name: str) -> list[Entry]:
         try:
-            found = _listed(join(directory, name), recursive=False)
+            found = _list(join(directory, name), recursive=False)
         except FileNotFoundError:  # deleted meanwhile
             return []
         return [entry for _, entry in found if not entry.is_directory]
@@ -152,7 +152,7 @@ def _files_of(directory: str, folders: Sequence[str]) -> dict[str, list[Entry]]:
 
 def _listed_below(directory: str) -> dict[str, list[Entry]]:
     folders: dict[str, list[Entry]] = {}
-    for place, entry in _listed(directory, recursive=True):
+    for place, entry in _list(directory, recursive=True):
         if place and "/" not in place and not entry.is_directory:
             folders.setdefault(place, []).append(entry)
     return folders
@@ -214,15 +214,15 @@ def status(path: str) -> Status:
     if not is_remote(path):
         found = files.check_regular(path)
         return Status(found.st_size, int(found.st_mtime * 1000))
-    filesystem, place = located(path)
-    info = told(path, lambda: filesystem.get_file_info(place))
+    filesystem, place = locate(path)
+    info = translate_errors(path, lambda: filesystem.get_file_info(place))
     if not info.is_file:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     return Status(info.size, (info.mtime_ns or 0) // 1_000_000)
 
 
 def exists(path: str) -> bool:
-    """Whether there is such a file. Raises OSError if that cannot be told."""
+    """Whether there is such a file. Raises OSError if that cannot be found out."""
     try:
         status(path)
     except FileNotFoundError:
@@ -272,13 +272,13 @@ class _RemoteFile:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        filesystem, place = located(path)
-        self._file = told(path, lambda: filesystem.open_input_file(place))
-        self.size_bytes: int = told(path, self._file.size)
+        filesystem, place = locate(path)
+        self._file = translate_errors(path, lambda: filesystem.open_input_file(place))
+        self.size_bytes: int = translate_errors(path, self._file.size)
 
     def fetch(self, size: int, position: int) -> bytes:
         size = max(0, min(size, self.size_bytes - position))
-        content: bytes = told(self._path, lambda: self._file.read_at(size, position)) if size else b""
+        content: bytes = translate_errors(self._path, lambda: self._file.read_at(size, position)) if size else b""
         return content
 
     def read(self, size: int, position: int) -> bytes:
@@ -301,11 +301,11 @@ def connect(root: str) -> tuple[Any, str]:
 
 
 @lru_cache(maxsize=64)
-def _connected(root: str) -> tuple[Any, str]:
-    return told(root, lambda: connect(root))
+def _connect_once(root: str) -> tuple[Any, str]:
+    return translate_errors(root, lambda: connect(root))
 
 
-def located(path: str) -> tuple[Any, str]:
+def locate(path: str) -> tuple[Any, str]:
     """Arrow's file system of a path or URI, and the path in it. Raises OSError."""
     if not is_remote(path):
         from pyarrow import fs
@@ -316,26 +316,26 @@ def located(path: str) -> tuple[Any, str]:
         raise PermissionError(errno.EPERM, "leave the secret out of the URI, which findings show", shown(path))
     query = f"?{parts.query}" if parts.query else ""
     scheme = _SCHEMES.get(parts.scheme, parts.scheme)
-    filesystem, base = _connected(f"{scheme}://{parts.netloc}{query}")
+    filesystem, base = _connect_once(f"{scheme}://{parts.netloc}{query}")
     return filesystem, base.rstrip("/") + unquote(parts.path).rstrip("/")
 
 
-def _listed(directory: str, *, recursive: bool) -> list[tuple[str, Entry]]:
+def _list(directory: str, *, recursive: bool) -> list[tuple[str, Entry]]:
     """Entries with the path of their directory, relative to the one listed."""
     from pyarrow import fs
 
-    filesystem, place = located(directory)
+    filesystem, place = locate(directory)
     selector = fs.FileSelector(place or "/", recursive=recursive)
     found = []
-    for info in told(directory, lambda: filesystem.get_file_info(selector)):
+    for info in translate_errors(directory, lambda: filesystem.get_file_info(selector)):
         folder = info.path.rpartition("/")[0][len(place) :].strip("/")
         is_directory = info.type == fs.FileType.Directory
         found.append((folder, Entry(info.base_name, is_directory, 0 if is_directory else info.size)))
     return found
 
 
-def told(path: str, ask: Callable[[], T]) -> T:
-    """What `ask` returns of `path`. Arrow's errors, some of which are no OSError, become OSError with one line."""
+def translate_errors(path: str, ask: Callable[[], T]) -> T:
+    """Call `ask`. Errors of Arrow, some of which are no OSError, become OSError of one line that names `path`."""
     try:
         return ask()
     except (OSError, ValueError, NotImplementedError) as error:

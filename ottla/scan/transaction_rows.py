@@ -27,7 +27,7 @@ class Place(NamedTuple):
     names: Mapping[int, str]
 
 
-def of_ended(ended: "Longs") -> "Columns":
+def columns_of_ended_rows(ended: "Longs") -> "Columns":
     """From rows of the `ENDED_` columns. A marker that ends nothing has its row, without the columns of data."""
     import numpy as np
 

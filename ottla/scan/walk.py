@@ -1,4 +1,4 @@
-"""The walk: one ordered pass over a range that tells, chunk by chunk, what happened in it (columns: `events`). shell"""
+"""Ordered pass over a range, which yields the events of each chunk (columns: `events`). shell"""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -34,7 +34,7 @@ class Step(NamedTuple):
 
 
 class Walk:
-    """Iterate it once for the steps; afterwards `leaving` and `totals` tell where it ended."""
+    """Iterator over the steps of a walk. At its end `leaving` and `totals` have the final states and sums."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Walk:
 
 
 def range_fates(part: LogRange, start: States, *, on_damage: str, check_crc: bool) -> RangeFates:
-    """What a walk over all of `part` tells of its transactions. Raises what the walk raises."""
+    """Walk over all of `part` and return the fates of its transactions. Raises the errors of the walk."""
     log = DamageLog(on_damage)
     walked = Walk(part, start, log, check_crc=check_crc)
     aborted: list[Longs] = [np.empty((0, ABORTED_COLUMNS), dtype=np.int64)]

@@ -21,6 +21,7 @@ import re
 import signal
 import tempfile
 import threading
+import time
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.audit.command_line import BadArgument
 from ottla.audit.program import COULD_NOT_RUN, run_command, show
 from ottla.printable import printable
-from ottla.spark_jobs.session import NoSpark, cannot_run, lacks_pyspark, session
+from ottla.spark_jobs.session import NoSpark, cannot_run, session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,32 +61,43 @@ def main(argv: list[str] | None = None) -> int:
 
 def run(arguments: "AlertArguments") -> int:
     """Watch until interrupted; the exit code."""
-    if missing := lacks_pyspark("the alert") or cannot_run("the alert", on_spark=not arguments.once):
-        sys.stderr.write(printable(f"ottla alert: {missing}") + "\n")
-        return COULD_NOT_RUN
-    from pyspark.errors import StreamingQueryException
-
+    if missing := cannot_run("the alert", on_spark=not arguments.once):
+        return _refuse(missing)
     from ottla.scan.listing import UnreadableDirectory, describe_unmatched, list_partitions, topic_patterns
-    from ottla.spark_jobs.options import OptionError
+    from ottla.spark_jobs.options import OptionError, check_utf8
     from ottla.spark_jobs.stream.stream_options import stream_options
 
     try:
         stream_options(_options(arguments))
-        if unmatched := describe_unmatched(list_partitions(arguments.directory), topic_patterns(arguments.topics)):
-            sys.stderr.write(f"ottla alert: {unmatched}\n")
+        logs = list_partitions(arguments.directory)
         _prepare(arguments.checkpoint)
         if arguments.once:
             return _look(arguments)
-        with session("ottla alert") as spark, tempfile.TemporaryDirectory(prefix="ottla-alert-") as scratch:
-            _watch(spark, arguments, arguments.checkpoint or scratch)
+        check_utf8((arguments.directory,))
+        # The processes of the stream log it to the stderr of the JVM, which is not shown.
+        if unmatched := describe_unmatched(logs, topic_patterns(arguments.topics)):
+            sys.stderr.write(printable(f"ottla alert: {unmatched}") + "\n")
+        return _follow(arguments)
     except KeyboardInterrupt:
         return ENDED
     except (BadArgument, OptionError, UnreadableDirectory, NoSpark, NobodyReads, OSError) as error:
-        sys.stderr.write(printable(f"ottla alert: {error}") + "\n")
-        return COULD_NOT_RUN
+        return _refuse(str(error))
+
+
+def _refuse(reason: str) -> int:
+    sys.stderr.write(printable(f"ottla alert: {reason}") + "\n")
+    return COULD_NOT_RUN
+
+
+def _follow(arguments: "AlertArguments") -> int:
+    """Watch with a stream of Spark until interrupted; the exit code."""
+    from pyspark.errors import StreamingQueryException
+
+    try:
+        with session("ottla alert") as spark, tempfile.TemporaryDirectory(prefix="ottla-alert-") as scratch:
+            _watch(spark, arguments, arguments.checkpoint or scratch)
     except StreamingQueryException as error:
-        sys.stderr.write(printable(f"ottla alert: {_cause(str(error))}") + "\n")
-        return COULD_NOT_RUN
+        return _refuse(_cause(str(error)))
     return ENDED
 
 
@@ -111,18 +123,17 @@ def _cause(text: str) -> str:
 
 
 def _look(arguments: "AlertArguments") -> int:
-    """A single look: a micro-batch of the stream of alerts, from what was told before; the exit code."""
-    from pyspark.sql.streaming.datasource import ReadAllAvailable
-
+    """Print what began and ended since the look before, as the stream does in a micro-batch; the exit code."""
     from ottla.scan import schemas
-    from ottla.spark_jobs.stream.alert_stream import Alerts, AlertStream
+    from ottla.spark_jobs.stream.alert_rows import alert, changes, keep_first_seen
     from ottla.spark_jobs.stream.stream_options import stream_options
+    from ottla.spark_jobs.stream.watch import Watch
 
     told = _told(arguments.checkpoint)
-    stream = AlertStream(stream_options(_options(arguments)), [])
-    before = stream.initialOffset() if told is None or not told.exists() else json.loads(told.read_text("utf-8"))
-    now = stream.latestOffset(before, ReadAllAvailable())
-    rows = [row for part in stream.partitions(before, now) if isinstance(part, Alerts) for row in part.rows]
+    before = [] if told is None or not told.exists() else json.loads(told.read_text("utf-8"))["hanging"]
+    watch, now_ms = Watch(stream_options(_options(arguments)).read), time.time_ns() // 1_000_000
+    now = keep_first_seen(before, [alert(one, now_ms) for one in watch.look(now_ms)])
+    rows = changes(before, now)
     _print(
         [
             {name: row[name] for name in schemas.VIEWS[schemas.HANGING]}
@@ -133,7 +144,7 @@ def _look(arguments: "AlertArguments") -> int:
     )
     if told is not None:
         new = told.with_suffix(".new")
-        new.write_text(json.dumps(now), encoding="utf-8")
+        new.write_text(json.dumps({"hanging": now}), encoding="utf-8")
         new.replace(told)
     return ENDED
 

@@ -36,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
 def run(arguments: "Arguments") -> int:
     """Audit; the exit code."""
     on_spark = is_on_spark(arguments.run_on)
-    if missing := cannot_run("the audit on Spark" if on_spark else "the audit", on_spark=on_spark):
+    if missing := cannot_run("the audit", on_spark=on_spark):
         return job.failed(missing)
     return job.audit(arguments, _spark if on_spark else job.threads)
 

@@ -1,6 +1,6 @@
 """`ottla audit`, `ottla alert`, `ottla export`: their options, for the command and for spark-submit alike. shell
 
-The jobs are imported when they are run: help and completion need nothing of the extra `spark`.
+The jobs are imported when they are run: help and completion need no extra.
 """
 
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ def audit(**given: Any) -> None:
 
     Exit codes: 0 clean, 1 findings of the severity of --fail-on or worse, 2 could not run, 130 interrupted.
     """
-    from ottla.spark_jobs.audit import run  # needs the spark extra, and says so
+    from ottla.spark_jobs.audit import run  # needs an extra, and says which
 
     run_job("audit", run, command_line.Arguments(**given))
 
@@ -90,7 +90,7 @@ def _seconds(context: click.Context, option: click.Parameter, given: str) -> flo
 @click.option(
     "--checkpoint", metavar="FOLDER", shell_complete=complete_folder, help="What was told already, for the next start."
 )
-@click.option("--once", is_flag=True, help="Look once, then end: needs no Java.")
+@click.option("--once", is_flag=True, help="Look once, then end: needs no Spark.")
 @click.option("--format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def alert(**given: Any) -> None:
     """Tell when a transaction begins to hang, while a broker runs.
@@ -99,7 +99,7 @@ def alert(**given: Any) -> None:
 
     Exit codes: 0 ended by a signal or --once, 2 could not run.
     """
-    from ottla.spark_jobs.alert import run  # needs the spark extra and Java, and says so
+    from ottla.spark_jobs.alert import run  # needs an extra, and without --once Java, and says which
 
     run_job("alert", run, AlertArguments(**given))
 
@@ -147,6 +147,6 @@ def export(**given: Any) -> None:
 
     Exit codes: 0 done, 2 could not run, 130 interrupted.
     """
-    from ottla.spark_jobs.export import run  # needs the spark extra, and says so
+    from ottla.spark_jobs.export import run  # needs an extra, and says which
 
     run_job("export", run, ExportArguments(**given))

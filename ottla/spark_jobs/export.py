@@ -28,7 +28,7 @@ from ottla.scan import schemas
 from ottla.scan.needs import WorkerLacks, check_worker
 from ottla.spark_jobs.options import READ_COMMITTED, OptionError, Options, read_options
 from ottla.spark_jobs.row_groups import IN_FOLDERS, parquet_options, row_groups
-from ottla.spark_jobs.session import NoSpark, cannot_run, is_on_spark, lacks_pyspark, session
+from ottla.spark_jobs.session import NoSpark, cannot_run, is_on_spark, session
 
 if TYPE_CHECKING:
     from ottla.spark_jobs.command_lines import ExportArguments
@@ -74,9 +74,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def run(arguments: "ExportArguments") -> int:
     """Export; the exit code."""
-    # It is planned by the data source, so threads need PySpark too, though no Java.
-    on_spark = is_on_spark(arguments.run_on)
-    if missing := lacks_pyspark("the export") or cannot_run("the export", on_spark=on_spark):
+    if missing := cannot_run("the export", on_spark=is_on_spark(arguments.run_on)):
         return _failed(missing)
     from ottla.scan.damage_log import REMEDY, DamagedSegment
     from ottla.scan.listing import UnreadableDirectory
@@ -158,10 +156,9 @@ def _topics_exist(options: Options) -> None:
     (directory,) = options.paths
     patterns = topic_patterns(options.topics)
     logs = list_partitions(directory)
-    if unmatched := describe_unmatched(logs, patterns):
-        if not select_topics(logs, patterns):
-            raise CannotExport(f"{directory}: {unmatched}")
-        sys.stderr.write(f"ottla export: {unmatched}\n")
+    # The plan logs globs that match nothing next to others that do.
+    if not select_topics(logs, patterns) and (unmatched := describe_unmatched(logs, patterns)):
+        raise CannotExport(f"{directory}: {unmatched}")
 
 
 def _columns(given: str) -> tuple[str, ...]:
@@ -178,10 +175,8 @@ def _columns(given: str) -> tuple[str, ...]:
 def _tasks(options: Options) -> "list[RangeTask]":
     from ottla.spark_jobs.views.bounds import UNBOUNDED
     from ottla.spark_jobs.views.planning import plan_ranges
-    from ottla.spark_jobs.views.query_tasks import RangeTask
 
-    planned = plan_ranges(options, UNBOUNDED, with_fates=options.isolation_level == READ_COMMITTED)
-    return [task for task in planned if isinstance(task, RangeTask)]
+    return plan_ranges(options, UNBOUNDED, with_fates=options.isolation_level == READ_COMMITTED)
 
 
 def _writer(export: Export) -> "Callable[[RangeTask], Written]":

@@ -49,19 +49,12 @@ def is_on_spark(run_on: str) -> bool:
     return run_on == "spark" or (run_on == "auto" and under_spark_submit())
 
 
-def lacks_pyspark(what: str) -> str:
-    """That `what` needs PySpark, in one line; empty where it is installed."""
-    if importlib.util.find_spec("pyspark") is None:
-        return f"{what} needs PySpark: pip install 'ottla[spark]'"
-    return ""
-
-
 def cannot_run(what: str, *, on_spark: bool) -> str:
     """Why `what` cannot run here, in one line; empty if it can."""
-    if on_spark and (missing := lacks_pyspark(what)):
-        return missing
+    if on_spark and importlib.util.find_spec("pyspark") is None:
+        return f"{what} on Spark needs PySpark: pip install 'ottla[spark]'"
     if on_spark and not (shutil.which("java") or os.environ.get("JAVA_HOME")):
-        return f"{what} needs Java 17: no java on the path and no JAVA_HOME"
+        return f"{what} on Spark needs Java 17: no java on the path and no JAVA_HOME"
     if not on_spark and (lacks := lacking()):
         return f"{what} needs {', '.join(lacks)}: pip install 'ottla[audit]', or '.[audit]' in a checkout"
     try:

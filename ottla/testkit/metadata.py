@@ -10,9 +10,9 @@ from typing import Any, Final, TypeVar
 from ottla.broker.cluster.features import FeatureUpdate
 from ottla.broker.cluster.image import TopicImage
 from ottla.broker.cluster.metadata import Cluster
-from ottla.broker.cluster.names import unify_collision_chars
 from ottla.protocol.metadata_records import ConfigRecord
 from ottla.protocol.security_records import SecurityRecord
+from ottla.protocol.topic_names import unify_collision_chars
 
 R = TypeVar("R")
 

@@ -23,7 +23,7 @@ _MARKER: Final = (
     "ottla(transaction_version=2, properties={}, as_version=None): run the test on a broker of these settings; "
     "properties are those of server.properties, as_version is an older Kafka to imitate"
 )
-_KEYWORDS: Final = {"transaction_version", "properties", "as_version"}
+_KEYWORDS: Final = ("transaction_version", "properties", "as_version")
 _TAIL_LINES: Final = 40
 
 
@@ -56,6 +56,25 @@ def pytest_configure(config: pytest.Config) -> None:
         from ottla.testkit import pytest_alias
 
         config.pluginmanager.register(pytest_alias, pytest_alias.__name__)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Fail a test whose mark is wrong, whether it uses a broker or not."""
+    marker = item.get_closest_marker("ottla")
+    if wrong := marker and _wrong_in(marker):
+        exist = f"its keywords are {', '.join(_KEYWORDS)}"
+        pytest.fail(f"@pytest.mark.ottla {wrong}; {exist}: @pytest.mark.{_MARKER}", pytrace=False)
+
+
+def _wrong_in(marker: pytest.Mark) -> str:
+    """The fault of a mark; empty if there is none."""
+    if marker.args:
+        return f"takes keywords only, not {', '.join(map(repr, marker.args))}"
+    if unknown := [name for name in marker.kwargs if name not in _KEYWORDS]:
+        return f"has no keyword {', '.join(unknown)}"
+    if not isinstance(properties := marker.kwargs.get("properties", {}), Mapping):
+        return f"takes properties as a dict, not {properties!r}"
+    return ""
 
 
 @pytest.hookimpl(wrapper=True)
@@ -130,15 +149,8 @@ def _broker_of(request: pytest.FixtureRequest) -> "Broker":
         return request.getfixturevalue("ottla_noproc")  # type: ignore[no-any-return]
     if marker is None:
         return request.getfixturevalue("ottla_proc")  # type: ignore[no-any-return]
-    if marker.args or not marker.kwargs.keys() <= _KEYWORDS:
-        raise pytest.UsageError(f"@pytest.mark.ottla takes these keywords, not {_keywords_of(marker)}: {_MARKER}")
     pool: BrokerPool = request.getfixturevalue("make_ottla")
     return pool(**marker.kwargs)
-
-
-def _keywords_of(marker: pytest.Mark) -> str:
-    unknown = sorted(marker.kwargs.keys() - _KEYWORDS)
-    return ", ".join([*map(repr, marker.args), *unknown])
 
 
 def _keep(broker: "Broker") -> None:

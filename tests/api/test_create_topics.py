@@ -199,7 +199,36 @@ def test_a_topic_exists_when_it_is_on_the_device(flushed):
     assert row.error_code == E.NONE and partitions_of(flushed.lone) == 1
 
 
-def test_a_factor_that_one_broker_cannot_have_is_refused_with_the_factor_to_use(stage):
-    (row,) = create(stage, 7, topic(factor=3))
-    assert row.error_code == E.INVALID_REPLICATION_FACTOR
-    assert row.error_message.endswith("Ottla is one broker: use a replication factor of 1, or -1.")
+# Words of Apache Kafka 4.3.1, which adds to the second "or some brokers have all their log directories cordoned."
+TOO_FEW = "Replication factor must be larger than 0, or -1 to use the default value."
+TOO_MANY = (
+    "Unable to replicate the partition {0} time(s): The target replication factor of {0} cannot be reached because "
+    "only 1 broker(s) are registered. Ottla is one broker: use a replication factor of 1, or -1."
+)
+ASSIGNED = "The manual partition assignment includes {}. Ottla is one broker: assign each partition to broker 1 alone."
+UNPLACED = [
+    *[({"factor": factor}, E.INVALID_REPLICATION_FACTOR, TOO_FEW) for factor in (0, -2, -32_768)],
+    *[({"factor": factor}, E.INVALID_REPLICATION_FACTOR, TOO_MANY.format(factor)) for factor in (2, 3, 32_767)],
+    *[
+        (
+            {"partitions": -1, "factor": -1, "assignments": [(0, ids)]},
+            E.INVALID_REPLICA_ASSIGNMENT,
+            ASSIGNED.format(why),
+        )
+        for ids, why in (
+            ([1, 2, 3], "broker 2, but no such broker is registered"),
+            ([1, 1], "the broker 1 more than once"),
+            ([], "an empty replica list"),
+        )
+    ],
+]
+
+
+@pytest.mark.parametrize(("wrong", "error", "message"), UNPLACED)
+def test_replicas_that_one_broker_cannot_have_are_refused_with_what_to_do(stage, caplog, wrong, error, message):
+    first, second = create(stage, 7, topic("first", **wrong), topic("second", **wrong))
+    assert (first.error_code, first.error_message) == (second.error_code, second.error_message) == (error, message)
+    (line,) = [each for each in caplog.records if each.name == "ottla.broker.api.create_topics"]
+    assert line.levelname == "WARNING"
+    assert line.getMessage().startswith("Refused CreateTopics of topic first and 1 more from client ")
+    assert line.getMessage().endswith(f": {error.name}: {message}")

@@ -3,7 +3,7 @@
 import struct
 
 from ottla.protocol.batch import COMMIT
-from ottla.protocol.indexes import AbortedTxn, iter_aborted, pack_all_aborted
+from ottla.protocol.indexes import AbortedTxn, iter_aborted_txns, pack_aborted_txns
 from ottla.protocol.snapshot import decode_snapshot, encode_snapshot
 from tests.audit.mutations import MUTATIONS, Log, Place, change, mutation
 
@@ -168,14 +168,14 @@ def future_timestamp(root):
 
 def aborted(root, name):
     path = root / name / f"{0:020d}.txnindex"
-    return path, list(iter_aborted(path.read_bytes()))
+    return path, list(iter_aborted_txns(path.read_bytes()))
 
 
 @mutation("index", "an entry of .txnindex missing")
 def aborted_entry_missing(root):
     path, entries = aborted(root, "ledger-0")
     gone = entries.pop(8)
-    path.write_bytes(pack_all_aborted(entries))
+    path.write_bytes(pack_aborted_txns(entries))
     return Place("ledger-0", gone.last_offset)
 
 
@@ -185,7 +185,7 @@ def aborted_entry_extra(root):
     log = Log(root, "ledger-0")
     offset = log.header(next(at for at in log.markers(COMMIT) if at > 300)).base_offset
     entries = sorted([*entries, AbortedTxn(5, offset - 1, offset, offset + 1)], key=lambda one: one.last_offset)
-    path.write_bytes(pack_all_aborted(entries))
+    path.write_bytes(pack_aborted_txns(entries))
     return Place("ledger-0", offset, 34 * [one.last_offset for one in entries].index(offset))
 
 
@@ -193,7 +193,7 @@ def aborted_entry_extra(root):
 def aborted_entry_stable(root):
     path, entries = aborted(root, "ledger-2")
     entries[6] = entries[6]._replace(last_stable_offset=entries[6].last_stable_offset - 1)
-    path.write_bytes(pack_all_aborted(entries))
+    path.write_bytes(pack_aborted_txns(entries))
     return Place("ledger-2", entries[6].last_offset, 34 * 6)
 
 
@@ -201,7 +201,7 @@ def aborted_entry_stable(root):
 def aborted_entry_first(root):
     path, entries = aborted(root, "audit-log-1")
     entries[4] = entries[4]._replace(first_offset=entries[4].first_offset - 1)
-    path.write_bytes(pack_all_aborted(entries))
+    path.write_bytes(pack_aborted_txns(entries))
     return Place("audit-log-1", entries[4].last_offset, 34 * 4)
 
 

@@ -41,12 +41,12 @@ def s3():
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
     """A file system of Arrow's in which files are renamed, as in HDFS: (prefix, query)."""
-    storage._connected.cache_clear()
+    storage._connect_once.cache_clear()
     (tmp_path / "kept").mkdir()
     tree = fs.SubTreeFileSystem(str(tmp_path / "kept"), fs.LocalFileSystem())
     monkeypatch.setattr(storage, "connect", lambda root: (tree, ""))
     yield "kept://disk/", ""
-    storage._connected.cache_clear()
+    storage._connect_once.cache_clear()
 
 
 @pytest.fixture(params=["s3", "kept", "local", "file"])
@@ -64,7 +64,7 @@ def put(uri, name, content):
 
 def tree(uri):
     """The files below, as path -> content."""
-    filesystem, root = storage.located(outputs.absolute(str(uri)))
+    filesystem, root = storage.locate(outputs.absolute(str(uri)))
     found = filesystem.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True))
     names = [one.path for one in found if one.is_file]
     return {name[len(root) :].strip("/"): filesystem.open_input_stream(name).read() for name in names}

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import PATIENCE_S
+pytest.importorskip("numba", reason="the audit extra is not installed")
 
-pytest.importorskip("numba", reason="the spark extra is not installed")
+from ottla.spark_jobs import alert, export
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 # Neither imported nor found.
@@ -25,16 +26,27 @@ print("imported")
 COMMAND = "from ottla.cli.main import main; sys.exit(main())"
 
 
-def run(program, *arguments):
+def run(program, *arguments, cwd=ROOT):
     return subprocess.run(
         [sys.executable, "-c", WITHOUT + program, *map(str, arguments)],
         capture_output=True,
         text=True,
-        cwd=ROOT,
+        cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         timeout=PATIENCE_S,
         check=False,
     )
+
+
+def contents(folder):
+    """The files of an export, and their bytes."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def timeless(printed):
+    """Alerts without the fields that grow with time."""
+    rows = map(json.loads, printed.splitlines())
+    return [{name: row[name] for name in row if name not in ("seen", "ageMs", "message")} for row in rows]
 
 
 def test_every_module_of_the_scan_and_the_audit_is_imported():
@@ -55,17 +67,35 @@ def test_an_audit_finds_reports_and_writes_what_it_does_with_spark(reference, ru
     assert (tmp_path / "tables" / "_SUCCESS").exists()
 
 
-def test_spark_is_asked_for_and_missed_in_one_line(tmp_path):
-    done = run(COMMAND, "audit", tmp_path, "--run-on", "spark")
-    told = "ottla audit: the audit on Spark needs PySpark: pip install 'ottla[spark]'\n"
+@pytest.mark.parametrize(
+    ("job", "options"), [("audit", ["--run-on", "spark"]), ("export", ["exported", "--run-on", "spark"]), ("alert", [])]
+)
+def test_a_job_on_spark_names_what_to_install_in_one_line(reference, tmp_path, job, options):
+    done = run(COMMAND, job, reference("clean"), *options, cwd=tmp_path)
+    told = f"ottla {job}: the {job} on Spark needs PySpark: pip install 'ottla[spark]'\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", told)
+    assert not list(tmp_path.iterdir())
 
 
-def test_an_export_that_threads_would_make_misses_it_in_one_line(reference, tmp_path):
-    done = run(COMMAND, "export", reference("clean"), tmp_path / "exported")
-    told = "ottla export: the export needs PySpark: pip install 'ottla[spark]'\n"
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", told)
-    assert not (tmp_path / "exported").exists()
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_an_export_by_threads_writes_what_it_does_with_spark(reference, tmp_path, isolation, capsys):
+    options = ("--isolation-level", isolation)
+    done = run(COMMAND, "export", reference("unclean"), tmp_path / "without", *options)
+    assert (done.returncode, done.stderr) == (0, "")
+    pytest.importorskip("pyspark", reason="the spark extra is not installed: nothing to compare with")
+    assert export.main([str(reference("unclean")), str(tmp_path / "with"), *options]) == 0
+    assert done.stdout == capsys.readouterr().out.replace(str(tmp_path / "with"), str(tmp_path / "without"))
+    without, beside = (contents(tmp_path / folder) for folder in ("without", "with"))
+    assert without == beside
+    assert any(name.endswith(".parquet") for name in without)
+
+
+def test_a_single_look_of_the_alert_prints_what_it_does_with_spark(reference, capsys):
+    done = run(COMMAND, "alert", reference("unclean"), "--once", "--format", "json")
+    assert (done.returncode, done.stderr) == (0, "")
+    pytest.importorskip("pyspark", reason="the spark extra is not installed: nothing to compare with")
+    assert alert.main([str(reference("unclean")), "--once", "--format", "json"]) == 0
+    assert timeless(done.stdout) == timeless(capsys.readouterr().out) != []
 
 
 def test_an_audit_without_the_libraries_of_its_extra_names_the_extra(reference):

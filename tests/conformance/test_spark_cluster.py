@@ -18,7 +18,7 @@ import zstandard
 from pyarrow import BufferReader, fs
 from spark_cluster import spark_cluster
 
-from ottla.scan.storage import located
+from ottla.scan.storage import locate
 from ottla.spark_jobs import export
 from ottla.spark_jobs.audit import main
 from ottla.spark_jobs.session import packed
@@ -172,7 +172,7 @@ def test_workers_write_tables_and_records_to_s3(submit, directory, s3_uri, tmp_p
 
 def rows_of(uri):
     """The rows of the Parquet files that tasks write, by the name of the file."""
-    filesystem, root = located(uri)
+    filesystem, root = locate(uri)
     found = filesystem.get_file_info(fs.FileSelector(root, recursive=True))
     names = [one.path for one in found if re.search(r"/part-\d{5,}-\d+\.parquet$", one.path)]
     whole = {name[len(root) :]: filesystem.open_input_stream(name).read() for name in names}

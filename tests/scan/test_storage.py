@@ -35,13 +35,13 @@ def behind_arrow(monkeypatch):
     """Make a local directory a remote one: `kept://log/...` through Arrow's file systems."""
 
     def put(directory):
-        storage._connected.cache_clear()
+        storage._connect_once.cache_clear()
         tree = fs.SubTreeFileSystem(str(directory), fs.LocalFileSystem())
         monkeypatch.setattr(storage, "connect", lambda root: (tree, ""))
         return "kept://log"
 
     yield put
-    storage._connected.cache_clear()
+    storage._connect_once.cache_clear()
 
 
 @pytest.fixture(scope="module")
@@ -187,10 +187,8 @@ def test_a_batch_larger_than_a_range_is_read(write_log, behind_arrow):
 def listings(monkeypatch):
     """What was listed, with subdirectories or not."""
     seen = []
-    listed = storage._listed
-    monkeypatch.setattr(
-        storage, "_listed", lambda path, **how: seen.append((path, *how.values())) or listed(path, **how)
-    )
+    listed = storage._list
+    monkeypatch.setattr(storage, "_list", lambda path, **how: seen.append((path, *how.values())) or listed(path, **how))
     return seen
 
 
@@ -220,7 +218,7 @@ def test_index_files_that_a_store_did_not_list_are_not_asked_for(write_log, behi
     (partition,) = list_partitions(behind_arrow(write_log.root))
     assert [segment.beside for segment in partition.segments] == [(".index",), ()]
     monkeypatch.setattr(storage, "connect", None)
-    storage._connected.cache_clear()
+    storage._connect_once.cache_clear()
     assert [has_index(segment) for segment in partition.segments] == [True, False]
 
 
@@ -291,7 +289,7 @@ def test_errors_of_arrow_become_one_line(said, number, told):
         raise said
 
     with pytest.raises(OSError, match=told) as error:
-        storage.told("s3://logs/x?scheme=http", ask)
+        storage.translate_errors("s3://logs/x?scheme=http", ask)
     assert (error.value.errno, error.value.strerror, error.value.filename) == (number, told, "s3://logs/x")
 
 
@@ -318,7 +316,7 @@ def test_ottla_audit_reads_s3(reference, s3):
 def test_hadoops_names_of_s3_are_read_as_arrows(monkeypatch, scheme):
     asked = []
     monkeypatch.setattr(storage, "connect", lambda root: asked.append(root) or ("filesystem", ""))
-    storage._connected.cache_clear()
-    assert storage.located(f"{scheme}://lake/kafka?region=x") == ("filesystem", "/kafka")
+    storage._connect_once.cache_clear()
+    assert storage.locate(f"{scheme}://lake/kafka?region=x") == ("filesystem", "/kafka")
     assert asked == ["s3://lake?region=x"]
-    storage._connected.cache_clear()
+    storage._connect_once.cache_clear()

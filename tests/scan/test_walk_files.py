@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
-from ottla.protocol.indexes import iter_aborted
+from ottla.protocol.indexes import iter_aborted_txns
 from ottla.protocol.snapshot import decode_snapshot
 from ottla.scan import events, states
 from ottla.scan.damage_log import DamageLog
@@ -82,7 +82,7 @@ def test_aborted_transactions_are_those_of_kafkas_indexes_with_their_stable_offs
                 and row[events.ENDED_SEGMENT] == segment.base_offset
             ]
             path = Path(segment.path).with_suffix(".txnindex")
-            assert aborted == ([*map(tuple, iter_aborted(path.read_bytes()))] if path.exists() else []), segment
+            assert aborted == ([*map(tuple, iter_aborted_txns(path.read_bytes()))] if path.exists() else []), segment
 
 
 def test_states_at_every_snapshot_are_what_a_real_kafka_wrote_there(reference):

@@ -130,7 +130,7 @@ def test_transaction_over_all_ranges_is_told_once_with_all_of_its_records(long_l
 
 def test_task_is_told_of_its_own_segments_alone(long_log, cut):
     cut(1)
-    first, *others = (task.ranges[0] for task in reader_of(long_log, "transactions").partitions())
+    first, *others = (task.ranges[0] for task in reader_of(long_log, "transactions").plan())
     assert len(first.log.segments) == 1
     for one in others:
         assert (len(one.log.segments), len(one.log.snapshots)) == (1, 1)
@@ -148,7 +148,7 @@ def test_reading_back_stops_behind_the_last_batch_of_one_that_hangs(long_log, cu
         path.write_bytes(bytes(path.stat().st_size))
     with pytest.raises(DamagedSegment):  # 7 wrote there
         list(reader.read(last))
-    (one,) = last.ranges
+    (one,) = last.value.ranges
     snapshot = Path(one.log.segments[0].path).with_suffix(".snapshot")
     entries = [entry for entry in decode_snapshot(snapshot.read_bytes()) if entry.producer_id != 7]
     snapshot.write_bytes(encode_snapshot(entries))

@@ -188,7 +188,7 @@ def test_spark_task(log):
 
 
 def test_export(log, tmp_path):
-    pytest.importorskip("pyspark", reason="the spark extra is not installed")
+    pytest.importorskip("numba", reason="the audit extra is not installed")
     from pyarrow import parquet
 
     from ottla.spark_jobs.export import main

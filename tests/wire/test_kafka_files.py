@@ -91,7 +91,7 @@ def test_indexes_are_written_again_byte_for_byte_but_for_the_zero_tail(kafka_dir
     kinds = {
         "*/*.index": (indexes.iter_offset_entries, indexes.pack_offset_entry),
         "*/*.timeindex": (indexes.iter_time_entries, indexes.pack_time_entry),
-        "*/*.txnindex": (indexes.iter_aborted, indexes.pack_aborted),
+        "*/*.txnindex": (indexes.iter_aborted_txns, indexes.pack_aborted_txn),
     }
     for pattern, (iterate, pack) in kinds.items():
         count = 0

@@ -79,7 +79,7 @@ def test_kafka_reads_our_batches_of_every_codec_our_indexes_and_snapshot(tmp_pat
     appended = b.build_batch([(b"k", b"v")], timestamp_ms=TS)
     set_append_time(appended, TS + 9000)
     stem = write(tmp_path / "t-0", [*batches, appended])
-    stem.with_suffix(".txnindex").write_bytes(ix.pack_all_aborted([ix.AbortedTxn(41, 102, 202, 203)]))
+    stem.with_suffix(".txnindex").write_bytes(ix.pack_aborted_txns([ix.AbortedTxn(41, 102, 202, 203)]))
     state = tmp_path / "t-0" / f"{203:020d}.snapshot"
     state.write_bytes(snapshot.encode_snapshot([snapshot.ProducerEntry(40, 1, 99, 99, 99, TS, 7, -1)]))
 

@@ -11,7 +11,6 @@ from ottla.broker.api.config_needs import config_needs, refusal
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.named import named
 from ottla.broker.api.reply import ReplyBuilder
-from ottla.broker.cluster.names import detect_invalid_topic
 from ottla.broker.config.altered import BROKER_FAMILY, GROUP_FAMILY, TOPIC_FAMILY, Altered, Family
 from ottla.broker.config.dynamic import in_force
 from ottla.broker.config.tls import of_listener
@@ -27,6 +26,7 @@ from ottla.protocol.metadata_records import (
     TOPIC_RESOURCE,
     ConfigRecord,
 )
+from ottla.protocol.topic_names import detect_invalid_topic
 
 _FAMILIES = {TOPIC_RESOURCE: TOPIC_FAMILY, BROKER_RESOURCE: BROKER_FAMILY, GROUP_RESOURCE: GROUP_FAMILY}
 _NEEDS: Final = config_needs(AclOperation.ALTER_CONFIGS)

@@ -12,6 +12,7 @@ from ottla.broker.api.authorization import denied, need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.mutations import QUOTA_EXCEEDED, mutation_quota
 from ottla.broker.api.named import named
+from ottla.broker.api.replicas import replicas_problem
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import TopicImage
 from ottla.broker.costs import CHANGE_US
@@ -110,12 +111,4 @@ def _assignment_problem(node_id: int, added: int, assignments: Sequence[Sequence
     if len(assignments) != added:
         found = f"only {len(assignments)} assignment(s) were specified."
         return f"Attempted to add {added} additional partition(s), but {found}"
-    for replicas in assignments:
-        if not replicas:
-            return "The manual partition assignment includes an empty replica list."
-        stranger = next((replica for replica in sorted(replicas) if replica != node_id), None)
-        if stranger is not None:
-            return f"The manual partition assignment includes broker {stranger}, but no such broker is registered."
-        if len(replicas) > 1:
-            return f"The manual partition assignment includes the broker {node_id} more than once."
-    return ""
+    return next(filter(None, (replicas_problem(node_id, replicas) for replicas in assignments)), "")

@@ -7,6 +7,7 @@ Version notes: 5 is flexible and returns the configs in force to clients that ma
 TOPIC_AUTHORIZATION_FAILED in their place; 6 may answer THROTTLING_QUOTA_EXCEEDED (KIP-599); 7 returns the topic id.
 """
 
+import logging
 from collections.abc import Collection, Container, Iterable, Sequence
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from ottla.broker.api.authorization import denied, need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.mutations import QUOTA_EXCEEDED, mutation_quota
 from ottla.broker.api.named import named
+from ottla.broker.api.replicas import ONE_BROKER, replicas_problem
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.cluster.kraft_log import METADATA_TOPIC
@@ -23,6 +25,8 @@ from ottla.broker.quotas.managers import ControllerMutationQuota
 from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.errors import ApiError, ErrorCode
 from ottla.protocol.values import ZERO_UUID
+
+log = logging.getLogger(__name__)
 
 MAX_PARTITIONS = 10_000
 """The partitions of one request, of all its topics together (`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`)."""
@@ -35,6 +39,7 @@ _DESCRIBE_CONFIGS: Final = need_of(AclOperation.DESCRIBE_CONFIGS, ResourceType.T
 NEEDS: Final = (_CREATE_ANY, _CREATE, _DESCRIBE_CONFIGS)
 _REFUSED = ApiError(_CREATE.error, "Authorization failed.")
 _EXCESSIVE = ApiError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+_LOGGED: Final = frozenset((ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_REPLICA_ASSIGNMENT))
 _DUPLICATE = ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 
 
@@ -48,15 +53,20 @@ async def handle(broker: Broker, request: Request) -> Reply:
     outcomes.update(dict.fromkeys(first, _EXCESSIVE) if excessive else dict.fromkeys(twice, _DUPLICATE))
     wanted = [asked for name, asked in first.items() if name not in outcomes]
     quota = mutation_quota(request, FIRST_STRICT_VERSION)
+    unplaced: list[str] = []
     try:
         await broker.cluster.controller.in_parts(
-            wanted, lambda asked: asked.name, lambda part: _create(broker, part, body.validate_only, quota, outcomes)
+            wanted,
+            lambda asked: asked.name,
+            lambda part: _create(broker, part, body.validate_only, quota, outcomes, unplaced),
         )
     except OSError as error:
         failed = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
         for asked in wanted:
             if not isinstance(outcomes.get(asked.name), ApiError):
                 outcomes[asked.name] = failed
+    if unplaced:
+        _log_refused_replicas(request, unplaced, outcomes[unplaced[0]])
     reply = ReplyBuilder(broker, request)
     topics = reply.rows("topics")
     for name, asked in first.items():
@@ -89,12 +99,15 @@ async def _create(
     validate_only: bool,
     quota: ControllerMutationQuota | None,
     outcomes: dict[str, ApiError | bytes],
+    unplaced: list[str],
 ) -> None:
-    """Decide each topic and log it. `outcomes` get the topic id or the refusal."""
+    """Decide each topic and log it. `outcomes` get the id or the refusal, `unplaced` names without a broker."""
     for asked in wanted:
         refused = _refuse(broker, asked)
         if refused is not None:
             outcomes[asked.name] = refused
+            if refused.error in _LOGGED:
+                unplaced.append(asked.name)
         elif quota is not None and not quota.takes(_partition_count(broker, asked)):
             outcomes[asked.name] = QUOTA_EXCEEDED
         elif validate_only:
@@ -104,6 +117,17 @@ async def _create(
             outcomes[asked.name] = await broker.cluster.controller.create_topic(asked.name, count, _own(asked))
         broker.turns.charge(CHANGE_US)
         await broker.turns.share()
+
+
+def _log_refused_replicas(request: Request, names: Sequence[str], refusal: ApiError | bytes) -> None:
+    """Log topics that want replicas which one broker cannot have: few applications print the message of the reply."""
+    assert isinstance(refusal, ApiError)
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    log.warning(
+        "Refused CreateTopics of topic %(topic).100s%(more)s from client %(client_id).100s at %(peer)s: "
+        "%(error)s: %(why)s",
+        request.about | {"topic": names[0], "more": more, "error": refusal.error.name, "why": refusal.message},
+    )
 
 
 def _refuse(broker: Broker, asked: Any) -> ApiError | None:
@@ -133,8 +157,7 @@ def _refuse_counts(asked: Any) -> ApiError | None:
         return ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} cannot be "
-            "reached because only 1 broker(s) are registered. "
-            "Ottla is one broker: use a replication factor of 1, or -1.",
+            f"reached because only 1 broker(s) are registered. {ONE_BROKER}",
         )
     return None
 
@@ -148,12 +171,9 @@ def _refuse_assignment(broker: Broker, asked: Any) -> ApiError | None:
     indexes = sorted(row.partition_index for row in asked.assignments)
     if indexes != list(range(len(indexes))):
         return ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The partitions must be numbered from 0 without a gap.")
-    if any(list(row.broker_ids) != [broker.cluster.node_id] for row in asked.assignments):
-        return ApiError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"The only broker is {broker.cluster.node_id}: every partition has it as its one replica.",
-        )
-    return None
+    problems = (replicas_problem(broker.cluster.node_id, row.broker_ids) for row in asked.assignments)
+    problem = next(filter(None, problems), "")
+    return ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem) if problem else None
 
 
 def _partition_count(broker: Broker, asked: Any) -> int:

@@ -11,9 +11,9 @@ from typing import Final
 from ottla.broker.api.authorization import MESSAGES, need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
-from ottla.broker.cluster.names import detect_invalid_topic
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.topic_names import detect_invalid_topic
 
 _READ: Final = need_of(AclOperation.READ, ResourceType.TOPIC)
 NEEDS: Final = (_READ,)

@@ -24,12 +24,12 @@ from ottla.broker.api.mutations import mutation_quota
 from ottla.broker.api.named import named
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import INTERNAL_TOPICS, TopicImage
-from ottla.broker.cluster.names import detect_invalid_topic
 from ottla.broker.costs import CHANGE_US
 from ottla.broker.quotas.managers import ControllerMutationQuota
 from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.metadata_records import NO_LEADER
+from ottla.protocol.topic_names import detect_invalid_topic
 from ottla.protocol.values import ZERO_UUID
 
 _DESCRIBE: Final = need_of(AclOperation.DESCRIBE, ResourceType.TOPIC)

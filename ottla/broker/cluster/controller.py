@@ -24,12 +24,11 @@ from ottla.broker.cluster.claims import Claim, Claims
 from ottla.broker.cluster.features import FeatureUpdate, update_problem
 from ottla.broker.cluster.image import MetadataImage, PartitionRegistration, TopicImage
 from ottla.broker.cluster.kraft_log import MetadataLog
-from ottla.broker.cluster.names import unify_collision_chars
 from ottla.broker.config.loggable import loggable_value
 from ottla.broker.costs import CONFIGURE_US
-from ottla.broker.log.checkpoints import encode_id
 from ottla.broker.security.changes import told
 from ottla.broker.turns import Handler, Turns, Wait
+from ottla.protocol.checkpoints import encode_id
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.metadata_records import (
     BROKER_RESOURCE,
@@ -46,6 +45,7 @@ from ottla.protocol.metadata_records import (
 )
 from ottla.protocol.security_records import SecurityRecord
 from ottla.protocol.steps import RECORD_US
+from ottla.protocol.topic_names import unify_collision_chars
 from ottla.protocol.values_batch import ValuesBatch
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,6 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ottla.broker.cluster.names import unify_collision_chars
 from ottla.protocol.kraft_records import ControlRecord
 from ottla.protocol.metadata_records import (
     BROKER_RESOURCE,
@@ -33,6 +32,7 @@ from ottla.protocol.security_records import (
     RemoveUserScramCredentialRecord,
     UserScramCredentialRecord,
 )
+from ottla.protocol.topic_names import unify_collision_chars
 
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"

@@ -20,7 +20,6 @@ from ottla.broker.cluster.kraft_log import (
     RECORDS_PER_COMMIT,
     MetadataLog,
 )
-from ottla.broker.cluster.names import detect_invalid_topic
 from ottla.broker.costs import OPEN_PARTITION_US, PASSWORD_US
 from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_manager import LogManager
@@ -37,6 +36,7 @@ from ottla.protocol.metadata_records import (
     parse_uuid,
 )
 from ottla.protocol.steps import Steps, to_the_end
+from ottla.protocol.topic_names import detect_invalid_topic
 from ottla.protocol.values import TopicPartition
 
 log = logging.getLogger(__name__)

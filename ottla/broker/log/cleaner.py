@@ -36,7 +36,7 @@ from ottla.broker.ports.disk import Disk
 from ottla.broker.turns import Turns, Wait
 from ottla.protocol.batch_header import BatchHeader, read_header
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.indexes import AbortedTxn, pack_all_aborted
+from ottla.protocol.indexes import AbortedTxn, pack_aborted_txns
 from ottla.protocol.record_frames import iter_frames, raw_steps
 from ottla.protocol.steps import RECORD_US, Steps
 from ottla.protocol.up_conversion import convert_if_old
@@ -293,7 +293,7 @@ class _CleanedSegment:
         self._index.add_time_entry()
         contents = {"index": self._index.offset_file(), "timeindex": self._index.time_file()}
         if aborted:
-            contents["txnindex"] = pack_all_aborted(aborted)
+            contents["txnindex"] = pack_aborted_txns(aborted)
         self._has_txn_index = bool(aborted)
         for suffix, content in contents.items():
             self._disk.write(f"{self.path}.{suffix}{CLEANED}", content)

@@ -17,7 +17,7 @@ from ottla.broker.ports.descriptors import Shortage
 from ottla.broker.ports.disk import Buffer, Disk, File
 from ottla.protocol.batch_header import HEADER_SIZE, read_header
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.indexes import AbortedTxn, pack_all_aborted
+from ottla.protocol.indexes import AbortedTxn, pack_aborted_txns
 from ottla.protocol.steps import Steps, to_the_end
 from ottla.protocol.values import NO_TIMESTAMP
 
@@ -204,7 +204,7 @@ class LogSegment:
             if len(aborted) > saved:
                 self._append_aborted(aborted[saved:])
         elif aborted:
-            self._disk.write_atomically(path, pack_all_aborted(aborted))
+            self._disk.write_atomically(path, pack_aborted_txns(aborted))
         elif self.has_txn_index:
             # What was aborted has been cut off: left behind, the file would hide what is written there next.
             self._disk.remove(path)
@@ -214,7 +214,7 @@ class LogSegment:
 
     def _append_aborted(self, entries: list[AbortedTxn]) -> None:
         with closing(self._disk.open(f"{self._path}.txnindex", create=True)) as file:
-            file.append((pack_all_aborted(entries),))
+            file.append((pack_aborted_txns(entries),))
         self.has_txn_index = True
         self._aborted_saved = len(self.aborted)
 

@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Final
 
 from ottla.broker.costs import LOOK_US
-from ottla.protocol.indexes import TXN_ENTRY, AbortedTxn, iter_aborted
+from ottla.protocol.indexes import TXN_ENTRY, AbortedTxn, iter_aborted_txns
 from ottla.protocol.steps import RECORD_US, Steps
 
 BLOCK: Final = 128
@@ -72,12 +72,12 @@ class TransactionIndex:
 
 
 def read_transaction_index(content: bytes) -> Steps[TransactionIndex]:
-    """Those of a `.txnindex`. Raises ProtocolError as `iter_aborted` does."""
+    """Those of a `.txnindex`. Raises ProtocolError as `iter_aborted_txns` does."""
     entries: list[AbortedTxn] = []
     size_bytes = BLOCK * TXN_ENTRY.size
     for start in range(0, len(content), size_bytes):
         part = content[start : start + size_bytes]
-        entries += iter_aborted(part, entries[-1].last_offset if entries else -1)
+        entries += iter_aborted_txns(part, entries[-1].last_offset if entries else -1)
         if len(part) == size_bytes:
             yield BLOCK * RECORD_US
     return TransactionIndex(entries)

@@ -11,7 +11,6 @@ in `Partition`, beside those who wait for them to move.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from ottla.broker.log import checkpoints
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.log_config import MAX_INT64, LogConfig
 from ottla.broker.log.log_segment import LogSegment
@@ -24,13 +23,14 @@ from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.descriptors import Shortage
 from ottla.broker.ports.disk import Disk
 from ottla.broker.turns import Turns
+from ottla.protocol import checkpoints
 from ottla.protocol.batch import build_marker
 from ottla.protocol.batch_header import (
     LOG_OVERHEAD,
     PLACE,
     TIMESTAMP_TYPE,
     BatchHeader,
-    read_appended,
+    read_append_fields,
     read_header,
     seal,
     set_append_time,
@@ -169,7 +169,7 @@ class UnifiedLog:
             )
         if size_bytes > settings.segment_bytes:
             return self._refused(ErrorCode.RECORD_LIST_TOO_LARGE, f"batch of {size_bytes} bytes for a segment")
-        last_offset_delta, max_timestamp_ms, producer_id = read_appended(batch)
+        last_offset_delta, max_timestamp_ms, producer_id = read_append_fields(batch)
         header = read_header(batch) if producer_id >= 0 else None
         if header is not None:
             decision = self.producer_state.check_batch(header, _COORDINATOR)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ottla import files
-from ottla.broker.log import checkpoints
 from ottla.broker.log.batches import BadBatch
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.log_config import LogConfig
@@ -24,8 +23,9 @@ from ottla.cli.dump.side_files import leader_epochs, offset_index, time_index
 from ottla.cli.inspect.overlay_disk import OverlayDisk
 from ottla.cli.inspect.partition import silent_recovery
 from ottla.cli.read_only import ReadOnlyFile
+from ottla.protocol import checkpoints
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.indexes import AbortedTxn, iter_aborted, pack_all_aborted
+from ottla.protocol.indexes import AbortedTxn, iter_aborted_txns, pack_aborted_txns
 from ottla.protocol.snapshot import ProducerEntry, decode_snapshot
 
 NEVER_MS: Final = 2**62
@@ -236,7 +236,7 @@ class _Comparison:
         )
 
     def _rewrite_aborted(self, path: str, rebuilt: bytes) -> Iterator[Change]:
-        expected, present = list(iter_aborted(rebuilt)), self._aborted(path)
+        expected, present = list(iter_aborted_txns(rebuilt)), self._aborted(path)
         if self._compacted:
             # The first batches of a transaction may be gone; the entry that is there knows where it began.
             known = {(entry.producer_id, entry.last_offset): entry for entry in present or ()}
@@ -248,12 +248,12 @@ class _Comparison:
         merged = sorted([*expected, *(foreign or [])], key=lambda entry: entry.last_offset)
         if present is not None and foreign is not None and _without_stable(merged) == _without_stable(present):
             return
-        yield Change("write", path, "it does not list the aborted transactions", pack_all_aborted(merged))
+        yield Change("write", path, "it does not list the aborted transactions", pack_aborted_txns(merged))
 
     def _aborted(self, path: str) -> list[AbortedTxn] | None:
         """The entries of a `.txnindex`; None if it is damaged."""
         try:
-            return list(iter_aborted(files.read(str(self._real(path)))))
+            return list(iter_aborted_txns(files.read(str(self._real(path)))))
         except ProtocolError:
             return None
 

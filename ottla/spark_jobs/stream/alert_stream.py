@@ -12,27 +12,12 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 
 from ottla.scan import schemas
 from ottla.scan.needs import check_worker
+from ottla.spark_jobs.stream.alert_rows import Alert, alert, changes, keep_first_seen
 from ottla.spark_jobs.stream.stream_options import StreamOptions
 from ottla.spark_jobs.views.base import renamed
 
 if TYPE_CHECKING:
-    from ottla.audit.checks.hanging import OpenFinding
     from ottla.spark_jobs.stream.watch import Watch
-
-BEGAN, ENDED = "hanging", "ended"
-
-# What makes two of them the same.
-_IDENTITY = ("topic", "partition", "producerId", "firstOffset")
-
-Alert = dict[str, Any]
-
-
-class Alerts(InputPartition):
-    """The rows of one micro-batch."""
-
-    def __init__(self, rows: list[Alert]) -> None:
-        super().__init__(None)
-        self.rows = rows
 
 
 class AlertStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -52,26 +37,22 @@ class AlertStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """What hangs now, in the words of when it was first told. `start` itself if that is the same."""
         now = self._look() if self._only_one is None else self._only_one
-        told = {_identity(one): one for one in start["hanging"]}
-        return {"hanging": [told.get(_identity(one), one) for one in now]}
+        return {"hanging": keep_first_seen(start["hanging"], now)}
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._only_one = self._look()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        before = {_identity(one): one for one in start["hanging"]}
-        after = {_identity(one): one for one in end["hanging"]}
-        rows = [{**one, "event": BEGAN} for identity, one in after.items() if identity not in before]
-        rows += [{**one, "event": ENDED} for identity, one in before.items() if identity not in after]
-        return [Alerts(rows)] if rows else []
+        rows = changes(start["hanging"], end["hanging"])
+        return [InputPartition(rows)] if rows else []
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         check_worker()
         from ottla.scan.arrow import record_batch
 
-        if isinstance(partition, Alerts):
+        if partition.value:
             schema = schemas.arrow_schema(schemas.HANGING, self._fields)
-            batch = record_batch(schema, {name: [row[name] for row in partition.rows] for name in schema.names})
+            batch = record_batch(schema, {name: [row[name] for row in partition.value] for name in schema.names})
             yield from renamed(iter((batch,)), self.written)
 
     def _look(self) -> list[Alert]:
@@ -82,26 +63,3 @@ class AlertStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._watch = Watch(self._options.read)
         now_ms = time.time_ns() // 1_000_000
         return [alert(one, now_ms) for one in self._watch.look(now_ms)]
-
-
-def alert(one: "OpenFinding", now_ms: int) -> Alert:
-    """The columns of view `hanging` but `event`; times in microseconds."""
-    return {
-        "seen": now_ms * 1000,
-        "topic": one.topic,
-        "partition": one.partition,
-        "producerId": one.producer_id,
-        "producerEpoch": one.producer_epoch,
-        "transactionalId": one.transactional_id,
-        "firstOffset": one.first_offset,
-        "records": one.records,
-        "ageMs": one.age_ms,
-        "timeoutMs": one.timeout_ms,
-        "verdict": str(one.verdict),
-        "message": one.explained,
-        "action": one.action,
-    }
-
-
-def _identity(one: Alert) -> tuple[Any, ...]:
-    return tuple(one[name] for name in _IDENTITY)

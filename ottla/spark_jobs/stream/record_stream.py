@@ -132,7 +132,7 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 log, one = logs[part.partition], asked[part.partition]
                 visible = self._visible(directory, log, one.first_offset, one.end_offset)
                 planned.append(PlannedRange(narrowed_range(part, one), one, visible_in(visible, part, log)))
-            tasks.append(RangeTask(planned))
+            tasks.append(InputPartition(RangeTask(planned)))
         return tasks
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -143,7 +143,7 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         damage = DamageLog(self._options.read.on_damage)
         scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, self._fields), damage)
-        for part, wanted, visible, _ in partition.ranges if isinstance(partition, RangeTask) else ():
+        for part, wanted, visible, _ in partition.value.ranges if partition.value else ():
             assert visible is not None
             try:
                 yield from renamed(scan.read(part, visible, wanted), self.written)

@@ -10,6 +10,7 @@ from ottla.scan.arrow import record_batch
 from ottla.scan.needs import check_worker
 from ottla.spark_jobs.options import Options
 from ottla.spark_jobs.views.bounds import UNBOUNDED, Bounds, narrow
+from ottla.spark_jobs.views.query_tasks import Task
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +41,7 @@ class ViewReader(DataSourceReader):
     def arrow_schema(self) -> "pa.Schema":
         return schemas.arrow_schema(self.view, self.fields)
 
-    def plan(self) -> list[InputPartition]:
+    def plan(self) -> Sequence[Task]:
         """The tasks. Runs on the driver, with all libraries at hand."""
         raise NotImplementedError
 
@@ -50,14 +51,13 @@ class ViewReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         check_worker()
-        return self.plan()
+        return [InputPartition(task) for task in self.plan()]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        from ottla.spark_jobs.views.query_tasks import Task
-
         check_worker()
-        # Spark makes an empty task where there are none.
-        return renamed(self.rows_or_batches(partition), self.written) if isinstance(partition, Task) else iter(())
+        # Spark makes an InputPartition of None where there are no tasks.
+        task = partition.value
+        return iter(()) if task is None else renamed(self.rows_or_batches(task), self.written)
 
     def to_arrow(self, rows: Iterable[dict[str, Any]]) -> "Iterator[pa.RecordBatch]":
         """Rows as dicts by column name, with at least the columns asked for; times as int microseconds."""

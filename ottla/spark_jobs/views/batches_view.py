@@ -3,8 +3,6 @@
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import InputPartition
-
 from ottla.protocol.batch_header import (
     COMPRESSION_MASK,
     CONTROL,
@@ -48,7 +46,7 @@ class BatchReader(ViewReader):
 
     view = schemas.BATCHES
 
-    def plan(self) -> list[InputPartition]:
+    def plan(self) -> list[RangeTask]:
         return plan_ranges(self.options, self.bounds, with_fates=self.wants("fate"), to_log_end=True)
 
     def rows_or_batches(self, task: RangeTask) -> Iterator[Any]:

@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-from pyspark.sql.datasource import InputPartition
-
 from ottla.scan import schemas
 from ottla.scan.damage_log import REPORT, DamageLog
 from ottla.spark_jobs.views.base import ViewReader
@@ -17,7 +15,7 @@ class DamageReader(ViewReader):
 
     view = schemas.DAMAGE
 
-    def plan(self) -> list[InputPartition]:
+    def plan(self) -> list[RangeTask]:
         return plan_ranges(self.options, self.bounds)
 
     def rows_or_batches(self, task: RangeTask) -> Iterator[Any]:

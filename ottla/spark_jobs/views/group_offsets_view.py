@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from pyspark.sql.datasource import InputPartition
-
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import UnknownVersion
 from ottla.protocol.offsets_records import OffsetKey, OffsetValue, decode_offset_value, read_offsets_key
@@ -31,7 +29,7 @@ class GroupOffsetsReader(ViewReader):
 
     view = schemas.GROUP_OFFSETS
 
-    def plan(self) -> list[InputPartition]:
+    def plan(self) -> list[PartitionTask]:
         return [PartitionTask([log]) for log in selected_logs(self.options, self.bounds, CONSUMER_OFFSETS)]
 
     def rows_or_batches(self, task: PartitionTask) -> Iterator[Any]:

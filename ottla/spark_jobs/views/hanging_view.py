@@ -4,8 +4,6 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from pyspark.sql.datasource import InputPartition
-
 from ottla.scan import schemas
 from ottla.spark_jobs.views.base import ViewReader
 from ottla.spark_jobs.views.query_tasks import Task
@@ -16,11 +14,11 @@ class HangingReader(ViewReader):
 
     view = schemas.HANGING
 
-    def plan(self) -> list[InputPartition]:
+    def plan(self) -> list[Task]:
         return [Task()]
 
     def rows_or_batches(self, task: Task) -> Iterator[Any]:
-        from ottla.spark_jobs.stream.alert_stream import BEGAN, alert
+        from ottla.spark_jobs.stream.alert_rows import BEGAN, alert
         from ottla.spark_jobs.stream.watch import Watch
 
         now_ms = time.time_ns() // 1_000_000

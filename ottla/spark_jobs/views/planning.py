@@ -11,12 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
-from pyspark.sql.datasource import InputPartition
-
+from ottla.protocol.checkpoints import CLEANER_OFFSETS
 from ottla.scan import ahead, storage
 from ottla.scan.damage_log import FAIL, DamageLog
 from ottla.scan.listing import (
-    CLEANER_CHECKPOINT,
     PartitionLog,
     are_remote,
     read_checkpoint,
@@ -122,7 +120,7 @@ def narrowed_log(log: PartitionLog, wanted: "ReadFilter", bounds: Bounds) -> Par
 
 def plan_ranges(
     options: Options, bounds: Bounds, *, with_fates: bool = False, to_log_end: bool = False
-) -> list[InputPartition]:
+) -> list[RangeTask]:
     """Tasks of about equal size over the ranges that have to be read.
 
     `to_log_end`: fates are needed behind the last stable offset as well.
@@ -134,7 +132,7 @@ def plan_ranges(
     fates: dict[int, PartitionFates] = {}
     if with_fates and not by_tasks:
         fates = dict(zip(needed, fates_of([logs[index] for index in needed], options), strict=True))
-    tasks: list[InputPartition] = []
+    tasks: list[RangeTask] = []
     query = uuid.uuid4().hex
     walked = [log for log in logs if by_tasks and is_walked_whole(log, options)]
     cut = _cut(narrowed, walked, options.min_partitions)
@@ -191,13 +189,13 @@ def _narrowed_ranges(parts: "Sequence[LogRange]", wanted: "Sequence[ReadFilter]"
     return ahead.each(narrowed, parts) if is_remote else [narrowed(part) for part in parts]
 
 
-def plan_partitions(options: Options, bounds: Bounds) -> list[InputPartition]:
+def plan_partitions(options: Options, bounds: Bounds) -> list[PartitionTask]:
     """Tasks of whole partitions, small ones together."""
     together = _together(selected_logs(options, bounds), lambda log: log.size_bytes)
     return [PartitionTask(logs) for logs in together]
 
 
-def plan_walks(options: Options, bounds: Bounds) -> list[InputPartition]:
+def plan_walks(options: Options, bounds: Bounds) -> list[WalkTask]:
     """Tasks of snapshot ranges, small ones together.
 
     In one range stay: partitions that were compacted, for a snapshot tells more than is left; all of them where damage
@@ -208,7 +206,7 @@ def plan_walks(options: Options, bounds: Bounds) -> list[InputPartition]:
     logs = selected_logs(options, bounds)
     ranges = [SnapshotRange(log) for log in logs]
     if options.on_damage == FAIL and not options.verify:
-        paths = [storage.join(storage_path(directory), CLEANER_CHECKPOINT) for directory in options.paths]
+        paths = [storage.join(storage_path(directory), CLEANER_OFFSETS) for directory in options.paths]
         cleaned = {place for path in paths for place in read_checkpoint(path)}
         ranges = []
         for log in logs:

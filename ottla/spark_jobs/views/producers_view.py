@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import InputPartition
-
 from ottla.scan import schemas
 from ottla.scan.arrow import numbers, record_batch, times
 from ottla.scan.damage_log import FAIL, DamageLog
@@ -26,7 +24,7 @@ class ProducerReader(ViewReader):
 
     view = schemas.PRODUCERS
 
-    def plan(self) -> list[InputPartition]:
+    def plan(self) -> list[PartitionTask]:
         return plan_partitions(self.options, self.bounds)
 
     def rows_or_batches(self, task: PartitionTask) -> Iterator[Any]:

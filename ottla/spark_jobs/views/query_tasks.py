@@ -1,9 +1,7 @@
-"""What the tasks of a query are sent: ranges, whole partitions, or ranges to walk. pure"""
+"""Tasks of a query: ranges, whole partitions, or ranges to walk. Spark is sent each as an InputPartition. pure"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
-
-from pyspark.sql.datasource import InputPartition
 
 from ottla.scan.listing import PartitionLog
 from ottla.spark_jobs.views.deferred_fates import DeferredFates
@@ -13,11 +11,8 @@ if TYPE_CHECKING:
     from ottla.scan.snapshot_ranges import SnapshotRange
 
 
-class Task(InputPartition):
-    """What one task of Spark reads."""
-
-    def __init__(self) -> None:
-        super().__init__(None)
+class Task:
+    """Part of a query that one task of Spark, or one thread, reads."""
 
 
 class RangeTask(Task):
@@ -25,7 +20,6 @@ class RangeTask(Task):
 
     def __init__(self, ranges: Sequence[PlannedRange], deferred: Mapping[int, DeferredFates] | None = None) -> None:
         """`deferred`: by `part.partition`, what the task must find out before it reads its ranges there."""
-        super().__init__()
         self._ranges = tuple(ranges)
         self._deferred = deferred or {}
 
@@ -41,7 +35,6 @@ class PartitionTask(Task):
     """Reads whole partitions."""
 
     def __init__(self, logs: Sequence[PartitionLog]) -> None:
-        super().__init__()
         self.logs = tuple(logs)
 
 
@@ -49,5 +42,4 @@ class WalkTask(Task):
     """Follows producers through ranges, each on its own."""
 
     def __init__(self, ranges: "Sequence[SnapshotRange]") -> None:
-        super().__init__()
         self.ranges = tuple(ranges)

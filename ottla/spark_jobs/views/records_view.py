@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-from pyspark.sql.datasource import InputPartition
-
 from ottla.scan import schemas
 from ottla.scan.damage_log import DamageLog
 from ottla.spark_jobs.options import READ_COMMITTED
@@ -18,7 +16,7 @@ class RecordReader(ViewReader):
 
     view = schemas.RECORDS
 
-    def plan(self) -> list[InputPartition]:
+    def plan(self) -> list[RangeTask]:
         return plan_ranges(self.options, self.bounds, with_fates=self.options.isolation_level == READ_COMMITTED)
 
     def rows_or_batches(self, task: RangeTask) -> Iterator[Any]:

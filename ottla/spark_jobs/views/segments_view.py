@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import InputPartition
-
 from ottla.protocol.indexes import TXN_ENTRY
 from ottla.scan import schemas, storage
 from ottla.scan.arrow import micros
@@ -33,9 +31,9 @@ class SegmentsReader(ViewReader):
 
     view = schemas.SEGMENTS
 
-    def plan(self) -> list[InputPartition]:
+    def plan(self) -> list[PartitionTask]:
         """Tasks of many segments, or of so many bytes that the headers in them are soon read."""
-        tasks: list[InputPartition] = []
+        tasks: list[PartitionTask] = []
         batch: list[PartitionLog] = []
         count = size = 0
         for log in selected_logs(self.options, self.bounds):

@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-from pyspark.sql.datasource import InputPartition
-
 from ottla.protocol.transaction_records import TransactionValue
 from ottla.scan import schemas
 from ottla.scan.arrow import micros
@@ -23,7 +21,7 @@ class TransactionStateReader(ViewReader):
 
     view = schemas.TRANSACTION_STATE
 
-    def plan(self) -> list[InputPartition]:
+    def plan(self) -> list[PartitionTask]:
         return [PartitionTask([log]) for log in selected_logs(self.options, self.bounds, TRANSACTION_STATE)]
 
     def rows_or_batches(self, task: PartitionTask) -> Iterator[Any]:

@@ -4,11 +4,9 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import InputPartition
-
 from ottla.scan import schemas
 from ottla.scan.damage_log import DamageLog
-from ottla.scan.transaction_rows import Place, of_ended, of_open, to_arrow
+from ottla.scan.transaction_rows import Place, columns_of_ended_rows, of_open, to_arrow
 from ottla.spark_jobs.views.base import ViewReader
 from ottla.spark_jobs.views.internal import transactional_ids
 from ottla.spark_jobs.views.planning import told_damage
@@ -28,7 +26,7 @@ class TransactionReader(ViewReader):
 
     view = schemas.TRANSACTIONS
 
-    def plan(self) -> list[InputPartition]:
+    def plan(self) -> "list[WalkTask]":
         from ottla.spark_jobs.views.planning import plan_walks
 
         return plan_walks(self.options, self.bounds)
@@ -48,7 +46,7 @@ class TransactionReader(ViewReader):
             for step in walked:
                 ended = step.ended[step.ended[:, events.ENDED_MARKER_OFFSET] >= log.log_start]
                 if len(ended):
-                    yield to_arrow(self.arrow_schema(), place, of_ended(ended))
+                    yield to_arrow(self.arrow_schema(), place, columns_of_ended_rows(ended))
             opened = walked.leaving.open_rows
             if len(opened) and one.behind is None:
                 yield to_arrow(self.arrow_schema(), place, of_open(opened, partial(segment_of, one.up_to_here())))

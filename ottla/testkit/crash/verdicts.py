@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS
 from ottla.broker.log.meta_properties import LogDirectoryError
+from ottla.protocol.errors import ProtocolError
 from ottla.testkit.crash.life import NARROW, Complaints, Life, Style
 from ottla.testkit.crash.looking import differences, scan, seen
 from ottla.testkit.crash.script import ASKED, DONE, GROUP, SCRATCH, Client, Ledger, Refused, Script, Told
@@ -90,6 +91,8 @@ def judge(state: State, power_goes_again: bool = True) -> Found:
             problems += [f"bug: {bug!r}" for bug in (*life.bugs, *again.bugs)]
         except (LogDirectoryError, OSError) as error:
             found.append(f"the broker does not start: {error!r}")
+        except ProtocolError as error:
+            found.append(f"broken log: what a consumer gets is damaged: {error}")
     problems += [f"traceback: {line}" for line in complaints.tracebacks]
     problems += [f"error: {line}" for line in complaints.errors if OF_POWER_LOSS not in line]
     damaged = sorted({line.partition(":")[0] for line in complaints.errors if OF_POWER_LOSS in line})

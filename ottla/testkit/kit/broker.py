@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from ottla.printable import printable
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.control.journal import Passage
 from ottla.testkit.history.events import events
@@ -43,7 +44,7 @@ class Broker:
         self._bootstrap = bootstrap
         self._admin_url = admin_url
         self.process = process
-        self.wire = Wire(lambda: self.bootstrap)
+        self.wire = Wire(lambda: self.bootstrap, self._await_restart)
         self.clock = BrokerClock(self.admin)
         self.faults = Faults(BrokerDesk(self.admin), process)
         self._journal_since = 0
@@ -71,6 +72,8 @@ class Broker:
 
     def admin(self) -> Admin:
         """Its admin port. RuntimeError if it has none that is known."""
+        if self.process is not None:
+            self.process.await_restart(exit_s=0)  # the next start has another port
         url = self._admin_url if self.process is None else self.process.admin_url
         if not url:
             raise RuntimeError(f"{self.bootstrap} is not steered: only a broker that the test kit has started is")
@@ -85,12 +88,18 @@ class Broker:
         self._own().kill()
 
     def wait_crashed(self, timeout_s: float = WAIT_S) -> None:
-        """Wait until it is gone by itself, as `faults.crash` plans. TimeoutError."""
+        """Wait until `faults.crash` has ended the broker, and with `restart=True` until it serves again.
+
+        TimeoutError.
+        """
         self._own().wait_ended(timeout_s)
 
     def close(self) -> None:
         """Close what this handle has open; the broker goes on."""
         self.wire.close()
+
+    def _await_restart(self) -> bool:
+        return self.process is not None and self.process.await_restart()
 
     def _own(self) -> BrokerProcess:
         if self.process is None:
@@ -211,7 +220,8 @@ class Broker:
                     return
                 seen = behind or "nothing committed"
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{group} has not caught up in {timeout_s:g} s: {seen}{self._open_lines()}")
+                late = printable(f"{group} has not caught up in {timeout_s:g} s: {seen}")
+                raise TimeoutError(late + self._open_lines())
             time.sleep(_LOOK_S)
 
     def _holds_records(self, topic: str, partition: int) -> bool:
@@ -374,8 +384,8 @@ def _differences(what: str, records: Counter[Hashable]) -> str:
 
 def _line(transaction: Transaction) -> str:
     places = ", ".join(f"{topic}-{index}" for topic, index in transaction.partitions[:_SHOWN])
-    return (
-        f"\n  {transaction.transactional_id}: {transaction.state}, producer id {transaction.producer_id}, epoch "
+    return "\n  " + printable(
+        f"{transaction.transactional_id}: {transaction.state}, producer id {transaction.producer_id}, epoch "
         f"{transaction.producer_epoch}, in {places or 'no partition'}"
     )
 
@@ -394,7 +404,7 @@ def _is_hanging(found: OpenProducer, known: Sequence[KnownTransaction]) -> bool:
 
 
 def _hanging_line(producer: OpenProducer) -> str:
-    return (
-        f"\n  {producer.topic}-{producer.partition} from offset {producer.first_offset}: producer id "
+    return "\n  " + printable(
+        f"{producer.topic}-{producer.partition} from offset {producer.first_offset}: producer id "
         f"{producer.producer_id}, epoch {producer.producer_epoch}, of which no coordinator has a transaction open"
     )

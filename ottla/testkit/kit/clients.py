@@ -9,6 +9,7 @@ from uuid import uuid4
 from ottla.testkit.kit.awaited import CLOSE_S, AwaitedClient
 from ottla.testkit.kit.broker import Broker
 
+RECONNECT_MS: Final = 200
 KAFKA_PYTHON: Final = "kafka-python"
 CONFLUENT: Final = "confluent-kafka"
 AIOKAFKA: Final = "aiokafka"
@@ -37,7 +38,7 @@ class Clients:
             return made
         from kafka import KafkaProducer
 
-        defaults = {"bootstrap_servers": self._broker.bootstrap, "acks": "all", "max_block_ms": 30_000}
+        defaults = {"acks": "all", "max_block_ms": 30_000} | self._kafka_python()
         made = KafkaProducer(**defaults | config)
         self._close.append(lambda: made.close(timeout=CLOSE_S))
         return made
@@ -79,7 +80,7 @@ class Clients:
             return self._awaited("AIOKafkaConsumer", defaults | config, *topics)
         from kafka import KafkaConsumer
 
-        defaults |= {"bootstrap_servers": self._broker.bootstrap, "consumer_timeout_ms": 30_000}
+        defaults |= {"consumer_timeout_ms": 30_000} | self._kafka_python()
         if config.get("group_id") is None:
             # kafka-python 3.0.12 forgets a subscription that comes while a Metadata request is in flight, until it asks
             # again by itself, which is after five minutes. A member of a group is told by its rebalance.
@@ -87,6 +88,10 @@ class Clients:
         made = KafkaConsumer(*topics, **defaults | config)
         self._close.append(lambda: made.close(timeout_ms=int(CLOSE_S * 1000)))
         return made
+
+    def _kafka_python(self) -> dict[str, Any]:
+        # The back-off doubles up to 30 s by default, so a client would miss a restart for as long as it took.
+        return {"bootstrap_servers": self._broker.bootstrap, "reconnect_backoff_max_ms": RECONNECT_MS}
 
     def _awaited(self, name: str, config: dict[str, Any], *topics: str) -> AwaitedClient:
         import aiokafka

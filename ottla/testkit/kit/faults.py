@@ -4,7 +4,7 @@
     held = faults.on("Produce", topic="orders").hold()
     held.wait_hit(); held.release()
     faults.on_marker(topic="orders").lose()
-    faults.crash(at="after_prepare")
+    faults.crash(at="after_prepare", restart=True)
 
 A fault that never strikes is a test that tests nothing: `clear` names them, and the pytest plugin fails the test.
 """
@@ -115,9 +115,9 @@ class OnRequest(_At):
         """Carry it out twice, as if the network had delivered it twice."""
         return self._plan("duplicate")
 
-    def crash(self, *, after: bool = False) -> PlannedFault:
-        """Kill the broker."""
-        return self._faults.add_crash({**self._given, "do": "crash", "at": _when(after)})
+    def crash(self, *, after: bool = False, restart: bool = False) -> PlannedFault:
+        """Kill the broker. `restart`: start it again at once."""
+        return self._faults.add_crash({**self._given, "do": "crash", "at": _when(after)}, restart=restart)
 
 
 class OnMarker(_At):
@@ -181,9 +181,13 @@ class Faults:
         """Syncs of the log of a `topic` and `partition`; there are some with `log.flush.interval.messages` only."""
         return OnDisk(self, {"at": "sync", "nth": nth, "times": times, "where": where}, optional)
 
-    def crash(self, at: str, *, nth: int = 1, **where: Any) -> PlannedFault:
+    def crash(self, at: str, *, nth: int = 1, restart: bool = False, **where: Any) -> PlannedFault:
         """Kill the broker within a commit, at one of `before_decide`, `after_prepare`, `after_markers(2)`,
-        `marker_reply_lost`, `before_ack`; `restart` starts it again. ValueError for another."""
+        `marker_reply_lost`, `before_ack`. ValueError for another.
+
+        `restart`: start it again at once, on the same port and files, while clients try again. Without it the broker is
+        gone until `Broker.restart`.
+        """
         name, _, count = at.partition("(")
         if name not in _CRASHES:
             raise ValueError(f"a broker crashes at one of {', '.join(_CRASHES)}, not at {at!r}")
@@ -191,7 +195,7 @@ class Faults:
             nth = int(count.removesuffix(")"))
         point, api = _CRASHES[name]
         given = {"at": point, "nth": nth, "where": where, "do": "crash"} | ({} if api is None else {"api": api})
-        return self.add_crash(given)
+        return self.add_crash(given, restart=restart)
 
     def no_leader(self, topic: str, partition: int = 0, *, times: int | None = None) -> list[PlannedFault]:
         """The partition has no leader: Produce, Fetch and ListOffsets are refused, and so are markers."""
@@ -213,18 +217,25 @@ class Faults:
         self._planned[fault.id] = fault
         return fault
 
-    def add_crash(self, given: dict[str, Any]) -> PlannedFault:
+    def add_crash(self, given: dict[str, Any], *, restart: bool = False) -> PlannedFault:
         """Plan the end of the broker: with it go all faults that are planned, and their counters."""
         if self._process is None:
             raise ValueError("only a broker that this test has started can be crashed")
         fault = self.add(given)
         self._crashes.append(fault)
         self._starts = self._process.starts
+        if restart:
+            self._process.plan_restart()
+        else:
+            self._process.forget_restart()
         return fault
 
     def clear(self) -> list[PlannedFault]:
         """Take all back; those that have struck nobody and should have."""
         planned, self._planned = self._planned, {}
+        if self._process is not None:
+            self._process.await_restart(exit_s=0)
+            self._process.forget_restart()
         crashed = self._has_crashed()
         self._crashes.clear()
         if crashed:

@@ -1,6 +1,7 @@
 """The brokers of a test session, one for each set of settings. free"""
 
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 from shutil import rmtree
 
@@ -22,6 +23,7 @@ class BrokerPool:
         self._directory = directory
         self._keep = keep
         self._port = port
+        self._numbers = count()
         self._brokers: dict[tuple[str | None, tuple[tuple[str, str], ...]], Broker] = {}
 
     def __call__(
@@ -40,7 +42,7 @@ class BrokerPool:
         key = as_version, tuple(sorted(settings.items()))
         if key not in self._brokers:
             port = 0 if settings or as_version else self._port
-            directory = self._directory / f"broker-{len(self._brokers)}"
+            directory = self._directory / f"broker-{next(self._numbers)}"  # not that of a broker that did not start
             broker = Broker(process=BrokerProcess(directory, settings, as_version, port))
             assert broker.process is not None
             broker.process.start()

@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -16,6 +16,7 @@ from typing import Final
 START_TIMEOUT_S: Final = 300.0
 STOP_TIMEOUT_S: Final = 20.0
 ABORT_TIMEOUT_S: Final = 5.0
+_EXIT_S: Final = 5.0  # from the last byte of a connection to the end of the process
 _LOOK_S: Final = 0.005
 
 SETTINGS: Final[Mapping[str, str]] = {
@@ -28,6 +29,14 @@ SETTINGS: Final[Mapping[str, str]] = {
 
 class BrokerFailed(RuntimeError):
     """The broker did not start, or is gone; the message ends with its log."""
+
+
+class _PlannedRestart:
+    """The restart of a broker after its process ends by itself."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self.process = process
+        self.is_done = False
 
 
 class BrokerProcess:
@@ -44,8 +53,7 @@ class BrokerProcess:
         self.admin_url = ""
         self._port = port
         self.starts = 0
-        self.on_start: list[Callable[[], None]] = []
-        """Called after each start."""
+        self._planned: _PlannedRestart | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.RLock()
 
@@ -85,15 +93,15 @@ class BrokerProcess:
                 )
             self._await_ready(ready)
             self.starts += 1
-            for hook in tuple(self.on_start):
-                hook()
 
     def stop(self) -> None:
         """Stop it cleanly. One that does not stop is killed, with a warning that ends with its log."""
+        self.forget_restart()
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
         """`kill -9`."""
+        self.forget_restart()
         self._end(signal.SIGKILL)
 
     def restart(self) -> None:
@@ -101,15 +109,58 @@ class BrokerProcess:
         self.stop()
         self.start()
 
+    def plan_restart(self) -> None:
+        """Start the broker again, once, after its process ends by itself."""
+        with self._lock:
+            if self._process is None:
+                raise BrokerFailed("the broker has not been started")
+            planned = self._planned = _PlannedRestart(self._process)
+        threading.Thread(target=self._restart_at_end, args=(planned,), daemon=True).start()
+
+    def forget_restart(self) -> None:
+        """Forget a planned restart. One that is under way ends first."""
+        with self._lock:
+            self._planned = None
+
+    def await_restart(self, exit_s: float = _EXIT_S) -> bool:
+        """Wait for a planned restart if the process has ended, or ends within `exit_s`; whether the broker was
+        restarted meanwhile. BrokerFailed."""
+        planned = self._planned
+        if planned is None or planned.is_done:
+            return False
+        try:
+            planned.process.wait(exit_s)
+        except subprocess.TimeoutExpired:
+            return False
+        self._restart(planned)
+        return True
+
     def wait_ended(self, timeout_s: float = START_TIMEOUT_S) -> int:
-        """Wait until it is gone by itself; its exit code. TimeoutError."""
-        process = self._process
+        """Wait until it ends by itself, and for a planned restart; the exit code. TimeoutError, BrokerFailed."""
+        planned = self._planned
+        process = self._process if planned is None else planned.process
         if process is None:
             raise BrokerFailed("the broker has not been started")
         try:
-            return process.wait(timeout_s)
+            code = process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             raise TimeoutError(f"the broker still runs after {timeout_s:g} s") from None
+        if planned is not None:
+            self._restart(planned)
+            self.forget_restart()  # the next call waits for the next end
+        return code
+
+    def _restart_at_end(self, planned: _PlannedRestart) -> None:
+        planned.process.wait()
+        with suppress(BrokerFailed):  # raised again by the next caller that needs the broker
+            self._restart(planned)
+
+    def _restart(self, planned: _PlannedRestart) -> None:
+        """Start the broker, unless another thread has, or the restart is no longer planned."""
+        with self._lock:
+            if planned is self._planned and not planned.is_done:
+                self.start()
+                planned.is_done = True
 
     def log_tail(self, from_byte: int = 0, most_lines: int = 40) -> str:
         """The end of what it has logged."""

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.client.connection import BlockingConnection
+from ottla.printable import printable
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.control import KIT_CLIENT_ID
@@ -35,7 +36,7 @@ class KafkaError(RuntimeError):
     """A broker refused what the test kit asked; `error` is Kafka's code."""
 
     def __init__(self, error: ErrorCode, what: str) -> None:
-        super().__init__(f"{what}: {error.name}")
+        super().__init__(printable(f"{what}: {error.name}"))
         self.error = error
 
 
@@ -70,8 +71,10 @@ class OpenProducer(NamedTuple):
 class Wire:
     """Requests to the cluster at this address, which may change as brokers come and go."""
 
-    def __init__(self, bootstrap: Callable[[], str]) -> None:
+    def __init__(self, bootstrap: Callable[[], str], await_restart: Callable[[], bool] = lambda: False) -> None:
+        """`await_restart` waits for the restart of a broker that is planned to crash; whether there was one."""
         self._bootstrap = bootstrap
+        self._await_restart = await_restart
         self._connections: dict[str, BlockingConnection] = {}
         self._lock = threading.RLock()
 
@@ -88,17 +91,21 @@ class Wire:
             self._connections.clear()
 
     def ask(self, api_key: int, version: int, address: str | None = None, **fields: Any) -> Any:
-        """The reply to a request of plain values; on a new connection if the old one is gone."""
+        """The reply to a request of plain values; on a new connection if the broker was restarted."""
         address = address or self._bootstrap()
         request = message(api_key, version, **fields)
         with self._lock:
-            if address in self._connections:
+            while True:
+                was_open = address in self._connections
                 try:
+                    if not was_open:
+                        self._connections[address] = connect(address, KIT_CLIENT_ID)
                     return self._connections[address].send(request, version)
-                except (OSError, RuntimeError):  # the broker has been restarted
-                    self._connections.pop(address).close()
-            connection = self._connections[address] = connect(address, KIT_CLIENT_ID)
-            return connection.send(request, version)
+                except (OSError, RuntimeError):
+                    if address in self._connections:
+                        self._connections.pop(address).close()
+                    if not (self._await_restart() or was_open):
+                        raise
 
     # ---- topics and records
 

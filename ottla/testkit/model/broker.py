@@ -216,7 +216,7 @@ class RealBroker:
             self._start()
         elif event.name == "times out":
             self.clock.wall_ms += TIMEOUT_MS + 1
-            self._turn(lambda: self.coordinator.states.abort_timed_out(TRANSACTIONAL_ID))
+            self._turn(self._abort_timed_out)
 
     def content(self) -> Content:
         """The outcome."""
@@ -264,6 +264,9 @@ class RealBroker:
     def _turn(self, work: Callable[[], None]) -> None:
         self._turns.event(work)
         self.clock.settle()
+
+    def _abort_timed_out(self) -> None:
+        self.coordinator.states.abort_timed_out(TRANSACTIONAL_ID)
 
     def _serve(self, request: Request) -> None:
         """One request through its handler. A write that has to wait is given up: the trace has it arrive again."""

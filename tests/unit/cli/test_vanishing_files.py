@@ -42,7 +42,6 @@ def deleting_after(function, directory, deleted, only=""):
 @pytest.mark.parametrize("options", [[], ["--isolation-level", "read_uncommitted"]])
 def test_an_export_is_planned_again(directory, tmp_path, monkeypatch, options):
     pytest.importorskip("numba", reason="the audit extra is not installed")
-    pytest.importorskip("pyspark", reason="the spark extra is not installed")
     from ottla.spark_jobs import export
 
     deleted = []

@@ -11,9 +11,13 @@ from ottla.protocol.errors import ErrorCode
 
 pytest.importorskip("aiokafka", reason="aiokafka is not installed")
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.errors import GroupAuthorizationFailedError, KafkaError, MessageSizeTooLargeError
 from aiokafka.errors import ProducerFenced as Fenced
+from aiokafka.protocol.commit import OffsetFetchResponse_v3
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
+
+from ottla.client.aio_offsets import report_group_errors
 
 LEDGER = TopicPartition("ledger", 0)
 
@@ -291,3 +295,43 @@ def test_a_consumer_that_cannot_commit_in_a_transaction_is_refused(config):
         producer._closed = consumer._closed = True
 
     asyncio.run(play())
+
+
+class Coordinator(GroupCoordinator):
+    """A coordinator of a consumer. Its answers to OffsetFetch have these errors of the whole group, in this order."""
+
+    def __init__(self, *codes):
+        self.codes, self.group_id, self._retry_backoff_ms, self.calls = list(codes), "settlers", 1, []
+
+    async def ensure_coordinator_known(self):
+        self.calls.append("find")
+
+    def coordinator_dead(self):
+        self.calls.append("dead")
+
+    async def _send_req(self, request):
+        code = self.codes.pop(0)
+        return OffsetFetchResponse_v3(0, [] if code else [("ledger", [(0, 42, "", 0)])], code)
+
+
+@pytest.mark.parametrize(
+    ("codes", "calls"),
+    [
+        ([ErrorCode.NONE], ["find"]),
+        ([ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NONE], ["find"] * 2),
+        ([ErrorCode.NOT_COORDINATOR, ErrorCode.NONE], ["find", "dead", "find"]),
+    ],
+    ids=lambda codes: " ".join(getattr(code, "name", "") for code in codes),
+)
+def test_an_error_of_the_whole_group_does_not_read_as_nothing_committed(codes, calls):
+    coordinator = Coordinator(*codes)
+    report_group_errors(coordinator)
+    fetched = asyncio.run(coordinator.fetch_committed_offsets([LEDGER]))
+    assert (fetched[LEDGER].offset, coordinator.calls) == (42, calls)
+
+
+def test_committed_offsets_that_a_user_may_not_see_are_an_error():
+    coordinator = Coordinator(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    report_group_errors(coordinator)
+    with pytest.raises(GroupAuthorizationFailedError):
+        asyncio.run(coordinator.fetch_committed_offsets([LEDGER]))

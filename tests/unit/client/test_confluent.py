@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -180,6 +181,23 @@ def test_an_error_in_a_callback_is_known_by_its_cause():
     producer.flush = flush
     with pytest.raises(ProducerFenced):
         run(producer)
+
+
+@pytest.mark.parametrize(("partition", "retriable"), [(None, False), (0, True)])
+def test_a_record_that_timed_out_without_a_partition_may_have_a_topic_that_is_not_there(partition, retriable):
+    producer = Producer()
+    message = SimpleNamespace(topic=lambda: "ledger", partition=lambda: partition)
+    with pytest.raises(TransactionAborted) as caught, transaction(producer, timeout_ms=20) as block:
+        block.on_delivery(KafkaError(KafkaError._MSG_TIMED_OUT), message)
+    assert caught.value.retriable is retriable
+    assert ("ledger" in str(caught.value)) is not retriable
+
+
+def test_a_delivery_report_names_the_topic():
+    message = SimpleNamespace(topic=lambda: "ledger", partition=lambda: None)
+    named = pytest.raises(TransactionAborted, match="INVALID_TOPIC_EXCEPTION: 'ledger'")
+    with named, transaction(Producer(), timeout_ms=20) as block:
+        block.on_delivery(KafkaError(17), message)
 
 
 def test_records_without_an_answer_abort_and_the_producer_is_spent():

@@ -133,7 +133,7 @@ def test_any_bytes_get_a_verdict(content):
             read_offsets_key,
             metadata_records.decode_metadata_record,
             snapshot.decode_snapshot,
-            lambda content: list(indexes.iter_aborted(content)),
+            lambda content: list(indexes.iter_aborted_txns(content)),
             lambda content: list(indexes.iter_offset_entries(content)),
             lambda content: list(indexes.iter_time_entries(content)),
             lambda content: list(iter_batches(content)),

@@ -90,7 +90,7 @@ def test_no_bytes_are_copied_twice_for_records_that_are_not_plain(walk, monkeypa
     copied = at = index = 0
     while index < 3_000:
         at, index, *_ = window.walk_slice(at, index, min(index + walked.SLICE_RECORDS, 3_000))
-        copied += window.take_copied()
+        copied += window.take_copied_bytes()
     assert at == len(data) and copied <= 2 * len(data)
 
 

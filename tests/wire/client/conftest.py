@@ -9,9 +9,15 @@ from ottla.testkit.demo.stage import Broker
 from ottla.testkit.proxying import ProxyServer
 from tests.conformance.targets import TARGETS
 from tests.wire.client.libraries import EACH_LIBRARY, client
+from tests.wire.client.rights import GUARD
 from tests.wire.client.topics import make_topic
 
 APACHE = pytest.param("apache", marks=(pytest.mark.maven, pytest.mark.conformance))
+# A transactional id is forgotten a second after its last transaction.
+FORGETFUL = {
+    "transactional.id.expiration.ms": "1000",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "200",
+}
 BROKERS = ["given"] if "OTTLA_TEST_BOOTSTRAP" in os.environ else ["ottla", APACHE]
 
 
@@ -29,6 +35,24 @@ def broker(target, tmp_path_factory):
     broker = TARGETS[target](tmp_path_factory.mktemp(target)).start()
     yield broker
     broker.stop()
+
+
+def start_configured(target, tmp_path_factory, name, overrides):
+    if target == "given":
+        pytest.skip("OTTLA_TEST_BOOTSTRAP names a broker that is not this test's to configure")
+    broker = TARGETS[target](tmp_path_factory.mktemp(f"{name}-{target}"), overrides).start()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture(scope="session")
+def forgetful(target, tmp_path_factory):
+    yield from start_configured(target, tmp_path_factory, "forgetful", FORGETFUL)
+
+
+@pytest.fixture(scope="session")
+def acl_broker(target, tmp_path_factory):
+    yield from start_configured(target, tmp_path_factory, "acl_broker", GUARD)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ an exception to raise, or a function to call, which may use other producers of t
 """
 
 import asyncio
+import gc
 import threading
 
 import pytest
@@ -69,11 +70,14 @@ class Client:
 class KafkaPython(Client):
     name = "kafka-python"
 
-    def producer(self, bootstrap, name, *, timeout_ms=60_000):
+    def producer(self, bootstrap, name, *, timeout_ms=60_000, **options):
         from kafka import KafkaProducer
 
         producer = KafkaProducer(
-            bootstrap_servers=bootstrap, transactional_id=name, transaction_timeout_ms=timeout_ms, retry_backoff_ms=20
+            bootstrap_servers=bootstrap,
+            transactional_id=name,
+            transaction_timeout_ms=timeout_ms,
+            **{"retry_backoff_ms": 20} | options,
         )
         self.opened.append(producer)
         producer.init_transactions()
@@ -111,15 +115,15 @@ class KafkaPython(Client):
 class Confluent(Client):
     name = "confluent-kafka"
 
-    def producer(self, bootstrap, name, *, timeout_ms=60_000):
+    def producer(self, bootstrap, name, *, timeout_ms=60_000, **options):
         from confluent_kafka import Producer
 
         config = {"bootstrap.servers": bootstrap, "transactional.id": name, "transaction.timeout.ms": timeout_ms}
         # What its close() waits for, when an abort was given up.
         patience = {"socket.timeout.ms": min(5000, timeout_ms), "reconnect.backoff.max.ms": 500}
-        producer = Producer({**config, **patience, "log_level": 0})
-        self.opened.append(producer)
+        producer = Producer({**config, **patience, "log_level": 0, **options})
         producer.init_transactions(PATIENCE_S)
+        self.opened.append(producer)  # one that failed raises its error out of close() too
         return producer
 
     def send(self, producer, topic, value):
@@ -172,14 +176,16 @@ class Aiokafka(Client):
 
     def __init__(self):
         super().__init__()
+        self.reported = []
         self.loop = asyncio.new_event_loop()
+        self.loop.set_exception_handler(lambda loop, context: self.reported.append(context))
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
 
     def within(self, coroutine):
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(PATIENCE_S)
 
-    def producer(self, bootstrap, name, *, timeout_ms=60_000):
+    def producer(self, bootstrap, name, *, timeout_ms=60_000, **options):
         from aiokafka import AIOKafkaProducer
 
         async def start():
@@ -187,7 +193,7 @@ class Aiokafka(Client):
                 bootstrap_servers=bootstrap,
                 transactional_id=name,
                 transaction_timeout_ms=timeout_ms,
-                retry_backoff_ms=20,
+                **{"retry_backoff_ms": 20} | options,
             )
             self.opened.append(producer)
             await producer.start()
@@ -235,9 +241,18 @@ class Aiokafka(Client):
     def is_closed(self, producer):
         return producer._closed
 
+    def errors_of_asyncio(self):
+        """Close the clients; the errors that asyncio logged meanwhile and before."""
+        self._stop()
+        gc.collect()  # a future reports an exception that was not retrieved when it is freed
+        return [f"{one['message']}: {one.get('future')!r}" for one in self.reported]
+
+    def _stop(self):
+        while self.opened:
+            self.within(self.opened.pop().stop())
+
     def close(self):
-        for opened in self.opened:
-            self.within(opened.stop())
+        self._stop()
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join(PATIENCE_S)
         self.loop.close()

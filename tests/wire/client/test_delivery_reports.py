@@ -1,9 +1,15 @@
 """Delivery reports of confluent-kafka: a record that the broker refuses gives the transaction's error its code."""
 
+import uuid
+from contextlib import ExitStack
+
 import pytest
+from kafka.admin import ResourceType
 
 from ottla.client import TransactionAborted, transaction
 from ottla.protocol.errors import ErrorCode
+from tests.wire.client.refusals import LOOKING_FOR_A_TOPIC
+from tests.wire.client.rights import only
 from tests.wire.client.topics import make_topic, values
 
 LARGE = "x" * 5000
@@ -43,3 +49,40 @@ def test_a_producer_of_a_python_class_needs_no_argument_and_keeps_its_own(conflu
     assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
     assert seen == ([] if how == "none" else ["MSG_SIZE_TOO_LARGE"])
     assert "produce" not in vars(producer)
+
+
+def deny(broker, rights):
+    topic = make_topic(broker)
+    rights.enter_context(only(broker, ResourceType.TOPIC, topic))
+    return topic
+
+
+REASONS = {
+    "missing": (lambda broker, rights: f"missing-{uuid.uuid4().hex[:8]}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    "invalid": (lambda broker, rights: "no name", ErrorCode.INVALID_TOPIC_EXCEPTION),
+    "denied": (deny, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+}
+
+
+@pytest.mark.parametrize("reason", REASONS)
+@pytest.mark.parametrize("reported", [True, False], ids=["reported", "unreported"])
+def test_records_that_reach_no_partition_have_their_reason_in_the_reports(
+    confluent, acl_broker, name, reason, reported
+):
+    make, code = REASONS[reason]
+    producer = confluent.producer(acl_broker.bootstrap, name, **LOOKING_FOR_A_TOPIC["confluent-kafka"])
+    with ExitStack() as rights:
+        topic = make(acl_broker, rights)
+        with pytest.raises(TransactionAborted) as refused, transaction(producer) as block:
+            producer.produce(topic, "1", **({"on_delivery": block.on_delivery} if reported else {}))
+    assert not refused.value.retriable
+    # `produce` raises an error of its own where the answer about the topic comes while it runs.
+    assert refused.value.code in {code if reported else None, code, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+def test_a_topic_that_is_not_found_before_its_record_times_out_is_not_to_be_run_again(confluent, acl_broker, name):
+    producer = confluent.producer(acl_broker.bootstrap, name, **{"message.timeout.ms": 500})
+    not_found = r"'missing' was found within message\.timeout\.ms"
+    with pytest.raises(TransactionAborted, match=not_found) as refused, transaction(producer) as block:
+        producer.produce("missing", "1", on_delivery=block.on_delivery)
+    assert not refused.value.retriable

@@ -34,6 +34,15 @@ def test_a_record_too_large_aborts_and_the_producer_goes_on(kafka, broker, name)
     assert values(broker, topic) == ["after"]
 
 
+def test_a_record_above_the_clients_own_limit_aborts_and_the_producer_goes_on(kafka, broker, topic, name):
+    producer = kafka.producer(broker.bootstrap, name)
+    with pytest.raises(TransactionAborted) as caught:
+        kafka.run(producer, [("send", topic, "small"), "settle", ("send", topic, "x" * 2_000_000)])
+    assert (caught.value.code, caught.value.retriable) == (ErrorCode.MESSAGE_TOO_LARGE, False)
+    kafka.run(producer, [("send", topic, "after")])
+    assert values(broker, topic) == ["after"]
+
+
 def run_again(kafka, producer, steps):
     """As the errors ask for: librdkafka needs a transaction to find that the sequences of a refused batch are gone."""
     try:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ottla.client import ProducerFenced, TransactionAborted, transaction
+from ottla.client import ProducerFenced, TransactionAborted, TransactionFatal, transaction
 from ottla.protocol.errors import ErrorCode
 from tests.patience import PATIENCE_S
 from tests.wire.client.topics import make_topic, values
@@ -74,6 +74,45 @@ def test_aiokafka_is_asked_nothing_more_when_its_sender_has_ended(aiokafka, brok
         aiokafka.run(first, [*steps, ("send", topic, "zombie again")])
     with pytest.raises(RuntimeError, match="CLOSED"):
         aiokafka.run(first, [])
+
+
+def fence(kafka, broker, topic, name):
+    return lambda: kafka.producer(broker.bootstrap, name)
+
+
+def refuse(kafka, broker, topic, name):
+    return "send", topic, "x" * 5000
+
+
+def exceed_the_clients_limit(kafka, broker, topic, name):
+    return "send", topic, "x" * 2_000_000
+
+
+@pytest.mark.parametrize("after", [[], ["send"], ["send", "settle"]], ids=["at the commit", "unsent", "in the block"])
+@pytest.mark.parametrize(
+    ("fail", "error"),
+    [(fence, ProducerFenced), (refuse, TransactionAborted), (exceed_the_clients_limit, TransactionAborted)],
+)
+def test_asyncio_has_nothing_to_report_of_a_transaction_of_aiokafka_that_failed(
+    aiokafka, broker, name, fail, error, after
+):
+    topic = make_topic(broker, **{"max.message.bytes": "2000"})
+    producer = aiokafka.producer(broker.bootstrap, name)
+    more = [("send", topic, "after") if step == "send" else step for step in after]
+    with pytest.raises(error):
+        aiokafka.run(producer, [("send", topic, "before"), "settle", fail(aiokafka, broker, topic, name), *more])
+    del producer
+    assert aiokafka.errors_of_asyncio() == []
+
+
+def test_asyncio_has_nothing_to_report_of_a_producer_that_is_closed_while_it_retries(aiokafka, proxy, topic, name):
+    producer = aiokafka.producer(proxy.bootstrap, name)
+    lost = proxy.add(at="reply", api="Produce", do="lose")
+    steps = [("send", topic, "given up"), lambda: proxy.await_hits(lost), ZeroDivisionError()]
+    with pytest.raises(TransactionFatal):
+        aiokafka.run(producer, steps, timeout_ms=1500)
+    del producer
+    assert aiokafka.errors_of_asyncio() == []
 
 
 def test_a_cancelled_task_of_aiokafka_aborts_first(aiokafka, broker, topic, name):

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from datetime import timedelta
 
@@ -160,18 +159,38 @@ def test_a_fault_strikes_one_producer_id(kafka_txn_producer, kafka_topic, ottla_
     ottla_broker.assert_committed(kafka_topic, ["paid"] * 3)
 
 
-@pytest.mark.parametrize("at", ["before_decide", "after_prepare", "after_markers(1)", "before_ack"])
+@pytest.mark.parametrize(
+    "at", ["before_decide", "after_prepare", "after_markers(1)", "marker_reply_lost", "before_ack"]
+)
 def test_the_broker_dies_within_a_commit_and_comes_back(
     at, kafka_txn_producer, kafka_topic, ottla_broker, ottla_faults
 ):
-    producer = kafka_txn_producer(reconnect_backoff_max_ms=200)
-    ottla_faults.crash(at=at)
-    thread = threading.Thread(target=_commit, args=(producer, kafka_topic, b"once"))
-    thread.start()
+    starts = ottla_broker.process.starts
+    ottla_faults.crash(at=at, restart=True)
+    _commit(kafka_txn_producer("tx-crashed"), kafka_topic, b"once")
     ottla_broker.wait_crashed()
+    assert ottla_broker.process.starts == starts + 1
+    ottla_broker.assert_no_open_transactions(wait_s=PATIENCE_S)
+    ottla_broker.assert_committed(kafka_topic, ["once"])
+
+
+def test_questions_wait_for_a_broker_that_comes_back(kafka_txn_producer, kafka_topic, ottla_broker, ottla_faults):
+    """The commit is answered before the crash, so the questions meet the broker alive, dying or gone."""
+    ottla_faults.crash(at="after_prepare", restart=True)
+    _commit(kafka_txn_producer("tx-crashed"), kafka_topic, b"once")
+    ottla_broker.assert_committed(kafka_topic, ["once"])
+    ottla_broker.wait_crashed()
+    ottla_broker.preset_epoch("tx-other", 7)
+
+
+def test_a_broker_whose_restart_is_not_planned_stays_down(kafka_txn_producer, kafka_topic, ottla_broker, ottla_faults):
+    ottla_faults.crash(at="after_prepare")
+    _commit(kafka_txn_producer("tx-crashed"), kafka_topic, b"once")
+    ottla_broker.wait_crashed()
+    assert ottla_broker.process.pid is None
+    with pytest.raises(OSError):
+        ottla_broker.topics()
     ottla_broker.restart()
-    thread.join()
-    ottla_broker.assert_no_open_transactions(wait_s=10)
     ottla_broker.assert_committed(kafka_topic, ["once"])
 
 

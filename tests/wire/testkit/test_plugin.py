@@ -1,6 +1,7 @@
 """The plugin in a project of somebody else: what it loads, what it shows, what it fails."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -27,6 +28,16 @@ def run(directory, source, *arguments):
     return done.returncode, done.stdout + done.stderr
 
 
+def test_the_examples_of_the_page_pass(tmp_path):
+    page = (Path(__file__).parents[3] / "docs" / "test-kit.md").read_text()
+    examples = [one for one in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "\ndef test_" in "\n" + one]
+    names = re.findall(r"^def (test_\w+)", "".join(examples), re.MULTILINE)
+    assert {"test_a_crash_before_the_answer", "test_while_the_broker_is_gone"} <= {*names}
+    code, told = run(tmp_path, "import pytest\n\n" + "\n\n".join(examples))
+    assert code == 0, told
+    assert f"{len({*names})} passed" in told
+
+
 def test_it_loads_nothing_heavy_until_a_fixture_is_used(tmp_path):
     source = """
 import sys
@@ -51,6 +62,44 @@ def test_optional(ottla_faults):
     assert "2 passed, 1 error" in told
     assert "planned faults never struck, so this test has not tested them:" in told
     assert "{'at': 'request', 'api': 'EndTxn', 'where': {'client_id': 'nobody'}, 'do': 'hold'}" in told
+
+
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [
+        ("partitions=3, topics=1", "has no keyword partitions, topics"),
+        ("{'num.partitions': 3}", "takes keywords only, not {'num.partitions': 3}"),
+        ("properties='num.partitions=3'", "takes properties as a dict, not 'num.partitions=3'"),
+    ],
+)
+def test_a_wrong_mark_names_the_keywords_that_exist(tmp_path, given, wrong):
+    source = f"""
+import pytest
+@pytest.mark.ottla({given})
+def test_with_a_broker(ottla_broker): ...
+@pytest.mark.ottla({given})
+def test_without_one(): ...
+"""
+    code, told = run(tmp_path, source)
+    assert code == 1, told
+    assert "2 errors" in told
+    line = f"\n@pytest.mark.ottla {wrong}; its keywords are transaction_version, properties, as_version: "
+    assert told.count(line) == 2, told
+
+
+def test_a_broker_that_does_not_start_shows_its_own_log(tmp_path):
+    source = """
+import pytest
+@pytest.mark.ottla(transaction_version=7)
+def test_first(ottla_broker): ...
+@pytest.mark.ottla(properties={"no.such": 1})
+def test_second(ottla_broker): ...
+"""
+    code, told = run(tmp_path, source)
+    assert code == 1, told
+    second = told.partition("ERROR at setup of test_second")[2].partition("short test summary info")[0]
+    assert "--override no.such=1: there is no such option" in second, told
+    assert "transaction.version=7" not in second, told
 
 
 def test_a_test_that_fails_shows_what_the_broker_knows(tmp_path):

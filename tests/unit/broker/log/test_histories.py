@@ -13,7 +13,7 @@ from ottla.broker.log.results import FetchIsolation
 from ottla.protocol.batch import read_marker
 from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.indexes import iter_aborted
+from ottla.protocol.indexes import iter_aborted_txns
 from ottla.protocol.records import iter_records
 from ottla.testkit.scanner import scan_partition
 
@@ -162,7 +162,7 @@ def test_history(broker, produce, transactor, steps):
     # Recovery from nothing but the segments writes the same index files as the live broker did.
     broker.stop()
     files = indexes(broker)
-    aborted = [tuple(entry) for name, data in files.items() if "txn" in name for entry in iter_aborted(data)]
+    aborted = [tuple(entry) for name, data in files.items() if "txn" in name for entry in iter_aborted_txns(data)]
     assert aborted == scanned.aborted_index
     for path in broker.path().iterdir():
         if path.suffix != ".log" and path.name != "partition.metadata":

@@ -8,7 +8,6 @@ from pathlib import Path
 import cramjam
 import pytest
 
-from ottla.broker.log.checkpoints import parse_directory_name
 from ottla.broker.log.log_config import LogConfig, LogManagerConfig
 from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.results import FetchIsolation
@@ -16,7 +15,8 @@ from ottla.broker.ports.disk import RealDisk
 from ottla.broker.turns import Turns
 from ottla.protocol.batch import read_marker
 from ottla.protocol.batch_header import iter_batches
-from ottla.protocol.indexes import iter_aborted
+from ottla.protocol.checkpoints import parse_directory_name
+from ottla.protocol.indexes import iter_aborted_txns
 from ottla.protocol.records import iter_records
 from ottla.protocol.snapshot import decode_snapshot
 from ottla.testkit.scanner import scan_partition
@@ -124,7 +124,7 @@ def test_recovery_after_a_kill_writes_what_kafka_s_recovery_wrote(tmp_path, kafk
                 # Kafka keeps an empty one where it recovered.
                 content = found.read_bytes() if found.exists() else b""
                 assert content == path.read_bytes(), found
-                list(iter_aborted(content))
+                list(iter_aborted_txns(content))
             elif path.suffix in compared:
                 assert found.read_bytes() == path.read_bytes(), found
             if path.suffix in compared:

@@ -8,7 +8,7 @@ from ottla.broker.log.results import FetchIsolation
 from ottla.broker.log.transaction_index import BLOCK, TransactionIndex, read_transaction_index
 from ottla.broker.turns import SHARE_US
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.indexes import AbortedTxn, iter_aborted, pack_all_aborted
+from ottla.protocol.indexes import AbortedTxn, iter_aborted_txns, pack_aborted_txns
 from ottla.protocol.steps import to_the_end
 
 
@@ -79,13 +79,13 @@ def test_what_was_aborted_behind_an_open_transaction_is_passed_in_blocks():
 
 def test_entries_come_back_from_their_file():
     entries = history(random.Random(1), 300)
-    assert [*iter_aborted(pack_all_aborted(entries))] == entries
+    assert [*iter_aborted_txns(pack_aborted_txns(entries))] == entries
 
 
 @pytest.mark.parametrize("count", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 1_000])
 def test_a_file_is_read_in_steps_to_the_same_entries(count):
     entries = history(random.Random(count), count)
-    assert to_the_end(read_transaction_index(pack_all_aborted(entries))).entries == entries
+    assert to_the_end(read_transaction_index(pack_aborted_txns(entries))).entries == entries
 
 
 @pytest.mark.parametrize("at", [BLOCK - 1, BLOCK, BLOCK + 1])
@@ -93,14 +93,14 @@ def test_entries_out_of_order_are_found_between_two_steps_as_well(at):
     entries = history(random.Random(2), 2 * BLOCK)
     entries[at] = entries[at - 1]
     with pytest.raises(ProtocolError, match="out of order"):
-        to_the_end(read_transaction_index(pack_all_aborted(entries)))
+        to_the_end(read_transaction_index(pack_aborted_txns(entries)))
 
 
 MANY = [AbortedTxn(2, 2 * n, 2 * n + 1, 2 * n + 2) for n in range(20_000)]
 
 
 def test_a_file_of_many_is_read_in_steps_that_are_a_small_part_of_a_share():
-    steps = list(read_transaction_index(pack_all_aborted(MANY)))
+    steps = list(read_transaction_index(pack_aborted_txns(MANY)))
     assert sum(steps) > 4 * SHARE_US
     assert max(steps) < SHARE_US / 4
 

@@ -1,5 +1,7 @@
 """A process of a test that does not do what it is told: what is said of it."""
 
+import os
+import signal
 import sys
 import time
 
@@ -54,3 +56,48 @@ def test_a_broker_that_does_not_stop_is_killed_and_says_where_it_stood(stuck, mo
     with pytest.warns(RuntimeWarning, match=r"killed, 0.01 s after SIGTERM(?s:.*)in waits_for_nobody"):
         stuck.stop()
     assert stuck.pid is None
+
+
+@pytest.fixture
+def serving(stuck, monkeypatch):
+    """A process that runs until it is killed."""
+    monkeypatch.setattr(stuck, "_await_ready", stuck.serves)
+    stuck.start()
+    return stuck
+
+
+def test_a_planned_restart_happens_once(serving):
+    serving.plan_restart()
+    os.kill(serving.pid, signal.SIGKILL)
+    assert serving.wait_ended(PATIENCE_S) == -signal.SIGKILL
+    assert serving.starts == 2
+    os.kill(serving.pid, signal.SIGKILL)
+    assert serving.wait_ended(PATIENCE_S) == -signal.SIGKILL
+    assert (serving.starts, serving.pid) == (2, None)
+
+
+def test_a_broker_that_still_runs_is_not_waited_for_longer(serving):
+    serving.plan_restart()
+    assert not serving.await_restart(exit_s=0)
+    with pytest.raises(TimeoutError, match="still runs after 0 s"):
+        serving.wait_ended(0)
+
+
+@pytest.mark.parametrize("end", ["kill", "forget_restart"])
+def test_a_restart_that_is_no_longer_planned_does_not_happen(serving, end):
+    serving.plan_restart()
+    planned = serving._planned
+    getattr(serving, end)()
+    serving.kill()
+    serving._restart_at_end(planned)
+    assert (serving.starts, serving.pid) == (1, None)
+
+
+def test_a_restart_that_fails_is_reported_to_the_test(serving, monkeypatch):
+    monkeypatch.setattr(serving, "_command", lambda ready: [sys.executable, "-c", "raise SystemExit('no disk')"])
+    monkeypatch.setattr(serving, "_await_ready", lambda ready: BrokerProcess._await_ready(serving, ready))
+    serving.plan_restart()
+    os.kill(serving.pid, signal.SIGKILL)
+    for _ in range(2):
+        with pytest.raises(BrokerFailed, match=r"ended with 1:(?s:.*)no disk"):
+            serving.wait_ended(PATIENCE_S)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.broker.cluster.names import detect_invalid_topic, unify_collision_chars
+from ottla.protocol.topic_names import detect_invalid_topic, unify_collision_chars
 
 ILLEGAL = "contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
 

@@ -1,0 +1,50 @@
+"""Rows of alerts: transactions that began to hang, and those that ended, between two looks. pure"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ottla.audit.checks.hanging import OpenFinding
+
+BEGAN, ENDED = "hanging", "ended"
+
+# Columns that identify an alert.
+_IDENTITY = ("topic", "partition", "producerId", "firstOffset")
+
+Alert = dict[str, Any]
+
+
+def alert(one: "OpenFinding", now_ms: int) -> Alert:
+    """Return the columns of view `hanging` without `event`; times in microseconds."""
+    return {
+        "seen": now_ms * 1000,
+        "topic": one.topic,
+        "partition": one.partition,
+        "producerId": one.producer_id,
+        "producerEpoch": one.producer_epoch,
+        "transactionalId": one.transactional_id,
+        "firstOffset": one.first_offset,
+        "records": one.records,
+        "ageMs": one.age_ms,
+        "timeoutMs": one.timeout_ms,
+        "verdict": str(one.verdict),
+        "message": one.explained,
+        "action": one.action,
+    }
+
+
+def keep_first_seen(before: Sequence[Alert], now: Sequence[Alert]) -> list[Alert]:
+    """Return the alerts of `now`, each in the words of `before` if it is there."""
+    known = {_identity(one): one for one in before}
+    return [known.get(_identity(one), one) for one in now]
+
+
+def changes(before: Sequence[Alert], after: Sequence[Alert]) -> list[Alert]:
+    """Return the rows of what began and ended, with all columns of view `hanging`."""
+    old, new = ({_identity(one): one for one in alerts} for alerts in (before, after))
+    began = [{**one, "event": BEGAN} for identity, one in new.items() if identity not in old]
+    return began + [{**one, "event": ENDED} for identity, one in old.items() if identity not in new]
+
+
+def _identity(one: Alert) -> tuple[Any, ...]:
+    return tuple(one[name] for name in _IDENTITY)
