@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from ottla.broker.seldom import Seldom
+from ottla.broker.log_limiter import LogLimiter
 
 MOST_DENIALS: Final = 500
 """That are remembered. Of more than that some are told again within the minute; the log has limits of its own."""
@@ -25,14 +25,14 @@ class Denials:
 
     def __init__(self) -> None:
         # The one that came longest ago first.
-        self._seen: dict[Denial, Seldom] = {}
+        self._seen: dict[Denial, LogLimiter] = {}
 
     def times(self, denial: Denial, now_ms: float) -> int:
         """Count a denial. Return the number since its last log line if it is to be logged now, else 0."""
-        seldom = self._seen.pop(denial, None)
-        if seldom is None:
-            seldom = Seldom()
+        limiter = self._seen.pop(denial, None)
+        if limiter is None:
+            limiter = LogLimiter()
             if len(self._seen) >= MOST_DENIALS:
                 del self._seen[next(iter(self._seen))]
-        self._seen[denial] = seldom
-        return seldom.times(now_ms)
+        self._seen[denial] = limiter
+        return limiter.count(now_ms)

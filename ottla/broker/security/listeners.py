@@ -10,13 +10,13 @@ from ottla.broker.config.principal_rules import mapped_name, parse_principal_rul
 from ottla.broker.config.tls import TlsSettings, tls_settings
 from ottla.broker.costs import HANDSHAKE_US
 from ottla.broker.foreign import Strangers, foreign_to_tls
+from ottla.broker.log_limiter import LogLimiter
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.key_files import stamp
 from ottla.broker.security.certificates import distinguished_name, why_not
 from ottla.broker.security.session import ANONYMOUS
 from ottla.broker.security.stores import TlsError
 from ottla.broker.security.tls import ServerTls, server_tls
-from ottla.broker.seldom import Seldom
 from ottla.broker.turns import Turns
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class ListenerTls:
         self._turns = turns
         self._clock = clock
         self._strangers = strangers
-        self._seldom = Seldom()
+        self._limiter = LogLimiter()
         # With logins it is they that say who a client is, not its certificate.
         self._names_clients = not config.has_logins(listener)
         self._settings = tls_settings(config, self._name)
@@ -105,7 +105,7 @@ class ListenerTls:
 
     def report_failure(self, peer: str, reason: str) -> None:
         """Log a failed handshake, at most once a minute."""
-        times = self._seldom.times(self._clock.monotonic_ms())
+        times = self._limiter.count(self._clock.monotonic_ms())
         if times:
             told = _explain(reason)
             log.warning("%s: no TLS with %s: %s (%d times since this was said last)", self._name, peer, told, times)
