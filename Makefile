@@ -79,11 +79,11 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 docs: $(STAMP)
-	$(BIN)/python -m ottla.testkit.protocol_support > docs/protocol-support.md.new
+	$(BIN)/python -m lab.protocol_support > docs/protocol-support.md.new
 	mv docs/protocol-support.md.new docs/protocol-support.md
-	$(BIN)/python -m ottla.testkit.options_page > docs/options.md.new
+	$(BIN)/python -m lab.options_page > docs/options.md.new
 	mv docs/options.md.new docs/options.md
-	$(BIN)/python -m ottla.testkit.metrics_page > docs/metrics.md.new
+	$(BIN)/python -m lab.metrics_page > docs/metrics.md.new
 	mv docs/metrics.md.new docs/metrics.md
 
 site: $(STAMP)
@@ -91,7 +91,7 @@ site: $(STAMP)
 	@echo "build/site/index.html"
 
 demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO_STAMP))
-	@$(BIN)/python -m ottla.testkit.demo
+	@$(BIN)/python -m ottla.demo
 
 conformance: $(STAMP)
 	@command -v java >/dev/null || { echo "make conformance needs Java 17: no java on the path"; exit 1; }
@@ -100,9 +100,9 @@ conformance: $(STAMP)
 	OTTLA_CONFORMANCE=1 $(BIN)/python -m pytest tests/conformance tests/crash tests/wire tests/scan tests/audit tests/spark
 
 crash: $(STAMP)
-	$(BIN)/python -m ottla.testkit.crash damage --jobs 2
-	$(BIN)/python -m ottla.testkit.crash failures --jobs 2
-	$(BIN)/python -m ottla.testkit.crash states --jobs 2
+	$(BIN)/python -m lab.crash damage --jobs 2
+	$(BIN)/python -m lab.crash failures --jobs 2
+	$(BIN)/python -m lab.crash states --jobs 2
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/broker.py

@@ -27,12 +27,12 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.security_records import AccessControlEntryRecord
-from ottla.testkit.furnish import message as _message
-from ottla.testkit.in_memory import BrokerInMemory
-from ottla.testkit.simulation.disk import MemoryDisk
-from ottla.testkit.simulation.ports import PortCalls
-from ottla.testkit.simulation.schedule import Schedule
-from ottla.testkit.simulation.wire import Ask
+from ottla.testkit.in_memory.broker import BrokerInMemory
+from ottla.testkit.in_memory.disk import MemoryDisk
+from ottla.testkit.in_memory.furnish import message as _message
+from ottla.testkit.in_memory.ports import PortCalls
+from ottla.testkit.in_memory.schedule import Schedule
+from ottla.testkit.in_memory.wire import Ask
 from ottla.testkit.usage import command_line
 
 T = TypeVar("T")

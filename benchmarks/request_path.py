@@ -18,17 +18,17 @@ from types import FrameType
 from typing import Any
 
 import ottla
+from lab.simulation.charged import ChargedTurns
+from lab.simulation.network import Link, Weather
 from ottla.broker.assembly import Assembly
 from ottla.broker.config import Config
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
-from ottla.testkit.furnish import message
-from ottla.testkit.simulation.charged import ChargedTurns
-from ottla.testkit.simulation.disk import MemoryDisk
-from ottla.testkit.simulation.network import Link, Weather
-from ottla.testkit.simulation.ports import PortCalls
-from ottla.testkit.simulation.schedule import Schedule, VirtualClock
+from ottla.testkit.in_memory.disk import MemoryDisk
+from ottla.testkit.in_memory.furnish import message
+from ottla.testkit.in_memory.ports import PortCalls
+from ottla.testkit.in_memory.schedule import Schedule, VirtualClock
 from ottla.testkit.usage import command_line
 
 ROUNDS = 3

@@ -5,6 +5,8 @@ from collections import deque
 from random import Random
 from typing import NamedTuple
 
+from lab.simulation.charged import ChargedTurns
+from lab.simulation.network import Link, Weather
 from ottla.broker.api.table import TABLE
 from ottla.broker.assembly import Assembly
 from ottla.broker.config import Config
@@ -14,12 +16,10 @@ from ottla.broker.security.session import ANONYMOUS
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
-from ottla.testkit.furnish import message
-from ottla.testkit.simulation.charged import ChargedTurns
-from ottla.testkit.simulation.disk import VOLUME_BYTES, MemoryDisk
-from ottla.testkit.simulation.network import Link, Weather
-from ottla.testkit.simulation.ports import PortCalls
-from ottla.testkit.simulation.schedule import Schedule, VirtualClock
+from ottla.testkit.in_memory.disk import VOLUME_BYTES, MemoryDisk
+from ottla.testkit.in_memory.furnish import message
+from ottla.testkit.in_memory.ports import PortCalls
+from ottla.testkit.in_memory.schedule import Schedule, VirtualClock
 
 STILL = Weather(delay_ms=0.0, stall=0.0, split=0.0, reset=0.0, late=0.0)
 METADATA_LOG = "/data/__cluster_metadata-0/00000000000000000000.log"

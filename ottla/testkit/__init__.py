@@ -1,8 +1,7 @@
-"""What tests are made with: a broker for them and its faults, a simulation, a model, crash states, a checker. free
+"""The test kit: a broker for tests and its faults, a proxy, a corpus of logs, and the checker of histories. free
 
-A simulation of the broker from seeds, a model of one transactional id, crash states of a log directory, the checker of
-client histories, a second scanner of segment files that shares no code with the first, a proxy, and the greediest
-requests that a schema allows.
+The checker reads segment files with a second scanner, which shares no code with `ottla.scan`. `in_memory` has a broker
+without files and sockets.
 """
 
 from collections.abc import Mapping

@@ -3,7 +3,7 @@
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
-from ottla.testkit.simulation.schedule import START_MS
+from ottla.testkit.in_memory.schedule import START_MS
 from tests.lone import Lone
 
 LEDGER, ORDERS, GROUP, TXN = "ledger", "orders", "g", "txn"

@@ -4,11 +4,11 @@ from random import Random
 
 import pytest
 
-from ottla.testkit.crash.life import Life
-from ottla.testkit.crash.stage import DIRECTORY
-from ottla.testkit.simulation.disk import MemoryDisk
-from ottla.testkit.simulation.ports import PortCalls
-from ottla.testkit.simulation.schedule import Schedule
+from lab.crash.life import Life
+from lab.crash.stage import DIRECTORY
+from ottla.testkit.in_memory.disk import MemoryDisk
+from ottla.testkit.in_memory.ports import PortCalls
+from ottla.testkit.in_memory.schedule import Schedule
 from tests.api.callers import coordinating
 from tests.lone import Lone
 

@@ -1,11 +1,11 @@
 """A broker in memory with a listener where clients log in, and a client there that says what it wants. free"""
 
+from lab.simulation.network import Link
 from ottla.broker.config import Listener
 from ottla.broker.connection import LINGER_MS
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
-from ottla.testkit.furnish import message
-from ottla.testkit.simulation.network import Link
+from ottla.testkit.in_memory.furnish import message
 from tests.lone import Lone
 
 NAME = "SASL_PLAINTEXT"

@@ -12,7 +12,7 @@ from ottla.broker.turns import SHARE_US
 from ottla.protocol.acls import AclOperation, PatternType, PermissionType, ResourceType
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
-from ottla.testkit.furnish import message
+from ottla.testkit.in_memory.furnish import message
 from tests.lone import Lone
 
 ANY, MATCH, LITERAL, PREFIXED = PatternType.ANY, PatternType.MATCH, PatternType.LITERAL, PatternType.PREFIXED

@@ -5,15 +5,15 @@ What is refused is refused as by IncrementalAlterConfigs, whose tests have the r
 
 import pytest
 
+from lab.crash.script import Script
 from ottla.broker import assembly
 from ottla.broker.log.log_config import LogConfig
 from ottla.broker.turns import SHARE_US
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode as E
-from ottla.testkit.crash.script import Script
+from ottla.testkit.in_memory import wire
 from ottla.testkit.metadata import create_topic
-from ottla.testkit.simulation import wire
 from tests.api.callers import LEDGER
 
 VERSIONS = range(3)

@@ -5,7 +5,7 @@ import pytest
 from ottla.broker.api.table import advertised
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
-from ottla.testkit.furnish import message
+from ottla.testkit.in_memory.furnish import message
 from tests.lone import Lone
 
 HEARTBEAT = ApiKey.CONSUMER_GROUP_HEARTBEAT

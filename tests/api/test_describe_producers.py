@@ -2,7 +2,7 @@
 
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
-from ottla.testkit.simulation.schedule import START_MS
+from ottla.testkit.in_memory.schedule import START_MS
 from tests.api.callers import LEDGER, ORDERS, Producer, batch, produce
 
 NOT_HOSTED = "This server does not host this topic-partition."

@@ -11,6 +11,8 @@ from random import Random
 
 import pytest
 
+from lab.crash import life as lives
+from lab.crash.stage import DIRECTORY
 from ottla.broker.api import offset_commit
 from ottla.broker.api.table import TABLE
 from ottla.broker.config import Config
@@ -19,12 +21,10 @@ from ottla.broker.security.session import Session
 from ottla.broker.turns import SHARE_US
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey as K
-from ottla.testkit.crash import life as lives
-from ottla.testkit.crash.stage import DIRECTORY
+from ottla.testkit.in_memory.disk import MemoryDisk
+from ottla.testkit.in_memory.ports import PortCalls
+from ottla.testkit.in_memory.schedule import Schedule
 from ottla.testkit.metadata import create_topic
-from ottla.testkit.simulation.disk import MemoryDisk
-from ottla.testkit.simulation.ports import PortCalls
-from ottla.testkit.simulation.schedule import Schedule
 
 CONFIG = Config(log_dirs=DIRECTORY, transaction_state_log_num_partitions=1, offsets_topic_num_partitions=1)
 LONGER_THAN_ANY_PATIENCE_MS = 310_000.0

@@ -15,9 +15,9 @@ from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
-from ottla.testkit.furnish import message
-from ottla.testkit.simulation.disk import MemoryFile
-from ottla.testkit.simulation.schedule import START_MS
+from ottla.testkit.in_memory.disk import MemoryFile
+from ottla.testkit.in_memory.furnish import message
+from ottla.testkit.in_memory.schedule import START_MS
 from tests.lone import Lone
 
 VERSION = 12

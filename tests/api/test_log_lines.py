@@ -8,7 +8,7 @@ import pytest
 from ottla.broker.foreign import AGAIN_MS, MOST_ADDRESSES, Strangers
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
-from ottla.testkit.furnish import message
+from ottla.testkit.in_memory.furnish import message
 from tests.lone import Lone
 
 E = ErrorCode

@@ -9,7 +9,7 @@ from ottla.broker.turns import SHARE_US
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
-from ottla.testkit.furnish import furnish, message
+from ottla.testkit.in_memory.furnish import furnish, message
 from tests.lone import Lone
 from tests.unit.broker.test_bounded import SIZE
 

@@ -5,6 +5,8 @@ from functools import partial
 
 import pytest
 
+from lab.crash.life import Life
+from lab.crash.script import Script
 from ottla.broker.api import produce
 from ottla.broker.api.context import Request
 from ottla.broker.security.session import Session
@@ -15,11 +17,9 @@ from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.produce_wire import ProduceBody
 from ottla.protocol.structs import error_codes
-from ottla.testkit.crash.life import Life
-from ottla.testkit.crash.script import Script
-from ottla.testkit.simulation import wire
-from ottla.testkit.simulation.disk_errors import FOR_EVER, BadDisk
-from ottla.testkit.simulation.schedule import START_MS
+from ottla.testkit.in_memory import wire
+from ottla.testkit.in_memory.disk_errors import FOR_EVER, BadDisk
+from ottla.testkit.in_memory.schedule import START_MS
 from tests.lone import Lone
 
 from .conftest import SLOW_SYNC_MS, SYNC_MS

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from lab.simulation.charged import ChargedTurns
 from ottla.broker.api import produce
 from ottla.broker.api.context import NO_REPLY, Close, Request
 from ottla.broker.costs import REPLY_ROW_US, ROW_US
@@ -13,7 +14,6 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.produce_wire import PartitionResponse, ProduceBody, encode_produce_response
 from ottla.protocol.values import ZERO_UUID
-from ottla.testkit.simulation.charged import ChargedTurns
 from tests.stand_in import broker_of
 
 MANY = 8_192

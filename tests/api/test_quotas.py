@@ -7,8 +7,8 @@ from ottla.broker.quotas.quotas import Throttled
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
-from ottla.testkit.furnish import message
-from ottla.testkit.simulation.schedule import START_MS
+from ottla.testkit.in_memory.furnish import message
+from ottla.testkit.in_memory.schedule import START_MS
 from tests.api.guests import Guest, lone_with_logins
 from tests.lone import Lone
 

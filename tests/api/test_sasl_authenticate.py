@@ -5,6 +5,7 @@ from types import FrameType
 
 import pytest
 
+from lab.simulation.network import Link, Transport
 from ottla.broker.connection import LINGER_MS
 from ottla.broker.security.mechanism import LoginCounts, SaslFailed
 from ottla.broker.security.session import ANONYMOUS
@@ -12,7 +13,6 @@ from ottla.broker.turns import Wait
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
-from ottla.testkit.simulation.network import Link, Transport
 from tests.api.guests import ALICE, BOB, DELAY_MS, NAME, REFUSED_MS, WRONG, Guest, lone_with_logins
 
 GENERAL = "Authentication failed during authentication due to invalid credentials with SASL mechanism STEPS"

@@ -8,7 +8,7 @@ from ottla.broker.security.session import ANONYMOUS
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
-from ottla.testkit.furnish import message
+from ottla.testkit.in_memory.furnish import message
 from tests.api.guests import ALICE, DELAY_MS, NAME, REFUSED_MS, Guest, lone_with_logins
 from tests.lone import Lone
 

@@ -6,7 +6,7 @@ import uuid
 from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
-from ottla.testkit.furnish import message
+from ottla.testkit.in_memory.furnish import message
 from tests.authorization.stage import filled, furnish
 from tests.authorization.ways import SUPER_USERS, entries_of
 from tests.patience import PATIENCE_S

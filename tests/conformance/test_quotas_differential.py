@@ -12,7 +12,7 @@ from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
-from ottla.testkit.furnish import message
+from ottla.testkit.in_memory.furnish import message
 from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.conformance, pytest.mark.maven]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ottla.testkit.crash.plants import EVERY, PLANTS, SEED, noticed
-from ottla.testkit.crash.states import sample
+from lab.crash.plants import EVERY, PLANTS, SEED, noticed
+from lab.crash.states import sample
 
 NOTICED_AS = {
     "acknowledged-early": "lost record",

@@ -1,9 +1,9 @@
-"""Kills and power losses at the port calls of a scripted workload; `python -m ottla.testkit.crash states` takes all."""
+"""Kills and power losses at the port calls of a scripted workload; `python -m lab.crash states` takes all."""
 
 import pytest
 
-from ottla.testkit.crash.states import sample
-from ottla.testkit.crash.verdicts import Crash
+from lab.crash.states import sample
+from lab.crash.verdicts import Crash
 
 
 @pytest.mark.parametrize(("seed", "every"), [(1, 16), (2, 16)], ids=["narrow", "wide"])

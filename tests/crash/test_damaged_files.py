@@ -1,12 +1,12 @@
-"""Truncated files and flipped bits; `python -m ottla.testkit.crash damage` takes every byte and every bit.
+"""Truncated files and flipped bits; `python -m lab.crash damage` takes every byte and every bit.
 
 CI takes every byte around some batches of the 256 KiB log, and a share of the bits of the 16 KiB one.
 """
 
 import pytest
 
-from ottla.testkit.crash.damages import Damage, Kind, Outcome, Scene, sweep
-from ottla.testkit.crash.logs import PARTITION, Shape
+from lab.crash.damages import Damage, Kind, Outcome, Scene, sweep
+from lab.crash.logs import PARTITION, Shape
 
 LARGE = Shape(262_144, 1_500)
 SMALL = Shape(16_384, 300)

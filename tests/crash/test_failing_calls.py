@@ -1,8 +1,8 @@
-"""Each call of the disk fails once, in three ways; `python -m ottla.testkit.crash failures` takes all of them."""
+"""Each call of the disk fails once, in three ways; `python -m lab.crash failures` takes all of them."""
 
 import pytest
 
-from ottla.testkit.crash.failures import sweep
+from lab.crash.failures import sweep
 
 
 @pytest.mark.parametrize("flushing", [True, False], ids=["flushed", "unflushed"])

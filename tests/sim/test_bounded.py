@@ -2,9 +2,9 @@
 
 from functools import partial
 
+from lab.simulation.faults import PROFILES
+from lab.simulation.outcome import run_seed
 from ottla.broker.turns import Turns
-from ottla.testkit.simulation.faults import PROFILES
-from ottla.testkit.simulation.outcome import run_seed
 
 GREEDY = PROFILES["greedy"]
 

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from ottla.testkit.model import __main__ as command
-from ottla.testkit.model.broker import difference
-from ottla.testkit.model.explore import Explorer
-from ottla.testkit.model.plants import PLANTS
-from ottla.testkit.model.trace import NoSuchStep, replay
-from ottla.testkit.model.values import Violation
-from ottla.testkit.model.world import World
+from lab.model import __main__ as command
+from lab.model.broker import difference
+from lab.model.explore import Explorer
+from lab.model.plants import PLANTS
+from lab.model.trace import NoSuchStep, replay
+from lab.model.values import Violation
+from lab.model.world import World
 
 # Level, clients, bounds; docs/model.md has the figures of these and of larger ones.
 RUNS = [

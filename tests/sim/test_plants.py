@@ -7,17 +7,17 @@ from random import Random
 
 import pytest
 
+from lab.simulation.faults import PROFILES
+from lab.simulation.network import Weather
+from lab.simulation.outcome import judge, run_seed
+from lab.simulation.plants import PLANTS
+from lab.simulation.producers import Abortable, Producer, Temper
+from lab.simulation.rates import MEASURED, main, noticed, row
+from lab.simulation.world import World
 from ottla.protocol.values import TransactionMarker
-from ottla.testkit.simulation.faults import PROFILES
-from ottla.testkit.simulation.network import Weather
-from ottla.testkit.simulation.outcome import judge, run_seed
-from ottla.testkit.simulation.plants import PLANTS
-from ottla.testkit.simulation.producers import Abortable, Producer, Temper
-from ottla.testkit.simulation.rates import MEASURED, main, noticed, row
-from ottla.testkit.simulation.world import World
 
 RATES = json.loads((Path(__file__).parent / "rates.json").read_text(encoding="utf-8"))
-"""Written by `python -m ottla.testkit.simulation.rates tests/sim/rates.json`."""
+"""Written by `python -m lab.simulation.rates tests/sim/rates.json`."""
 
 
 def test_every_plant_has_been_measured_and_the_docs_say_so():

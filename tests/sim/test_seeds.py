@@ -10,16 +10,16 @@ from random import Random
 
 import pytest
 
+from lab.simulate import outcomes
+from lab.simulation.faults import KILL_CALL, PROFILES, Fault
+from lab.simulation.outcome import judge, run_seed
+from lab.simulation.plants import PLANTS
+from lab.simulation.producers import Producer, Temper
+from lab.simulation.shrink import shrink
+from lab.simulation.world import World
 from ottla.broker.group.commits import OffsetCommits
 from ottla.broker.log.log_segments import LogSegments
 from ottla.protocol.errors import ErrorCode
-from ottla.testkit.simulate import outcomes
-from ottla.testkit.simulation.faults import KILL_CALL, PROFILES, Fault
-from ottla.testkit.simulation.outcome import judge, run_seed
-from ottla.testkit.simulation.plants import PLANTS
-from ottla.testkit.simulation.producers import Producer, Temper
-from ottla.testkit.simulation.shrink import shrink
-from ottla.testkit.simulation.world import World
 from tests.patience import PATIENCE_S
 
 SHOWN_MOST = 5
@@ -54,7 +54,7 @@ def test_no_seed_breaks_a_promise(seeds, collected_seldom):
 
 def command(outcome):
     """How to run a seed again."""
-    return f"python -m ottla.testkit.simulate --seed {outcome.seed}"
+    return f"python -m lab.simulate --seed {outcome.seed}"
 
 
 @pytest.mark.parametrize("seed", [3, 11])
@@ -100,8 +100,8 @@ def test_a_producer_that_is_fenced_between_two_transactions_names_what_it_still_
 
 
 TRACES = """
-from ottla.testkit.simulation.outcome import judge, run_seed
-from ottla.testkit.simulation.faults import PROFILES
+from lab.simulation.outcome import judge, run_seed
+from lab.simulation.faults import PROFILES
 print(" ".join(run_seed(seed, PROFILES[name]).trace for seed in range(2) for name in sorted(PROFILES)))
 """
 

@@ -1,8 +1,9 @@
-"""`python -m ottla.testkit.simulate`: what it prints and what it returns."""
+"""`python -m lab.simulate`: what it prints and what it returns."""
 
 import json
 
-from ottla.testkit import checker, simulate
+from lab import simulate
+from ottla.testkit import checker
 
 
 def test_one_seed_is_told_with_its_plan(capsys, tmp_path):

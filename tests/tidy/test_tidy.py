@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("ottla", "tests", "benchmarks", "docs", ".ci")
+FOLDERS = ("ottla", "lab", "tests", "benchmarks", "docs", ".ci")
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".yml", ".yaml", ".sh", ".java", ".xml", ""}
 
 FILE_LINES = 500
@@ -117,7 +117,7 @@ def test_no_function_is_longer_than_70_lines():
 
 def test_every_module_says_its_kind():
     def silent():
-        for path in python_files("ottla"):
+        for path in python_files("ottla", "lab"):
             if path.name == "__init__.py" and is_only_a_docstring(path):
                 continue
             if not kinds_of(path):
@@ -129,7 +129,7 @@ def test_every_module_says_its_kind():
 def test_pure_modules_import_no_clock_no_files_no_loop_no_chance():
     faults(
         f"{relative(path)}: pure, but imports {name}"
-        for path in python_files("ottla")
+        for path in python_files("ottla", "lab")
         if "pure" in kinds_of(path)
         for name in roots_of_imports(path) & IMPURE_IMPORTS
     )

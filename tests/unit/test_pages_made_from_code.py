@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.testkit import metrics_page, options_page, protocol_support
+from lab import metrics_page, options_page, protocol_support
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -8,9 +8,9 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 
 from ottla.client import CommitUnknown, ProducerFenced, TransactionAborted, TransactionFatal, transaction
+from ottla.demo.screen import Screen
+from ottla.demo.stage import Broker, Stage, own_broker
 from ottla.protocol.errors import ErrorCode
-from ottla.testkit.demo.screen import Screen
-from ottla.testkit.demo.stage import Broker, Stage, own_broker
 from ottla.testkit.proxying import ProxyServer
 from tests.patience import PATIENCE_S
 

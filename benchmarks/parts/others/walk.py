@@ -15,8 +15,8 @@ from typing import Any
 
 from ottla.broker.api.context import Api
 from ottla.broker.api.table import TABLE
-from ottla.testkit.furnish import Size, furnish
 from ottla.testkit.greedy import Ask, State, greedy
+from ottla.testkit.in_memory.furnish import Size, furnish
 from parts import processes, raw
 from parts.others import hostile, stage
 from parts.others.felt import heading, line_of

@@ -3,7 +3,7 @@
 from ottla.testkit.corpus.case import Case
 from ottla.testkit.corpus.producer import V1, V2, Producer
 from ottla.testkit.corpus.stage import Stage
-from ottla.testkit.simulation.wire import Generation
+from ottla.testkit.in_memory.wire import Generation
 
 GROUP = "billing"
 

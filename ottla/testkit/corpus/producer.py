@@ -11,8 +11,8 @@ from ottla.protocol.records import NewRecord
 from ottla.protocol.values import MAX_PRODUCER_EPOCH, ProducerIdAndEpoch, TopicPartition
 from ottla.testkit.corpus.book import Book
 from ottla.testkit.corpus.stage import TIMEOUT_MS, Line, Refused, Stage, new_record
-from ottla.testkit.simulation import wire
-from ottla.testkit.simulation.wire import V1, V2, Generation
+from ottla.testkit.in_memory import wire
+from ottla.testkit.in_memory.wire import V1, V2, Generation
 
 __all__ = ["V1", "V2", "Producer"]
 

@@ -20,13 +20,13 @@ from ottla.protocol.records import NewRecord
 from ottla.protocol.structs import error_codes
 from ottla.protocol.values import NO_TIMESTAMP, ProducerIdAndEpoch, TopicPartition
 from ottla.testkit.corpus.book import LOG_APPEND_TIME, Book
-from ottla.testkit.furnish import message
-from ottla.testkit.in_memory import BrokerInMemory
+from ottla.testkit.in_memory.broker import BrokerInMemory
+from ottla.testkit.in_memory.disk import MemoryDisk
+from ottla.testkit.in_memory.furnish import message
+from ottla.testkit.in_memory.ports import PortCalls
+from ottla.testkit.in_memory.schedule import START_MS, Schedule
+from ottla.testkit.in_memory.wire import Ask
 from ottla.testkit.metadata import create_internal_topic, next_producer_id
-from ottla.testkit.simulation.disk import MemoryDisk
-from ottla.testkit.simulation.ports import PortCalls
-from ottla.testkit.simulation.schedule import START_MS, Schedule
-from ottla.testkit.simulation.wire import Ask
 
 DIRECTORY: Final = "/data"
 BEGIN_MS: Final = 1_767_225_600_000

@@ -15,9 +15,9 @@ from typing import Any, Final
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import ProducerIdAndEpoch
+from ottla.testkit.in_memory import wire as requests
+from ottla.testkit.in_memory.wire import V1, V2, Ask, Generation
 from ottla.testkit.kit.wire import TRANSACTION, KafkaError, Wire, connect, when_ready
-from ottla.testkit.simulation import wire as requests
-from ottla.testkit.simulation.wire import V1, V2, Ask, Generation
 
 __tracebackhide__ = True  # pytest then shows the line of the test, and what it was told
 CLIENT_ID: Final = "by-hand"

@@ -2,16 +2,16 @@
 
 import pytest
 
+from lab.simulation.charged import MOST_EVENT_US
 from ottla.broker.api.table import TABLE
 from ottla.broker.turns import Turns
 from ottla.protocol.acls import ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.frames import MAX_ENTRIES, MAX_SMALL_REQUEST_BYTES
 from ottla.protocol.metadata_records import BROKER_RESOURCE
-from ottla.testkit.furnish import Size, furnish, message
 from ottla.testkit.greedy import Greed, greedy
-from ottla.testkit.simulation.charged import MOST_EVENT_US
-from ottla.testkit.simulation.schedule import START_MS
+from ottla.testkit.in_memory.furnish import Size, furnish, message
+from ottla.testkit.in_memory.schedule import START_MS
 from tests.lone import Lone
 
 SIZE = Size(

@@ -16,8 +16,8 @@ from ottla.broker.turns import Wait
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.frames import parse_request_header
-from ottla.testkit.furnish import message
 from ottla.testkit.greedy import Greed, State, greedy
+from ottla.testkit.in_memory.furnish import message
 from tests.stand_in import broker_of
 from tests.unit.broker.peer import Peer, echo
 from tests.unit.broker.test_large_requests import DELETE_GROUPS, delete_groups

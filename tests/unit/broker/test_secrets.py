@@ -22,8 +22,8 @@ from ottla.testkit.control.dispatch import SteeredDispatcher
 from ottla.testkit.control.journal import Journal
 from ottla.testkit.control.journal_routes import journal_routes
 from ottla.testkit.faults.plan import Plan
-from ottla.testkit.furnish import message
 from ottla.testkit.history.events import events
+from ottla.testkit.in_memory.furnish import message
 from tests.api.guests import Guest, lone_with_logins
 from tests.unit.broker.admin.web import Web, request
 

@@ -13,6 +13,7 @@ from kafka import OffsetAndMetadata, TopicPartition
 from ottla.audit.checks.finding import Finding
 from ottla.cli.main import main
 from ottla.client.connection import BlockingConnection
+from ottla.demo.screen import Screen
 from ottla.printable import html_text, printable, shell_line, shell_word
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
@@ -20,7 +21,6 @@ from ottla.protocol.batch import NewRecord
 from ottla.testkit.corpus.case import Case
 from ottla.testkit.corpus.producer import V1, Producer
 from ottla.testkit.corpus.write import write_case
-from ottla.testkit.demo.screen import Screen
 from ottla.testkit.kit.clients import Clients
 from ottla.testkit.kit.pool import BrokerPool
 from ottla.testkit.kit.wire import KafkaError

@@ -5,10 +5,10 @@ from types import ModuleType
 
 import pytest
 
-from ottla.testkit.crash.plants import PLANTS as CRASH
-from ottla.testkit.model.plants import PLANTS as MODEL
-from ottla.testkit.planting import Change, Misplaced, Plant
-from ottla.testkit.simulation.plants import PLANTS as SIMULATION
+from lab.crash.plants import PLANTS as CRASH
+from lab.model.plants import PLANTS as MODEL
+from lab.planting import Change, Misplaced, Plant
+from lab.simulation.plants import PLANTS as SIMULATION
 
 SOURCE = """
 from functools import lru_cache

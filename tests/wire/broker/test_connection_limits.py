@@ -8,7 +8,7 @@ from served import create, produce
 
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
-from ottla.testkit.furnish import message
+from ottla.testkit.in_memory.furnish import message
 from tests.patience import PATIENCE_S
 
 

@@ -9,7 +9,7 @@ from served import Served, create, fetch
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
-from ottla.testkit.furnish import message
+from ottla.testkit.in_memory.furnish import message
 from tests.patience import PATIENCE_S
 
 TOKEN = "correct-horse-battery-staple"

@@ -13,7 +13,7 @@ import pytest
 
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
-from ottla.testkit.furnish import message
+from ottla.testkit.in_memory.furnish import message
 from tests.patience import PATIENCE_S
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -6,8 +6,8 @@ import uuid
 
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
-from ottla.testkit.demo.screen import Screen
-from ottla.testkit.demo.stage import Stage
+from ottla.demo.screen import Screen
+from ottla.demo.stage import Stage
 from tests.patience import PATIENCE_S
 
 

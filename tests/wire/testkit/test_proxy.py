@@ -15,11 +15,11 @@ from confluent_kafka import Consumer, Producer
 from kafka import KafkaConsumer, KafkaProducer
 
 from ottla.client.connection import BlockingConnection
+from ottla.demo.stage import own_broker
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.checker import check_files
-from ottla.testkit.demo.stage import own_broker
 from ottla.testkit.faults.fault import FaultError
 from ottla.testkit.history import checker_lines
 from ottla.testkit.proxying import ProxyServer

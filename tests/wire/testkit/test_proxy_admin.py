@@ -12,10 +12,10 @@ from kafka import KafkaProducer
 
 from ottla.cli.main import main
 from ottla.client.connection import BlockingConnection
+from ottla.demo.stage import own_broker
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
-from ottla.testkit.demo.stage import own_broker
 from ottla.testkit.kit.admin import Admin, AdminFailed
 from ottla.testkit.kit.desks import BrokerDesk
 from ottla.testkit.kit.faults import Faults

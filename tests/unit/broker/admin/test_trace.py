@@ -23,7 +23,7 @@ from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.fetch_wire import FetchableTopicResponse, FetchPartitionData, encode_fetch_response
 from ottla.protocol.frames import RequestHeader, encode_request_header, parse_request_header, response_prefix
-from ottla.testkit.furnish import message
+from ottla.testkit.in_memory.furnish import message
 from tests.api.callers import FEW, batch, produce
 from tests.lone import Lone
 

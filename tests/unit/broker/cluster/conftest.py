@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from lab.simulation.charged import ChargedTurns
 from ottla.broker.cluster.metadata import Cluster
 from ottla.broker.log.log_config import LogConfig, LogManagerConfig
 from ottla.broker.log.log_manager import LogManager
 from ottla.broker.ports.disk import RealDisk
-from ottla.testkit.simulation.charged import ChargedTurns
 
 
 class StepClock:

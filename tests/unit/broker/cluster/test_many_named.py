@@ -12,7 +12,7 @@ from ottla.broker.security.session import Session
 from ottla.broker.turns import SHARE_US
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode as E
-from ottla.testkit.furnish import message
+from ottla.testkit.in_memory.furnish import message
 from ottla.testkit.metadata import create_topic
 from tests.replies import message_of
 from tests.stand_in import broker_of

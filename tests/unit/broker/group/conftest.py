@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from lab.simulation.charged import ChargedTurns
 from ottla.broker.group.coordinator import GroupCoordinator, JoinAsk
 from ottla.broker.group.members import Caller, Timeouts
 from ottla.broker.log.results import AppendResult
@@ -15,7 +16,6 @@ from ottla.protocol.batch_header import assign_offsets, read_header
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.hashing import coordinator_partition
 from ottla.protocol.values import TransactionMarker
-from ottla.testkit.simulation.charged import ChargedTurns
 
 PARTITIONS = 4
 CHECK_MS = 600_000

@@ -11,9 +11,9 @@ from ottla.broker.turns import Turns
 from ottla.protocol.batch import build_batch
 from ottla.protocol.produced import check_produced_batch
 from ottla.protocol.values import TransactionMarker
+from ottla.testkit.in_memory.disk import MemoryDisk
+from ottla.testkit.in_memory.ports import Killed, PortCalls
 from ottla.testkit.scanner import scan_contents
-from ottla.testkit.simulation.disk import MemoryDisk
-from ottla.testkit.simulation.ports import Killed, PortCalls
 
 NOW_MS = 1_700_000_000_000
 TOPIC_ID = bytes(range(16))

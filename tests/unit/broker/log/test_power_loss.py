@@ -10,10 +10,10 @@ import pytest
 from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.retention import Retention
 from ottla.protocol.errors import ErrorCode
+from ottla.testkit.in_memory.disk import MemoryDisk
+from ottla.testkit.in_memory.ports import Killed, PortCalls
+from ottla.testkit.in_memory.power import PowerLoss
 from ottla.testkit.scanner import scan_partition
-from ottla.testkit.simulation.disk import MemoryDisk
-from ottla.testkit.simulation.ports import Killed, PortCalls
-from ottla.testkit.simulation.power import PowerLoss
 
 LOG = f"{0:020d}.log"
 PAGE_BYTES = 4096

@@ -14,8 +14,8 @@ from ottla.broker.ports import syncs
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.ports.kernel_syncs import KernelSyncs
 from ottla.broker.ports.locks import LockHeld
-from ottla.testkit.simulation.disk import MemoryDisk
-from ottla.testkit.simulation.ports import PortCalls
+from ottla.testkit.in_memory.disk import MemoryDisk
+from ottla.testkit.in_memory.ports import PortCalls
 from tests.patience import PATIENCE_S
 
 

@@ -16,8 +16,8 @@ from ottla.broker.security.jwks import MISSED_AGAIN_MS, TIMEOUT_S, Jwks, Surroun
 from ottla.broker.security.oauth import Checked, TokenRefused
 from ottla.broker.security.signed import SignedTokens
 from ottla.broker.turns import Turns
-from ottla.testkit.simulation.ports import PortCalls
-from ottla.testkit.simulation.schedule import Schedule, VirtualClock
+from ottla.testkit.in_memory.ports import PortCalls
+from ottla.testkit.in_memory.schedule import Schedule, VirtualClock
 from tests.unit.broker.security.tokens import (
     AUDIENCE,
     EC,

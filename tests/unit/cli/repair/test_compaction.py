@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from ottla.testkit.simulation.disk import MemoryDisk
-from ottla.testkit.simulation.ports import Killed, PortCalls
+from ottla.testkit.in_memory.disk import MemoryDisk
+from ottla.testkit.in_memory.ports import Killed, PortCalls
 from tests.unit.broker.log.test_compaction_crash import contents, known, prepared, restart, visible
 from tests.unit.cli.repair.test_command import DyingDisk, changed, content, run
 from tests.unit.cli.repair.test_command import Killed as RepairKilled

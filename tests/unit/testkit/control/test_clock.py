@@ -1,8 +1,8 @@
 """The clock that tests move: it jumps, stands still, and runs what is due in order."""
 
 from ottla.testkit.control.clock import MovableClock
-from ottla.testkit.simulation.ports import PortCalls
-from ottla.testkit.simulation.schedule import Schedule, VirtualClock
+from ottla.testkit.in_memory.ports import PortCalls
+from ottla.testkit.in_memory.schedule import Schedule, VirtualClock
 
 DAY_MS = 86_400_000
 

@@ -10,7 +10,7 @@ from tests.patience import PATIENCE_S
 
 
 def run_demo(*arguments):
-    command = [sys.executable, "-m", "ottla.testkit.demo", *arguments]
+    command = [sys.executable, "-m", "ottla.demo", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
@@ -30,7 +30,7 @@ def test_a_broker_that_is_not_there_is_a_failure_without_a_traceback():
 
 
 def test_who_stops_reading_is_told_nothing():
-    command = [sys.executable, "-m", "ottla.testkit.demo", "--no-audit"]
+    command = [sys.executable, "-m", "ottla.demo", "--no-audit"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"\n"
         process.stdout.close()

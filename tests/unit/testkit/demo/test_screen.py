@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from ottla.testkit.demo.screen import Screen
+from ottla.demo.screen import Screen
 
 
 class Terminal(io.TextIOWrapper):

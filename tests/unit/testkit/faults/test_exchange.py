@@ -6,7 +6,7 @@ from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.testkit.faults.exchange import Exchange
-from ottla.testkit.furnish import message
+from ottla.testkit.in_memory.furnish import message
 
 
 def exchange(api_key, version, **fields):

@@ -7,7 +7,7 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.frames import response_prefix
 from ottla.testkit.control.journal import Journal
-from ottla.testkit.furnish import message
+from ottla.testkit.in_memory.furnish import message
 
 K = ApiKey
 TOPIC_ID = uuid.UUID(int=7)

@@ -1,7 +1,7 @@
 """The simulation sees what virtual time hides: an event that is charged too much."""
 
-from ottla.testkit.simulation.charged import MOST_EVENT_US, ChargedTurns
-from ottla.testkit.simulation.world import World
+from lab.simulation.charged import MOST_EVENT_US, ChargedTurns
+from lab.simulation.world import World
 
 
 def turns(found):

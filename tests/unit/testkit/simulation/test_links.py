@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
-from ottla.testkit.simulation.network import CALM_WEATHER, Link, Weather
-from ottla.testkit.simulation.ports import PortCalls
-from ottla.testkit.simulation.schedule import Schedule, VirtualClock
+from lab.simulation.network import CALM_WEATHER, Link, Weather
+from ottla.testkit.in_memory.ports import PortCalls
+from ottla.testkit.in_memory.schedule import Schedule, VirtualClock
 
 
 class FakeConnection:

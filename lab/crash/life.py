@@ -1,0 +1,85 @@
+"""One life of a whole broker that is going to crash, and what it complains about. free"""
+
+import logging
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from lab.crash.stage import DIRECTORY
+from ottla.broker.config import Config
+from ottla.testkit.in_memory.broker import BrokerInMemory
+from ottla.testkit.in_memory.disk import MemoryDisk
+from ottla.testkit.in_memory.schedule import Schedule
+
+_CONFIG: Final = Config(
+    log_dirs=DIRECTORY,
+    transaction_state_log_num_partitions=1,
+    offsets_topic_num_partitions=1,
+    transaction_abort_timed_out_transaction_cleanup_interval_ms=300,
+    log_segment_delete_delay_ms=50,
+    metadata_max_retention_bytes=0,
+)
+_FLUSHING: Final = replace(_CONFIG, log_flush_interval_messages=1)
+
+
+class Style(NamedTuple):
+    """How large segments are, and how many bytes at most stand beside a value in its batch."""
+
+    segment_bytes: int
+    padding_bytes: int
+
+
+NARROW: Final = Style(700, 60)
+"""Logs roll all the time."""
+WIDE: Final = Style(20_000, 3_000)
+"""Batches lie across pages."""
+
+
+METADATA_SEGMENT_BYTES: Final = 600
+"""What holds the largest change of the metadata, and few of them."""
+
+
+class Complaints(logging.Handler):
+    """Every line of the broker's log from WARNING on; tracebacks apart."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.errors: list[str] = []
+        self.warnings: list[str] = []
+        self.tracebacks: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = record.getMessage()
+        (self.errors if record.levelno >= logging.ERROR else self.warnings).append(line)
+        if record.exc_info:
+            self.tracebacks.append(f"{line}: {record.exc_info[1]!r}")
+
+    def __enter__(self) -> "Complaints":
+        self._logger = logging.getLogger("ottla")
+        self._before = self._logger.propagate, self._logger.level
+        self._logger.addHandler(self)
+        self._logger.propagate = False
+        self._logger.setLevel(logging.WARNING)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._logger.removeHandler(self)
+        self._logger.propagate, level = self._before
+        self._logger.setLevel(level)
+
+
+class Life(BrokerInMemory):
+    """A broker whose logs roll soon."""
+
+    def __init__(self, disk: MemoryDisk, schedule: Schedule, flushing: bool, style: Style = NARROW) -> None:
+        """Raises what the broker raises when it cannot start."""
+        super().__init__(disk, schedule, _FLUSHING if flushing else _CONFIG)
+        self.style = style
+        self.shrink_segments()
+
+    def shrink_segments(self) -> None:
+        """Let logs roll soon."""
+        size_bytes = self.style.segment_bytes
+        metadata = self.assembly.broker.cluster.metadata_log.partition.log
+        metadata.config = replace(metadata.config, segment_bytes=METADATA_SEGMENT_BYTES, index_interval_bytes=200)
+        for partition in self.partitions():
+            partition.log.config = replace(partition.log.config, segment_bytes=size_bytes, index_interval_bytes=200)

@@ -1,0 +1,73 @@
+"""Renders docs/protocol-support.md from the table of served APIs: `python -m lab.protocol_support`. free"""
+
+import sys
+from collections.abc import Iterable
+from typing import Final
+
+from ottla.broker.api.table import TABLE, advertised
+from ottla.broker.security.authorizer import Need
+from ottla.protocol import codec
+from ottla.protocol.errors import NO_ERROR
+
+_HEAD = """# Protocol support
+
+`make docs` makes this page from `ottla/broker/api/table.py`. *Served* are the versions that Ottla answers, *advertised*
+those that ApiVersions lists, and *Kafka 4.3.1* those of its schemas. The head of each file in `ottla/broker/api/` says
+what its handler does in each version.
+
+| API | key | served | advertised | Kafka 4.3.1 |
+|---|---|---|---|---|
+"""
+
+_TAIL = """
+Version 2 of ListTransactions, which has patterns, needs `google-re2`; where that is not installed, versions 0 and 1
+are served and advertised. It has no wheels for musl (Alpine), so there `pip install --no-deps` leaves it out.
+
+Every other API closes the connection, as Kafka does for an API that a listener does not serve; ApiVersions in a version
+that is too new is answered in version 0 with UNSUPPORTED_VERSION (KIP-511).
+"""
+
+
+_RIGHTS: Final = """
+## What each API asks an authorizer
+
+The rights stand in the order in which they are asked for, named as in `kafka-acls`. A row of the answer, or all of it,
+has the error of what it is about: TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED,
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED or CLUSTER_AUTHORIZATION_FAILED, which InitProducerId says without an id too. Who
+lacks a right in brackets gets no error: what it is about is left out, or the next right will do. Without Describe of
+the cluster Metadata and DescribeCluster tell no operations. When what is asked is Kafka's
+([who asks for rights](decisions/authorization.md)).
+
+| API | rights |
+|---|---|
+"""
+
+
+def _spoken(name: str) -> str:
+    """A name of an enum as Kafka's tools write it."""
+    return name.title().replace("_", "")
+
+
+def _rights(needs: Iterable[Need]) -> str:
+    said = []
+    for need in needs:
+        if need.error is not NO_ERROR:  # what is asked for to say what may be done is no need
+            right = f"{_spoken(need.operation.name)} {_spoken(need.resource_type.name)}"
+            said.append(f"({right})" if need.is_quiet else right)
+    return ", ".join(dict.fromkeys(said)) or "none"
+
+
+def render() -> str:
+    """The page."""
+    listed = {key: (low, high) for key, low, high in advertised()}
+    rows = []
+    for key, api in sorted(TABLE.items()):
+        advertised_range = "{}-{}".format(*listed[key])
+        known = "{}-{}".format(*codec.schema_versions(key))
+        rows.append(f"| {api.title} | {key} | {api.min_version}-{api.max_version} | {advertised_range} | {known} |\n")
+    rights = [f"| {api.title} | {_rights(api.needs)} |\n" for _, api in sorted(TABLE.items())]
+    return _HEAD + "".join(rows) + _TAIL + _RIGHTS + "".join(rights)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())

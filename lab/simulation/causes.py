@@ -1,0 +1,169 @@
+"""Which client waits for what, and when a request or a marker comes too late for the protocol to tell. free
+
+Transactions V1 have no epoch of their own, so what belongs to one may hit the next of its producer, on any broker. The
+checker is told of each such hit, and counts what follows apart.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from random import Random
+from typing import Final
+
+from lab.simulation.faults import Profile
+from lab.simulation.history import Entry, History
+from lab.simulation.process import Attempt, Process
+from lab.simulation.producers import Producer
+from ottla.broker.assembly import Assembly
+from ottla.broker.txn.end_txn_rules import V2
+from ottla.broker.txn.states import TransactionStatus
+from ottla.broker.txn.values import TransactionState
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.values import ProducerIdAndEpoch, TransactionMarker
+from ottla.testkit.in_memory import wire
+
+LATE_END: Final = "late-end"
+LATE_OFFSETS: Final = "late-offsets"
+LATE_MARKER: Final = "late-marker"
+LATE_PRODUCE: Final = "late-produce"
+MIXED_GENERATIONS: Final = "mixed-generations"
+
+_CAUSE_OF: Final[Mapping[int, str]] = {
+    ApiKey.END_TXN: LATE_END,
+    ApiKey.TXN_OFFSET_COMMIT: LATE_OFFSETS,
+    ApiKey.PRODUCE: LATE_PRODUCE,
+}
+
+
+class Causes:
+    """What is known of the requests on their way; `processes` are all clients."""
+
+    def __init__(self, history: History, processes: Iterable[Process]) -> None:
+        self._history = history
+        self._processes = processes
+        self._expected: dict[tuple[str, int], Attempt] = {}
+
+    def forget(self) -> None:
+        """The broker is gone, and with it what was on its way."""
+        self._expected.clear()
+
+    def expect(self, link: str, correlation_id: int, attempt: Attempt) -> None:
+        """A request is sent."""
+        self._expected[f"{link}:0", correlation_id] = attempt
+
+    def served(self, assembly: Assembly, frame: memoryview, peer: str) -> None:
+        """The broker takes up a request. One that comes when its sender has gone on may hit the next transaction
+        (KAFKA-17754)."""
+        attempt = self._expected.get((peer, int.from_bytes(frame[4:8], "big")))
+        if attempt is None or not isinstance(attempt.process, Producer):
+            return
+        api_key = int.from_bytes(frame[:2], "big")
+        if api_key not in _CAUSE_OF or (api_key == ApiKey.PRODUCE and attempt.given_up is None):
+            return
+        process = attempt.process
+        state = _state_of(assembly, process.transactional_id)
+        if state is None or attempt.producer is None:
+            return
+        if api_key == ApiKey.END_TXN and int.from_bytes(frame[2:4], "big") >= wire.V2.end_txn:
+            self._look_for_successor(attempt, state)
+        late = attempt.over or attempt.txn != process.txn
+        if late and state.status is TransactionStatus.ONGOING and _producer_of(state) == attempt.producer:
+            if attempt.given_up is not None and attempt.given_up not in state.partitions:
+                return  # it will be refused
+            cause = _CAUSE_OF[api_key]
+            # Whoever has given up what it had begun is hit in that.
+            hit = process.txn or self._last_begun(process.name)
+            self._history.note("cause", cause=cause, txn=hit, of=attempt.txn)
+
+    def is_known(self, txn: str | None) -> bool:
+        """Whether something that came late has hit this transaction."""
+        return any(entry["f"] == "cause" and entry["txn"] == txn for entry in self._history.entries)
+
+    def _look_for_successor(self, attempt: Attempt, state: TransactionState) -> None:
+        """EndTxn of transactions V2 takes the epoch of a successor that speaks V1 for its own next one: no broker can
+        tell (`TransactionCoordinator.endTransaction` of Kafka 4.3.1 believes it to retry)."""
+        assert attempt.producer is not None
+        producer_id, epoch = attempt.producer
+        if _producer_of(state) == (producer_id, epoch + 1) and self._was_handed_out(producer_id, epoch + 1):
+            self._history.note("cause", cause=MIXED_GENERATIONS, txn=attempt.txn, of=attempt.txn)
+
+    def _was_handed_out(self, producer_id: int, epoch: int) -> bool:
+        """Whether InitProducerId gave this epoch to somebody."""
+        return any(
+            entry["f"] == "init" and entry["type"] == "ok" and (entry["pid"], entry["epoch"]) == (producer_id, epoch)
+            for entry in self._history.entries
+        )
+
+    def delivered(self, assembly: Assembly, topic: str, index: int, marker: TransactionMarker) -> None:
+        """A marker arrives once more, after it was sent again. In transactions V1 it ends what is open now."""
+        partition = assembly.broker.cluster.partition(topic, index)
+        if partition is None or marker.transaction_version >= V2:
+            return
+        if not partition.has_ongoing_transaction(marker.producer_id, marker.producer_epoch):
+            return
+        owner = marker.producer_id, marker.producer_epoch
+        for process in self._processes:
+            if isinstance(process, Producer) and process.producer == owner:
+                # What is open here may be the transaction before, decided already: its own marker is still to come.
+                for txn in {self._last_ended(process.name): None, process.txn: None}:
+                    if txn is not None:
+                        self._history.note("cause", cause=LATE_MARKER, txn=txn, of=txn)
+
+    def _last_begun(self, name: str) -> str | None:
+        """The transaction that a client has spoken of last."""
+        begun = (
+            entry["txn"] for entry in reversed(self._history.entries) if entry["proc"] == name and entry.get("txn")
+        )
+        return next(begun, None)
+
+    def _last_ended(self, name: str) -> str | None:
+        """The transaction that a client asked to end last."""
+        ended = (entry["txn"] for entry in reversed(self._history.entries) if _asks_to_end(entry, name))
+        return next(ended, None)
+
+    def replaced_producers(self) -> list[ProducerIdAndEpoch]:
+        """Producer id and epoch of every instance whose successor has its answer, and that holds the same id."""
+        latest: dict[tuple[str, int], int] = {}
+        old = []
+        for entry in self._history.entries:
+            if entry["type"] == "ok" and entry["f"] == "init" and entry["txn_id"] is not None:
+                owner = entry["txn_id"], entry["pid"]
+                before = latest.get(owner, entry["epoch"])
+                if entry["epoch"] != before:
+                    old.append(ProducerIdAndEpoch(entry["pid"], min(before, entry["epoch"])))
+                latest[owner] = max(before, entry["epoch"])
+        return old
+
+
+def _asks_to_end(entry: Entry, name: str) -> bool:
+    return bool(entry["f"] == "end" and entry["type"] == "invoke" and entry["proc"] == name)
+
+
+def _producer_of(state: TransactionState) -> ProducerIdAndEpoch:
+    return ProducerIdAndEpoch(state.producer_id, state.producer_epoch)
+
+
+def _state_of(assembly: Assembly, transactional_id: str | None) -> TransactionState | None:
+    for shard in assembly.broker.transactions.shards():
+        if transactional_id in shard.states:
+            return shard.states[transactional_id]
+    return None
+
+
+class Generations:
+    """What the clients of each transactional id speak: transactions V2 mostly, where the cluster has them.
+
+    Where the level stands, one id has one generation: a zombie that speaks V2 takes the epoch of a successor that
+    speaks V1 for its own next one.
+    """
+
+    def __init__(self, level: Callable[[], int], random: Random, profile: Profile) -> None:
+        self._level = level
+        self._random = random
+        self._profile = profile
+        self._can: dict[str, bool] = {}
+
+    def of(self, owner: str) -> wire.Generation:
+        """As of now; a client asks when it is initialised and when it ends a transaction (`TransactionManager`)."""
+        now, moves = self._level() >= V2, self._profile.level_changes[1] > 0
+        if owner not in self._can:
+            self._can[owner] = (now or moves) and self._random.random() < self._profile.v2_clients
+        return wire.V2 if now and self._can[owner] else wire.V1

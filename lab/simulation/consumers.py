@@ -1,0 +1,235 @@
+"""Consumers and copiers as scripts. A copier consumes, produces and commits its position in one transaction. free"""
+
+from collections.abc import Sequence
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from lab.simulation.process import Lost, Process, Script
+from lab.simulation.producers import Abortable, Producer, Refused, Temper
+from lab.simulation.reading import Visible, visible
+from ottla.protocol.values import ProducerIdAndEpoch, TopicPartition
+from ottla.testkit.in_memory import wire
+
+if TYPE_CHECKING:
+    from lab.simulation.world import World
+
+MAX_WAIT_MS: Final = 60
+IDLE_POLLS: Final = 3
+NOBODY: Final = (-1, "")
+"""Generation and member id of a client that is in no group."""
+
+
+def poll(
+    process: Process,
+    place: TopicPartition,
+    offset: int,
+    committed: bool,
+    max_wait_ms: int = 0,
+    max_bytes: int = 1 << 20,
+) -> Script:
+    """One Fetch, as an operation of the history; what is visible, or None if it was lost or refused."""
+    history = process.world.history
+    key = f"{place[0]}/{place[1]}"
+    op = history.invoke(process.name, "poll", committed=committed, txn=process.txn)
+    try:
+        answer = yield from process.call(wire.fetch(*place, offset, committed, max_wait_ms, max_bytes))
+    except Lost:
+        history.info(process.name, "poll", op)
+        return None
+    row = answer.responses[0].partitions[0]
+    if row.error_code:
+        history.fail(process.name, "poll", op, row.error_code)
+        return None
+    aborted = (
+        [(entry.producer_id, entry.first_offset) for entry in row.aborted_transactions or ()] if committed else None
+    )
+    seen = visible(bytes(row.records or b""), aborted, offset)
+    history.ok(
+        process.name, "poll", op, committed=committed, mops=[["poll", key, offset, seen.next_offset, seen.records]]
+    )
+    return seen
+
+
+class Reader(Process):
+    """Has partitions to read, with read_committed or without."""
+
+    def __init__(
+        self, world: "World", name: str, random: Random, places: Sequence[TopicPartition], committed: bool
+    ) -> None:
+        super().__init__(world, name, random)
+        self.places = places
+        self.committed = committed
+
+    def look(self, place: TopicPartition, offset: int) -> Script:
+        """One Fetch: what has a `next_offset`, or None if nothing came."""
+        raise NotImplementedError
+
+    def read_all(self) -> Script:
+        """From the first offset to the end of each partition."""
+        for place in self.places:
+            offset, before = 0, -1
+            while offset != before:
+                seen = yield from self.look(place, offset)
+                if seen is None:
+                    yield from self.sleep(50)
+                else:
+                    offset, before = seen.next_offset, offset
+
+
+class Consumer(Reader):
+    """Reads its partitions to their ends, again and again, until the world comes to rest."""
+
+    def run(self) -> Script:
+        positions = dict.fromkeys(self.places, 0)
+        while not self.world.resting:
+            place = self.random.choice(self.places)
+            wait_ms = MAX_WAIT_MS if self.random.random() < 0.5 else 0
+            small = self.random.random() < 0.3
+            seen = yield from poll(self, place, positions[place], self.committed, wait_ms, 1 if small else 1 << 20)
+            if seen is not None:
+                positions[place] = seen.next_offset
+            yield from self.sleep(20 + self.random.random() * 200)
+
+    def look(self, place: TopicPartition, offset: int) -> Script:
+        return (yield from poll(self, place, offset, self.committed))
+
+
+class KeyReader(Reader):
+    """Reads partitions that are compacted, again and again."""
+
+    def run(self) -> Script:
+        positions = dict.fromkeys(self.places, 0)
+        while not self.world.resting:
+            place = self.random.choice(self.places)
+            if self.random.random() < 0.2:
+                positions[place] = 0
+            seen = yield from self.look(place, positions[place])
+            if seen is not None:
+                positions[place] = seen.next_offset
+            yield from self.sleep(20 + self.random.random() * 200)
+
+    def look(self, place: TopicPartition, offset: int) -> Script:
+        """One Fetch; from the start where the log does not reach back that far."""
+        max_bytes = 1 if self.random.random() < 0.3 else 1 << 20
+        try:
+            answer = yield from self.call(wire.fetch(*place, offset, self.committed, 0, max_bytes))
+        except Lost:
+            return None
+        row = answer.responses[0].partitions[0]
+        if row.error_code == wire.OUT_OF_RANGE:
+            return Visible([], self.world.start_of(place))
+        if row.error_code:
+            return None
+        aborted = [(e.producer_id, e.first_offset) for e in row.aborted_transactions or ()] if self.committed else None
+        seen = visible(bytes(row.records or b""), aborted, offset)
+        if self.world.ghosts is not None:
+            self.world.ghosts.saw(place, self.committed, offset, seen)
+        return seen
+
+
+class Copier(Producer):
+    """Consumes one partition, read_committed; its outputs and its position are committed together (KIP-98)."""
+
+    def __init__(
+        self,
+        world: "World",
+        name: str,
+        random: Random,
+        transactional_id: str,
+        source: TopicPartition,
+        places: Sequence[TopicPartition],
+        group: str,
+        temper: Temper,
+    ) -> None:
+        super().__init__(world, name, random, transactional_id, places, temper)
+        self.source = source
+        self.group = group
+        self.position: int | None = None
+        self.ahead: int | None = None
+        self.of_producer: ProducerIdAndEpoch | None = None
+        self.membership = NOBODY
+
+    def work(self) -> Script:
+        if self.position is None or self.of_producer != self.producer:
+            yield from self.find_position()
+        seen: Visible | None = None
+        for _ in range(IDLE_POLLS):
+            seen = yield from poll(self, self.source, self.position or 0, True, MAX_WAIT_MS, 200)
+            if seen is not None and seen.records:
+                break
+        if seen is None or not seen.records:
+            return
+        origin = f"{self.source[0]}/{self.source[1]}"
+        taken = seen.records[:3]
+        place = self.random.choice(self.places)
+        values = [f"{self.next_value()}<{origin}/{offset}" for offset, _value in taken]
+        next_offset = taken[-1][0] + 1 if len(taken) < len(seen.records) else seen.next_offset
+        self.position, self.ahead = None, next_offset
+        if self.random.random() < 0.3:
+            yield from self.commit_position(next_offset)
+            yield from self.add([place])
+            yield from self.produce([(place, values)])
+        else:
+            yield from self.add([place])
+            yield from self.produce([(place, values)])
+            yield from self.maybe_pause()
+            yield from self.commit_position(next_offset)
+
+    def end(self, commit: bool) -> Script:
+        yield from super().end(commit)
+        self.of_producer = self.producer
+        if commit:
+            self.position = self.ahead
+
+    def find_position(self) -> Script:
+        """The committed offset; waits until no transaction may still change it."""
+        op = self.history.invoke(self.name, "fetch-offsets", group=self.group)
+        key = f"{self.source[0]}/{self.source[1]}"
+        while True:
+            try:
+                answer = yield from self.call(wire.offset_fetch(self.group, self.source[0], [self.source[1]]))
+            except Lost:
+                yield from self.back_off()
+                continue
+            row = answer.topics[0].partitions[0] if answer.topics else None
+            error = answer.error_code or (row.error_code if row is not None else 0)
+            if not error:
+                break
+            if error not in wire.RETRIABLE:
+                self.history.info(self.name, "fetch-offsets", op, error)
+                raise Refused(error)
+            yield from self.back_off()
+        found = row.committed_offset if row is not None else -1
+        self.history.ok(self.name, "fetch-offsets", op, group=self.group, mops=[["offset", key, found]])
+        self.position, self.of_producer = max(found, 0), self.producer
+
+    def commit_position(self, next_offset: int) -> Script:
+        assert self.producer is not None and self.transactional_id is not None
+        if self.generation.adds_by_itself:
+            ask = wire.add_offsets(self.transactional_id, self.producer, self.group)
+            yield from self.insist(ask, lambda answer: answer.error_code)
+        key = f"{self.source[0]}/{self.source[1]}"
+        op = self.history.invoke(
+            self.name, "offsets", txn=self.txn, group=self.group, pid=self.producer[0], epoch=self.producer[1],
+            metadata=self.txn, mops=[["offset", key, next_offset]],
+        )  # fmt: skip
+        ask = wire.txn_offset_commit(
+            self.generation,
+            self.transactional_id,
+            self.producer,
+            self.group,
+            [(*self.source, next_offset)],
+            self.txn or "",
+            self.membership,
+        )
+        try:
+            yield from self.insist(ask, lambda answer: answer.topics[0].partitions[0].error_code)
+        except Refused as refused:
+            self.history.info(self.name, "offsets", op, refused.error)
+            if refused.error in wire.NOT_A_MEMBER:
+                self.world.met["commits refused to members of the past"] += 1
+                self.membership = NOBODY
+            if refused.error in wire.FENCED or refused.error < 0:
+                raise
+            raise Abortable from None
+        self.history.ok(self.name, "offsets", op, mops=[["offset", key, next_offset]])

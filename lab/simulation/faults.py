@@ -1,0 +1,181 @@
+"""What is drawn from a seed before a run begins: its profile, its weather, its faults. free
+
+Everything that may go wrong at a moment of its own is in the plan, so that a failing seed can be made smaller by
+leaving parts of the plan out.
+"""
+
+from random import Random
+from typing import Final, NamedTuple
+
+from lab.simulation.network import Weather
+
+KILL_CALL: Final = "kill-call"
+KILL: Final = "kill"
+POWER: Final = "power"
+STOP: Final = "stop"
+STALL: Final = "stall"
+RESET: Final = "reset"
+MARKER: Final = "marker"
+KILL_POWER: Final = "kill-power"
+DISK: Final = "disk"
+LEVEL: Final = "level"
+
+RUN_MS: Final = 6000.0
+
+
+class Fault(NamedTuple):
+    """`at` is virtual ms, for KILL_CALL a number of port calls; `value` a duration in ms, a number of markers, a
+    level of `transaction.version`, or what the kind of a disk error is drawn from."""
+
+    kind: str
+    at: float
+    value: float
+
+
+class Profile(NamedTuple):
+    """What a family of runs is about. Ranges are (least, most) numbers of faults."""
+
+    name: str
+    weather: Weather = Weather()
+    kills: tuple[int, int] = (0, 2)
+    kill_calls: tuple[int, int] = (0, 2)
+    power: tuple[int, int] = (0, 0)
+    stops: tuple[int, int] = (0, 1)
+    stalls: tuple[int, int] = (0, 3)
+    resets: tuple[int, int] = (0, 3)
+    markers: tuple[int, int] = (0, 2)
+    call_ms: tuple[float, ...] = (0.0, 0.0, 0.4, 2.6)
+    small_segments: float = 0.5
+    producers: tuple[int, int] = (2, 3)
+    copiers: tuple[int, int] = (0, 2)
+    admin: float = 0.25
+    depth: int = 0
+    """At least so many batches in flight; 0 leaves it to the producers."""
+    transactional_ids: int = 2
+    """The producers share so many."""
+    level: int = 0
+    """The cluster's `transaction.version`; 0 leaves it to the seed."""
+    v2_clients: float = 0.8
+    """Share of the transactional ids that speak transactions V2, where the cluster has them."""
+    verification: bool = True
+    """`transaction.partition.verification.enable`."""
+    flush_ms: tuple[float, ...] = ()
+    """(least, most): an append is durable so much later. Empty: at once, in the operating system's hands."""
+    patience_ms: float = 900.0
+    """How long a producer waits for a reply before it asks again on a new connection."""
+    kill_powers: tuple[int, int] = (0, 0)
+    """Kills that a power loss follows."""
+    disk_errors: tuple[int, int] = (0, 0)
+    level_changes: tuple[int, int] = (0, 0)
+    lost_markers: float = 0.0
+    """Share of the coordinator's markers whose request or reply is lost, or that arrive once more, later."""
+    lowest_epoch: int = 0
+    """Transactional ids begin with an epoch between this and 32,766, left by an earlier life; 0: they are new."""
+    expires: bool = False
+    """Transactional ids and producers are forgotten after seconds."""
+    hasty: float = 0.0
+    """Share of the batches, at least, that are given up as soon as they are sent: they come after the abort."""
+    skips: bool = True
+    """Whether producers may leave sequences out."""
+    members: int = 0
+    """So many copiers share their inputs as members of a group, at most."""
+    compacts: bool = False
+    """Logs roll and are compacted all the time, the internal ones and a topic of keys; a part of it is deleted."""
+    greedy: int = 0
+    """So many clients ask for as much as requests can."""
+    impatient: float = 0.0
+    """Share of the producers that ask again too early, and again what was answered."""
+    takes_back: float = 0.0
+    """Share of the lost replies that make a producer abort and use the same sequences again in the same epoch."""
+    recompresses: bool = False
+    """Topics have a codec of their own, and no call on the bytes of a batch ends in the turn that it began in."""
+
+
+PROFILES: Final = {
+    profile.name: profile
+    for profile in (
+        Profile("mixed"),
+        Profile("pipelined", weather=Weather(reset=0.06), depth=5, kill_calls=(0, 1), copiers=(0, 0),
+                hasty=0.2),
+        Profile("late-markers", markers=(5, 12), call_ms=(2.6, 6.0), kill_calls=(0, 1), depth=3),
+        Profile("stale", weather=Weather(stall=0.05, reset=0.1, late=0.9), stalls=(2, 6), resets=(2, 6),
+                hasty=0.2),
+        Profile("crash", weather=Weather(reset=0.0), kills=(0, 2), kill_calls=(3, 8), stalls=(0, 0), resets=(0, 0)),
+        Profile("power", kills=(0, 1), kill_calls=(0, 2), power=(0, 3), kill_powers=(0, 2), copiers=(0, 1),
+                small_segments=0.7),
+        Profile("retry-during-sync", weather=Weather(reset=0.04, late=0.3), flush_ms=(5.0, 100.0), patience_ms=40.0,
+                kill_calls=(0, 1), depth=2, copiers=(0, 1)),
+        Profile("pending-overlap", weather=Weather(reset=0.04), flush_ms=(1.0, 120.0), patience_ms=200.0,
+                kill_calls=(0, 1), producers=(3, 4), transactional_ids=1, copiers=(0, 1)),
+        Profile("power-flushed", kills=(0, 1), kill_calls=(0, 2), power=(1, 3), kill_powers=(0, 2), copiers=(0, 1),
+                small_segments=0.7, flush_ms=(0.5, 20.0)),
+        Profile("unverified", weather=Weather(stall=0.05, reset=0.1, late=0.9), stalls=(2, 6), resets=(2, 6),
+                level=2, v2_clients=1.0, verification=False, copiers=(0, 1)),
+        Profile("exhaustion", lowest_epoch=32_760, kills=(0, 1), kill_calls=(0, 3), markers=(0, 3)),
+        Profile("lossy-markers", lost_markers=0.35, kill_calls=(0, 1), markers=(0, 0)),
+        Profile("io-errors", disk_errors=(2, 5), kill_calls=(0, 1), small_segments=0.8),
+        Profile("levels", level_changes=(1, 4), kill_calls=(0, 1)),
+        Profile("expiry", weather=Weather(stall_ms=200.0, late_ms=400.0), expires=True, skips=False, admin=0.0,
+                kills=(0, 1), kill_calls=(0, 1), stalls=(0, 0)),
+        Profile("groups", members=4, copiers=(0, 0), producers=(0, 1), kill_calls=(0, 1)),
+        Profile("impatient", weather=Weather(late=0.8, late_ms=1500.0), impatient=0.7, kill_calls=(0, 1)),
+        Profile("greedy", greedy=2, kills=(0, 1), kill_calls=(0, 1), stops=(0, 1)),
+        Profile("compaction", compacts=True, kills=(0, 2), kill_calls=(2, 6), small_segments=1.0),
+        Profile("compaction-power", compacts=True, kills=(0, 1), kill_calls=(0, 3), power=(0, 2), kill_powers=(0, 2),
+                small_segments=1.0, flush_ms=(0.5, 20.0)),
+        Profile("recompression", weather=Weather(stall=0.05, reset=0.1, late=0.5), resets=(2, 6), patience_ms=60.0,
+                kill_calls=(0, 2), depth=3, hasty=0.2, recompresses=True),
+        Profile("reuse", weather=Weather(reset=0.1, late=0.2, late_ms=1500.0), resets=(2, 6), copiers=(0, 1),
+                v2_clients=0.0, skips=False, takes_back=0.8),
+        Profile("calm", weather=Weather(stall=0, split=0, reset=0), kills=(0, 0), kill_calls=(0, 0), stops=(0, 1),
+                stalls=(0, 0), resets=(0, 0), markers=(0, 0)),
+    )
+}  # fmt: skip
+WEIGHTS: Final = (
+    ("mixed", 6),
+    ("crash", 4),
+    ("stale", 4),
+    ("late-markers", 2),
+    ("pipelined", 2),
+    ("power", 2),
+    ("retry-during-sync", 2),
+    ("pending-overlap", 2),
+    ("power-flushed", 2),
+    ("unverified", 1),
+    ("exhaustion", 2),
+    ("lossy-markers", 2),
+    ("io-errors", 2),
+    ("levels", 2),
+    ("expiry", 1),
+    ("groups", 2),
+    ("impatient", 2),
+    ("calm", 1),
+)
+
+
+def draw_profile(random: Random) -> Profile:
+    names = [name for name, weight in WEIGHTS for _ in range(weight)]
+    return PROFILES[random.choice(names)]
+
+
+def draw_faults(random: Random, profile: Profile) -> list[Fault]:
+    """The plan of one run, in an order that does not matter."""
+
+    def some(kind: str, numbers: tuple[int, int], most: float, value: float) -> list[Fault]:
+        return [
+            Fault(kind, round(random.random() * most, 1), round(random.random() * value, 1))
+            for _ in range(random.randint(*numbers))
+        ]
+
+    return [
+        *some(KILL, profile.kills, RUN_MS, 800),
+        *some(KILL_CALL, profile.kill_calls, 900, 800),
+        *some(POWER, profile.power, RUN_MS, 800),
+        *some(STOP, profile.stops, RUN_MS, 500),
+        *some(STALL, profile.stalls, RUN_MS, 3000),
+        *some(RESET, profile.resets, RUN_MS, 0),
+        *some(MARKER, profile.markers, RUN_MS, 4),
+        *some(KILL_POWER, profile.kill_powers, RUN_MS, 800),
+        *some(DISK, profile.disk_errors, RUN_MS, 1000),
+        *some(LEVEL, profile.level_changes, RUN_MS, 2.9),
+    ]

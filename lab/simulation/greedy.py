@@ -1,0 +1,80 @@
+"""A client that asks for as much as requests can, of every API, beside the others. free
+
+It keeps to topics, groups and ids of its own, so what it does must change nothing for anybody: the others' promises
+are checked as ever, and every event is held to what it is charged (`charged.py`).
+"""
+
+from collections.abc import Sequence
+from random import Random
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from lab.simulation.process import Lost, Process, Script
+from ottla.broker.api.table import TABLE
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.batch import build_batch
+from ottla.testkit.greedy import Ask as GreedyAsk
+from ottla.testkit.greedy import State, greedy
+from ottla.testkit.in_memory.wire import Ask
+
+if TYPE_CHECKING:
+    from lab.simulation.world import World
+
+MOST_ENTRIES: Final = 3_000
+MOST_BYTES: Final = 100_000
+OWN: Final = "greedy-"
+"""What the names of its topics, groups and ids begin with."""
+NAMES: Final = 40
+ASKED: Final = (3, 8)
+PIPELINED: Final = 4
+_NOT_ALONE: Final = frozenset((ApiKey.UPDATE_FEATURES,))
+"""What would change the world of the others."""
+
+
+class Greedy(Process):
+    """Sends greedy requests, some of them pipelined, and reads what comes."""
+
+    def __init__(self, world: "World", name: str, random: Random) -> None:
+        super().__init__(world, name, random)
+        self._state = _state()
+
+    def run(self) -> Script:
+        for _ in range(self.random.randint(*ASKED)):
+            ask = self._draw()
+            if ask is None:
+                continue
+            asks = [Ask(ask.api_key, ask.version, ask.message())] * self.random.randint(1, PIPELINED)
+            try:
+                sent = []
+                for each in asks:
+                    sent.append((yield from self.post(each)))
+                for correlation_id in sent:
+                    yield from self.reply(correlation_id, timeout_ms=5_000)
+            except Lost:
+                pass
+            self.world.met["greedy requests"] += len(asks)
+            yield from self.sleep(self.random.random() * 200)
+
+    def _draw(self) -> GreedyAsk | None:
+        """One of the greedy requests of one API; creating comes before the rest, so that there is something to ask."""
+        api = self.random.choice([api for api in TABLE.values() if api.key not in _NOT_ALONE])
+        asks: Sequence[GreedyAsk] = list(
+            greedy(api.key, api.min_version, api.max_version, self._state, MOST_ENTRIES, MOST_BYTES)
+        )
+        return self.random.choice(asks) if asks else None
+
+
+def _state() -> State:
+    topics = [f"{OWN}{number}" for number in range(NAMES)]
+    small = bytes(build_batch([(b"k", b"v")], timestamp_ms=0))
+    large = bytes(build_batch([(None, b"x")] * MOST_ENTRIES, timestamp_ms=0))
+    return State(
+        topics=topics,
+        topic_ids=[UUID(int=number + 1) for number in range(NAMES)],
+        groups=[f"{OWN}group-{number}" for number in range(NAMES)],
+        transactional_ids=[f"{OWN}id-{number}" for number in range(NAMES)],
+        producer_ids=[2**40 + number for number in range(NAMES)],
+        timestamp_ms=1,
+        batch=small,
+        large_batch=large,
+    )

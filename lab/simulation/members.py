@@ -1,0 +1,92 @@
+"""Copiers that share their inputs as members of a group, and commit with its generation (KIP-447). free
+
+Each has a transactional id of its own, so nothing but the group's generation and its pending offsets keeps two of them
+from copying one input twice.
+"""
+
+from collections.abc import Sequence
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from lab.simulation.consumers import NOBODY, Copier
+from lab.simulation.process import Lost, Script
+from lab.simulation.producers import Refused, Temper
+from ottla.protocol.values import TopicPartition
+from ottla.testkit.in_memory import wire
+
+if TYPE_CHECKING:
+    from lab.simulation.world import World
+
+SESSION_MS: Final = 800
+REBALANCE_MS: Final = 500
+MEMBER_ID_REQUIRED: Final = 79
+REBALANCE_IN_PROGRESS: Final = 27
+
+
+class Member(Copier):
+    """Joins, copies from a partition of its share, heartbeats between its transactions."""
+
+    def __init__(
+        self, world: "World", name: str, random: Random, transactional_id: str, inputs: Sequence[TopicPartition],
+        places: Sequence[TopicPartition], group: str, temper: Temper,
+    ) -> None:  # fmt: skip
+        super().__init__(world, name, random, transactional_id, inputs[0], places, group, temper)
+        self.inputs = inputs
+        self.share: list[TopicPartition] = []
+
+    def transaction(self) -> Script:
+        if self.membership != NOBODY:
+            yield from self.heartbeat()
+        if self.membership == NOBODY:
+            yield from self.join()
+        if not self.share:
+            yield from self.sleep(self.random.random() * 300)
+            return
+        self.source, self.position = self.random.choice(self.share), None
+        yield from super().transaction()
+
+    def heartbeat(self) -> Script:
+        """Stay a member, unless the group is rebalanced or has given this member up."""
+        try:
+            answer = yield from self.call(wire.heartbeat(self.group, *self.membership))
+        except Lost:
+            return
+        if answer.error_code:
+            self.membership = NOBODY
+
+    def join(self) -> Script:
+        """Take part in the next generation."""
+        member_id = ""
+        while True:
+            try:
+                answer = yield from self.call(wire.join_group(self.group, member_id, SESSION_MS, REBALANCE_MS))
+                error = answer.error_code
+                if error == MEMBER_ID_REQUIRED:
+                    member_id = answer.member_id
+                    continue
+                if not error:
+                    member_id = answer.member_id
+                    members = sorted(member.member_id for member in answer.members)
+                    shares = self._divide(members) if answer.leader == member_id else {}
+                    ask = wire.sync_group(self.group, answer.generation_id, member_id, shares)
+                    generation_id, answer = answer.generation_id, (yield from self.call(ask))
+                    error = answer.error_code
+                if not error:
+                    break
+            except Lost:
+                yield from self.back_off()
+                continue
+            if error in wire.NOT_A_MEMBER:
+                member_id = ""
+            elif error not in wire.RETRIABLE and error != REBALANCE_IN_PROGRESS:
+                raise Refused(error)
+            yield from self.back_off()
+        self.membership = generation_id, member_id
+        self.share = [place for place in self.inputs if str(place[1]) in bytes(answer.assignment).decode().split(",")]
+        self.world.met["group generations joined"] += 1
+
+    def _divide(self, members: Sequence[str]) -> dict[str, bytes]:
+        shares: dict[str, list[str]] = {member_id: [] for member_id in members}
+        for number, place in enumerate(self.inputs):
+            shares[members[number % len(members)]].append(str(place[1]))
+        return {member_id: ",".join(share).encode() for member_id, share in shares.items()}

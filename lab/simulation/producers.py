@@ -1,0 +1,474 @@
+"""Producers as scripts: good, slow, pipelining, and zombies that go on after they were fenced. free"""
+
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from lab.simulation import promises
+from lab.simulation.process import REPLY_TIMEOUT_MS, Attempt, Lost, Process, Script
+from lab.simulation.setting import KEYED, KEYS
+from ottla.protocol.batch import build_batch
+from ottla.protocol.values import ProducerIdAndEpoch, TopicPartition
+from ottla.testkit.in_memory import wire
+
+if TYPE_CHECKING:
+    from lab.simulation.world import World
+
+TRIES: Final = 12
+BACKOFF_MS: Final = 20.0
+ECHO_MS: Final = 400.0
+OUT_OF_ORDER: Final = 45
+LOST: Final = -1
+
+
+class Temper(NamedTuple):
+    """How a producer behaves. Probabilities; times in ms."""
+
+    transactions: int = 4
+    abort: float = 0.25
+    pause: float = 0.1
+    pause_ms: float = 300.0
+    depth: int = 1
+    """Batches sent before the first reply is waited for."""
+    skip: float = 0.0
+    """A sequence is left out, as a client does that forgets a batch."""
+    hasty: float = 0.0
+    """Batches are given up as soon as they are sent, and the transaction is aborted on another connection, as by a
+    client whose delivery timeout is over."""
+    quits: float = 0.0
+    """The producer is gone for good, in the middle of a transaction."""
+    stubborn: float = 0.3
+    timeout_ms: int = 2000
+    patience_ms: float = REPLY_TIMEOUT_MS
+    """How long a reply is waited for."""
+    echo: float = 0.0
+    """A request that was answered is sent once more, later."""
+    takes_back: float = 0.0
+    """A lost reply makes the application abort, and the client takes back the sequences of what was not acknowledged,
+    as librdkafka does: the next transaction of the epoch begins with them."""
+
+
+class Refused(Exception):
+    """This instance is at its end."""
+
+    def __init__(self, error: int) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class Abortable(Exception):
+    """The transaction cannot be committed. `keeps_epoch`: the next one believes to know its sequences."""
+
+    def __init__(self, keeps_epoch: bool = False) -> None:
+        super().__init__()
+        self.keeps_epoch = keeps_epoch
+
+
+class Gone(Exception):
+    """The producer leaves its transaction open."""
+
+
+class Write:
+    """One batch on its way."""
+
+    __slots__ = ("ask", "attempt", "follows", "lost", "op", "place", "sequence", "values")
+
+    def __init__(
+        self, ask: wire.Ask, attempt: Attempt, op: int, place: TopicPartition, values: Sequence[str], sequence: int,
+        follows: bool,
+    ) -> None:  # fmt: skip
+        self.ask = ask
+        self.attempt = attempt
+        self.op = op
+        self.place = place
+        self.values = values
+        self.sequence = sequence
+        self.follows = follows
+        self.lost = False
+
+
+class Producer(Process):
+    """A producer with a transactional id, or without one (idempotence alone)."""
+
+    def __init__(
+        self, world: "World", name: str, random: Random, transactional_id: str | None, places: Sequence[TopicPartition],
+        temper: Temper,
+    ) -> None:  # fmt: skip
+        super().__init__(world, name, random)
+        self.transactional_id = transactional_id
+        self.places = places
+        self.temper = temper
+        self.history = world.history
+        self.generation = world.generations.of(transactional_id or name)
+        self.producer: ProducerIdAndEpoch | None = None
+        self.sequences: dict[TopicPartition, int] = {}
+        self.added: dict[TopicPartition, None] = {}
+        self.begun = False
+        self.serial = 0
+        self.values = 0
+
+    def run(self) -> Script:
+        """Transactions one after the other; a new instance whenever the old one is refused."""
+        left = self.temper.transactions
+        while left > 0:
+            try:
+                if self.producer is None:
+                    yield from self.initialise()
+                while left > 0:
+                    left -= 1
+                    yield from self.transaction()
+                    yield from self.maybe_pause()
+            except Gone:
+                return
+            except Refused as refused:
+                if refused.error == OUT_OF_ORDER and not self._is_hit():
+                    self.world.met["fatal sequences"] += 1
+                if refused.error in wire.FENCED and self.random.random() < self.temper.stubborn:
+                    yield from self.haunt()
+                self.producer, self.txn = None, None
+                yield from self.sleep(self.random.random() * 500)
+
+    def transaction(self) -> Script:
+        self._name_next()
+        self.added, self.begun = {}, False
+        try:
+            yield from self.work()
+            if self.begun and self.random.random() < self.temper.quits:
+                raise Gone
+            if self.begun:
+                yield from self.end(self.random.random() >= self.temper.abort)
+        except Abortable as abortable:
+            yield from self.recover(abortable.keeps_epoch)
+        self.txn = None
+
+    def work(self) -> Script:
+        """Some batches to some partitions."""
+        for _ in range(self.random.randint(1, 2)):
+            writes = self.draw_writes()
+            if self.transactional_id is not None:
+                yield from self.add([place for place, _values in writes])
+            yield from self.maybe_pause()
+            yield from self.produce(writes)
+        yield from self.maybe_pause()
+
+    def recover(self, keeps_epoch: bool = False) -> Script:
+        """Abort, and begin a new epoch: what the sequences are is not known any more (KIP-360)."""
+        if self.transactional_id is None:
+            self.producer = None
+            raise Refused(LOST)
+        if self.begun:
+            yield from self.end(False)
+            if keeps_epoch or self.generation is wire.V2:
+                return  # in V2 the abort has moved the epoch
+        yield from self.initialise(self.producer)
+
+    def haunt(self) -> Script:
+        """Go on as if nothing had happened."""
+        if self.txn is None:
+            self._name_next()  # refused between two transactions, so what it writes is of one that it never announced
+        for _ in range(self.random.randint(1, 3)):
+            try:
+                if self.random.random() < 0.6:
+                    yield from self.produce(self.draw_writes()[:1])
+                elif self.begun:
+                    yield from self.end(self.random.random() < 0.7)
+                    return  # it was not fenced after all: the next write is of another transaction
+            except (Refused, Abortable):
+                continue
+
+    # --- requests
+
+    def reply(self, correlation_id: int, timeout_ms: float = REPLY_TIMEOUT_MS) -> Script:
+        return super().reply(correlation_id, min(timeout_ms, self.temper.patience_ms))
+
+    def answered(self, ask: wire.Ask, attempt: Attempt | None) -> None:
+        if self.temper.echo and self.random.random() < self.temper.echo:
+            delay_ms = self.random.random() ** 2 * ECHO_MS
+            self.world.met["repeated requests"] += 1
+            self.world.schedule.after(delay_ms, lambda: self.send_again(ask, attempt))
+
+    def initialise(self, expected: ProducerIdAndEpoch | None = None) -> Script:
+        op = self.history.invoke(self.name, "init", txn_id=self.transactional_id)
+        attempt = Attempt(self, None)
+        ask = wire.init_producer_id(self.transactional_id, self.temper.timeout_ms, *(expected or (-1, -1)))
+        while True:
+            try:
+                answer = yield from self.call(ask, attempt)
+            except Lost:
+                yield from self.back_off()
+                continue
+            if answer.error_code == wire.NONE:
+                break
+            if answer.error_code not in wire.RETRIABLE:
+                attempt.over = True
+                self.history.info(self.name, "init", op, answer.error_code)
+                raise Refused(answer.error_code)
+            yield from self.back_off()
+        attempt.over = True
+        self.producer = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
+        self.sequences = {}
+        self.generation = self.world.generations.of(self.transactional_id or self.name)
+        self.history.ok(
+            self.name, "init", op, txn_id=self.transactional_id, pid=answer.producer_id, epoch=answer.producer_epoch
+        )
+
+    def add(self, places: Sequence[TopicPartition]) -> Script:
+        """AddPartitionsToTxn for what is not in the transaction yet."""
+        new = [place for place in dict.fromkeys(places) if place not in self.added]
+        if not new or self.transactional_id is None or not self.generation.adds_by_itself:
+            return
+        assert self.producer is not None
+        ask = wire.add_partitions(self.transactional_id, self.producer, new)
+        yield from self.insist(
+            ask, lambda answer: answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+        )
+        self.added.update(dict.fromkeys(new))
+
+    def insist(self, ask: wire.Ask, error_of) -> Script:  # type: ignore[no-untyped-def]
+        """Ask until there is an answer that stands; raises Refused for another than NONE."""
+        attempt = Attempt(self, self.txn, self.producer)
+        for _ in range(TRIES):
+            self.begun = True
+            try:
+                answer = yield from self.call(ask, attempt)
+            except Lost:
+                yield from self.back_off()
+                continue
+            error = error_of(answer)
+            if error not in wire.RETRIABLE:
+                attempt.over = True
+                if error:
+                    raise Refused(error)
+                return answer
+            yield from self.back_off()
+        attempt.over = True
+        raise Refused(LOST)
+
+    def produce(self, writes: Sequence[tuple[TopicPartition, list[str]]]) -> Script:
+        """Send batches, `depth` at a time, until each stands; raises Abortable or Refused."""
+        pending = [self._begin_write(place, values) for place, values in writes]
+        self.begun = self.begun or self.transactional_id is not None
+        if self.transactional_id is not None and self.random.random() < self.temper.hasty:
+            for write in pending:
+                yield from self.post(write.ask, write.attempt)
+            if self.random.random() < 0.5:
+                self.hang_up()
+            else:
+                self.turn_away()
+            self._give_up(pending, errors={})
+            raise Abortable
+        for _ in range(TRIES):
+            if not pending:
+                return
+            batch = pending[: self.temper.depth]
+            errors: dict[int, int] = {}
+            try:
+                numbers = []
+                for write in batch:
+                    numbers.append((yield from self.post(write.ask, write.attempt)))
+                for write, number in zip(batch, numbers, strict=True):
+                    answer = yield from self.reply(number)
+                    errors[write.op] = self._settle(write, answer.responses[0].partition_responses[0])
+                    self.answered(write.ask, write.attempt)
+            except Lost:
+                for write in batch:
+                    write.lost = write.lost or errors.get(write.op) != wire.NONE
+            if self.transactional_id is not None and not self._is_hit():
+                answers = [(write.place, write.lost, errors[write.op]) for write in batch if write.op in errors]
+                self.world.violations.extend(promises.of_order(self.world, self.name, answers))
+            pending = [write for write in pending if errors.get(write.op) != wire.NONE]
+            self._raise_final(pending, errors)
+            self._maybe_take_back(pending)
+            if pending:
+                yield from self.back_off()
+        if pending:
+            self._give_up(pending, errors={})
+            raise Abortable
+
+    def end(self, commit: bool) -> Script:
+        """EndTxn."""
+        assert self.producer is not None and self.transactional_id is not None
+        assert self.txn is not None  # the checker counts known anomalies by the names of transactions
+        op = self.history.invoke(
+            self.name, "end", txn=self.txn, commit=commit, pid=self.producer[0], epoch=self.producer[1]
+        )
+        attempt = Attempt(self, self.txn, self.producer)
+        ask = wire.end_txn(self.generation, self.transactional_id, self.producer, commit)
+        lost, error, asked_ms = False, LOST, self.world.wall_ms()
+        for _ in range(2 * TRIES):
+            try:
+                answer = yield from self.call(ask, attempt)
+            except Lost:
+                lost, error = True, LOST
+                yield from self.back_off()
+                continue
+            error = answer.error_code
+            if error not in wire.RETRIABLE:
+                break
+            yield from self.back_off()
+        attempt.over = True
+        self.begun = False
+        asked = promises.AskedEnd(self.transactional_id, self.producer, commit, self.generation is wire.V2, asked_ms)
+        self.world.violations.extend(promises.of_end(self.world, asked, error))
+        if error == wire.NONE:
+            if self.generation is wire.V2:
+                self.producer = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
+                self.sequences = {}
+            self.history.ok(
+                self.name, "end", op, txn=self.txn, commit=commit, pid=self.producer[0], epoch=self.producer[1]
+            )
+            yield from self.follow_level()
+            return
+        if lost or error in wire.RETRIABLE:
+            self.history.info(self.name, "end", op, error)
+        else:
+            self.history.fail(self.name, "end", op, error)
+        raise Refused(error)
+
+    def follow_level(self) -> Script:
+        """Speak what the cluster's level asks for from the next transaction on; transactions V2 begin with an epoch of
+        their own (`TransactionManager.maybeUpdateTransactionV2Enabled` of Kafka's client)."""
+        before, self.generation = self.generation, self.world.generations.of(self.transactional_id or self.name)
+        if before is wire.V1 and self.generation is wire.V2:
+            self.txn = None
+            yield from self.initialise(self.producer)
+
+    # --- parts
+
+    def _name_next(self) -> None:
+        self.serial += 1
+        self.txn = None if self.transactional_id is None else f"{self.name}/{self.serial}"
+
+    def draw_writes(self) -> list[tuple[TopicPartition, list[str]]]:
+        writes = []
+        for _ in range(self.random.randint(1, max(2, self.temper.depth))):
+            writes.append(
+                (self.random.choice(self.places), [self.next_value() for _ in range(self.random.randint(1, 2))])
+            )
+        return writes
+
+    def next_value(self) -> str:
+        self.values += 1
+        return f"{self.name}:{self.values}"
+
+    def maybe_pause(self) -> Script:
+        if self.random.random() < self.temper.pause:
+            yield from self.sleep(self.random.random() * self.temper.pause_ms)
+
+    def turn_away(self) -> None:
+        """Go on with a new connection and leave the old one open, as towards two brokers."""
+        self._link = None
+        self._outstanding.clear()
+        self._replies.clear()
+
+    def back_off(self) -> Script:
+        yield from self.sleep(BACKOFF_MS * (0.5 + self.random.random()))
+
+    def _key(self, place: TopicPartition) -> bytes | None:
+        return b"%d" % self.random.randrange(KEYS) if place[0] == KEYED else None
+
+    def _begin_write(self, place: TopicPartition, values: Sequence[str]) -> Write:
+        assert self.producer is not None
+        sequence = follows = self.sequences.get(place, 0)
+        if self.temper.skip and self.random.random() < self.temper.skip:
+            sequence += 1
+        self.sequences[place] = sequence + len(values)
+        batch = build_batch(
+            [(self._key(place), value.encode(), ()) for value in values],
+            timestamp_ms=self.world.wall_ms(),
+            producer_id=self.producer[0],
+            producer_epoch=self.producer[1],
+            base_sequence=sequence,
+            transactional=self.transactional_id is not None,
+        )
+        key = f"{place[0]}/{place[1]}"
+        op = self.history.invoke(
+            self.name, "send", txn_id=self.transactional_id, txn=self.txn, pid=self.producer[0], epoch=self.producer[1],
+            mops=[["send", key, value] for value in values],
+        )  # fmt: skip
+        ask = wire.produce(self.generation, self.transactional_id, *place, bytes(batch))
+        return Write(ask, Attempt(self, self.txn, self.producer), op, place, values, sequence, sequence == follows)
+
+    def _settle(self, write: Write, row) -> int:  # type: ignore[no-untyped-def]
+        """Record what the broker says of a write; its error."""
+        error = int(row.error_code)
+        if error == wire.NONE:
+            write.attempt.over = True
+            key = f"{write.place[0]}/{write.place[1]}"
+            mops = [["send", key, value, row.base_offset + at] for at, value in enumerate(write.values)]
+            self.history.ok(self.name, "send", write.op, mops=mops)
+            last_offset = row.base_offset + len(write.values) - 1
+            self.world.violations.extend(promises.of_write(self.world, *write.place, last_offset))
+            if not write.follows and self.transactional_id is not None and self.generation is wire.V2:
+                self.world.violations.extend(promises.of_gap(self.world, self.name, *write.place))
+        return error
+
+    def _raise_final(self, pending: Sequence[Write], errors: dict[int, int]) -> None:
+        """Raise for an error that no repetition mends. A gap behind a batch that is still to come is mended by it."""
+        waited: set[TopicPartition] = set()
+        for write in pending:
+            error = errors.get(write.op, LOST)
+            if error == LOST or error in wire.RETRIABLE or (error == OUT_OF_ORDER and write.place in waited):
+                waited.add(write.place)
+                continue
+            self._give_up(pending, errors)
+            if self.temper.takes_back and error == wire.UNKNOWN_PRODUCER_ID:
+                self.world.met["reused sequences refused"] += 1
+            if error in wire.FENCED or (self.temper.takes_back and error == OUT_OF_ORDER):
+                raise Refused(error)
+            raise Abortable
+
+    def _is_hit(self) -> bool:
+        """Whether a batch that was given up has come into this transaction: in V1 nobody can tell them apart."""
+        return bool(self.temper.takes_back) and self.world.causes.is_known(self.txn)
+
+    def _maybe_take_back(self, pending: Sequence[Write]) -> None:
+        """Abort when a reply was lost; raises Abortable."""
+        chance = self.temper.takes_back
+        if not chance or not any(write.lost for write in pending) or self.random.random() >= chance:
+            return
+        self._give_up(pending, errors={})
+        for write in pending:
+            write.attempt.given_up = write.place
+            self.sequences[write.place] = min(self.sequences[write.place], write.sequence)
+        self.world.met["sequences taken back"] += 1
+        raise Abortable(keeps_epoch=True)
+
+    def _give_up(self, pending: Sequence[Write], errors: dict[int, int]) -> None:
+        for write in pending:
+            write.attempt.over = True
+            error = errors.get(write.op, LOST)
+            if write.lost or error == LOST or error in wire.RETRIABLE:
+                self.history.info(self.name, "send", write.op, error)
+            else:
+                self.history.fail(self.name, "send", write.op, error)
+
+
+class Admin(Process):
+    """Aborts transactions of producers that have been replaced long ago: to no effect, for their epochs are old."""
+
+    def run(self) -> Script:
+        while not self.world.resting:
+            yield from self.sleep(self.random.random() * 600)
+            old = self.world.causes.replaced_producers()
+            if old:
+                ask = wire.write_txn_marker(self.random.choice(old), "data", [0, 1])
+                try:
+                    yield from self.call(ask)
+                except Lost:
+                    continue
+
+
+def tempers(random: Random) -> Iterator[Temper]:
+    """Producers of every kind, drawn for ever."""
+    while True:
+        kind = random.random()
+        if kind < 0.4:
+            yield Temper(transactions=random.randint(3, 5), quits=0.06)
+        elif kind < 0.6:
+            timeout_ms = random.choice((700, 1500))
+            yield Temper(transactions=3, pause=0.3, pause_ms=1500.0, quits=0.06, timeout_ms=timeout_ms)
+        elif kind < 0.8:
+            yield Temper(transactions=3, depth=random.randint(2, 5), skip=0.06, hasty=0.15)
+        else:
+            yield Temper(transactions=3, pause=0.35, pause_ms=2500.0, stubborn=1.0, timeout_ms=900)

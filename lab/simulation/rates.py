@@ -1,0 +1,125 @@
+"""How many seeds notice each planted bug, in the profile that is about its rule. free
+
+    python -m lab.simulation.rates FILE [PLANT ...]
+
+measures the plants (all of them without names), writes what was found to FILE (JSON; other plants in it stay) and
+prints the table of docs/simulation.md. Each is tried until the rate is clear, at most for 2,000 seeds.
+"""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from lab.simulation.faults import PROFILES
+from lab.simulation.outcome import run_seed
+from lab.simulation.plants import PLANTS
+
+MOST_SEEDS: Final = 2000
+LEAST_SEEDS: Final = 40
+CLEAR: Final = 8
+"""So many hits make a rate clear."""
+FIRST: Final = 3
+"""So many of the seeds that notice are kept."""
+
+MEASURED: Final[dict[str, tuple[str, int | None]]] = {
+    "epochs-unchecked": ("mixed", None),
+    "append-epoch-unchecked": ("unverified", 2),
+    "unverified": ("stale", 1),
+    "markers-before-prepare": ("crash", None),
+    "duplicates-appended": ("pipelined", None),
+    "gaps-accepted": ("pipelined", None),
+    "reuse-acknowledged": ("reuse", None),
+    "pending-ignored": ("pending-overlap", None),
+    "prepare-forgotten": ("crash", None),
+    "open-forgotten": ("crash", None),
+    "init-does-not-fence": ("mixed", None),
+    "markers-once": ("late-markers", None),
+    "marker-epochs-unchecked": ("lossy-markers", None),
+    "unstable-visible": ("mixed", None),
+    "offsets-never-settle": ("mixed", None),
+    "aborted-list-empty": ("mixed", None),
+    "guard-missing": ("stale", 1),
+    "overtaking-accepted": ("late-markers", 2),
+    "duplicate-early": ("retry-during-sync", None),
+    "answered-early": ("pending-overlap", None),
+    "abort-does-not-fence": ("crash", 1),
+    "end-keeps-epoch": ("stale", 2),
+    "empty-abort-keeps-epoch": ("stale", 2),
+    "repeated-end-refused": ("stale", 2),
+    "equal-marker-accepted": ("lossy-markers", 2),
+    "join-skipped": ("stale", 2),
+    "exhausted-id-kept": ("exhaustion", None),
+    "markers-compacted-early": ("compaction", None),
+    "cleaner-ignores-aborts": ("compaction", None),
+    "open-transactions-compacted": ("compaction", None),
+}
+"""The profile that is about the rule, and the `transaction.version` where it counts (None: that of the seed)."""
+
+CRASHES: Final = frozenset({"exhausted-id-kept"})
+"""Plants that make the broker fail: there is no epoch 32,768."""
+
+
+def measure(plant: str) -> dict[str, Any]:
+    """The hits of one plant."""
+    name, level = MEASURED[plant]
+    kinds: Counter[str] = Counter()
+    hits: list[int] = []
+    tried = 0
+    with PLANTS[plant]():
+        while tried < LEAST_SEEDS or (tried < MOST_SEEDS and len(hits) < CLEAR):
+            outcome = run_seed(tried, PROFILES[name], level=level)
+            problems = noticed(plant, outcome.problems)
+            if problems:
+                hits.append(tried)
+                kinds[_kind(problems[0])] += 1
+            tried += 1
+    return {
+        "profile": name,
+        "level": level,
+        "seeds": tried,
+        "caught": len(hits),
+        "first": hits[:FIRST],
+        "noticed": [kind for kind, _count in kinds.most_common(3)],
+    }
+
+
+def noticed(plant: str, problems: Sequence[str]) -> list[str]:
+    """Without what shows only that a plant fits the broker's code no more: exceptions."""
+    return [each for each in problems if plant in CRASHES or not each.startswith(("error log", "bug"))]
+
+
+def row(plant: str, rate: dict[str, Any]) -> str:
+    """One line of the table."""
+    where = rate["profile"] if rate["level"] is None else f"{rate['profile']}, level {rate['level']}"
+    share = f"{100 * rate['caught'] / rate['seeds']:.1f} %"
+    first = rate["first"][0] if rate["first"] else "-"
+    noticed = ", ".join(rate["noticed"])
+    return f"| `{plant}` | {where} | {rate['caught']} of {rate['seeds']} | {share} | {first} | {noticed} |"
+
+
+def _kind(problem: str) -> str:
+    """An anomaly's name, or the first words of what an invariant says."""
+    name, _, rest = problem.partition(": ")
+    if " " not in name and name[-1:].isdigit():  # of a partition
+        return " ".join(rest.split()[:3])
+    words = name.split()
+    return name if len(words) < 4 else " ".join(word for word in words if not word[-1].isdigit())
+
+
+def main(arguments: Sequence[str]) -> int:
+    path, names = Path(arguments[0]), arguments[1:] or list(PLANTS)
+    rates = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    for plant in names:
+        rates[plant] = measure(plant)
+        sys.stdout.write(f"{row(plant, rates[plant])}\n")
+        sys.stdout.flush()
+        known = {each: rates[each] for each in PLANTS if each in rates}
+        path.write_text(f"{json.dumps(known, indent=1)}\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,146 @@
+"""Replay equality: the state rebuilt from the logs is the live one. pure"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from lab.simulation.ghosts import Ghosts
+from ottla.broker.assembly import Assembly
+from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
+from ottla.broker.group.shard import GroupMetadata, GroupStore
+from ottla.broker.log.log_loader import replay
+from ottla.broker.log.partition import Partition
+from ottla.broker.log.producer_state_entry import ProducerStateEntry
+from ottla.broker.log.producer_state_manager import ProducerStateManager
+from ottla.broker.txn import machine
+from ottla.broker.txn.log import read_changes
+from ottla.broker.txn.values import TransactionState
+from ottla.protocol.values import NO_PRODUCER_ID, NO_SEQUENCE
+
+NO_OFFSETS: Final[tuple[dict[Any, Any], dict[Any, Any]]] = ({}, {})
+
+
+def differences(assembly: Assembly, expiration_ms: int | None = None, ghosts: Ghosts | None = None) -> Iterator[str]:
+    """One line for each difference between what lives and what the logs say. Only between two turns.
+
+    With `expiration_ms` partitions may have forgotten producers that were quiet for so long, or learnt of them anew.
+    With `ghosts` logs are compacted, and what the broker knows is held against what they would hold otherwise.
+    """
+    broker = assembly.broker
+    groups: dict[str, GroupMetadata] = {}
+    for partition in broker.cluster.partitions():
+        if partition.offline is not None:
+            yield f"{partition.name} is offline: {partition.offline}"
+            continue
+        if ghosts is not None and partition.name in ghosts:
+            yield from _compacted_differences(partition, ghosts)
+        elif expiration_ms is None:
+            yield from _producer_differences(partition)
+        else:
+            yield from _unforgotten_differences(partition, broker.clock.now_ms() - expiration_ms)
+        if partition.topic == CONSUMER_OFFSETS_TOPIC:
+            store = GroupStore()
+            for header, batch in partition.scan(0):
+                store.replay(header, batch)
+            groups |= store.groups
+    yield from _transaction_differences(assembly)
+    if broker.groups.listed()[0]:
+        return  # they are still being loaded
+    live = {metadata.group.group_id: metadata for metadata in broker.groups.listed()[1]}
+    for group_id in sorted(live.keys() | groups.keys()):
+        left, right = live.get(group_id), groups.get(group_id)
+        # A group whose members have not been told their shares yet is in no log.
+        found = NO_OFFSETS if left is None else left.offsets.known()
+        replayed = NO_OFFSETS if right is None else right.offsets.known()
+        if found != replayed:
+            yield f"group {group_id} holds {found}, its log {replayed}"
+
+
+def _producer_differences(partition: Partition) -> Iterator[str]:
+    rebuilt = ProducerStateManager()
+    for header, batch in partition.scan(0):
+        replay(rebuilt, header, batch)
+    live = {producer.producer_id: producer for producer in partition.producers()}
+    for producer in rebuilt:
+        problem = _difference(live.pop(producer.producer_id, None), producer)
+        if problem is not None:
+            yield f"{partition.name}: producer {producer.producer_id} {problem}"
+    for producer_id in live:
+        yield f"{partition.name}: producer {producer_id} is not in the log"
+    first = next(iter(rebuilt.ongoing_txns), partition.log_end_offset)
+    if partition.last_stable_offset != first:
+        yield f"{partition.name}: the last stable offset is {partition.last_stable_offset}, by the log {first}"
+
+
+def _compacted_differences(partition: Partition, ghosts: Ghosts) -> Iterator[str]:
+    """As `_producer_differences`: a start from a compacted log knows of a producer its epoch and its last sequence.
+
+    Not the time or the coordinator of a marker of which an empty batch was left; of a log whose start was deleted it
+    may have nothing.
+    """
+    rebuilt = ProducerStateManager()
+    for header, batch in ghosts.batches(partition):
+        replay(rebuilt, header, batch)
+    live = {producer.producer_id: producer for producer in partition.producers()}
+    for producer in rebuilt:
+        known = live.get(producer.producer_id)
+        if known is None:
+            if not partition.log_start_offset or producer.current_txn_first_offset >= 0:
+                yield f"{partition.name}: producer {producer.producer_id} was forgotten"
+        elif _essence(known, partition.log_start_offset) != _essence(producer, partition.log_start_offset):
+            title = f"{partition.name}: producer {producer.producer_id}"
+            yield f"{title} is {known.known()}, by its ghost {producer.known()}"
+    first = next(iter(rebuilt.ongoing_txns), partition.log_end_offset)
+    if partition.last_stable_offset != max(first, partition.log_start_offset):
+        yield f"{partition.name}: the last stable offset is {partition.last_stable_offset}, by its ghost {first}"
+
+
+def _essence(producer: ProducerStateEntry, log_start_offset: int) -> tuple[int, int, int]:
+    last_sequence = producer.last_sequence if producer.last_data_offset >= log_start_offset else NO_SEQUENCE
+    return producer.epoch, producer.current_txn_first_offset, last_sequence
+
+
+def _unforgotten_differences(partition: Partition, limit_ms: int) -> Iterator[str]:
+    """As `_producer_differences`, where what is as old as `limit_ms` may be forgotten."""
+    rebuilt = ProducerStateManager()
+    for header, batch in partition.scan(0):
+        replay(rebuilt, header, batch)
+    for producer in rebuilt:
+        live = next((each for each in partition.producers() if each.producer_id == producer.producer_id), None)
+        if live is None:
+            if producer.last_timestamp_ms > limit_ms or producer.current_txn_first_offset >= 0:
+                yield f"{partition.name}: producer {producer.producer_id} was forgotten too early"
+        elif (live.epoch, live.current_txn_first_offset) != (producer.epoch, producer.current_txn_first_offset):
+            yield f"{partition.name}: producer {producer.producer_id} is {live.known()}, by the log {producer.known()}"
+
+
+def _difference(live: ProducerStateEntry | None, rebuilt: ProducerStateEntry) -> str | None:
+    """After a restart fewer of the last batches are known than a whole replay finds, but never none; and a snapshot
+    holds the time of a producer's last marker in the place of its last batch's."""
+    if live is None:
+        return "was forgotten"
+    *state, batches = rebuilt.known()
+    *live_state, live_batches = live.known()
+    if state != live_state:
+        return f"is {live_state}, by the log {state}"
+    assert isinstance(batches, tuple) and isinstance(live_batches, tuple)
+    batches, live_batches = tuple(b[:3] for b in batches), tuple(b[:3] for b in live_batches)
+    if live_batches != batches[len(batches) - len(live_batches) :] or bool(live_batches) != bool(batches):
+        return f"knows batches {live_batches}, by the log {batches}"
+    return None
+
+
+def _transaction_differences(assembly: Assembly) -> Iterator[str]:
+    for shard in assembly.broker.transactions.shards():
+        states: dict[str, TransactionState] = {}
+        for header, batch in shard.log.scan(0):
+            for transactional_id, state in read_changes(header, batch, "replay"):
+                machine.apply(states, transactional_id, state)
+        for transactional_id in sorted(states.keys() | shard.states.keys()):
+            live, logged = shard.states.get(transactional_id), states.get(transactional_id)
+            if live is not None and logged is not None and logged.previous_producer_id == NO_PRODUCER_ID:
+                live = live._replace(previous_producer_id=NO_PRODUCER_ID)  # records of level 0 have no room for it
+            if live != logged:
+                yield (
+                    f"{transactional_id} is {shard.states.get(transactional_id)}, "
+                    f"by the log {states.get(transactional_id)}"
+                )

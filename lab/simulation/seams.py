@@ -1,0 +1,148 @@
+"""Where the simulation stands between two parts of the broker. free"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from lab.simulation import promises
+from ottla.broker.api.table import TABLE
+from ottla.broker.assembly import Assembly
+from ottla.broker.dispatch import Dispatcher
+from ottla.broker.memory import Claim
+from ottla.broker.ports.clock import Clock
+from ottla.broker.ports.workers import Job, LaterWorkers, OnEnd
+from ottla.broker.security.session import Session
+from ottla.broker.tap import Refuse, Send
+from ottla.broker.turns import Activity
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.values import TransactionMarker
+
+if TYPE_CHECKING:
+    from lab.simulation.world import World
+
+MARKER_ERRORS: Final = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
+LATEST_MARKER_MS: Final = 3000.0
+
+
+class Served(Dispatcher):
+    """The broker's dispatcher, and who tells the world what it serves."""
+
+    def __init__(self, assembly: Assembly, world: "World") -> None:
+        super().__init__(assembly.broker, TABLE)
+        self._world = world
+
+    def start(
+        self,
+        frame: memoryview,
+        session: Session,
+        send: Send,
+        refuse: Refuse,
+        claim: Claim | None = None,
+    ) -> Activity[Any] | None:
+        if self._world.assembly is not None:
+            self._world.causes.served(self._world.assembly, frame, session.peer)
+        return super().start(frame, session, send, refuse, claim)
+
+
+class PeerLink:
+    """The way of the coordinator's markers to the leaders of partitions, as if they were other brokers: for a while
+    leaders refuse markers or their answers get lost, and some markers go lost or arrive once more, seconds later."""
+
+    def __init__(self, assembly: Assembly, world: "World") -> None:
+        sink: Any = assembly.broker.transactions.sink
+        self._deliver = sink.write_marker
+        self._world = world
+        sink.write_marker = self.write_marker
+
+    def write_marker(self, topic: str, index: int, marker: TransactionMarker) -> ErrorCode:
+        world, troubles = self._world, self._world.troubles
+        world.violations.extend(promises.of_marker(world, marker))
+        if troubles.bad_markers > 0:
+            troubles.bad_markers -= 1
+            if world.random.random() < 0.5:
+                self._deliver(topic, index, marker)
+            return world.random.choice(MARKER_ERRORS)
+        loss = world.profile.lost_markers
+        if not loss or world.resting or troubles.random.random() >= loss:
+            return self._deliver(topic, index, marker)  # type: ignore[no-any-return]
+        world.note("marker lost", b"")
+        what = troubles.random.random()
+        world.met["marker replies lost" if what < 0.4 else "marker requests lost"] += 1
+        if what < 0.4:
+            self._deliver(topic, index, marker)
+        elif what < 0.7:  # the request is late: it has been sent again when it comes
+            delay_ms = troubles.random.random() ** 2 * LATEST_MARKER_MS
+            world.schedule.after(delay_ms, lambda: self._arrive_late(topic, index, marker))
+        return ErrorCode.REQUEST_TIMED_OUT
+
+    def _arrive_late(self, topic: str, index: int, marker: TransactionMarker) -> None:
+        world, assembly = self._world, self._world.assembly
+        if assembly is None or assembly.broker.logs.offline is not None:
+            return  # the leader is down
+        world.note("late marker", b"")
+        world.met["late markers"] += 1
+        world.causes.delivered(assembly, topic, index, marker)
+        world.in_turn(lambda: world.peer.receive(topic, index, marker))
+
+    def receive(self, topic: str, index: int, marker: TransactionMarker) -> None:
+        """A marker arrives; nobody waits for the answer."""
+        self._deliver(topic, index, marker)
+
+
+class CountedWorkers(LaterWorkers):
+    """Workers that get every call, however short, and take their time."""
+
+    __slots__ = ("_met",)
+
+    def __init__(self, defer: Callable[[Callable[[], None]], None], clock: Clock, met: Counter[str]) -> None:
+        super().__init__(lambda work: defer(lambda: clock.from_thread(work)), least_us=-1.0)
+        self._met = met
+
+    def start(self, call: Callable[[], Any], on_end: OnEnd, *, slow: bool) -> Job:
+        self._met["calls of workers"] += 1
+        return _CountedJob(super().start(call, on_end, slow=slow), self._met)
+
+
+class _CountedJob:
+    __slots__ = ("_job", "_met")
+
+    def __init__(self, job: Job, met: Counter[str]) -> None:
+        self._job = job
+        self._met = met
+
+    def cancel(self) -> bool:
+        self._met["calls of workers given up"] += 1
+        return self._job.cancel()
+
+
+def count_forgotten(assembly: Assembly, met: Counter[str]) -> None:
+    """Count the producers that partitions forget. Before housekeeping starts."""
+    watched: Any = assembly
+    expire = watched._expire_producers
+
+    def counted() -> None:
+        before = _known_producers(assembly)
+        expire()
+        met["producers forgotten"] += before - _known_producers(assembly)
+
+    watched._expire_producers = counted
+
+
+def _known_producers(assembly: Assembly) -> int:
+    return sum(1 for partition in assembly.broker.cluster.partitions() for _ in partition.producers())
+
+
+class ErrorLog(logging.Handler):
+    """What the broker calls an error is one."""
+
+    def __init__(self, complained: Callable[[str], None]) -> None:
+        super().__init__(logging.ERROR)
+        self._complained = complained
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._complained(record.getMessage())

@@ -1,0 +1,495 @@
+"""The world of one run: the broker's lives, its clients, what goes wrong, and what is found. free
+
+A run has three parts. Clients work while the faults of the plan strike. Then the world rests: no more faults, the
+broker is up, and every transaction must end by itself. Then everything is read once more from the start.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from lab.simulation import faults
+from lab.simulation.causes import Causes, Generations
+from lab.simulation.charged import ChargedTurns
+from lab.simulation.consumers import Consumer, Copier, KeyReader
+from lab.simulation.faults import Fault, Profile
+from lab.simulation.ghosts import Ghosts
+from lab.simulation.greedy import OWN, Greedy
+from lab.simulation.history import History
+from lab.simulation.invariants import IS_OFFLINE, Invariants
+from lab.simulation.members import Member
+from lab.simulation.network import CALM_WEATHER, Link
+from lab.simulation.process import Process
+from lab.simulation.producers import Admin, Producer, Temper, tempers
+from lab.simulation.replay import differences
+from lab.simulation.seams import CountedWorkers, ErrorLog, PeerLink, Served, count_forgotten
+from lab.simulation.setting import (
+    COPIERS_OF,
+    DATA_DIR,
+    GROUP,
+    KEYED,
+    KEYED_PARTITIONS,
+    LEVELS,
+    PRODUCERS_OF,
+    TOPICS,
+    config_of,
+    create_topics,
+    give_past,
+    shrink,
+)
+from lab.simulation.troubles import Troubles
+from ottla.broker.assembly import Assembly
+from ottla.broker.cluster.features import TRANSACTION_FEATURE
+from ottla.broker.log.meta_properties import LogDirectoryError
+from ottla.broker.txn.states import PREPARED
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.values import TopicPartition
+from ottla.testkit.in_memory.disk import MemoryDisk
+from ottla.testkit.in_memory.ports import Killed, PortCalls
+from ottla.testkit.in_memory.schedule import START_MS, Schedule, VirtualClock
+from ottla.testkit.scanner import ScannedPartition, scan_contents
+
+REST_MS: Final = 8000.0
+RESTS_MOST: Final = 3
+SYNC_MS: Final = (5.0, 55.0)
+"""How long a sync takes where no request waits for it."""
+LONGEST_MS: Final = 60_000.0
+_KEYED: Final = [(KEYED, index) for index in range(KEYED_PARTITIONS)]
+SLOW: Final = Temper(transactions=5, pause=0.35, pause_ms=2000.0, timeout_ms=4000)
+"""A member that its group gives up now and then, and whose transaction outlives that."""
+
+
+class World:
+    """One run of one seed. `dropped` are indexes of the fault plan that are left out, `extra` faults are added to it,
+    `clients` are the only ones to take part, `steps` ends their work early, `level` is the cluster's
+    first `transaction.version`."""
+
+    def __init__(
+        self,
+        seed: int,
+        profile: Profile | None = None,
+        dropped: Collection[int] = (),
+        clients: Collection[str] | None = None,
+        steps: int | None = None,
+        extra: Sequence[Fault] = (),
+        level: int | None = None,
+    ) -> None:
+        master = Random(seed)
+        self.seed = seed
+        self.profile = profile or faults.draw_profile(Random(master.getrandbits(64)))
+        plan = faults.draw_faults(Random(master.getrandbits(64)), self.profile)
+        self.plan = plan
+        self._active = [fault for index, fault in enumerate(plan) if index not in dropped] + list(extra)
+        self.random = Random(master.getrandbits(64))
+        self._people = Random(master.getrandbits(64))
+        self.weather = self.profile.weather
+        self.schedule = Schedule()
+        self.ports = PortCalls()
+        self.disk = MemoryDisk(self.ports, Random(master.getrandbits(64)), self._defer)
+        self.disk.now_ms = self.wall_ms
+        self.history = History(lambda: self.schedule.now_ms)
+        self.violations: list[str] = []
+        self.resting = False
+        self.lost_power = False
+        self.steps = 0
+        self.kills = 0
+        self.kills_while_prepared = 0
+        self.assembly: Assembly | None = None
+        self.only_clients = clients
+        self._most_steps = steps
+        self._life = 0
+        self._clock: VirtualClock
+        self._turns: ChargedTurns
+        self.peer: PeerLink
+        self._links: list[Link] = []
+        self._processes: list[Process] = []
+        self.met: Counter[str] = Counter()
+        """How often something rare came to pass."""
+        self._invariants = Invariants(self.met)
+        self.ghosts = Ghosts(self.met) if self.profile.compacts else None
+        self._trace = blake2b(digest_size=16)
+        drawn = Random(master.getrandbits(64)).choice(LEVELS)
+        self.level = (self.profile.level or drawn) if level is None else level
+        self._config = config_of(self.level, self.profile)
+        self._call_ms = self._people.choice(self.profile.call_ms)
+        self._small_segments = self._people.random() < self.profile.small_segments
+        self._kill_calls = sorted(fault for fault in self._active if fault.kind == faults.KILL_CALL)
+        self._checked_at = -1
+        self._later = Random(master.getrandbits(64))
+        self.generations = Generations(lambda: self.level, self._people, self.profile)
+        self.causes = Causes(self.history, self._processes)
+        self.troubles = Troubles(self, Random(self._later.getrandbits(64)))
+
+    # --- the run
+
+    @property
+    def trace(self) -> str:
+        """A digest of everything that happened."""
+        return self._trace.hexdigest()
+
+    def run(self) -> None:
+        """The whole run; what is wrong is in `violations` then."""
+        handler = ErrorLog(self.troubles.complained)
+        logger = logging.getLogger("ottla")
+        logger.addHandler(handler)
+        propagate, level = logger.propagate, logger.level
+        logger.propagate = False
+        logger.setLevel(logging.ERROR)
+        try:
+            self._boot()
+            self._hire()
+            self.troubles.plan(self._active)
+            self._arm_next_kill()
+            self._work_until(
+                lambda: all(p.done for p in self._processes if not isinstance(p, (Consumer, KeyReader, Admin))),
+                LONGEST_MS,
+            )
+            self._rest()
+            if not self.violations:
+                self._read_all()
+            self._look_at_the_end()
+        finally:
+            logger.removeHandler(handler)
+            logger.propagate = propagate
+            logger.setLevel(level)
+
+    def _work_until(self, done: Callable[[], bool], for_ms: float) -> None:
+        schedule = self.schedule
+        deadline_ms = schedule.now_ms + for_ms
+        while schedule.now_ms < deadline_ms and not done() and not self.violations:
+            if self._most_steps is not None and self.steps >= self._most_steps and not self.resting:
+                return
+            if not schedule.run_next():
+                return
+            self.steps += 1
+            if self.assembly is not None and self.ports.count != self._checked_at:
+                self._checked_at = self.ports.count
+                self.violations.extend(self._invariants.check(self.assembly))
+                if self.ghosts is not None:
+                    self.ghosts.follow(self.assembly)
+
+    def _rest(self) -> None:
+        """Everybody goes home, the broker is up, and transactions end by themselves."""
+        self.resting = True
+        self.weather = CALM_WEATHER
+        self.ports.kill_at = -1
+        self.troubles.end()
+        self._kill_calls.clear()
+        self._work_until(lambda: self.assembly is not None, 5000)
+        for process in self._processes:
+            process.stop()
+        found: list[str] = []
+        for _ in range(RESTS_MOST):
+            self._work_until(lambda: False, REST_MS)
+            if self.violations:
+                return
+            found = ["the broker did not come back"]
+            if self.assembly is not None:
+                found = list(self._invariants.check_rest(self.assembly))
+            if not found:
+                return  # else somebody's last words came late, and began something: that ends too
+        self.violations.extend(found)
+
+    def _read_all(self) -> None:
+        """Fresh consumers read everything from the start."""
+        places = [(topic, index) for topic, count in TOPICS.items() for index in range(count)]
+        self.history.note("final")
+        readers: list[Process] = []
+        for committed in (True, False):
+            name = f"final-{'rc' if committed else 'ru'}"
+            reader = Consumer(self, name, self._people, places, committed)
+            reader.start(reader.read_all, 0)
+            readers.append(reader)
+        for index in range(TOPICS["in"]):
+            copier = Copier(self, f"final-offsets-{index}", self._people, "nobody", ("in", index), [], GROUP, Temper())
+            copier.start(copier.find_position, 0)
+            readers.append(copier)
+        for committed in (True, False) if self.ghosts is not None else ():
+            key_reader = KeyReader(self, f"final-keys-{committed}", self._people, _KEYED, committed)
+            key_reader.start(key_reader.read_all, 0)
+            readers.append(key_reader)
+        self._work_until(lambda: all(reader.done for reader in readers), 5000)
+        if not self.violations and not all(reader.done for reader in readers):
+            self.violations.append("the final readers did not come to the end")
+        if self.ghosts is not None:
+            self.ghosts.tell(self.history, _KEYED)
+
+    def _look_at_the_end(self) -> None:
+        if self.assembly is not None and not self.violations:
+            self.violations.extend(f"replay: {line}" for line in self._differences(self.assembly))
+            if self.ghosts is not None:
+                self.violations.extend(self.ghosts.judge_all(self._scanned()))
+
+    def _differences(self, assembly: Assembly) -> Iterator[str]:
+        expiration_ms = assembly.config.producer_id_expiration_ms if self.profile.expires else None
+        if self.ghosts is not None:
+            self.ghosts.follow(assembly)
+        try:
+            yield from differences(assembly, expiration_ms, self.ghosts)
+        except ProtocolError as broken:
+            yield f"a log cannot be read: {broken}"
+
+    def partitions(self) -> dict[str, ScannedPartition]:
+        """The final logs by "topic/index", read by the second scanner; of compacted ones what they would be if not."""
+        found = {}
+        for name, left in self._scanned():
+            topic, _, index = name.rpartition("-")
+            if topic.startswith(OWN):
+                continue  # nobody keeps a history of these
+            whole = self.ghosts is not None and name in self.ghosts
+            found[f"{topic}/{index}"] = self.ghosts.scanned(name) if self.ghosts is not None and whole else left
+        return found
+
+    def _scanned(self) -> Iterator[tuple[str, ScannedPartition]]:
+        """Each partition directory with what stands in its segments."""
+        for name in self.disk.list(DATA_DIR):
+            _topic, dash, index = name.rpartition("-")
+            if dash and index.isdigit():
+                files = self.disk.files_under(f"{DATA_DIR}/{name}")
+                logs = [(Path(path), data) for path, data in sorted(files.items()) if path.endswith(".log")]
+                yield name, scan_contents(logs)
+
+    # --- clients
+
+    def _hire(self) -> None:
+        people, profile = self._people, self.profile
+        hired: list[tuple[Process, Callable[[], Any]]] = []
+        temper = tempers(people)
+        ids = profile.transactional_ids
+
+        def next_temper() -> Temper:
+            drawn = next(temper)
+            drawn = drawn._replace(depth=max(drawn.depth, profile.depth), patience_ms=profile.patience_ms)
+            drawn = drawn._replace(hasty=max(drawn.hasty, profile.hasty))
+            if not profile.skips:
+                drawn = drawn._replace(skip=0.0)
+            if profile.takes_back:
+                drawn = drawn._replace(takes_back=profile.takes_back, hasty=0.0)
+            if profile.compacts or profile.takes_back:
+                drawn = drawn._replace(transactions=3 * drawn.transactions)
+            if profile.impatient and self._later.random() < profile.impatient:
+                drawn = drawn._replace(patience_ms=2 + self._later.random() ** 2 * 100, echo=0.15)
+            return drawn
+
+        def child() -> Random:
+            return Random(people.getrandbits(64))
+
+        data: list[TopicPartition] = [("data", 0), ("data", 1)]
+        written = [*data, *_KEYED] if profile.compacts else data
+        for number in range(people.randint(*profile.producers)):
+            producer = Producer(self, f"p{number}", child(), f"t{people.randrange(ids)}", written, next_temper())
+            hired.append((producer, producer.run))
+        copiers = people.randint(*profile.copiers)
+        feed = Producer(
+            self,
+            "feed",
+            child(),
+            None,
+            [("in", 0), ("in", 1)],
+            Temper(transactions=12 if profile.members else 3, depth=2, pause=0.4),
+        )
+        hired.append((feed, feed.run))
+        for number in range(copiers):
+            source = ("in", people.randrange(2))
+            copier = Copier(
+                self, f"c{number}", child(), f"copy-{source[1]}", source, [("out", 0), ("out", 1)], GROUP, next_temper()
+            )
+            hired.append((copier, copier.run))
+        for number in range(people.randint(2, profile.members) if profile.members else 0):
+            owner, outputs = f"member-{people.randrange(profile.members)}", [("out", 0), ("out", 1)]
+            member = Member(self, f"m{number}", child(), owner, [("in", 0), ("in", 1)], outputs, GROUP, SLOW)
+            hired.append((member, member.run))
+        for committed in (True, False):
+            name = "rc" if committed else "ru"
+            consumer = Consumer(self, name, child(), [*data, ("out", 0), ("out", 1)], committed)
+            hired.append((consumer, consumer.run))
+            if profile.compacts:
+                key_reader = KeyReader(self, f"keys-{name}", child(), _KEYED, committed)
+                hired.append((key_reader, key_reader.run))
+        if people.random() < profile.admin:
+            admin = Admin(self, "admin", child())
+            hired.append((admin, admin.run))
+        for number in range(profile.greedy):
+            greedy = Greedy(self, f"greedy-{number}", Random(self._later.getrandbits(64)))
+            hired.append((greedy, greedy.run))
+        for process, script in hired:
+            delay_ms = people.random() * 400
+            if self.only_clients is None or process.name in self.only_clients:
+                process.start(script, delay_ms)
+                self._processes.append(process)
+
+    @property
+    def clients(self) -> list[str]:
+        """Who took part."""
+        return [process.name for process in self._processes]
+
+    def connect(self, process: Process, name: str) -> Link | None:
+        """A new connection, or None while nobody listens."""
+        if self.assembly is None:
+            return None
+        link = Link(self, process, self.assembly.accept(), name)
+        self._links.append(link)
+        return link
+
+    # --- what the parts of the world ask for
+
+    def start_of(self, place: TopicPartition) -> int:
+        """Where the log of a partition begins; 0 while there is no broker."""
+        partition = None if self.assembly is None else self.assembly.broker.cluster.partition(*place)
+        return 0 if partition is None else partition.log_start_offset
+
+    def wall_ms(self) -> int:
+        return START_MS + int(self.schedule.now_ms)
+
+    def note(self, what: str, data: bytes) -> None:
+        self._trace.update(f"{self.schedule.now_ms:.3f} {what} {len(data)} ".encode())
+        self._trace.update(data)
+
+    def in_turn(self, work: Callable[[], None]) -> None:
+        """Run a piece of the broker as a turn of its own."""
+        self.guarded(lambda: self._turns.event(work))
+
+    def guarded(self, work: Callable[[], None]) -> None:
+        """Run a piece of the broker; it may be killed there."""
+        try:
+            work()
+        except Killed:
+            self._die(self._down_ms())
+
+    # --- lives of the broker
+
+    def _boot(self) -> None:
+        self.guarded(self._open)
+        if self.assembly is None and self._life == 0:
+            raise RuntimeError("killed before the first life")
+
+    def _open(self) -> None:
+        clock = VirtualClock(self.schedule, self.ports, self._call_ms, self.guarded)
+        turns = ChargedTurns(clock.next_turn, self._bug, self._exceeded)
+        clock.enter = turns.event
+        self._clock, self._turns = clock, turns
+        self.disk.failed_syncs = 0
+        try:
+            workers = CountedWorkers(self._defer, clock, self.met) if self.profile.recompresses else None
+            assembly = Assembly(self._config, clock, self.disk, turns, workers=workers)
+        except (LogDirectoryError, OSError) as error:
+            self.troubles.cannot_start(error)
+            return
+        assembly.dispatcher = Served(assembly, self)
+        if self.seed % 2:
+            assembly.broker.watch()  # which changes nothing
+        if self.profile.expires:
+            count_forgotten(assembly, self.met)
+        assembly.start_housekeeping()
+        self._life += 1
+        if self._life == 1:
+            turns.alone(lambda: self._furnish(assembly))
+        self.peer = PeerLink(assembly, self)
+        if self._small_segments:
+            cluster = assembly.broker.cluster
+            for topic in cluster.topics.values():  # after a clean stop they are closed yet
+                for index in range(topic.partition_count):
+                    cluster.partition(topic.name, index)
+            for partition in cluster.partitions():
+                shrink(partition, self.profile.compacts)
+        violations = self._invariants.began_life(assembly)
+        if self.disk.errors.struck:  # it has complained already, and help is coming
+            violations = (each for each in violations if IS_OFFLINE not in each)
+        self.violations.extend(violations)
+        if self.ghosts is not None:
+            self.ghosts.began_life(assembly)
+        self.assembly = assembly
+        self.level = assembly.broker.cluster.feature(TRANSACTION_FEATURE)
+        self.note(f"life {self._life}", b"")
+
+    def _furnish(self, assembly: Assembly) -> None:
+        create_topics(assembly, self.profile)
+        lowest = self.profile.lowest_epoch
+        if lowest:
+            ids = (*PRODUCERS_OF, *COPIERS_OF)
+            give_past(assembly, ids, lowest, self.level, self.wall_ms(), Random(self._later.getrandbits(64)))
+
+    def _die(self, down_ms: float) -> None:
+        """The process is gone. Somebody starts it again."""
+        self.kills += 1
+        if self.assembly is not None and any(
+            state.status in PREPARED
+            for shard in self.assembly.broker.transactions.shards()
+            for state in shard.states.values()
+        ):
+            self.kills_while_prepared += 1
+        self._clock.alive = False
+        self.assembly = None
+        for link in self._links:
+            link.broker_died()
+        self._links.clear()
+        self.causes.forget()
+        self.note("dead", b"")
+        self.start_later(down_ms)
+
+    def start_later(self, delay_ms: float) -> None:
+        """Somebody starts the broker, if it is not up by then."""
+        self.schedule.after(delay_ms, self._revive)
+
+    def _revive(self) -> None:
+        if self.assembly is None:
+            self._arm_next_kill()
+            self.guarded(self._open)
+
+    def kill(self, down_ms: float) -> None:
+        if self.assembly is not None:
+            self._die(down_ms)
+
+    def lose_power(self, down_ms: float) -> None:
+        if self.assembly is not None:
+            self._die(down_ms)
+        if self.profile.flush_ms:
+            self._invariants.lost_unflushed()
+        else:
+            self.lost_power = True
+            self._invariants.lost_power()
+        if self.ghosts is not None:
+            self.ghosts.lost_power()
+        self.disk.lose_power()
+
+    def stop(self, down_ms: float) -> None:
+        """A clean stop."""
+        while (assembly := self.assembly) is not None and assembly.broker.logs.flusher.busy:
+            self.guarded(assembly.broker.logs.flusher.start)
+            self.disk.end_syncs()
+        if assembly is None:
+            return
+        if assembly.broker.logs.offline is None:
+            with self.disk.errors.silenced():
+                self.violations.extend(f"replay: {line}" for line in self._differences(assembly))
+        self.guarded(assembly.close)
+        if self.assembly is not None:
+            self._die(down_ms)
+
+    def _down_ms(self) -> float:
+        return self.random.random() * 600
+
+    def _arm_next_kill(self) -> None:
+        while self._kill_calls and self.ports.kill_at < 0:
+            at = int(self._kill_calls.pop(0).at)
+            if at > self.ports.count:
+                self.ports.kill_at = at
+
+    def alive_links(self) -> list[Link]:
+        self._links = [link for link in self._links if link.open_to_client or link.open_to_broker]
+        return [link for link in self._links if link.open_to_client]
+
+    def _defer(self, work: Callable[[], None]) -> None:
+        """A sync takes as long as the profile says, mostly little of it."""
+        least_ms, most_ms = self.profile.flush_ms or SYNC_MS
+        self.schedule.after(least_ms + (most_ms - least_ms) * self.random.random() ** 2, work)
+
+    def _exceeded(self, what: str, cost_us: float) -> None:
+        self.violations.append(f"held: {what} was charged {cost_us / 1000:.1f} ms in one turn")
+
+    def _bug(self, error: Exception) -> None:
+        self.violations.append(f"bug: {error!r}")

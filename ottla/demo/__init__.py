@@ -1,0 +1,1 @@
+"""Kafka's transactions as stories to watch: `python -m ottla.demo`. free"""

@@ -1,0 +1,96 @@
+"""`python -m ottla.demo`: start a broker, play the stories, audit its files. shell"""
+
+import argparse
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python's own, at import
+
+from kafka.errors import KafkaError  # noqa: E402
+
+from ottla.demo.audit import audit  # noqa: E402
+from ottla.demo.screen import Screen  # noqa: E402
+from ottla.demo.stage import Broker, Stage, StageError, own_broker, running_broker  # noqa: E402
+from ottla.demo.stories import STORIES, TOPICS  # noqa: E402
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m ottla.demo", description="Kafka's transactions to watch.")
+    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="play on a running broker instead of starting one")
+    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="its data directory, to audit")
+    parser.add_argument("--no-audit", action="store_true", help="leave out the audit")
+    parser.add_argument("--keep", action="store_true", help="keep the data directory afterwards")
+    return parser.parse_args()
+
+
+def _play(broker: Broker, screen: Screen, with_audit: bool) -> None:
+    facts = [("broker", broker.bootstrap)]
+    if broker.process is not None:
+        facts[0] = ("broker", f"{broker.bootstrap}, process {broker.process.pid}, ready in {broker.ready_s:.2f} s")
+    if broker.data_dir is not None:
+        facts.append(("data", f"{broker.data_dir} (segment files in Kafka's own format)"))
+    facts.append(("clients", "kafka-python, unchanged"))
+    screen.facts(facts)
+    stage = Stage(broker, screen)
+    try:
+        stage.create_topics(TOPICS)
+        for story in STORIES:
+            _tell(story, stage)
+        if with_audit and broker.data_dir is not None:
+            audit(screen, broker.data_dir)
+    finally:
+        stage.close()
+
+
+def _tell(story: Callable[[Stage], None], stage: Stage) -> None:
+    """One story; what breaks it is a claim that did not hold, and the next one gets its turn."""
+    try:
+        story(stage)
+    except BrokenPipeError:
+        raise  # nobody looks on
+    except Exception as error:
+        stage.screen.claim(False, f"the story broke off: {type(error).__name__}: {error}")
+
+
+def main() -> int:
+    """0 when everything that was claimed happened, 1 when something did not."""
+    options = _arguments()
+    logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
+    screen = Screen()
+    broker = None
+    try:
+        screen.title("Ottla: Kafka's transactions, to watch", "Every line with a tick was checked against the broker.")
+        screen.line()
+        with contextlib.ExitStack() as stack:
+            if options.bootstrap:
+                broker = running_broker(options.bootstrap, options.data_dir)
+            else:
+                broker = stack.enter_context(own_broker(options.keep))
+            _play(broker, screen, not options.no_audit)
+            if broker.process is not None:
+                screen.line()
+                screen.claim(broker.stop(), "the broker stopped in good order when it was asked to")
+    except (StageError, KafkaError, subprocess.TimeoutExpired) as error:
+        screen.line()
+        screen.claim(False, str(error))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to be flushed has no reader
+        return 128 + signal.SIGPIPE
+    except KeyboardInterrupt:
+        screen.line("\nInterrupted; the broker was stopped and its data removed." if not options.bootstrap else "")
+        return 130
+    screen.summary()
+    if options.keep and broker is not None and broker.process is not None:
+        screen.line(f"The data is kept: ottla audit {broker.data_dir}")
+    return 1 if screen.broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""The audit at the end of the demo, over the files of the broker that is still running. shell"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from ottla.demo.screen import Screen
+from ottla.demo.stories import HANGING_ID, SHIPMENTS
+
+AUDIT_TIMEOUT_S = 120
+
+
+def missing_libraries() -> str | None:
+    """Return the reason why nothing can be audited here, or None."""
+    from ottla.scan.needs import lacking
+
+    return f"{', '.join(lacking())} is not installed (pip install 'ottla[audit]')" if lacking() else None
+
+
+def audit(screen: Screen, data_dir: Path) -> None:
+    """Print the audit, or why there is none."""
+    screen.section(
+        "What the files say",
+        "The audit reads the segment files where they lie, while the broker runs, and resolves every transaction.",
+        f"The open one in {SHIPMENTS} comes out with its transactional id. On a cluster, spark-submit does the same.",
+    )
+    missing = missing_libraries()
+    if missing is not None:
+        screen.line(f"  Left out: {missing}. Everything above needed nothing of it.")
+        return
+    done = subprocess.run(
+        [sys.executable, "-m", "ottla", "audit", str(data_dir)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=AUDIT_TIMEOUT_S,
+        check=False,
+    )
+    screen.quote(done.stdout)
+    if not done.stdout.strip():
+        screen.quote(done.stderr[-2000:])
+    named = any(HANGING_ID in line and SHIPMENTS in line for line in done.stdout.splitlines())
+    screen.claim(named, f"the audit names {HANGING_ID}, whose transaction is open in {SHIPMENTS}")
+    screen.claim(done.returncode == 0, "nothing is torn, lost, duplicated or out of order")

@@ -1,1 +1,0 @@
-"""Kafka's transactions as stories to watch: `python -m ottla.testkit.demo`. free"""

@@ -1,0 +1,1 @@
+"""A broker in memory: its disk, clock, ports and requests, for tests without files and sockets. free"""

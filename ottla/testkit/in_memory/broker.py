@@ -1,0 +1,121 @@
+"""A whole broker on a disk in memory and on virtual time, and one client that waits for each answer. free"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from ottla.broker.assembly import Assembly
+from ottla.broker.config import Config
+from ottla.broker.log.partition import Partition
+from ottla.broker.security.session import Session
+from ottla.broker.turns import Turns
+from ottla.protocol import codec
+from ottla.testkit.in_memory.disk import MemoryDisk
+from ottla.testkit.in_memory.schedule import Schedule, VirtualClock
+from ottla.testkit.in_memory.wire import Ask
+
+PATIENCE_MS: Final = 20_000.0
+
+
+class NoAnswer(Exception):
+    """The broker closed the connection, or is silent for too long."""
+
+
+class BrokerInMemory:
+    """A broker from its start to its stop. `bugs` are exceptions that it did not expect."""
+
+    def __init__(self, disk: MemoryDisk, schedule: Schedule, config: Config) -> None:
+        """Raises what the broker raises when it cannot start."""
+        self.disk = disk
+        self.schedule = schedule
+        self.bugs: list[Exception] = []
+        self._correlation_id = 0
+        self.clock = VirtualClock(schedule, disk.ports, 0.0, _run)
+        turns = Turns(self.clock.next_turn, self.bugs.append)
+        self.clock.enter = turns.event
+        self._turns = turns
+        self.assembly = Assembly(config, self.clock, disk, turns)
+
+    def partitions(self) -> list[Partition]:
+        """All of them; after a clean stop they are opened on demand."""
+        cluster = self.assembly.broker.cluster
+        found = [
+            cluster.partition(topic.name, index)
+            for topic in cluster.topics.values()
+            for index in range(topic.partition_count)
+        ]
+        return [partition for partition in found if partition is not None]
+
+    def call(self, ask: Ask) -> Any:
+        """The reply to a request. Raises NoAnswer."""
+        replies: list[Any] = []
+        self.call_all([ask], lambda _at, reply: replies.append(reply))
+        return replies[0]
+
+    def call_all(
+        self, asks: Sequence[Ask], told: Callable[[int, Any], None], meanwhile: Callable[[], object] | None = None
+    ) -> None:
+        """Send requests at once; `told` gets the number of each and its reply as it comes. Raises NoAnswer.
+
+        `meanwhile` is a piece of the broker that runs before the answers come.
+        """
+        waiting = set(range(len(asks)))
+        refusals: list[str] = []
+
+        def heard(at: int, buffers: Any) -> None:
+            data = b"".join(bytes(buffer) for buffer in buffers)
+            waiting.discard(at)
+            told(at, codec.decode_response(asks[at].api_key, asks[at].version, data[4:])[1])
+
+        for at, ask in enumerate(asks):
+            self._correlation_id += 1
+            encoded = codec.encode_request(ask.message, ask.version, self._correlation_id, "script")
+            frame = memoryview(bytearray(encoded))[4:]
+            self._turns.event(partial(self._start, frame, partial(heard, at), refusals.append))
+        if meanwhile is not None:
+            self.in_turn(meanwhile)
+        self._run_until(lambda: bool(refusals) or not waiting)
+        if waiting:
+            raise NoAnswer(refusals[0] if refusals else "silence")
+
+    def _start(self, frame: memoryview, send: Callable[[Any], None], refuse: Callable[[str], None]) -> None:
+        self.assembly.dispatcher.start(frame, Session(peer="script"), lambda parts, _room: send(parts), refuse)
+
+    def in_turn(self, work: Callable[[], object]) -> None:
+        """Run a piece of the broker as a turn of its own."""
+        self._turns.event(lambda: _ignore(work()))
+
+    def rest(self, for_ms: float) -> None:
+        """Let time pass."""
+        until_ms = self.schedule.now_ms + for_ms
+        self.schedule.at(until_ms, _nothing)
+        self._run_until(lambda: self.schedule.now_ms >= until_ms, for_ms)
+
+    def stop(self) -> None:
+        """A clean stop."""
+        while self.assembly.broker.logs.flusher.busy:
+            self.in_turn(self.assembly.broker.logs.flusher.start)
+            self.disk.end_syncs()
+        self.assembly.close()
+        self.clock.alive = False
+
+    def kill(self) -> None:
+        """The process is gone."""
+        self.clock.alive = False
+
+    def _run_until(self, done: Callable[[], bool], patience_ms: float = PATIENCE_MS) -> None:
+        deadline_ms = self.schedule.now_ms + patience_ms
+        while not done() and self.schedule.now_ms <= deadline_ms and self.schedule.run_next():
+            pass
+
+
+def _run(work: Callable[[], None]) -> None:
+    work()
+
+
+def _ignore(result: object) -> None:
+    """Nobody wants it."""
+
+
+def _nothing() -> None:
+    """Only time passes."""
