@@ -47,7 +47,7 @@ def run(attack: Attack, seconds: float, kafka_script: Path | None) -> dict[str, 
             data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ottla-others-")))
             attack.data(data_dir)
         program = stage.limited(attack.limit) if attack.limit is not None else ("-m", "ottla.cli.main")
-        contexts = [processes.ottla(data_dir, attack.overrides, program)]
+        contexts = [processes.ottla(data_dir, attack.overrides, program, admin=attack.admin)]
         if kafka_script is not None and attack.kafka:
             contexts.append(processes.apache_kafka(kafka_script))
         for context in contexts:

@@ -113,7 +113,7 @@ def aggregated(spark, root):
     from ottla.spark_jobs.views.bounds import UNBOUNDED
     from ottla.spark_jobs.views.planning import plan_ranges
 
-    tasks = plan_ranges(Options(str(root)), UNBOUNDED, with_fates=True)
+    tasks = plan_ranges(Options((str(root),)), UNBOUNDED, with_fates=True)
     rows = spark.sparkContext.parallelize(tasks, len(tasks)).flatMap(sum_task).collect()
     return sum(records for _, records, _, _ in rows)
 

@@ -2,7 +2,8 @@
 
 A FIFO, a device, a socket or a link to one of them stands where a file belongs: opening it may block, reading it may
 never end. A file may be larger than memory. Every reader of small files goes through `read`, every opening through
-`open_regular`; both raise OSError with the path and one line that says what to do.
+`open_regular`; both raise OSError with the path and one line that says what to do. What a user names on the command
+line goes through `read_argument`, which takes a pipe as well.
 """
 
 import errno
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 _MIB: Final = 1 << 20
+_PIECE_BYTES: Final = 65_536
 # More than Kafka or Ottla ever writes there, by the end of the name. Anything else is text that a person writes.
 _LIMITS: Final = (
     ((".index", ".timeindex", ".txnindex", ".snapshot"), 64 * _MIB),
@@ -67,10 +69,10 @@ def read_descriptor(descriptor: int, path: str, most_bytes: int | None = None) -
     pieces: list[bytes] = []
     left = most_bytes + 1
     if size_bytes <= most_bytes:
-        while left and (piece := os.read(descriptor, min(left, max(size_bytes, 4096) + 1))):
+        while left and (piece := os.read(descriptor, min(left, max(size_bytes, _PIECE_BYTES) + 1))):
             pieces.append(piece)
             left -= len(piece)
-            if sum(map(len, pieces)) == size_bytes > 0:
+            if most_bytes + 1 - left == size_bytes > 0:
                 break
         if left:
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -84,6 +86,26 @@ def read(path: str, most_bytes: int | None = None) -> bytes:
         return read_descriptor(descriptor, path, most_bytes)
     finally:
         os.close(descriptor)
+
+
+def read_argument(path: str, most_bytes: int | None = None) -> bytes:
+    """Read a small file that a user names: a pipe too, such as bash makes of `<(command)`, to the end of its writer."""
+    if not _is_stream(path):
+        return read(path, most_bytes)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return read_descriptor(descriptor, path, most_bytes)
+    finally:
+        os.close(descriptor)
+
+
+def _is_stream(path: str) -> bool:
+    """Whether the path is a pipe, a terminal or `/dev/null`, which are read once, to a limit."""
+    try:
+        mode = Path(path).stat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
 
 
 def refuse_dangling(path: str) -> None:

@@ -16,7 +16,7 @@ FILES_OF_JVM = (
     "tests/wire/broker/",
     "tests/wire/test_kafka_reads_ours.py",
 )
-CASES_OF_JVM = "[apache-"  # of a file whose other cases are for Ottla
+CASES_OF_JVM = ("[apache]", "[apache-")  # of a file whose other cases are for Ottla
 FOLDERS_OF_KERNELS = ("tests/audit/", "tests/scan/", "tests/spark/")
 LONG_FOLDERS = ("tests/conformance/", "tests/crash/", "tests/sim/")
 SEEDS = "tests/sim/test_seeds.py::test_no_seed_"
@@ -24,7 +24,7 @@ SEEDS = "tests/sim/test_seeds.py::test_no_seed_"
 
 def group_of(nodeid):
     """The group of a test, by the name that pytest gives it."""
-    if nodeid.startswith(FILES_OF_JVM + FOLDERS_OF_KERNELS) or CASES_OF_JVM in nodeid:
+    if nodeid.startswith(FILES_OF_JVM + FOLDERS_OF_KERNELS) or any(case in nodeid for case in CASES_OF_JVM):
         return JVM
     return nodeid if nodeid.startswith("tests/sim/") else nodeid.partition("::")[0]
 
@@ -36,18 +36,26 @@ def turn_of(item):
     return 3 if item.nodeid.startswith(SEEDS) else 1 if item.nodeid.startswith(LONG_FOLDERS) else 2
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    """Fail the collection of a file whose JVM could run at the same time as another: the scheduler sees names alone."""
+    report = yield
+    for item in report.result:
+        marks = [mark for mark in MARKS_OF_JVM if isinstance(item, pytest.Item) and item.get_closest_marker(mark)]
+        if marks and group_of(item.nodeid) != JVM:
+            file, _, test = item.nodeid.partition("::")
+            report.outcome = "failed"
+            report.longrepr = f"{test} is marked {marks[0]}: add {file} to FILES_OF_JVM in tests/groups.py"
+            report.result = []
+            break
+    return report
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     """Each process has the same tests in the same order."""
-    if not hasattr(config, "workerinput"):
-        return
-    for item in items:
-        needs = [mark for mark in MARKS_OF_JVM if item.get_closest_marker(mark)]
-        if needs and group_of(item.nodeid) != JVM:
-            raise pytest.UsageError(
-                f"{item.nodeid} is marked {needs[0]}: tests/groups.py must know that it starts a JVM"
-            )
-    items.sort(key=turn_of)
+    if hasattr(config, "workerinput"):
+        items.sort(key=turn_of)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -4,12 +4,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from ottla.broker.log.checkpoints import CLEAN_SHUTDOWN
 from ottla.broker.txn.log import encode_change
 from ottla.broker.txn.states import TransactionStatus
 from ottla.broker.txn.values import NO_PARTITIONS, TransactionState
 from ottla.protocol.batch import build_batch, build_marker
 from ottla.protocol.batch_header import assign_offsets
+from ottla.protocol.checkpoints import CLEAN_SHUTDOWN
 from ottla.protocol.hashing import coordinator_partition
 from ottla.protocol.snapshot import ProducerEntry, encode_snapshot
 from parts import raw

@@ -32,9 +32,14 @@ def machine() -> dict[str, Any]:
 
 
 class Broker:
-    """A broker under test. `ready_s` is the time from its start to its first answer, None when it ran already."""
+    """A broker under test.
+
+    `ready_s` is the time from its start to its first answer, None when it ran already. `admin` is the address of its
+    admin port, empty without one.
+    """
 
     def __init__(self, name: str, bootstrap: str, pid: int | None, ready_s: float | None = None) -> None:
+        self.admin = ""
         self.name = name
         self.bootstrap = bootstrap
         self.pid = pid
@@ -86,22 +91,26 @@ def ottla(
     program: Sequence[str] = ("-m", "ottla.cli.main"),
     listen: bool = True,
     python: str = sys.executable,
+    admin: bool = False,
 ) -> Iterator[Broker]:
     """Our broker on a free port, with an empty data directory unless one is given.
 
-    Unless it is to `listen` there, `overrides` have its listeners, a plain one first.
+    Unless it is to `listen` there, `overrides` have its listeners, a plain one first. `admin`: with an admin port.
     """
     with tempfile.TemporaryDirectory(prefix="ottla-benchmark-") as directory:
         ready_file = Path(directory) / "ready"
         command = [python, *program, "serve", *(["--listen", "127.0.0.1:0"] if listen else [])]
         command += ["--data-dir", str(data_dir or f"{directory}/data"), "--ready-file", str(ready_file)]
         command += [f"--override={override}" for override in overrides]
+        command += ["--admin-listen", "127.0.0.1:0"] if admin else []
         with running(command, Path(directory) / "log") as (process, began):
             while not (line := ready_file.read_text() if ready_file.exists() else "").endswith("\n"):
                 _check(process, Path(directory) / "log", began)
                 time.sleep(0.002)
             bootstrap = line.split()[1].rpartition("//")[2]
-            yield answering("ottla", bootstrap, process, Path(directory) / "log", began)
+            broker = answering("ottla", bootstrap, process, Path(directory) / "log", began)
+            broker.admin = line.partition("admin http://")[2].split("\n")[0].rstrip("/")
+            yield broker
 
 
 @contextlib.contextmanager

@@ -83,9 +83,8 @@ def judge(
         if reach.counts(index):
             idle += [((one.log.topic, one.log.partition), part.idle) for part in facts[index]]
     total = shape.merge(part.shape for index, parts in facts.items() if reach.counts(index) for part in parts)
-    found += stale.findings(
-        known.states, idle, request.now_ms, request.id_expiration_ms, request.producer_expiration_ms
-    )
+    certain = {name: state for name, state in known.states.items() if not known.doubts(name)}
+    found += stale.findings(certain, idle, request.now_ms, request.id_expiration_ms, request.producer_expiration_ms)
     counted = [_gather_ended(one, facts[index], known) for index, one in listed.items() if reach.counts(index)]
     ended = once.count_once(counted)
     found += shape.findings(total, ended)

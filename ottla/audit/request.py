@@ -8,12 +8,11 @@ from ottla.audit.checks.finding import CHECKS
 from ottla.audit.checks.stale import PRODUCER_ID_EXPIRATION_MS, TRANSACTIONAL_ID_EXPIRATION_MS
 from ottla.audit.outputs import Tables
 from ottla.audit.topics import read_topics
+from ottla.protocol.checkpoints import CLEANER_OFFSETS, HIGH_WATERMARKS
 from ottla.protocol.indexes import TIME_ENTRY
 from ottla.protocol.values import TopicPartition
 from ottla.scan import storage
 from ottla.scan.listing import (
-    CLEANER_CHECKPOINT,
-    HIGH_WATERMARK_CHECKPOINT,
     PartitionLog,
     UnreadableDirectory,
     find_checkpoint,
@@ -91,9 +90,9 @@ def _check_one_cluster(directories: tuple[str, ...]) -> None:
 def list_all(directory: str) -> list[Listed]:
     """All partitions of a directory with what its checkpoints say of them, which are read before the sizes."""
     root = storage_path(directory)
-    cleaned = find_checkpoint(storage.join(root, CLEANER_CHECKPOINT))
+    cleaned = find_checkpoint(storage.join(root, CLEANER_OFFSETS))
     topics = read_topics(root)
-    watermarks = read_checkpoint(storage.join(root, HIGH_WATERMARK_CHECKPOINT))
+    watermarks = read_checkpoint(storage.join(root, HIGH_WATERMARKS))
     return [
         Listed(
             directory,
@@ -124,7 +123,7 @@ def changed_since(request: Request, listed: Iterable[Listed]) -> frozenset[str]:
 def compacted_meanwhile(listed: Mapping[int, Listed]) -> dict[int, Listed]:
     """`listed` with the first dirty offsets of now: a broker may have compacted segments before they were read."""
     directories = {one.directory for one in listed.values()}
-    now = {each: find_checkpoint(storage.join(storage_path(each), CLEANER_CHECKPOINT)) or {} for each in directories}
+    now = {each: find_checkpoint(storage.join(storage_path(each), CLEANER_OFFSETS)) or {} for each in directories}
     found = {}
     for index, one in listed.items():
         cleaned_below = one.cleaned_below

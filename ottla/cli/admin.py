@@ -62,7 +62,7 @@ def admin_or_exit(listen: str | None, token_file: str | None) -> "AdminSettings 
 def token_or_exit(flag: str, path: str) -> str:
     """The token that a file holds; a file that cannot be one is one line on stderr and exit code 2."""
     try:
-        token = files.read(path, MOST_TOKEN_BYTES).decode("ascii").strip()
+        token = files.read_argument(path, MOST_TOKEN_BYTES).decode("ascii").strip()
     except OSError as error:
         _refuse(f"{flag} {path}: {error.strerror}")
     except UnicodeDecodeError:

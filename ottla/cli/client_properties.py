@@ -27,7 +27,7 @@ def client_options(path: Path | None) -> dict[str, object]:
     if path is None:
         return {}
     try:
-        text = decode_text(files.read(str(path)))
+        text = decode_text(files.read_argument(str(path)))
         given = {setting.key: setting.text for setting in from_properties(text, str(path))}
     except OSError as error:
         raise ValueError(str(error)) from None

@@ -13,6 +13,7 @@ from ottla.broker.config import BROKER_OPTIONS, TOPIC_OPTIONS, Loaded, describe_
 from ottla.broker.config.option import DEFAULT, value_text
 from ottla.cli.output import complain, output_for
 from ottla.cli.settings import load_or_exit, takes_flags
+from ottla.printable import printable
 
 NO_SUCH_OPTION = 2
 
@@ -67,12 +68,12 @@ def configs(
     output.entries("topic configs", ("config", "value", "from", "meaning"), topic, _topic_line)
     output.close()
     for note in loaded.notes():
-        click.echo(note, err=True)
+        click.echo(printable(note), err=True)
 
 
 def _file_and_glob(what: tuple[str, ...]) -> tuple[str | None, str]:
     """What is there is the properties file, the other one is the pattern."""
-    files = [each for each in what if Path(each).is_file()]
+    files = [each for each in what if Path(each).exists() and not Path(each).is_dir()]
     globs = [each for each in what if each not in files]
     if len(files) > 1 or len(globs) > 1:
         raise click.UsageError(f"one properties file and one pattern at most, not {' '.join(what)}")

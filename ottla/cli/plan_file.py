@@ -17,7 +17,7 @@ class PlanError(ValueError):
 def read_plan(path: Path) -> list[dict[str, Any]]:
     """The faults of a file: one, or a list of them. PlanError, OSError."""
     try:
-        text = files.read(str(path)).decode()
+        text = files.read_argument(str(path)).decode()
         # Most of JSON is YAML too, but what is wrong with it is told better by its own reader.
         given = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:

@@ -15,7 +15,8 @@ from ottla.cli.output import complain
 from ottla.cli.parent import stop_at_end_of_input
 from ottla.cli.settings import IMPOSSIBLE_VALUE, load_or_exit, takes_settings
 from ottla.printable import first_names
-from ottla.scan.log_directory import META_PROPERTIES, MOST_NAMED
+from ottla.protocol.checkpoints import META_PROPERTIES
+from ottla.scan.log_directory import MOST_NAMED
 
 _PARTITION = re.compile(r"[A-Za-z0-9._-]{1,249}-[0-9]{1,10}")
 

@@ -73,7 +73,7 @@ def load_or_exit(properties: str | None, data_dir: str | None, listen: str | Non
         if listen is not None:
             _refuse_twice(flags, "--listen", ("listeners",))
             flags.append(Setting("listeners", _listener(listen), Origin(FLAG, "--listen")))
-        file = from_properties(decode_text(files.read(properties)), properties) if properties else []
+        file = from_properties(decode_text(files.read_argument(properties)), properties) if properties else []
         return load_config(flags, from_environment(os.environ), file, jaas_file=_jaas_file())
     except (ConfigError, OSError) as error:
         complain(str(error))
@@ -85,7 +85,7 @@ def _jaas_file() -> str:
     meant for others."""
     name = jaas_file_of(os.environ)
     with suppress(OSError, UnicodeDecodeError):
-        return files.read(name).decode() if name else ""
+        return files.read_argument(name).decode() if name else ""
     return ""
 
 

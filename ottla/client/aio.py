@@ -158,7 +158,7 @@ class AiokafkaProducer:
         return await _done(self._producer.abort_transaction(), timeout_ms)
 
     async def bump_epoch(self, timeout_ms: int) -> None:
-        """Ask for the next epoch, where sequences begin anew. The abort was confirmed, so nobody has the id but us."""
+        """Ask for the next epoch, whose sequences begin at 0. The abort is confirmed: no other producer has the id."""
         manager = self._manager
         manager.state = type(manager.state).UNINITIALIZED
         manager._pid_and_epoch = type(manager._pid_and_epoch)(-1, -1)
@@ -196,7 +196,7 @@ class AiokafkaProducer:
             self._accumulator._pending_batches.update(batch for batch in batches if batch.retry_count)
         self._accumulator.fail_all(ProducerClosed())  # last: the sender would stumble over a batch that is done
 
-    def raised(self, error: BaseException | None) -> BaseException | None:
+    def as_exception(self, error: BaseException | None) -> BaseException | None:
         return error
 
     def delivery_error(self, error: Any, message: Any) -> BaseException:
@@ -283,7 +283,7 @@ class AiokafkaConsumer:
     async def began(self, timeout_ms: int) -> dict[Any, int]:
         """The committed offsets, and the log's beginning where there are none: a task of its own lets the group
         rebalance, at any time."""
-        began = {tp: await self.committed(tp, timeout_ms) for tp in self.assignment()}
+        began = {tp: await self.committed_offset(tp, timeout_ms) for tp in self.assignment()}
         lacking = [tp for tp, offset in began.items() if offset is None]
         if lacking and self.from_the_beginning:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -310,13 +310,13 @@ class AiokafkaConsumer:
     def offsets(self, offsets: dict[Any, int]) -> Any:
         return dict(offsets)
 
-    def refused(self, code: ErrorCode) -> Exception:
+    def error_of(self, code: ErrorCode) -> Exception:
         from aiokafka.errors import IllegalGenerationError, UnknownMemberIdError
 
         error: Exception = (IllegalGenerationError if code is ErrorCode.ILLEGAL_GENERATION else UnknownMemberIdError)()
         return error
 
-    async def committed(self, tp: Any, timeout_ms: int) -> int | None:
+    async def committed_offset(self, tp: Any, timeout_ms: int) -> int | None:
         async with asyncio.timeout(timeout_ms / 1000):
             offset: int | None = await self._consumer.committed(tp)
         return offset

@@ -150,7 +150,7 @@ class _Handler(TxnOffsetCommitHandler):
 
 
 def sends_offsets(sender: Any) -> Callable[[dict[Any, Any], Membership], Awaitable[None]]:
-    """What takes the place of a sender's `_do_txn_offset_commit`."""
+    """Return the replacement of a sender's `_do_txn_offset_commit`."""
 
     async def send(offsets: dict[Any, Any], membership: Membership) -> None:
         try:

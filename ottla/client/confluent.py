@@ -7,7 +7,7 @@ again, and after that one the epoch is new. Its ways that would break the promis
 - an abort takes back the sequences of every message that is not acknowledged, also of those that are in the log. The
   next transaction of the epoch uses them again, and Kafka acknowledges its records and drops them (docs/in-the-log.md).
   So `abort` first waits until everything is answered. If it is not, the producer is not used again;
-- its state is not told. `begin_transaction` tells it, which changes nothing unless the producer is ready for one;
+- it has no method for its state. `begin_transaction` shows it, and changes nothing unless the producer is ready;
 - a fatal error is raised by whatever is called next, from inside a callback as a `KafkaError`, which is no exception:
   nothing but a bare `except:` catches it;
 - `close` aborts what is open, and waits for the answer as long as its sockets do.
@@ -75,13 +75,13 @@ class ConfluentProducer:
         try:
             self._call(self._producer.begin_transaction)
         except Exception as error:
-            told = _told(error)
-            if told is not None and told.code() == _NOT_CONFIGURED:
+            kafka_error = _kafka_error(error)
+            if kafka_error is not None and kafka_error.code() == _NOT_CONFIGURED:
                 lacks, make = "this Producer has no transactional.id", "Producer({'transactional.id': ...})"
                 raise needs_one(lacks, make, "init_transactions()") from error
             if self._state is State.READY:
                 raise RuntimeError(
-                    f"the producer cannot begin a transaction ({told.str() if told else error}): "
+                    f"the producer cannot begin a transaction ({kafka_error.str() if kafka_error else error}): "
                     "call init_transactions() once, and leave begin, commit and abort to transaction()"
                 ) from error
             raise
@@ -120,7 +120,7 @@ class ConfluentProducer:
 
     @property
     def sent(self) -> int | None:
-        """What is not delivered, or whose delivery was not told yet: nothing tells of the rest."""
+        """Records that are not delivered, or whose delivery report was not polled yet; librdkafka counts no others."""
         return len(self._producer) or None
 
     async def flush(self, timeout_ms: int) -> None:
@@ -129,12 +129,12 @@ class ConfluentProducer:
             raise TimeoutError(f"{left} records were not acknowledged within {timeout_ms} ms")
 
     async def send_offsets(self, offsets: Any, group_metadata: Any, timeout_ms: int) -> bool:
-        return self._resumed(
+        return self._repeat(
             lambda left_s: self._producer.send_offsets_to_transaction(offsets, group_metadata, left_s), timeout_ms
         )
 
     async def commit(self, timeout_ms: int) -> bool:
-        answered = self._resumed(lambda left_s: self._producer.commit_transaction(left_s), timeout_ms)
+        answered = self._repeat(lambda left_s: self._producer.commit_transaction(left_s), timeout_ms)
         self._state = State.READY if answered else State.ENDING
         return answered
 
@@ -142,7 +142,7 @@ class ConfluentProducer:
         """Abort; False when no answer came in time. FATAL afterwards if sequences may be used again."""
         # Half of the time for the answers to records, so that the other half is there for the abort.
         unanswered = self._flush(timeout_ms / 2000)
-        answered = self._resumed(lambda left_s: self._producer.abort_transaction(left_s), timeout_ms // 2)
+        answered = self._repeat(lambda left_s: self._producer.abort_transaction(left_s), timeout_ms // 2)
         if not answered:
             self._state = State.ENDING
         elif unanswered:
@@ -169,8 +169,8 @@ class ConfluentProducer:
         thread.start()
         thread.join(_CLOSE_S)
 
-    def raised(self, error: Any) -> BaseException | None:
-        """What the block raised, as an exception."""
+    def as_exception(self, error: Any) -> BaseException | None:
+        """Return the exception of a block that raised `error`, which may be a KafkaError."""
         if error is None or isinstance(error, BaseException):
             known: BaseException | None = error
             return known
@@ -189,7 +189,7 @@ class ConfluentProducer:
         return failure  # type: ignore[no-any-return]
 
     def own(self, error: BaseException) -> bool:
-        return _told(error) is not None
+        return _kafka_error(error) is not None
 
     def consumer(self, consumer: Any, config: Mapping[str, Any] | None) -> "ConfluentConsumer":
         return ConfluentConsumer(consumer, config)
@@ -199,8 +199,8 @@ class ConfluentProducer:
         try:
             return function()
         except Exception as error:
-            told = _told(error)
-            failure = error if told is None or isinstance(error, _kafka_exception()) else _exception(told)
+            kafka_error = _kafka_error(error)
+            failure = error if kafka_error is None or isinstance(error, _kafka_exception()) else _exception(kafka_error)
         except:  # noqa: E722 -- a KafkaError that librdkafka raises is no BaseException
             thrown: Any = sys.exc_info()[1]
             if isinstance(thrown, BaseException):
@@ -210,10 +210,10 @@ class ConfluentProducer:
         raise failure
 
     def _note(self, failure: BaseException) -> None:
-        told = _told(failure)
-        if told is not None and told.fatal():
+        kafka_error = _kafka_error(failure)
+        if kafka_error is not None and kafka_error.fatal():
             self._state, self._last_error = State.FATAL, failure
-        elif told is not None and told.txn_requires_abort():
+        elif kafka_error is not None and kafka_error.txn_requires_abort():
             self._state, self._last_error = State.MUST_ABORT, failure
         elif isinstance(failure, RuntimeError) and "closed" in str(failure):
             self._state = State.CLOSED
@@ -223,8 +223,8 @@ class ConfluentProducer:
         try:
             self._call(self._producer.begin_transaction)
         except Exception as error:
-            told = _told(error)
-            if told is None and self._state is not State.CLOSED:
+            kafka_error = _kafka_error(error)
+            if kafka_error is None and self._state is not State.CLOSED:
                 raise
             return
         self._call(lambda: self._producer.abort_transaction(_CLOSE_S))  # empty, so it asks nobody
@@ -238,7 +238,7 @@ class ConfluentProducer:
             if not left or time.monotonic() > deadline:
                 return left
 
-    def _resumed(self, step: Callable[[float], Any], timeout_ms: int) -> bool:
+    def _repeat(self, step: Callable[[float], Any], timeout_ms: int) -> bool:
         """Call a step that may be called again when its time is over; False when it never ended."""
         deadline = time.monotonic() + timeout_ms / 1000
         while True:
@@ -247,12 +247,12 @@ class ConfluentProducer:
                 self._call(partial(step, left_s))
                 return True
             except Exception as error:
-                told = _told(error)
-                if told is None or not told.retriable():
+                kafka_error = _kafka_error(error)
+                if kafka_error is None or not kafka_error.retriable():
                     raise
                 if time.monotonic() >= deadline:
                     return False
-                if told.code() != _TIMED_OUT:
+                if kafka_error.code() != _TIMED_OUT:
                     time.sleep(_PAUSE_S)
 
 
@@ -317,7 +317,7 @@ class ConfluentConsumer:
 
     @property
     def subscribed(self) -> bool:
-        """Whether a transaction has seen it as a member: the library does not tell what it is subscribed to."""
+        """Whether a transaction has seen it as a member: librdkafka does not return its subscription."""
         return self.key.was_member
 
     def assignment(self) -> list[Any]:
@@ -350,14 +350,14 @@ class ConfluentConsumer:
 
         return [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
 
-    def refused(self, code: ErrorCode) -> Exception:
+    def error_of(self, code: ErrorCode) -> Exception:
         from confluent_kafka import KafkaError
 
         if code is ErrorCode.UNKNOWN_MEMBER_ID:
             self.key.was_member = False  # it has to poll now; or it is another consumer at the address of a member
         return _exception(KafkaError(code.value))
 
-    async def committed(self, tp: Any, timeout_ms: int) -> int | None:
+    async def committed_offset(self, tp: Any, timeout_ms: int) -> int | None:
         from confluent_kafka import TopicPartition
 
         (answer,) = self._consumer.committed([TopicPartition(tp[0], tp[1])], timeout=timeout_ms / 1000)
@@ -377,13 +377,13 @@ class ConfluentConsumer:
             except Exception as error:
                 if tp not in self.assignment():
                     return  # it was revoked since
-                told = _told(error)
-                if told is None or told.code() != _WRONG_STATE or time.monotonic() >= deadline:
+                kafka_error = _kafka_error(error)
+                if kafka_error is None or kafka_error.code() != _WRONG_STATE or time.monotonic() >= deadline:
                     raise
                 time.sleep(_PAUSE_S)  # it was assigned a moment ago, and is not fetched yet
 
 
-def _told(error: BaseException | None) -> Any:
+def _kafka_error(error: BaseException | None) -> Any:
     """The KafkaError in an exception, or None. From a callback it comes as the cause of a SystemError."""
     seen = 0
     while error is not None and seen < 5:
@@ -410,8 +410,8 @@ def _report_both(
     second(error, message)
 
 
-def _exception(told: Any) -> Exception:
-    return _kafka_exception()(told)
+def _exception(kafka_error: Any) -> Exception:
+    return _kafka_exception()(kafka_error)
 
 
 def _close(producer: Any) -> None:

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from ottla import __version__
-from ottla.client.login import PLAINTEXT, SecurityOptions, encrypted, log_in
+from ottla.client.login import PLAINTEXT, SecurityOptions, log_in, wrap_in_tls
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, ProtocolError
@@ -49,7 +49,7 @@ class Exchange:
 
     @property
     def pending(self) -> int:
-        """How many responses are still to come."""
+        """Number of responses that have not arrived."""
         return len(self._pending)
 
     def version_of(self, api_key: int) -> int:
@@ -129,7 +129,7 @@ class BlockingConnection:
         self._socket = socket.create_connection((host, port), timeout=timeout_s)
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._socket = encrypted(self._socket, host, security)
+            self._socket = wrap_in_tls(self._socket, host, security)
             log_in(self.send, security)
         except (OSError, ProtocolError):
             self.close()
@@ -152,7 +152,7 @@ class BlockingConnection:
 
     @property
     def versions(self) -> Versions:
-        """What the broker serves; asks it on first use."""
+        """Return the versions that the broker serves; the first call asks it."""
         while self._exchange.versions is None:
             message, version = self._exchange.hello()
             self._exchange.learn(self.send(message, version))
@@ -239,7 +239,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
             await asyncio.shield(self._closed)
 
     async def versions(self) -> Versions:
-        """What the broker serves; asks it on first use."""
+        """Return the versions that the broker serves; the first call asks it."""
         while self._exchange.versions is None:
             message, version = self._exchange.hello()
             self._exchange.learn(await self.send(message, version))

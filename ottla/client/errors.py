@@ -1,7 +1,7 @@
-"""What can become of a transaction, as typed errors that say why and what to do next. pure
+"""Outcomes of a transaction as typed errors, with their reason and what to do next. pure
 
 The classification follows `TransactionManager.TxnRequestHandler` of Kafka's own client and
-KIP-360, KIP-588 and KIP-890: what fences or breaks the producer is fatal, everything else aborts and leaves it usable.
+KIP-360, KIP-588 and KIP-890: errors that fence or break the producer are fatal, all others abort and leave it usable.
 """
 
 import re

@@ -131,20 +131,20 @@ class KafkaPythonProducer:
 
     async def send_offsets(self, offsets: dict[Any, Any], group_metadata: Any, timeout_ms: int) -> bool:
         """Add offsets to the transaction; False when no answer came in time."""
-        return self._answered(self._manager.send_offsets_to_transaction(offsets, group_metadata), timeout_ms)
+        return self._await_answer(self._manager.send_offsets_to_transaction(offsets, group_metadata), timeout_ms)
 
     async def commit(self, timeout_ms: int) -> bool:
         """Commit; False when no answer came in time. Call `flush` first: a failure found later is lost."""
-        return self._answered(self._manager.begin_commit(), timeout_ms)
+        return self._await_answer(self._manager.begin_commit(), timeout_ms)
 
     async def abort(self, timeout_ms: int) -> bool:
         """Abort; False when no answer came in time."""
-        answered = self._answered(self._manager.begin_abort(), timeout_ms)
+        answered = self._await_answer(self._manager.begin_abort(), timeout_ms)
         self._manager._pending_txn_offset_commits.clear()
         return answered
 
     async def bump_epoch(self, timeout_ms: int) -> None:
-        """Start the next epoch with fresh sequence numbers; the state is READY afterwards, or tells what went wrong."""
+        """Start the next epoch with sequence numbers from 0. The state is READY afterwards, or that of the error."""
         self._manager.bump_producer_id_and_epoch()
         self._producer._sender.wakeup()
         await self.wait_for_epoch(timeout_ms)
@@ -165,12 +165,12 @@ class KafkaPythonProducer:
         except KafkaTimeoutError:
             self._producer.close(timeout=0)
 
-    def _answered(self, result: Any, timeout_ms: int) -> bool:
+    def _await_answer(self, result: Any, timeout_ms: int) -> bool:
         self._producer._sender.wakeup()
         answered: bool = result.wait(timeout_ms=timeout_ms)
         return answered
 
-    def raised(self, error: BaseException | None) -> BaseException | None:
+    def as_exception(self, error: BaseException | None) -> BaseException | None:
         """The exception of the block. kafka-python refuses an invalid topic with a ValueError of no code."""
         from kafka.errors import InvalidTopicError
 
@@ -260,13 +260,13 @@ class KafkaPythonConsumer:
 
         return {tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()}
 
-    def refused(self, code: ErrorCode) -> Exception:
+    def error_of(self, code: ErrorCode) -> Exception:
         from kafka.errors import IllegalGenerationError, UnknownMemberIdError
 
         error: Exception = (IllegalGenerationError if code is ErrorCode.ILLEGAL_GENERATION else UnknownMemberIdError)()
         return error
 
-    async def committed(self, tp: Any, timeout_ms: int) -> int | None:
+    async def committed_offset(self, tp: Any, timeout_ms: int) -> int | None:
         offset: int | None = self._consumer.committed(tp, timeout_ms=timeout_ms)
         return offset
 

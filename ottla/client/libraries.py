@@ -11,7 +11,7 @@ from ottla.protocol.errors import ErrorCode
 
 
 class State(Enum):
-    """Where a producer stands: `TransactionState` of kafka-python and aiokafka, as far as it matters here."""
+    """State of a producer: the part of `TransactionState` of kafka-python and aiokafka that matters here."""
 
     UNINITIALIZED = auto()  # init_transactions() was not called, or has not finished
     READY = auto()
@@ -28,11 +28,11 @@ class Consumer(Protocol):
 
     @property
     def key(self) -> Any:
-        """What its transactions are remembered under, weakly."""
+        """Object that the positions of its transactions are stored for, weakly."""
 
     @property
     def identified(self) -> bool:
-        """Whether key and generation together are of no other consumer."""
+        """Whether no other consumer has this key and generation."""
 
     @property
     def group_id(self) -> str | None: ...
@@ -61,21 +61,21 @@ class Consumer(Protocol):
         """Something that differs after each rebalance."""
 
     async def began(self, timeout_ms: int) -> dict[Any, int] | None:
-        """Where the consumer began in its generation: there it has read nothing of it. None where that needs no proof,
-        since the group rebalances only while the application polls, and tells positions that were not read."""
+        """Return the positions at which the consumer began its generation and has read nothing. None if they are not
+        needed: the group rebalances only while the application polls, and the library returns unread positions."""
 
     def is_member(self) -> bool: ...
 
     def group_metadata(self) -> Any:
-        """What the producer sends with the offsets."""
+        """Group metadata that the producer sends with the offsets."""
 
     def offsets(self, offsets: dict[Any, int]) -> Any:
         """Offsets in the form that the producer takes."""
 
-    def refused(self, code: ErrorCode) -> Exception:
+    def error_of(self, code: ErrorCode) -> Exception:
         """The library's exception for a code of the broker."""
 
-    async def committed(self, tp: Any, timeout_ms: int) -> int | None: ...
+    async def committed_offset(self, tp: Any, timeout_ms: int) -> int | None: ...
 
     async def seek(self, tp: Any, offset: int | None, timeout_ms: int) -> None:
         """Go to an offset, or to the beginning."""
@@ -111,7 +111,7 @@ class TransactionalProducer(Protocol):
 
     @property
     def sent(self) -> int | None:
-        """How many records or batches the block has sent so far, more or less; None where that is not told."""
+        """Records or batches that the block has sent so far, roughly; None if the library does not count them."""
 
     async def flush(self, timeout_ms: int) -> None:
         """Wait until every record is acknowledged or failed, or the transaction is lost anyway; raises in time."""
@@ -134,8 +134,8 @@ class TransactionalProducer(Protocol):
     async def close(self) -> None:
         """Close without waiting for what can no longer succeed."""
 
-    def raised(self, error: Any) -> BaseException | None:
-        """What the block raised, as an exception."""
+    def as_exception(self, error: Any) -> BaseException | None:
+        """Return the exception of a block that raised `error`."""
 
     def delivery_error(self, error: Any, message: Any) -> BaseException:
         """The exception for a delivery report with an error."""
@@ -147,7 +147,7 @@ class TransactionalProducer(Protocol):
 
 
 def needs_one(problem: str, make: str, then: str) -> TypeError:
-    """What is given is no transactional producer."""
+    """Build the error for an argument that is no transactional producer."""
     return TypeError(
         "transaction() needs a kafka.KafkaProducer, a confluent_kafka.Producer or an aiokafka.AIOKafkaProducer with a "
         f"transactional id, and {problem}; make it with {make} and call {then} once"

@@ -1,4 +1,4 @@
-"""What a connection does before its first request, where a listener wants TLS or a login. shell
+"""TLS handshake and login of a connection, before its first request. shell
 
 The options are kafka-python's: `security_protocol`, `ssl_cafile`, `ssl_certfile`, `ssl_password`, `ssl_check_hostname`,
 `sasl_mechanism`, `sasl_plain_username`, `sasl_plain_password`. The mechanisms are kafka-python's, too.
@@ -23,8 +23,8 @@ class LoginRefused(ConnectionError):
     """The broker does not let this user in, or not by this mechanism."""
 
 
-def encrypted(plain: socket.socket, host: str, options: SecurityOptions) -> socket.socket:
-    """The same connection behind TLS, if the protocol has it. OSError, with the reason, if that fails."""
+def wrap_in_tls(plain: socket.socket, host: str, options: SecurityOptions) -> socket.socket:
+    """Wrap a connection in TLS, if the protocol has it. Raises OSError with the reason."""
     if not options.get("security_protocol", "PLAINTEXT").endswith("SSL"):
         return plain
     context = ssl.create_default_context(cafile=options.get("ssl_cafile"))
@@ -43,19 +43,21 @@ def log_in(send: Callable[[Any, int], Any], options: SecurityOptions) -> None:
     name = options["sasl_mechanism"]
     answer = send(codec.request_class(ApiKey.SASL_HANDSHAKE)(mechanism=name), _HANDSHAKE)
     if answer.error_code:
-        raise LoginRefused(f"{name} is refused: {_named(answer.error_code)}; there are {', '.join(answer.mechanisms)}")
+        raise LoginRefused(
+            f"{name} is refused: {_error_name(answer.error_code)}; there are {', '.join(answer.mechanisms)}"
+        )
     mechanism = get_sasl_mechanism(name)(**options)
     while not mechanism.is_done():
         answer = send(codec.request_class(ApiKey.SASL_AUTHENTICATE)(auth_bytes=mechanism.auth_bytes()), 0)
         if answer.error_code:
-            raise LoginRefused(answer.error_message or _named(answer.error_code))
+            raise LoginRefused(answer.error_message or _error_name(answer.error_code))
         try:
             mechanism.receive(bytes(answer.auth_bytes))
         except ValueError as error:  # what proves nothing, or is no token
             raise LoginRefused(f"{name}: the broker's answer is wrong: {error}") from None
 
 
-def _named(error_code: int) -> str:
+def _error_name(error_code: int) -> str:
     try:
         return ErrorCode(error_code).name
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a consumer has read since its last committed transaction, and the way back. shell"""
+"""Positions of a consumer since its last committed transaction, and the return to them. shell"""
 
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -8,7 +8,7 @@ from ottla.protocol.errors import ErrorCode
 
 
 class _Memory:
-    """What is known of a consumer from its transactions so far. It holds for one generation only.
+    """Positions of a consumer from its transactions so far, valid for one generation.
 
     `committed` is what they sent, so that an empty poll does not cost a transaction of three requests: after a
     rebalance another member may have moved the group's offsets. `began` is where the consumer began in its generation,
@@ -49,7 +49,7 @@ class Positions:
         self._at_begin: dict[Any, int] = at_begin
 
     def group_metadata(self) -> Any:
-        """What the producer sends with the offsets, so that the broker can tell whose they are."""
+        """Group metadata that the producer sends with the offsets: the broker checks the member by it."""
         return self._consumer.group_metadata()
 
     async def has_read(self, timeout_ms: int) -> bool:
@@ -75,28 +75,28 @@ class Positions:
         """Whether the consumer is where it went back to when the last transaction was not committed."""
         return self._memory().went_back
 
-    def rebalanced(self) -> Exception:
-        """The library's error for a generation that has passed."""
-        return self._consumer.refused(ErrorCode.ILLEGAL_GENERATION)
+    def generation_error(self) -> Exception:
+        """Return the library's error for a generation that has passed."""
+        return self._consumer.error_of(ErrorCode.ILLEGAL_GENERATION)
 
-    def moved(self) -> Any:
-        """The offsets to commit: positions of assigned partitions that the last transaction did not commit already.
+    def offsets_to_commit(self) -> Any:
+        """Return offsets to commit: positions of assigned partitions that the last transaction did not commit already.
 
         Raises the library's error for ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID when the group rebalanced inside the
         block or threw the consumer out: what was read no longer matches what is assigned.
         """
         consumer = self._consumer
         if self.rebalanced_inside:
-            raise self.rebalanced()
+            raise self.generation_error()
         before = self._committed_in(consumer.generation())
         self._sent = {tp: offset for tp, offset in consumer.known().items() if before.get(tp) != offset}
         if self._sent and consumer.subscribed and not consumer.is_member():
             # Without a member id the broker would take the offsets from anybody, as from clients before KIP-447.
-            raise consumer.refused(ErrorCode.UNKNOWN_MEMBER_ID)
+            raise consumer.error_of(ErrorCode.UNKNOWN_MEMBER_ID)
         return consumer.offsets(self._sent)
 
-    def committed(self) -> None:
-        """The transaction with what `moved` returned was committed."""
+    def mark_committed(self) -> None:
+        """Store that the transaction with the offsets of `offsets_to_commit` was committed."""
         current = self._consumer.generation()
         memory = _Memory(current)
         if self._consumer.identified:
@@ -107,7 +107,7 @@ class Positions:
         return _memories.get(self._consumer.key) or _Memory()
 
     def _committed_in(self, generation: Any) -> dict[Any, int]:
-        """What transactions committed in a generation, as far as it is remembered."""
+        """Return the offsets that transactions committed in a generation, or none if it was another."""
         memory = self._memory()
         return memory.committed if memory.generation == generation else {}
 
@@ -125,8 +125,8 @@ class Positions:
         _memories[consumer.key] = _Memory(consumer.generation(), consumer.known(), went_back=True)
 
     async def _start(self, tp: Any, timeout_ms: int) -> int | None:
-        """Where what is not committed begins; None for the first record of all."""
-        offset = await self._consumer.committed(tp, timeout_ms)
+        """Return the first position that is not committed; None for the beginning of the partition."""
+        offset = await self._consumer.committed_offset(tp, timeout_ms)
         if offset is not None or self._consumer.from_the_beginning:
             return offset
         if tp not in self._at_begin:

@@ -40,7 +40,7 @@ def transaction(
     consumer_config: Mapping[str, Any] | None = None,
     timeout_ms: int | None = None,
 ) -> "Transaction":
-    """One transaction, committed at the end of the block and aborted when the block raises.
+    """Run a block as one transaction: commit it at its end, abort it when the block raises.
 
         producer = KafkaProducer(bootstrap_servers=..., transactional_id="order-processor-01")
         producer.init_transactions()
@@ -82,7 +82,7 @@ def drive(steps: Coroutine[Any, Any, T]) -> T:
 
 
 class Transaction:
-    """What `with transaction(...)` and `async with transaction(...)` enter. Use `producer` as ever inside the block."""
+    """Context of `with transaction(...)` and `async with transaction(...)`. Use the producer as usual in the block."""
 
     def __init__(
         self, producer: Any, consumer: Any, consumer_config: Mapping[str, Any] | None, timeout_ms: int | None
@@ -109,7 +109,7 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        drive(self._end(self._client.raised(error)))
+        drive(self._end(self._client.as_exception(error)))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -152,7 +152,7 @@ class Transaction:
             elif isinstance(error, Exception):
                 await self._abandon(error)
             else:
-                await self._interrupted(error)
+                await self._give_up_interrupted(error)
         finally:
             self._client.forget_sends()
             _in_transaction.discard(id(self.producer))
@@ -198,7 +198,7 @@ class Transaction:
         except Exception as failure:
             trouble = failure
         except BaseException as interruption:
-            await self._interrupted(interruption)
+            await self._give_up_interrupted(interruption)
             raise
         if trouble is not None:
             raise await self._give_up(trouble) from trouble
@@ -223,7 +223,7 @@ class Transaction:
             await self._client.close()
             raise commit_unknown(self._client.transactional_id, self._timeout_ms)
         if self._positions is not None:
-            self._positions.committed()
+            self._positions.mark_committed()
 
     async def _withhold(self, positions: Positions, sent: int | None) -> None:
         """Abort what comes of records that will be polled again, here or elsewhere: nothing was read since the consumer
@@ -232,7 +232,7 @@ class Transaction:
         went_back, rebalanced_inside = positions.went_back, positions.rebalanced_inside
         if went_back:
             self._positions = None  # to go there once more would throw away what it is fetching
-        outcome = await self._give_up(positions.rebalanced())
+        outcome = await self._give_up(positions.generation_error())
         if isinstance(outcome, TransactionFatal) or ((sent or rebalanced_inside) and not went_back):
             raise outcome
         if sent:
@@ -243,7 +243,7 @@ class Transaction:
             )
 
     async def _send_offsets(self) -> None:
-        offsets = self._positions.moved() if self._positions is not None else {}
+        offsets = self._positions.offsets_to_commit() if self._positions is not None else {}
         if not offsets or self._positions is None:
             return
         if not await self._client.send_offsets(offsets, self._positions.group_metadata(), self._timeout_ms):
@@ -260,7 +260,7 @@ class Transaction:
         if isinstance(outcome, TransactionFatal) or (is_concerned and self._client.own(error)):
             raise outcome from error
 
-    async def _interrupted(self, interruption: BaseException) -> None:
+    async def _give_up_interrupted(self, interruption: BaseException) -> None:
         """KeyboardInterrupt and the like go through in any case; what became of the transaction is noted on them."""
         if self._ended_by_hand():
             return

@@ -4,31 +4,36 @@ A directory may be live: each file's size is taken once, here, and nothing beyon
 `org.apache.kafka.storage.internals.log.LogFileUtils`, `UnifiedLog.parseTopicPartitionName`, `OffsetCheckpointFile`.
 """
 
+import os
 import re
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from typing import NamedTuple, TypeVar
-from urllib.parse import unquote, urlparse
+from urllib.parse import unquote_to_bytes, urlparse
 
 from ottla.printable import first_names
+from ottla.protocol.checkpoints import (
+    LAST_BASE_OFFSET,
+    LOG_STARTS,
+    META_PROPERTIES,
+    NO_SUCH_OFFSET,
+    PUT_BACK,
+    RECOVERY_POINTS,
+    WRITTEN_ANEW,
+    decode_offsets,
+    parse_directory_name,
+)
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.properties import read_properties
 from ottla.protocol.values import TopicPartition
 from ottla.scan import storage
 from ottla.scan.log_directory import (
-    META_PROPERTIES,
-    PARTITION,
     SEGMENT,
     describe_below,
     describe_refusal,
     is_log_directory,
-    is_partition,
 )
 
-LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
-HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
-CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
-RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 COORDINATORS = "__transaction_state"
 
 MOST_TOPICS_NAMED = 5
@@ -36,9 +41,7 @@ _SUFFIXES_BESIDE = (".index", ".timeindex", ".txnindex", ".snapshot")
 
 T = TypeVar("T")
 
-_SNAPSHOT = re.compile(r"(\d{20})\.snapshot\Z")
-# A segment spans 2^31 offsets, all of them below 2^63.
-_LAST_BASE_OFFSET = 2**63 - 1 - 2**31
+_SNAPSHOT = re.compile(r"([0-9]{20})\.snapshot\Z")
 
 
 class UnreadableDirectory(Exception):
@@ -89,7 +92,7 @@ class PartitionLog(NamedTuple):
 def local_path(given: str) -> str:
     """A path of the local file system from a plain path or a `file:` URL."""
     if given.startswith("file:"):
-        return unquote(urlparse(given).path)
+        return os.fsdecode(unquote_to_bytes(urlparse(given).path))
     if storage.is_remote(given):
         raise UnreadableDirectory(f"{given}: only a local path or a file: URL can be written")
     return given
@@ -129,20 +132,19 @@ def list_partitions(directory: str) -> list[PartitionLog]:
     """All partitions under `directory`, internal ones too, by topic and partition."""
     root = storage_path(directory)
     names = check_log_directory(root)
-    matches = [match for name in names if is_partition(name) and (match := PARTITION.match(name))]
+    places = {name: place for name in names if (place := parse_directory_name(name))}
     # A coordinator knows a transaction before a partition does, so its log is looked at after all others.
-    matches.sort(key=lambda match: match["topic"] == COORDINATORS)
+    places = dict(sorted(places.items(), key=lambda named: named[1][0] == COORDINATORS))
     # Before the sizes: a running broker flushes what it has written, never what it has not.
-    starts = read_checkpoint(storage.join(root, LOG_START_CHECKPOINT))
-    recovery_points = read_checkpoint(storage.join(root, RECOVERY_POINT_CHECKPOINT))
+    starts = read_checkpoint(storage.join(root, LOG_STARTS))
+    recovery_points = read_checkpoint(storage.join(root, RECOVERY_POINTS))
     folders = None
     if storage.is_remote(root):
-        folders = _translate_errors(root, lambda: storage.files_below(root, [match[0] for match in matches]))
+        folders = _translate_errors(root, lambda: storage.files_below(root, [*places]))
     logs = []
-    for match in matches:
-        place = match["topic"], int(match["partition"])
-        folder = storage.join(root, match[0])
-        files = _files_in(folder) if folders is None else folders.get(match[0], [])
+    for name, place in places.items():
+        folder = storage.join(root, name)
+        files = _files_in(folder) if folders is None else folders.get(name, [])
         if files is not None:
             logs.append(_partition_log(folder, place, files, starts.get(place, 0), recovery_points.get(place, 0)))
     return sorted(logs, key=lambda log: (log.topic, log.partition))
@@ -235,8 +237,10 @@ def _files_in(folder: str) -> list[storage.Entry] | None:
 def _partition_log(
     folder: str, place: TopicPartition, files: list[storage.Entry], log_start: int, recovery_point: int
 ) -> PartitionLog:
-    named = ((int(match[1]), entry) for entry in files if (match := SEGMENT.match(entry.name)))
-    found = sorted(one for one in named if one[0] <= _LAST_BASE_OFFSET)
+    found = sorted((int(match[1]), entry) for entry in files if (match := SEGMENT.match(entry.name)))
+    if found and found[-1][0] > LAST_BASE_OFFSET:
+        path = storage.join(folder, found[-1][1].name)
+        raise UnreadableDirectory(f"{storage.shown(path)}: {NO_SUCH_OFFSET}")
     names = {entry.name for entry in files} if storage.is_remote(folder) else None
     segments = tuple(
         SegmentFile(
@@ -258,26 +262,20 @@ def _beside(base_offset: int, names: set[str]) -> tuple[str, ...]:
 
 
 def find_checkpoint(path: str) -> Checkpoint | None:
-    """Offsets by topic and partition; None if there is no such file."""
+    """Return offsets by topic and partition; None without the file.
+
+    A broken one is as absent if a power loss may break it: a start writes it again.
+    """
     try:
-        lines = storage.read(path).decode().split("\n")
+        return decode_offsets(storage.read(path))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise UnreadableDirectory(f"{storage.shown(path)}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UnreadableDirectory(f"{storage.shown(path)}: {error}") from error
-    offsets = {}
-    for line in lines[2:]:
-        fields = line.split()
-        if not fields:
-            continue
-        try:
-            topic, partition, offset = fields
-            offsets[topic, int(partition)] = int(offset)
-        except ValueError as error:
-            raise UnreadableDirectory(f"{path}: {line!r} is not `topic partition offset`") from error
-    return offsets
+    except ProtocolError as broken:
+        if storage.name_of(path) in WRITTEN_ANEW:
+            return None
+        raise UnreadableDirectory(f"{storage.shown(path)}: {broken}; {PUT_BACK}") from None
 
 
 def read_checkpoint(path: str) -> Checkpoint:

@@ -11,12 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ottla.printable import first_names
+from ottla.protocol.checkpoints import META_PROPERTIES, parse_directory_name
 
-META_PROPERTIES: Final = "meta.properties"
-SEGMENT: Final = re.compile(r"(\d{20})\.log\Z")
-PARTITION: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>0|[1-9][0-9]{0,9})\Z")
-MOST_PARTITIONS: Final = 2**31
-"""The number of a partition is below; that of a copy named by its date is not."""
+SEGMENT: Final = re.compile(r"([0-9]{20})\.log\Z")
 
 DEEPEST: Final = 3
 MOST_FOLDERS: Final = 500
@@ -26,12 +23,6 @@ Children = Callable[[str], Mapping[str, str | None]]
 """Names in a folder -> their paths; None for what is known to be no folder. Raises OSError."""
 
 
-def is_partition(name: str) -> bool:
-    """Whether a folder of this name may be that of a partition."""
-    match = PARTITION.match(name)
-    return match is not None and int(match["partition"]) < MOST_PARTITIONS
-
-
 def is_log_directory(names: Mapping[str, str | None], children: Children) -> bool:
     """Whether the folder with these names is a log directory.
 
@@ -39,7 +30,7 @@ def is_log_directory(names: Mapping[str, str | None], children: Children) -> boo
     """
     if META_PROPERTIES in names:
         return True
-    partitions = (path for name, path in names.items() if path is not None and is_partition(name))
+    partitions = (path for name, path in names.items() if path is not None and parse_directory_name(name))
     return any(_holds_segments(path, children) for path in partitions)
 
 

@@ -5,12 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from ottla.protocol.checkpoints import CLEANER_OFFSETS
 from ottla.scan import states, storage
 from ottla.scan.damage_log import REPORT
 from ottla.scan.fates import PartitionFates, RangeFates, merge_ranges
 from ottla.scan.indexed_fates import fates_from_indexes, read_snapshot, snapshot_offset
 from ottla.scan.kernels import Longs
-from ottla.scan.listing import CLEANER_CHECKPOINT, PartitionLog, read_checkpoint
+from ottla.scan.listing import PartitionLog, read_checkpoint
 from ottla.scan.ranges import cut_partition
 from ottla.scan.states import States
 from ottla.scan.walk import range_fates
@@ -54,7 +55,7 @@ def _drop_compacted_txns(log: PartitionLog, entries: Longs, first: int) -> Longs
 
 
 def _was_compacted(log: PartitionLog) -> bool:
-    cleaned = read_checkpoint(storage.join(storage.parent(log.path), CLEANER_CHECKPOINT))
+    cleaned = read_checkpoint(storage.join(storage.parent(log.path), CLEANER_OFFSETS))
     return (log.topic, log.partition) in cleaned
 
 

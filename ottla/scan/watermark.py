@@ -7,10 +7,10 @@ checkpoint, `replication-offset-checkpoint`, in which a partition that is missin
 
 from collections.abc import Sequence
 
+from ottla.protocol.checkpoints import HIGH_WATERMARKS
 from ottla.scan import storage
 from ottla.scan.damage_log import DamageLog
 from ottla.scan.listing import (
-    HIGH_WATERMARK_CHECKPOINT,
     PartitionLog,
     SegmentFile,
     UnreadableDirectory,
@@ -21,9 +21,9 @@ from ottla.scan.listing import (
 
 def below_high_watermark(directory: str, logs: Sequence[PartitionLog], on_damage: str) -> list[PartitionLog]:
     """The partitions of `directory`, each as far as its checkpointed high watermark. Raises UnreadableDirectory."""
-    watermarks = find_checkpoint(storage.join(storage_path(directory), HIGH_WATERMARK_CHECKPOINT))
+    watermarks = find_checkpoint(storage.join(storage_path(directory), HIGH_WATERMARKS))
     if watermarks is None:
-        raise UnreadableDirectory(f"{storage.shown(directory)}: no {HIGH_WATERMARK_CHECKPOINT} in it")
+        raise UnreadableDirectory(f"{storage.shown(directory)}: no {HIGH_WATERMARKS} in it that can be read")
     return [_cut(log, watermarks.get((log.topic, log.partition), 0), on_damage) for log in logs]
 
 

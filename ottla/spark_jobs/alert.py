@@ -64,16 +64,19 @@ def run(arguments: "AlertArguments") -> int:
     if missing := cannot_run("the alert", on_spark=not arguments.once):
         return _refuse(missing)
     from ottla.scan.listing import UnreadableDirectory, describe_unmatched, list_partitions, topic_patterns
-    from ottla.spark_jobs.options import OptionError
+    from ottla.spark_jobs.options import OptionError, check_utf8
     from ottla.spark_jobs.stream.stream_options import stream_options
 
     try:
         stream_options(_options(arguments))
-        if unmatched := describe_unmatched(list_partitions(arguments.directory), topic_patterns(arguments.topics)):
-            sys.stderr.write(f"ottla alert: {unmatched}\n")
+        logs = list_partitions(arguments.directory)
         _prepare(arguments.checkpoint)
         if arguments.once:
             return _look(arguments)
+        check_utf8((arguments.directory,))
+        # The processes of the stream log it to the stderr of the JVM, which is not shown.
+        if unmatched := describe_unmatched(logs, topic_patterns(arguments.topics)):
+            sys.stderr.write(printable(f"ottla alert: {unmatched}") + "\n")
         return _follow(arguments)
     except KeyboardInterrupt:
         return ENDED

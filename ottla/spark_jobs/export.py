@@ -156,10 +156,9 @@ def _topics_exist(options: Options) -> None:
     (directory,) = options.paths
     patterns = topic_patterns(options.topics)
     logs = list_partitions(directory)
-    if unmatched := describe_unmatched(logs, patterns):
-        if not select_topics(logs, patterns):
-            raise CannotExport(f"{directory}: {unmatched}")
-        sys.stderr.write(f"ottla export: {unmatched}\n")
+    # The plan logs globs that match nothing next to others that do.
+    if not select_topics(logs, patterns) and (unmatched := describe_unmatched(logs, patterns)):
+        raise CannotExport(f"{directory}: {unmatched}")
 
 
 def _columns(given: str) -> tuple[str, ...]:

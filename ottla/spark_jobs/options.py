@@ -5,7 +5,9 @@ Light on purpose, as `source.py`. Where Spark's own Kafka source has an option, 
 
 import json
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
+from ottla.printable import printable
 from ottla.protocol.values import TopicPartition
 from ottla.scan import schemas
 from ottla.scan.damage_log import FAIL, MODES
@@ -149,6 +151,18 @@ def _paths(values: dict[str, str]) -> tuple[str, ...]:
     if not isinstance(paths, list) or not paths or not all(isinstance(path, str) and path for path in paths):
         raise OptionError(f'option paths is JSON such as ["/disk1/kafka", "/disk2/kafka"], not {values["paths"]!r}')
     return tuple(dict.fromkeys(paths))
+
+
+def check_utf8(paths: tuple[str, ...]) -> None:
+    """Raise OptionError for a path that is not UTF-8: Spark waits forever for a task whose error names it."""
+    for path in paths:
+        name = unquote(path, errors="surrogateescape") if path.startswith("file:") else path
+        if any(map(_is_surrogate, name)):
+            raise OptionError(f"{printable(path)}: the path is not UTF-8, which Spark needs; name a link to it (ln -s)")
+
+
+def _is_surrogate(character: str) -> bool:
+    return "\ud800" <= character <= "\udfff"
 
 
 def _integers(name: str, text: str) -> tuple[int, ...] | None:

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from ottla.scan import schemas
 from ottla.scan.needs import check_planner
-from ottla.spark_jobs.options import OptionError, Options, read_options
+from ottla.spark_jobs.options import OptionError, Options, check_utf8, read_options
 from ottla.spark_jobs.table_options import kept_options, options_of_table, table_schema
 
 # A log has one writer, the broker that leads it.
@@ -69,6 +69,7 @@ class OttlaSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = read_options(kept_options(schema) | dict(self.options))
+        check_utf8(options.paths)
         fields = _fields(options.view, schema)
         from ottla.spark_jobs.views.base import PushedReader
         from ottla.spark_jobs.views.registry import view_reader
@@ -85,6 +86,7 @@ class OttlaSource(DataSource):
         from ottla.spark_jobs.stream.stream_options import stream_options
 
         options = stream_options(dict(self.options))
+        check_utf8(options.read.paths)
         view = options.read.view
         fields = _fields(view, schema)
         stream = (AlertStream if view == schemas.HANGING else RecordStream)(options, fields)

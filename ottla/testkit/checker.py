@@ -112,7 +112,7 @@ def check(
 
 def check_files(history: Path, data_dir: Path) -> list[Anomaly]:
     """`check` of files: a history and the data directory of a broker that has stopped."""
-    lines = files.read(str(history), MOST_HISTORY_BYTES).decode().splitlines()
+    lines = files.read_argument(str(history), MOST_HISTORY_BYTES).decode().splitlines()
     entries = [json.loads(line) for line in lines if line.strip()]
     partitions = {}
     for directory in sorted(data_dir.iterdir()):

@@ -10,6 +10,7 @@ from ottla.audit.checks import hanging, history
 from ottla.audit.checks.hanging import Verdict
 from ottla.protocol.hashing import coordinator_partition
 from ottla.protocol.transaction_records import TransactionValue, encode_transaction_value, transaction_key
+from ottla.scan.damage_log import Damage
 from ottla.scan.fates import OpenTransaction
 
 START_MS = 1_700_000_000_000
@@ -23,6 +24,20 @@ def known(*values, partitions=1, count=None):
         decoder.add(offset, transaction_key("order-1"), encode_transaction_value(value))
     found = history.merge([decoder.result()], {}, dict.fromkeys(range(partitions), 0))
     found.count = partitions if count is None else count
+    return found
+
+
+TOO_LARGE = Damage("0.log", 100, 200, "larger than Ottla reads (batch at offset 1)", is_too_large=True)
+CORRUPT = Damage("0.log", 100, 200, "the CRC is wrong at offset 1")
+
+
+def known_in_part(value, damage):
+    """Return the history where a batch of the coordinator's partition was not read."""
+    decoder = history.HistoryDecoder(0, 0)
+    if value is not None:
+        decoder.add(0, transaction_key("order-1"), encode_transaction_value(value))
+    found = history.merge([decoder.result()._replace(is_damaged=True)], {}, {0: 0})
+    found.count, found.unread = 1, {0: (damage,)}
     return found
 
 
@@ -59,6 +74,38 @@ def test_transaction_that_the_coordinator_does_not_hold_open_is_forgotten_whatev
     found = judge(value, age_ms)
     assert found.verdict is Verdict.FORGOTTEN
     assert [one.severity for one in hanging.findings([found])] == ["error"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"), [(TOO_LARGE, "a batch of __transaction_state-0 was not read"), (CORRUPT, "is damaged")]
+)
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        ONGOING,
+        ONGOING._replace(status=0, partitions=None),
+        ONGOING._replace(producer_epoch=3),
+        ONGOING._replace(status=2),
+    ],
+)
+def test_state_that_a_batch_may_have_that_was_not_read_is_unverifiable(value, damage, words):
+    found = hanging.judge(("ledger", 2), FOUND, known_in_part(value, damage), {}, START_MS + 3_600_000)
+    assert found.verdict is Verdict.UNVERIFIABLE
+    assert words in found.explained
+    assert [one.severity for one in hanging.findings([found])] == ["info"]
+
+
+def test_commit_that_was_read_is_decided_whatever_else_was_not_read():
+    committed = known_in_part(ONGOING._replace(status=4, producer_epoch=3), TOO_LARGE)
+    found = hanging.judge(("ledger", 2), FOUND, committed, {}, START_MS)
+    assert (found.verdict, found.decided) == (Verdict.DECIDED, "COMMIT")
+
+
+def test_marker_without_a_decision_that_was_read_is_not_called_undecided():
+    assert known_in_part(ONGOING._replace(status=2), TOO_LARGE).known_from_ms(13) == history.NEVER
+    assert known_in_part(None, TOO_LARGE).known_from_ms(13) == history.NEVER
+    assert known(ONGOING._replace(status=2)).known_from_ms(13) == 0
 
 
 def test_where_files_changed_while_they_were_read_what_is_young_is_not_forgotten():

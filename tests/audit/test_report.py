@@ -138,9 +138,11 @@ def test_progress_is_shown_to_people_only():
         assert not watched or terminal.written.endswith("\r")
 
 
-def test_progress_says_that_kernels_are_compiled():
+def test_progress_says_that_kernels_are_compiled(monkeypatch, tmp_path):
     from ottla.scan.kernels import kernel
 
+    # What an earlier run has kept next to this file would be loaded, not compiled.
+    monkeypatch.setattr("numba.core.config.CACHE_DIR", str(tmp_path))
     terminal, silent = Terminal(True), Terminal(False)
     for stream in (terminal, silent):
         with Progress(stream).report_compiling():

@@ -38,27 +38,35 @@ class Client:
 
     def begin(self, transactional_id, places, timeout_ms=60_000):
         """A transaction with one record in each (topic, partition); (producer id, epoch)."""
+        producer_id, epoch = self.init_producer_id(transactional_id, timeout_ms)
+        self.add_partitions(transactional_id, producer_id, epoch, places)
+        for name, index in places:
+            self.produce(name, index, transactional_id, producer_id, epoch)
+        return producer_id, epoch
+
+    def init_producer_id(self, transactional_id, timeout_ms):
+        """Return (producer id, epoch)."""
         find = codec.request_class(ApiKey.FIND_COORDINATOR)
         self.until(lambda: not self.connection.send(find(key=transactional_id, key_type=1), 2).error_code)
         init = codec.request_class(ApiKey.INIT_PRODUCER_ID)
         asked = init(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
         granted = self.until(lambda: (reply := self.connection.send(asked, 4)).error_code == 0 and reply)
+        return granted.producer_id, granted.producer_epoch
+
+    def add_partitions(self, transactional_id, producer_id, epoch, places):
         add = codec.request_class(ApiKey.ADD_PARTITIONS_TO_TXN)
         topic = add.AddPartitionsToTxnTopic
         joined = self.connection.send(
             add(
                 v3_and_below_transactional_id=transactional_id,
-                v3_and_below_producer_id=granted.producer_id,
-                v3_and_below_producer_epoch=granted.producer_epoch,
+                v3_and_below_producer_id=producer_id,
+                v3_and_below_producer_epoch=epoch,
                 v3_and_below_topics=[topic(name=name, partitions=[index]) for name, index in places],
             ),
             3,
         )
         rows = [row for topic in joined.results_by_topic_v3_and_below for row in topic.results_by_partition]
         assert {row.partition_error_code for row in rows} == {ErrorCode.NONE}, joined
-        for name, index in places:
-            self.produce(name, index, transactional_id, granted.producer_id, granted.producer_epoch)
-        return granted.producer_id, granted.producer_epoch
 
     def produce(self, name, index, transactional_id=None, producer_id=-1, epoch=-1, sequence=0, count=1):
         """`count` records; the offset of the first."""

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 
 import pytest
 
@@ -25,7 +26,12 @@ from ottla.audit.runner import HereRunner
 from ottla.cli.main import main
 from ottla.protocol.acls import WILDCARD, AclOperation, PatternType, PermissionType, ResourceType
 from ottla.protocol.api_keys import ApiKey as K
+from ottla.protocol.errors import ErrorCode
 from ottla.testkit.furnish import message
+from ottla.testkit.kit.admin import Admin
+from ottla.testkit.kit.desks import BrokerDesk, ProxyDesk
+from ottla.testkit.kit.faults import Faults
+from ottla.testkit.proxying import ProxyServer
 
 BROKERS = ["ottla", pytest.param("apache", marks=[pytest.mark.conformance, pytest.mark.maven])]
 CALM_MS = 600_000
@@ -34,9 +40,8 @@ AT_ONCE_MS = 1_000
 PASSWORD = "secret"
 ALL_RIGHTS, READ_ALONE, ONE_DENIED, SUPER = "alice", "bob", "carol", "root"
 HELD, DENIED_ID = "in time", "long-1"
-LATE = {"overdue"}
-GONE = {"late", "unknown", "above"}
-STATES = ("in-time", "long", "overdue", "late", "unknown", "above")
+GONE = {"late", "unknown", "above", "empty", "below"}
+STATES = ("in-time", "long", "overdue", "ending", *sorted(GONE))
 
 LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 USERS = " ".join(f'user_{name}="{PASSWORD}"' for name in (ALL_RIGHTS, READ_ALONE, ONE_DENIED, SUPER))
@@ -51,25 +56,57 @@ SETTINGS = UNVERIFIED | {
 }
 
 
-def kafka(directory):
-    port = free_port(span=3)
-    listeners = f"PLAINTEXT://127.0.0.1:{port},SASL://127.0.0.1:{port + 2}"
-    own = {
-        "listeners": f"{listeners},CONTROLLER://127.0.0.1:{port + 1}",
-        "advertised.listeners": listeners,
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT",
-    }
-    broker = ApacheKafka(directory, SETTINGS | own, port=port).start()
-    return broker, broker.bootstrap, f"127.0.0.1:{port + 2}"
+class SteeredOttla(OttlaByOptions):
+    """Ours, with an admin port that plans faults."""
+
+    def command(self):
+        return [*super().command(), "--admin-listen", "127.0.0.1:0", "--test-control"]
 
 
-def ottla(directory):
-    own = {
-        "listeners": "PLAINTEXT://127.0.0.1:0,SASL://127.0.0.1:0",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT",
-    }
-    broker = OttlaByOptions(directory, SETTINGS | own).start()
-    return broker, broker.addresses["PLAINTEXT"], broker.addresses["SASL"]
+class KafkaStage:
+    """Apache Kafka whose coordinator reaches its partitions through a proxy that refuses some markers."""
+
+    def __init__(self, directory):
+        port = free_port(span=4)
+        self._open = ExitStack()
+        self._proxy = self._open.enter_context(ProxyServer(f"127.0.0.1:{port + 3}"))
+        self.plain, self.sasl = f"127.0.0.1:{port}", f"127.0.0.1:{port + 2}"
+        reached = f"PLAINTEXT://{self.plain},SASL://{self.sasl}"
+        own = {
+            "listeners": f"{reached},CONTROLLER://127.0.0.1:{port + 1},MARKERS://127.0.0.1:{port + 3}",
+            "advertised.listeners": f"{reached},MARKERS://{self._proxy.bootstrap}",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,"
+            "MARKERS:PLAINTEXT",
+            "inter.broker.listener.name": "MARKERS",
+        }
+        self.broker = ApacheKafka(directory, SETTINGS | own, port=port).start()
+        self._open.callback(self.broker.stop)
+
+    def refuse_markers(self, topic):
+        on_markers = Faults(ProxyDesk(self._proxy)).on("WriteTxnMarkers", times=None, topic=topic)
+        return on_markers.reply("NOT_LEADER_OR_FOLLOWER")
+
+    def close(self):
+        self._open.close()
+
+
+class OttlaStage:
+    """Ottla whose partitions refuse some markers."""
+
+    def __init__(self, directory):
+        own = {
+            "listeners": "PLAINTEXT://127.0.0.1:0,SASL://127.0.0.1:0",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT",
+        }
+        self.broker = SteeredOttla(directory, SETTINGS | own).start()
+        self.plain, self.sasl = self.broker.addresses["PLAINTEXT"], self.broker.addresses["SASL"]
+
+    def refuse_markers(self, topic):
+        admin = Admin(f"http://{self.broker.addresses['http']}")
+        return Faults(BrokerDesk(lambda: admin)).on_marker(topic=topic).reply("NOT_LEADER_OR_FOLLOWER")
+
+    def close(self):
+        self.broker.stop()
 
 
 class Stage:
@@ -77,7 +114,8 @@ class Stage:
 
     def __init__(self, target, directory):
         self.directory = directory
-        self.broker, self.plain, self.sasl = (ottla if target == "ottla" else kafka)(directory / "broker")
+        self.steered = (OttlaStage if target == "ottla" else KafkaStage)(directory / "broker")
+        self.broker, self.plain, self.sasl = self.steered.broker, self.steered.plain, self.steered.sasl
         self.client = Client(self.plain)
         self.admin = Caller(int(self.plain.rpartition(":")[2]))
         self.identity = {name: getattr(self, f"_{name.replace('-', '_')}")(self._topic(name)) for name in STATES}
@@ -86,7 +124,7 @@ class Stage:
     def close(self):
         self.client.close()
         self.admin.close()
-        self.broker.stop()
+        self.steered.close()
 
     def _topic(self, name):
         return self.client.create_topic(f"topic-{name}", 2)
@@ -99,6 +137,14 @@ class Stage:
 
     def _overdue(self, topic):
         return self.client.begin("overdue-1", [(topic, 0), (topic, 1)], AT_ONCE_MS)
+
+    def _ending(self, topic):
+        """Committed, while the leaders of its partitions refuse the markers."""
+        self.refused_markers = self.steered.refuse_markers(topic)
+        producer_id, epoch = self.client.begin("ending-1", [(topic, 0), (topic, 1)], CALM_MS)
+        self.client.end("ending-1", producer_id, epoch, commit=True)
+        self.refused_markers.wait_hit(2)
+        return producer_id, epoch
 
     def _late(self, topic):
         """A batch that came after its transaction had been committed."""
@@ -116,6 +162,20 @@ class Stage:
         producer_id, epoch = self.client.begin("above-1", [(topic, 0)], CALM_MS)
         self.client.produce(topic, 0, "above-1", producer_id, epoch + 3)
         return producer_id, epoch + 3
+
+    def _empty(self, topic):
+        """A batch of an id that has begun no transaction."""
+        producer_id, epoch = self.client.init_producer_id("empty-1", CALM_MS)
+        self.client.produce(topic, 0, "empty-1", producer_id, epoch)
+        return producer_id, epoch
+
+    def _below(self, topic):
+        """A batch of an epoch that was fenced, in a partition of the next transaction."""
+        producer_id, fenced = self.client.init_producer_id("below-1", CALM_MS)
+        _, epoch = self.client.init_producer_id("below-1", CALM_MS)
+        self.client.add_partitions("below-1", producer_id, epoch, [(topic, 0)])
+        self.client.produce(topic, 0, "below-1", producer_id, fenced)
+        return producer_id, fenced
 
     def _allow(self):
         rights = [
@@ -197,7 +257,7 @@ def expected(user, name):
     """What `why` says to a user."""
     if user == READ_ALONE or (user == ONE_DENIED and name in (*GONE, "long")):
         return "unknown"
-    return "overdue" if name in LATE else "forgotten" if name in GONE else "in time"
+    return {"overdue": "overdue", "ending": "ending"}.get(name, "forgotten" if name in GONE else "in time")
 
 
 @pytest.mark.parametrize("user", [ALL_RIGHTS, SUPER, READ_ALONE, ONE_DENIED])
@@ -260,6 +320,18 @@ def aborted(client, topic, partition):
     asked |= {"session_id": 0, "session_epoch": -1, "forgotten_topics_data": [], "rack_id": ""}
     reply = client.connection.send(message(K.FETCH, 11, **asked, topics=topics), 11)
     return [each.producer_id for each in reply.responses[0].partitions[0].aborted_transactions or ()]
+
+
+@pytest.mark.parametrize("stage", BROKERS, indirect=True)
+def test_zy_the_coordinator_repeats_a_marker_until_it_is_taken(stage):
+    """Until then the id begins no other transaction; "ending" is over after this test."""
+    refused = stage.refused_markers
+    refused.wait_hit(refused.hits + 2)
+    asked = message(K.INIT_PRODUCER_ID, 4, transactional_id="ending-1", transaction_timeout_ms=CALM_MS)
+    assert stage.client.connection.send(asked, 4).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert stage.standing(SUPER, "ending")[0] == "ending"
+    refused.remove()
+    stage.client.until(lambda: [stage.client.last_stable_offset("topic-ending", each) for each in (0, 1)] == [2, 2])
 
 
 @pytest.mark.parametrize("stage", BROKERS, indirect=True)

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
-from ottla.scan.listing import list_partitions
+from ottla.scan.listing import UnreadableDirectory, list_partitions
 from tests.spark.views import read_view
 
 
@@ -22,8 +22,10 @@ def test_folder_that_no_broker_would_name_so_is_no_partition(write_log, name):
 
 
 @pytest.mark.parametrize("base_offset", [10**20 - 1, 2**63, 2**63 - 2**31])
-def test_file_whose_offsets_would_not_fit_is_no_segment(write_log, base_offset):
+def test_segment_whose_offsets_would_not_fit_is_refused(write_log, base_offset):
     log = write_log()
     log.data(2)
-    shutil.copy(log.path, log.folder / f"{base_offset:020d}.log")
-    assert len(read_view(write_log.root, "records", ["offset"])) == 2
+    name = f"{base_offset:020d}.log"
+    shutil.copy(log.path, log.folder / name)
+    with pytest.raises(UnreadableDirectory, match=f"{name}: no log begins at the offset of this name"):
+        list_partitions(str(write_log.root))

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from ottla.cli.main import main
 from ottla.protocol.batch import build_batch
 from ottla.protocol.compression import GZIP
-from ottla.protocol.transaction_records import transaction_key
+from ottla.protocol.transaction_records import TransactionValue, encode_transaction_value, transaction_key
 from tests.legacy_messages import message
 from tests.odd_frames import bomb
 
@@ -96,6 +96,21 @@ def test_an_audit_says_which_batch_of_the_coordinator_it_did_not_read(tmp_path):
     assert code == 1
     assert [(one["check"], one["severity"], one["offset"]) for one in found] == [("unread", "warning", 3)]
     assert LARGER in found[0]["message"]
+
+
+def test_an_audit_does_not_call_forgotten_what_that_batch_may_hold_open(tmp_path):
+    pytest.importorskip("pyarrow", reason="the audit extra is not installed")
+    empty = encode_transaction_value(TransactionValue(13, 2, 60_000, 0, None, 1_000, -1))
+    states = build_batch([(transaction_key("id"), empty)] * 3, timestamp_ms=1_000)
+    write(tmp_path / "log" / "__transaction_state-0", [states, bomb().batch])
+    producer = {"producer_id": 13, "producer_epoch": 3, "base_sequence": 0, "transactional": True}
+    write(tmp_path / "log" / "t-0", [build_batch([(b"k", b"v")], timestamp_ms=2_000, **producer)])
+    code, out, _ = ottla("audit", tmp_path / "log", "--format", "json")
+    (found,) = [one for one in map(json.loads, out.splitlines()) if one["check"] == "hanging"]
+    assert (code, found["severity"]) == (1, "info")
+    assert "unverifiable: a batch of __transaction_state-0 was not read" in found["message"]
+    assert LARGER in found["message"]
+    assert "forgotten" not in out
 
 
 def test_inspect_says_which_batch_of_the_coordinator_it_did_not_read(tmp_path):

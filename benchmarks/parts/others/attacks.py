@@ -27,7 +27,7 @@ def nothing(stage: Stage) -> None:
 
 class Attack(NamedTuple):
     """`name` is for `--only`; `limit` is the most descriptors of our broker; `kafka` whether it is tried there too;
-    `data` fills the directory before our broker starts."""
+    `data` fills the directory before our broker starts; `admin` whether our broker has an admin port."""
 
     name: str
     title: str
@@ -37,6 +37,7 @@ class Attack(NamedTuple):
     limit: int | None = None
     kafka: bool = True
     data: Callable[[Path], None] | None = None
+    admin: bool = False
 
 
 def now_ms() -> int:

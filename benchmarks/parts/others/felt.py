@@ -47,7 +47,7 @@ def _told(row: Figures) -> list[str]:
     """What is worth a word."""
     told = [] if row["outcome"] == "answered" else [row["outcome"]]
     told += [f"{row[name]} {name}" for name in ("lost", "errors", "refused") if row.get(name)]
-    told += [f"{row[name]:,.0f} {name}" for name in ("transactions/s", "rebalances/s") if name in row]
+    told += [f"{row[name]:,.0f} {name}" for name in ("transactions/s", "rebalances/s", "listeners") if name in row]
     if "bytes_each" in row:
         told.append(f"{row['bytes_each']:,.0f} bytes each")
     if not row["still_writes"]:

@@ -2,15 +2,16 @@
 
 import contextlib
 import random
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ottla.broker.log.checkpoints import CLEAN_SHUTDOWN
 from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
+from ottla.protocol.checkpoints import CLEAN_SHUTDOWN
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.furnish import message
 from parts import populate, processes, raw
@@ -67,6 +68,21 @@ def producer(stage: Stage, number: int) -> Worker:
         return count
 
     return work
+
+
+TRACES, TRACE = 60, b"GET /v1/trace?verbose=true HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def transact_unread(stage: Stage) -> None:
+    """Beside traces that read the status of their reply and nothing else."""
+    host, _, port = stage.broker.admin.rpartition(":")
+    with contextlib.ExitStack() as stack:
+        traces = [stack.enter_context(socket.create_connection((host, int(port)))) for _ in range(TRACES)]
+        for trace in traces:
+            trace.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            trace.sendall(TRACE)
+        stage.noted["listeners"] = sum(trace.recv(12).endswith(b" 200") for trace in traces)
+        transact(stage)
 
 
 # --- groups
@@ -286,6 +302,14 @@ OFTEN = ("log.cleaner.backoff.ms=200", "log.retention.check.interval.ms=200", "l
 
 LOADS = (
     Attack("producers", "16 producers, transactions of one record", transact, create_for_producers),
+    Attack(
+        "traces",
+        "  and 60 traces of them that are never read",
+        transact_unread,
+        create_for_producers,
+        kafka=False,
+        admin=True,
+    ),
     Attack("rebalances", "100 groups rebalancing", rebalance, find_groups),
     Attack("compaction", "compaction of 8 logs of 22 MB", compact, write_keyed, overrides=OFTEN, kafka=False),
     Attack("retention", "retention of 20 logs with 8 segments", retain, write_old, overrides=OFTEN, kafka=False),

@@ -137,7 +137,8 @@ def judge(
         *place, found.producer_id, found.producer_epoch, _SOME_MARKER, found.first_offset, found.start_ms
     )
     states = [] if value is None or transactional_id is None else [known_transaction(transactional_id, value)]
-    said = verdict.judge(opened, states, now_ms, () if value is not None else known.gaps)
+    doubts = known.gaps if transactional_id is None else known.doubts(transactional_id)
+    said = verdict.judge(opened, states, now_ms, doubts)
     is_held = said.known is not None and said.standing not in (Standing.FORGOTTEN, Standing.DECIDED)
     start_ms = value.start_ms if value is not None and is_held and value.start_ms > 0 else found.start_ms
     one = OpenFinding(
@@ -150,6 +151,8 @@ def judge(
         "COMMIT" if said.standing is Standing.DECIDED else None,
         said.reason,
     )
+    if is_held and doubts:
+        return one._replace(verdict=Verdict.UNVERIFIABLE, reason="; ".join(doubts))
     decision = undone.get(found.producer_id)
     if decision is not None and not is_held and decision[history.EPOCH] >= found.producer_epoch:
         return one._replace(verdict=Verdict.DECIDED, decided="COMMIT" if decision[history.KIND] else "ABORT")

@@ -157,7 +157,8 @@ class History:
 
     `at_hand`: whether any partition of the topic was read. `directories`: where each was read. `count`: the number of
     partitions of the topic by the cluster's metadata, 0 if these are not here. `homes`: the partition of each id that
-    was read. `damaged`: partitions of which records may be lost. `unread`: batches of each that could not be read.
+    was read. `damaged`: partitions of which records may be lost. `doubtful`: those of them that may lack the last state
+    of an id, not only what came first. `unread`: batches of each that could not be read.
     """
 
     def __init__(
@@ -169,7 +170,9 @@ class History:
         known_from_ms: Mapping[int, int],
         homes: Mapping[str, int] | None = None,
         damaged: Iterable[int] = (),
+        doubtful: Iterable[int] = (),
     ) -> None:
+        self._doubtful = frozenset(doubtful)
         self.unread: Mapping[int, tuple[Damage, ...]] = {}
         self.directories: Mapping[int, str] = {}
         self.count = 0
@@ -220,12 +223,23 @@ class History:
         if not self.at_hand:
             return (f"the coordinators' records ({TOPIC}) are not here",)
         if self.damaged:
-            return (f"partitions {self.damaged} of {TOPIC} are damaged",)
+            return tuple(map(self._fault_of, self.damaged))
         if self.whole:
             return ()
         numbers = ", ".join(map(str, sorted(self._known_from_ms)))
         of_all = f", of {self.count}" if self.count else ", and the topic may have more"
         return (f"of {TOPIC} only partitions {numbers} are here{of_all}",)
+
+    def doubts(self, transactional_id: str) -> tuple[str, ...]:
+        """Return reasons why the last state of an id that was read may not be its last."""
+        number = self._homes.get(transactional_id)
+        return (self._fault_of(number),) if number is not None and number in self._doubtful else ()
+
+    def _fault_of(self, number: int) -> str:
+        unread = self.unread.get(number, ())
+        if unread and all(one.is_too_large for one in unread):
+            return f"a batch of {TOPIC}-{number} was not read, and may have its state: {unread[0].reason}"
+        return f"{TOPIC}-{number} is damaged, and may have lost its state"
 
     def state_of(self, producer_id: int) -> tuple[str | None, TransactionValue | None]:
         """The transactional id with this producer id now or just before, and its last state."""
@@ -254,11 +268,15 @@ class History:
         return bool(np.any((mine[:, PRODUCER_ID] == producer_id) & (mine[:, PENDING] == 1)))
 
     def known_from_ms(self, producer_id: int) -> int:
-        """From when on all decisions on this producer are known; NEVER if its coordinator may be elsewhere."""
+        """Return the time from which on all decisions on this producer are known.
+
+        NEVER if its coordinator may be elsewhere, or a batch of it could not be read.
+        """
         name = self.name_of(producer_id)
         if name is not None and name in self._coordinator_of:
-            return self._known_from_ms[self._coordinator_of[name]]
-        return max(self._known_from_ms.values()) if self.whole else NEVER
+            number = self._coordinator_of[name]
+            return NEVER if self.unread.get(number) else self._known_from_ms[number]
+        return max(self._known_from_ms.values()) if self.whole and not any(self.unread.values()) else NEVER
 
 
 def merge(ranges: Iterable[RangeHistory], cleaned_below: Mapping[int, int], log_starts: Mapping[int, int]) -> History:
@@ -273,6 +291,7 @@ def merge(ranges: Iterable[RangeHistory], cleaned_below: Mapping[int, int], log_
     ranges = list(ranges)
     # Compaction leaves the log start where it is.
     damaged = {number for number, start in log_starts.items() if start > 0}
+    doubtful = {part.coordinator for part in ranges if part.is_damaged}
     known = {number: 0 if start == 0 else NEVER for number, start in log_starts.items()}
     next_offset = dict(log_starts)
     parts = [np.empty((0, DECISION_COLUMNS), dtype=np.int64)]
@@ -283,7 +302,7 @@ def merge(ranges: Iterable[RangeHistory], cleaned_below: Mapping[int, int], log_
         if next_offset[number] < part.first_offset and next_offset[number] < cleaned_below.get(number, 0):
             known[number] = NEVER
         elif next_offset[number] < part.first_offset:
-            damaged.add(number)
+            doubtful.add(number)
         if known[number] == NEVER and part.first_ms >= 0:
             known[number] = part.first_ms
         if part.known_from_ms:
@@ -301,8 +320,7 @@ def merge(ranges: Iterable[RangeHistory], cleaned_below: Mapping[int, int], log_
     names = tuple(ids)
     states = {one: state for one, state in last.items() if state is not None}
     _mark_pending(decisions, names, states)
-    damaged |= {part.coordinator for part in ranges if part.is_damaged}
-    return History(names, places, decisions, states, known, homes, damaged)
+    return History(names, places, decisions, states, known, homes, damaged | doubtful, doubtful)
 
 
 def _mark_pending(decisions: Longs, ids: Sequence[str], states: Mapping[str, TransactionValue]) -> None:

@@ -15,17 +15,18 @@ from ottla.broker.cluster.adoption_records import (
 )
 from ottla.broker.cluster.image import TRANSACTION_STATE_TOPIC
 from ottla.broker.cluster.kraft_log import METADATA_TOPIC
-from ottla.broker.log.checkpoints import parse_directory_name
 from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.log.partition import Partition
+from ottla.protocol.checkpoints import parse_directory_name
 from ottla.protocol.metadata_records import Ids, MetadataRecord, ProducerIdsRecord
 from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH
 
 log = logging.getLogger(__name__)
 
 PRODUCER_ID_BLOCK: Final = 1000
+_LAST_BLOCK: Final = 2**63 - 1 - PRODUCER_ID_BLOCK
 
 
 class Adoption:
@@ -61,6 +62,11 @@ class Adoption:
             records += self._adopt(topic)
         if self._highest_producer_id >= 0:
             next_block = (self._highest_producer_id // PRODUCER_ID_BLOCK + 1) * PRODUCER_ID_BLOCK
+            if next_block > _LAST_BLOCK:
+                raise LogDirectoryError(
+                    f"{self._store.directory}: producer id {self._highest_producer_id} is in use, and no block of ids "
+                    f"comes after it: put back the metadata ({METADATA_TOPIC}-0), which says the next id"
+                )
             records.append(ProducerIdsRecord(self._node_id, 0, next_block))
         if topics:
             kept = ", ".join(f"{key}={value}" for key, value in KEEP_EVERYTHING.items())

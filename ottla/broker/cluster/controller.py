@@ -26,9 +26,9 @@ from ottla.broker.cluster.image import MetadataImage, PartitionRegistration, Top
 from ottla.broker.cluster.kraft_log import MetadataLog
 from ottla.broker.config.loggable import loggable_value
 from ottla.broker.costs import CONFIGURE_US
-from ottla.broker.log.checkpoints import encode_id
 from ottla.broker.security.changes import told
 from ottla.broker.turns import Handler, Turns, Wait
+from ottla.protocol.checkpoints import encode_id
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.metadata_records import (
     BROKER_RESOURCE,

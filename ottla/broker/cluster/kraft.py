@@ -12,6 +12,7 @@ from typing import Final
 from ottla.broker.cluster.image import CONFIGURED, MetadataImage
 from ottla.broker.costs import STATE_RECORD_US
 from ottla.protocol.batch_header import BatchHeader, crc_is_valid, iter_batches
+from ottla.protocol.checkpoints import LAST_INT
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.kraft_records import (
     SnapshotId,
@@ -171,10 +172,14 @@ def quorum_epoch(content: bytes) -> int:
     """The epoch of Kafka's last election, from `quorum-state`. ProtocolError if the file says none."""
     try:
         epoch = json.loads(content)["leaderEpoch"]
-    except (ValueError, TypeError, LookupError):
+    except (ValueError, TypeError, LookupError, RecursionError):
         epoch = None
-    if not isinstance(epoch, int):
-        raise ProtocolError(f"{QUORUM_STATE} holds no leader epoch: {content[:80]!r}")
+    # One more is written in. Kafka writes -1 before its first election.
+    if not isinstance(epoch, int) or not -1 <= epoch < LAST_INT:
+        raise ProtocolError(
+            f"it holds no leader epoch ({content[:80]!r}): put back a copy of the file, or move it away if no other "
+            "broker was in the quorum"
+        )
     return epoch
 
 

@@ -9,13 +9,13 @@ from logging import getLogger
 from typing import Final, NamedTuple
 
 from ottla.broker.costs import COPY_BYTE_US, LOOK_US, ROW_US
-from ottla.broker.log import checkpoints
 from ottla.broker.log.checkpoint_files import CheckpointFiles
-from ottla.broker.log.checkpoints import OffsetCheckpointFile
 from ottla.broker.log.partition import Partition
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import Disk, SyncJob
 from ottla.broker.turns import Activity, Turns
+from ottla.protocol import checkpoints
+from ottla.protocol.checkpoints import OffsetCheckpointFile
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.values import TopicPartition
 

@@ -16,11 +16,11 @@ from contextlib import closing
 from logging import getLogger
 from typing import Final
 
-from ottla.broker.log.checkpoints import is_delete_directory
 from ottla.broker.log.swap import DELETED
 from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.ports.disk import Disk
 from ottla.broker.turns import OneAtATime, Turns, Wait
+from ottla.protocol.checkpoints import is_delete_directory
 
 _log = getLogger(__name__)
 

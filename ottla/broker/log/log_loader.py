@@ -15,7 +15,6 @@ from logging import getLogger
 from typing import NamedTuple
 
 from ottla.broker.costs import ROW_US
-from ottla.broker.log import checkpoints
 from ottla.broker.log.batches import BadBatch, Run, iter_file, iter_runs
 from ottla.broker.log.leader_epoch_cache import LeaderEpochCache
 from ottla.broker.log.loaded import LoadedLog
@@ -27,6 +26,7 @@ from ottla.broker.log.segment_index import time_of
 from ottla.broker.log.swap import DELETED, complete_swap_operations
 from ottla.broker.log.tail_kind import TailKind, classify_tail
 from ottla.broker.ports.disk import Disk
+from ottla.protocol import checkpoints
 from ottla.protocol.batch import COMMIT, read_marker
 from ottla.protocol.batch_header import CONTROL, LOG_OVERHEAD, BatchHeader, is_legacy
 from ottla.protocol.errors import ProtocolError
@@ -36,7 +36,7 @@ from ottla.protocol.steps import BYTE_US, Steps, to_the_end
 
 _log = getLogger(__name__)
 
-_FILE = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex|snapshot)")
+_FILE = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)")
 _INDEX_SUFFIXES = ("index", "timeindex", "txnindex")
 _SNAPSHOT_PART_BYTES = SNAPSHOT_SLICE * ENTRY_BYTES
 
@@ -163,6 +163,9 @@ class LogLoader:
         self.deleted_files = [name for name in names if name.endswith(DELETED)]
         files = [(int(found[1]), found[2]) for name in names if (found := _FILE.fullmatch(name))]
         bases = dict.fromkeys(base for base, suffix in files if suffix == "log")  # in order
+        for base in [each for each in bases if each > checkpoints.LAST_BASE_OFFSET]:
+            self._remove_impossible(base)
+            del bases[base]
         for base, suffix in files:
             if suffix in _INDEX_SUFFIXES and base not in bases:
                 self.disk.remove(f"{self.directory}/{base:020d}.{suffix}")
@@ -181,6 +184,14 @@ class LogLoader:
                 )
             )
         self.snapshots = [base for base, suffix in files if suffix == "snapshot"]
+
+    def _remove_impossible(self, base: int) -> None:
+        """Remove a segment whose name says an offset that no log reaches, if asked to give up what is damaged."""
+        path = f"{self.directory}/{base:020d}.log"
+        if not self.start.truncate_damaged:
+            raise Damaged(f"{path}: {checkpoints.NO_SUCH_OFFSET}")
+        _log.warning("%s: removed as asked, %d bytes dropped", path, self.disk.size_bytes(path))
+        self.disk.remove(path)
 
     def _load_epochs(self, sound: int) -> None:
         path = f"{self.directory}/{checkpoints.LEADER_EPOCHS}"
@@ -226,7 +237,9 @@ class LogLoader:
             return None
         try:
             position = index.boundary_before(segment.size_bytes)
-            for _, header, _ in iter_file(segment.file, position, segment.size_bytes, least_offset=end_offset):
+            most = segment.base_offset + MAX_RELATIVE_OFFSET
+            tail = iter_file(segment.file, position, segment.size_bytes, least_offset=end_offset, most_offset=most)
+            for _, header, _ in tail:
                 end_offset = header.next_offset
                 if (timestamp_ms := time_of(header)) > index.max_timestamp_ms:
                     index.max_timestamp_ms = timestamp_ms

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from logging import getLogger
 from typing import Final
 
-from ottla.broker.log import checkpoints, parallel_recovery
+from ottla.broker.log import parallel_recovery
 from ottla.broker.log.checkpointer import Checkpointer
 from ottla.broker.log.file_deleter import FileDeleter
 from ottla.broker.log.flusher import Flusher
@@ -24,6 +24,7 @@ from ottla.broker.ports.descriptors import Shortage, shortage
 from ottla.broker.ports.disk import Disk, Lock, Volume
 from ottla.broker.ports.locks import LockHeld
 from ottla.broker.turns import Turns
+from ottla.protocol import checkpoints
 from ottla.protocol.errors import ErrorCode, ProtocolError
 from ottla.protocol.steps import Steps, to_the_end
 from ottla.protocol.values import TopicPartition
@@ -141,7 +142,7 @@ class LogManager:
         try:
             self._checkpoints.read()
         except ProtocolError as broken:
-            raise LogDirectoryError(str(broken)) from None
+            raise LogDirectoryError(f"{broken}; {checkpoints.PUT_BACK}") from None
 
     # --- partitions -----------------------------------------------------------------------------------------------
 

@@ -4,15 +4,19 @@ Source: `MetaProperties`, `MetaPropertiesEnsemble` of Kafka 4.3.1.
 """
 
 from logging import getLogger
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from ottla.broker.log import checkpoints
 from ottla.broker.log.log_config import LogManagerConfig
 from ottla.broker.ports.disk import Disk
+from ottla.protocol import checkpoints
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.properties import read_properties
 
 _log = getLogger(__name__)
+
+
+# What a string of the protocol holds.
+_LONGEST_CLUSTER_ID: Final = 2**15 - 1
 
 
 class LogDirectoryError(Exception):
@@ -44,6 +48,9 @@ def read_or_make(disk: Disk, settings: LogManagerConfig) -> MetaProperties:
         found = read_properties(disk.read(path))
     except ProtocolError as broken:
         raise LogDirectoryError(f"{path}: {broken}") from None
+    directory_id = found.get("directory.id", "")
+    if directory_id:
+        _check_directory_id(directory_id, path)
     node_id = _node_id(found.get("node.id", found.get("broker.id", "")), path, settings)
     cluster_id = found.get("cluster.id")
     if cluster_id is None:
@@ -51,16 +58,33 @@ def read_or_make(disk: Disk, settings: LogManagerConfig) -> MetaProperties:
             f"{path} has no line cluster.id: add cluster.id=..., with the id of its other brokers, or any text "
             "without blanks"
         )
+    if len(cluster_id.encode()) > _LONGEST_CLUSTER_ID:
+        raise LogDirectoryError(
+            f"{path}: cluster.id is longer than {_LONGEST_CLUSTER_ID} bytes: put the line back as it was"
+        )
     if settings.cluster_id not in (None, "", cluster_id):
         raise LogDirectoryError(f"{path} belongs to cluster {cluster_id}, not to {settings.cluster_id}")
-    return MetaProperties(node_id, cluster_id, found.get("directory.id", ""))
+    return MetaProperties(node_id, cluster_id, directory_id)
+
+
+def _check_directory_id(directory_id: str, path: str) -> None:
+    try:
+        checkpoints.decode_id(directory_id)
+    except ProtocolError as broken:
+        raise LogDirectoryError(f"{path}: directory.id {broken}: put the line back as it was, or remove it") from None
 
 
 def _node_id(found: str, path: str, settings: LogManagerConfig) -> int:
     """Return the node id of a directory. Raises LogDirectoryError if the operator has set another one."""
     if found == str(settings.node_id):
         return settings.node_id
-    if settings.node_id_given or not found.isascii() or not found.isdigit():
+    is_number = found.isascii() and found.isdigit() and len(found) <= 10 and int(found) <= checkpoints.LAST_INT
+    if found and not is_number:
+        raise LogDirectoryError(
+            f"{path} names node {found[:40]}, and a node id is a number from 0 to {checkpoints.LAST_INT}: "
+            "put the line back as it was"
+        )
+    if settings.node_id_given or not found:
         raise LogDirectoryError(
             f"{path} belongs to node {found or '(none)'}, this broker is {settings.node_id}: serve it without "
             "node.id, which takes the directory's"

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from ottla.broker.log import checkpoints
 from ottla.broker.log.leader_epoch_cache import LeaderEpochCache
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.log_config import LogConfig
@@ -17,6 +16,7 @@ from ottla.broker.log.log_segment import LogSegment
 from ottla.broker.log.log_segments import LogSegments
 from ottla.broker.log.producer_state_manager import ProducerStateManager
 from ottla.broker.ports.disk import Disk
+from ottla.protocol import checkpoints
 from ottla.protocol.steps import Steps
 
 LEAST_BYTES: Final = 1 << 20

@@ -21,7 +21,7 @@ DELETED = ".deleted"
 # In the order of renaming: while the `.log` still has its old suffix, the others have it too.
 SUFFIXES = ("log", "index", "timeindex", "txnindex")
 
-_FILE = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex)(\.cleaned|\.swap)?")
+_FILE = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex)(\.cleaned|\.swap)?")
 
 
 def change_file_suffixes(disk: Disk, path: str, old: str, new: str) -> list[str]:

@@ -11,7 +11,6 @@ Source: Kafka's `UnifiedLog`, `LocalLog`. The high watermark and the last stable
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from ottla.broker.log import checkpoints
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.log_config import MAX_INT64, LogConfig
 from ottla.broker.log.log_segment import LogSegment
@@ -24,6 +23,7 @@ from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.descriptors import Shortage
 from ottla.broker.ports.disk import Disk
 from ottla.broker.turns import Turns
+from ottla.protocol import checkpoints
 from ottla.protocol.batch import build_marker
 from ottla.protocol.batch_header import (
     LOG_OVERHEAD,

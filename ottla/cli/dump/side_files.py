@@ -7,7 +7,7 @@ Each function takes the content of a file and returns its entries as (text, fiel
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from ottla.broker.log import checkpoints
+from ottla.protocol import checkpoints
 from ottla.protocol.batch_header import decrement_sequence
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.indexes import (
@@ -117,7 +117,7 @@ _NAMES: Final[Mapping[str, Callable[[bytes], Iterator[Entry]]]] = {
     checkpoints.RECOVERY_POINTS: offset_checkpoint,
     checkpoints.LOG_STARTS: offset_checkpoint,
     checkpoints.HIGH_WATERMARKS: offset_checkpoint,
-    "cleaner-offset-checkpoint": offset_checkpoint,
+    checkpoints.CLEANER_OFFSETS: offset_checkpoint,
     checkpoints.LEADER_EPOCHS: leader_epochs,
     checkpoints.PARTITION_METADATA: partition_metadata,
     checkpoints.META_PROPERTIES: properties,

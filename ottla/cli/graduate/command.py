@@ -59,7 +59,8 @@ def graduate(directory: Path, node_id: int, properties: str, release: str, dry_r
 def _graduate(directory: Path, node_id: int, properties: str, release: str, dry_run: bool) -> None:
     disk = RealDisk()
     place = str(directory)
-    config = {setting.key: setting.text for setting in from_properties(decode_text(files.read(properties)), properties)}
+    text = decode_text(files.read_argument(properties))
+    config = {setting.key: setting.text for setting in from_properties(text, properties)}
     try:
         lock = disk.lock(f"{place}/.lock")
     except LockHeld as held:

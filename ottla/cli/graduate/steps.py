@@ -10,9 +10,9 @@ from ottla.broker.cluster.image import MetadataImage
 from ottla.broker.cluster.kraft import BOOTSTRAP, QUORUM_STATE, read_metadata
 from ottla.broker.cluster.kraft_bootstrap import bootstrap_records
 from ottla.broker.cluster.kraft_log import METADATA_TOPIC
-from ottla.broker.log import checkpoints
 from ottla.broker.ports.disk import Disk
 from ottla.cli.graduate.config import Endpoint
+from ottla.protocol import checkpoints
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.kraft_records import (
     SnapshotId,
@@ -52,6 +52,9 @@ def look(disk: Disk, directory: str) -> Found:
     try:
         identity = read_properties(disk.read(f"{directory}/{checkpoints.META_PROPERTIES}"))
         kafka_s = _read_image(disk, directory, image)
+        for name in _CHECKPOINTS:
+            if disk.exists(path := f"{directory}/{name}"):
+                checkpoints.decode_offsets(disk.read(path))
     except FileNotFoundError as missing:
         raise CannotGraduate(f"{directory} is no data directory: {missing.filename} is missing") from missing
     except (ProtocolError, LookupError) as damage:

@@ -168,7 +168,7 @@ def _identity(found: "Directory") -> list[tuple[str, Any]]:
 
 
 def _show_partitions(found: "Directory", states: list["PartitionState"], output: "Output") -> None:
-    from ottla.broker.log.checkpoints import parse_directory_name
+    from ottla.protocol.checkpoints import parse_directory_name
 
     columns = ("partition", "state", "log_start", "log_end", "last_stable", "high_watermark", "recovery_point")
     rows = []

@@ -14,7 +14,6 @@ from ottla import files
 from ottla.broker.cluster.image import INTERNAL_TOPICS, MetadataImage
 from ottla.broker.cluster.kraft import MetadataBatchLoader, newest_snapshot
 from ottla.broker.group.shard import GroupMetadata, GroupStore
-from ottla.broker.log import checkpoints
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_loader import Start, load_log
@@ -23,6 +22,7 @@ from ottla.broker.txn.states import RESTING
 from ottla.broker.txn.values import TransactionState
 from ottla.cli.inspect.overlay_disk import OverlayDisk
 from ottla.cli.inspect.partition import silent_recovery
+from ottla.protocol import checkpoints
 from ottla.protocol.compression import TooLarge
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.kraft_records import SnapshotId, read_snapshot, snapshot_name
@@ -30,7 +30,6 @@ from ottla.protocol.properties import read_properties
 from ottla.protocol.values import TopicPartition
 
 METADATA_DIRECTORY: Final = "__cluster_metadata-0"
-CLEANER_CHECKPOINT: Final = "cleaner-offset-checkpoint"
 PRODUCER_ID_EXPIRATION_MS: Final = 86_400_000
 
 # `struct flock`: of Linux, and of macOS.
@@ -76,7 +75,7 @@ class Directory:
         self.recovery_points = self._read(checkpoints.RECOVERY_POINTS, offsets, nothing)
         self.log_starts = self._read(checkpoints.LOG_STARTS, offsets, nothing)
         self.high_watermarks = self._read(checkpoints.HIGH_WATERMARKS, offsets, nothing, self.torn)
-        self._compacted = self._read(CLEANER_CHECKPOINT, offsets, nothing, self.torn)
+        self._compacted = self._read(checkpoints.CLEANER_OFFSETS, offsets, nothing, self.torn)
         self.image = MetadataImage()
 
     def start_of(self, name: str, now_ms: int) -> Start:

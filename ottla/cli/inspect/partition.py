@@ -11,10 +11,12 @@ from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_loader import Start, load_log
 from ottla.broker.log.log_segment import MAX_RELATIVE_OFFSET
 from ottla.broker.log.producer_state_entry import ProducerStateEntry
-from ottla.broker.log.tail_kind import classify_tail
+from ottla.broker.log.tail_kind import TailKind, classify_tail
 from ottla.cli.inspect.overlay_disk import OverlayDisk
 from ottla.cli.read_only import ReadOnlyFile
 from ottla.protocol.batch_header import BatchHeader
+from ottla.protocol.checkpoints import LAST_BASE_OFFSET, NO_SUCH_OFFSET
+from ottla.scan.log_directory import SEGMENT
 
 CLEAN: Final = "sound"
 RECOVERS: Final = "recovers"
@@ -72,7 +74,7 @@ def look(directory: str, settings: LogConfig, start: Start, verify: bool) -> Par
     name = directory.rpartition("/")[2]
     names = disk.list(directory)
     leftovers = [each for each in names if each.endswith(LEFTOVERS)]
-    logs = [each for each in names if each.endswith(".log")]
+    logs = [each for each in names if SEGMENT.match(each)]
     size_bytes = sum(disk.size_bytes(f"{directory}/{each}") for each in logs)
     fault = find_fault(directory, logs, verify)
     try:
@@ -133,8 +135,11 @@ def _open_transactions(loaded: LoadedLog) -> list[OpenTransaction]:
 
 def find_fault(directory: str, logs: list[str], verify: bool) -> Fault | None:
     """Walk over the headers of all segments to the first batch that is not sound; CRCs are checked with `verify`."""
+    end_offset = 0
     for number, each in enumerate(logs):
         base = int(each.partition(".")[0])
+        if base > LAST_BASE_OFFSET:
+            return Fault(each, 0, end_offset, NO_SUCH_OFFSET, TailKind.DAMAGE.value)
         most = base + MAX_RELATIVE_OFFSET
         if number + 1 < len(logs):
             most = min(most, int(logs[number + 1].partition(".")[0]) - 1)
@@ -147,6 +152,7 @@ def find_fault(directory: str, logs: list[str], verify: bool) -> Fault | None:
                 bad = run.bad
             if bad is not None:
                 return Fault(each, bad.position, offset, bad.reason, classify_tail(file, bad, offset).value)
+            end_offset = offset
     return None
 
 

@@ -8,9 +8,9 @@ from contextlib import closing
 from pathlib import Path
 
 from ottla import files
-from ottla.broker.log import checkpoints
 from ottla.broker.ports.disk import Disk
 from ottla.cli.repair.plan import Change
+from ottla.protocol import checkpoints
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.values import TopicPartition
 

@@ -70,12 +70,11 @@ def repair(directory: Path, dry_run: bool, truncate: tuple[str, ...], format_nam
 @contextmanager
 def _locked(directory: Path, dry_run: bool) -> "Iterator[None]":
     """Hold the lock of the directory; a dry run only looks whether somebody does."""
-    from ottla.broker.log.checkpoints import LOCK
     from ottla.broker.ports.disk import RealDisk
     from ottla.broker.ports.locks import LockHeld
     from ottla.cli.inspect.directory import holder_of_lock
+    from ottla.protocol.checkpoints import LOCK, META_PROPERTIES
     from ottla.scan.listing import UnreadableDirectory, check_log_directory
-    from ottla.scan.log_directory import META_PROPERTIES
 
     try:
         check_log_directory(str(directory))
@@ -100,12 +99,14 @@ def _locked(directory: Path, dry_run: bool) -> "Iterator[None]":
 
 
 def _check(found: "Directory", truncate: tuple[str, ...]) -> None:
+    from ottla.protocol.checkpoints import PUT_BACK
+
     unknown = [each for each in truncate if each not in found.partitions]
     if unknown:
         raise _Refused(f"--truncate {unknown[0]}: there is no such partition")
     if found.problems:
         # Without recovery points, damage below them would look like a torn tail.
-        raise _Refused(f"{found.problems[0]}; repair or remove that file first")
+        raise _Refused(f"{found.path}/{found.problems[0]}; {PUT_BACK}")
 
 
 def _repair(found: "Directory", dry_run: bool, truncate: frozenset[str], output: "Output") -> int:
@@ -173,7 +174,7 @@ def _plan(found: "Directory", name: str, now_ms: int, asked_to_cut: bool) -> "tu
 
 
 def _key(name: str) -> "TopicPartition":
-    from ottla.broker.log.checkpoints import parse_directory_name
+    from ottla.protocol.checkpoints import parse_directory_name
 
     return parse_directory_name(name) or ("", 0)
 

@@ -10,7 +10,9 @@ from ottla.cli.inspect.partition import Fault, find_fault
 from ottla.cli.read_only import ReadOnlyFile
 from ottla.protocol.batch import COMMIT, read_marker
 from ottla.protocol.batch_header import BatchHeader
+from ottla.protocol.checkpoints import LAST_BASE_OFFSET
 from ottla.protocol.errors import ProtocolError
+from ottla.scan.log_directory import SEGMENT
 
 
 class Cost(NamedTuple):
@@ -33,7 +35,7 @@ class Cost(NamedTuple):
 
 def cost_of_cut(directory: str, known_end: int) -> Cost | None:
     """Read on behind the first bad batch; None if every batch is sound. Failed IO raises OSError."""
-    logs = sorted(each.name for each in Path(directory).iterdir() if each.name.endswith(".log"))
+    logs = sorted(each.name for each in Path(directory).iterdir() if SEGMENT.match(each.name))
     fault = find_fault(directory, logs, verify=True)
     if fault is None:
         return None
@@ -41,7 +43,8 @@ def cost_of_cut(directory: str, known_end: int) -> Cost | None:
     behind = logs[logs.index(fault.segment) :]
     lost_bytes = sum((Path(directory) / each).stat().st_size for each in behind) - fault.position
     for number, each in enumerate(behind):
-        least_offset = max(fault.offset, int(each.partition(".")[0]))
+        base = int(each.partition(".")[0])
+        least_offset = max(fault.offset, base) if base <= LAST_BASE_OFFSET else 0
         with ReadOnlyFile(f"{directory}/{each}") as file:
             for header, batch in sound_batches(file, fault.position if number == 0 else 0, least_offset):
                 tally.add(header, memoryview(batch))

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ottla import files
-from ottla.broker.log import checkpoints
 from ottla.broker.log.batches import BadBatch
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.log_config import LogConfig
@@ -24,6 +23,7 @@ from ottla.cli.dump.side_files import leader_epochs, offset_index, time_index
 from ottla.cli.inspect.overlay_disk import OverlayDisk
 from ottla.cli.inspect.partition import silent_recovery
 from ottla.cli.read_only import ReadOnlyFile
+from ottla.protocol import checkpoints
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.indexes import AbortedTxn, iter_aborted_txns, pack_aborted_txns
 from ottla.protocol.snapshot import ProducerEntry, decode_snapshot

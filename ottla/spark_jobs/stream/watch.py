@@ -36,6 +36,7 @@ class Watch:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._directory = GrowingDirectory(REPORT)
+        self._is_first_look = True
         self._settled: dict[TopicPartition, int] = {}
         self._read_to: dict[int, int] = {}
         self._states: dict[str, TransactionValue] = {}
@@ -69,7 +70,8 @@ class Watch:
         return any((each.producer_id, each.first_offset) == (one.producer_id, one.first_offset) for each in opened)
 
     def _update(self) -> None:
-        logs = selected_logs(self._options, UNBOUNDED, warn=not self._directory.logs)
+        logs = selected_logs(self._options, UNBOUNDED, warn=self._is_first_look)
+        self._is_first_look = False
         begin = newest_segments(logs)
         self._directory.update(logs, {place: max(first, self._settled.get(place, 0)) for place, first in begin.items()})
         for place, growing in self._directory.partitions.items():

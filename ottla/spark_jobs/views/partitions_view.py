@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ottla.protocol.checkpoints import HIGH_WATERMARKS
 from ottla.scan import schemas, storage
-from ottla.scan.listing import HIGH_WATERMARK_CHECKPOINT, read_checkpoint
+from ottla.scan.listing import read_checkpoint
 from ottla.spark_jobs.views.base import ViewReader
 from ottla.spark_jobs.views.planning import fates_of, plan_partitions
 from ottla.spark_jobs.views.query_tasks import PartitionTask
@@ -33,7 +34,7 @@ class PartitionReader(ViewReader):
         watermarks = {}
         if "highWatermark" in names:
             for directory in {storage.parent(log.path) for log in task.logs}:
-                watermarks[directory] = read_checkpoint(storage.join(directory, HIGH_WATERMARK_CHECKPOINT))
+                watermarks[directory] = read_checkpoint(storage.join(directory, HIGH_WATERMARKS))
         for log in task.logs:
             known = watermarks.get(storage.parent(log.path), {})
             row = {

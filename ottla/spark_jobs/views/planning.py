@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
+from ottla.protocol.checkpoints import CLEANER_OFFSETS
 from ottla.scan import ahead, storage
 from ottla.scan.damage_log import FAIL, DamageLog
 from ottla.scan.listing import (
-    CLEANER_CHECKPOINT,
     PartitionLog,
     are_remote,
     read_checkpoint,
@@ -206,7 +206,7 @@ def plan_walks(options: Options, bounds: Bounds) -> list[WalkTask]:
     logs = selected_logs(options, bounds)
     ranges = [SnapshotRange(log) for log in logs]
     if options.on_damage == FAIL and not options.verify:
-        paths = [storage.join(storage_path(directory), CLEANER_CHECKPOINT) for directory in options.paths]
+        paths = [storage.join(storage_path(directory), CLEANER_OFFSETS) for directory in options.paths]
         cleaned = {place for path in paths for place in read_checkpoint(path)}
         ranges = []
         for log in logs:

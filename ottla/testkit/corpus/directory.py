@@ -9,7 +9,7 @@ from ottla.broker.cluster.image import MetadataImage
 from ottla.broker.cluster.kraft import BOOTSTRAP
 from ottla.broker.cluster.kraft_bootstrap import bootstrap_records
 from ottla.broker.cluster.kraft_log import METADATA_TOPIC
-from ottla.broker.log import checkpoints
+from ottla.protocol import checkpoints
 from ottla.protocol.kraft_records import build_snapshot
 from ottla.protocol.metadata_records import encode_metadata_record
 from ottla.protocol.properties import read_properties

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Final
 
 from ottla.broker.cluster.image import INTERNAL_TOPICS
-from ottla.broker.log.checkpoints import parse_directory_name
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import FetchIsolation
 from ottla.broker.log.timestamps import offset_for_timestamp
+from ottla.protocol.checkpoints import parse_directory_name
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.steps import to_the_end
 from ottla.protocol.values import TopicPartition

@@ -7,6 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import TextIO
 
+from ottla.printable import printable
+
 WIDTH = 88
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
@@ -41,7 +43,7 @@ class Screen:
         """Names and values, aligned."""
         width = max(len(name) for name, _ in facts)
         for name, value in facts:
-            self.line(f"  {self.paint(name.ljust(width), 'dim')}  {value}")
+            self.line(f"  {self.paint(name.ljust(width), 'dim')}  {printable(value)}")
 
     def section(self, title: str, *sentences: str) -> None:
         self._sections += 1
@@ -54,9 +56,9 @@ class Screen:
 
     def step(self, who: str, what: str, *, style: str = "") -> None:
         """One line of the story: who does what."""
-        head, *tail = textwrap.wrap(what, WIDTH - 24) or [""]
+        head, *tail = textwrap.wrap(printable(what), WIDTH - 24) or [""]
         styles = [style] if style else []
-        self.line(f"  {self.paint(who.ljust(20), *styles)}  {head}")
+        self.line(f"  {self.paint(printable(who).ljust(20), *styles)}  {head}")
         for line in tail:
             self.line(f"  {' ' * 20}  {line}")
 
@@ -75,7 +77,7 @@ class Screen:
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Numbers to the right, words to the left."""
-        cells = [[str(cell) for cell in row] for row in rows]
+        cells = [[printable(str(cell)) for cell in row] for row in rows]
         widths = [max(len(row[column]) for row in [list(head), *cells]) for column in range(len(head))]
         numeric = [all(isinstance(row[column], int) for row in rows) for column in range(len(head))]
         self.line()
@@ -88,13 +90,14 @@ class Screen:
         self.line()
 
     def quote(self, text: str) -> None:
-        """Somebody else's output, indented and otherwise as it is."""
+        """Print the output of another program, indented, without control characters."""
         for line in text.rstrip().splitlines():
-            self.line(f"  {line}".rstrip())
+            self.line(f"  {printable(line)}".rstrip())
         self.line()
 
     def claim(self, holds: bool, text: str) -> None:
         """Say something that was just checked."""
+        text = printable(text)
         yes, no = ("✓", "✗") if self._unicode else ("ok ", "NOT")
         if holds:
             self.held += 1

@@ -6,6 +6,8 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Any, Final, NoReturn
 from urllib.parse import quote, urlsplit
 
+from ottla.printable import printable
+
 __tracebackhide__ = True  # pytest then shows the line of the test, and what it was told
 TIMEOUT_S: Final = 90.0
 
@@ -90,7 +92,7 @@ def _read(connection: HTTPConnection, response: HTTPResponse) -> Any:
 
 def _refused(method: str, path: str, response: HTTPResponse, answer: Any) -> NoReturn:
     message = answer.get("error") if isinstance(answer, dict) else None
-    raise AdminFailed(response.status, message or f"{method} {path}: {response.status}")
+    raise AdminFailed(response.status, printable(message or f"{method} {path}: {response.status}"))
 
 
 def escaped(name: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from ottla.printable import printable
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.control.journal import Passage
 from ottla.testkit.history.events import events
@@ -219,7 +220,8 @@ class Broker:
                     return
                 seen = behind or "nothing committed"
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{group} has not caught up in {timeout_s:g} s: {seen}{self._open_lines()}")
+                late = printable(f"{group} has not caught up in {timeout_s:g} s: {seen}")
+                raise TimeoutError(late + self._open_lines())
             time.sleep(_LOOK_S)
 
     def _holds_records(self, topic: str, partition: int) -> bool:
@@ -382,8 +384,8 @@ def _differences(what: str, records: Counter[Hashable]) -> str:
 
 def _line(transaction: Transaction) -> str:
     places = ", ".join(f"{topic}-{index}" for topic, index in transaction.partitions[:_SHOWN])
-    return (
-        f"\n  {transaction.transactional_id}: {transaction.state}, producer id {transaction.producer_id}, epoch "
+    return "\n  " + printable(
+        f"{transaction.transactional_id}: {transaction.state}, producer id {transaction.producer_id}, epoch "
         f"{transaction.producer_epoch}, in {places or 'no partition'}"
     )
 
@@ -402,7 +404,7 @@ def _is_hanging(found: OpenProducer, known: Sequence[KnownTransaction]) -> bool:
 
 
 def _hanging_line(producer: OpenProducer) -> str:
-    return (
-        f"\n  {producer.topic}-{producer.partition} from offset {producer.first_offset}: producer id "
+    return "\n  " + printable(
+        f"{producer.topic}-{producer.partition} from offset {producer.first_offset}: producer id "
         f"{producer.producer_id}, epoch {producer.producer_epoch}, of which no coordinator has a transaction open"
     )

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.client.connection import BlockingConnection
+from ottla.printable import printable
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.control import KIT_CLIENT_ID
@@ -35,7 +36,7 @@ class KafkaError(RuntimeError):
     """A broker refused what the test kit asked; `error` is Kafka's code."""
 
     def __init__(self, error: ErrorCode, what: str) -> None:
-        super().__init__(f"{what}: {error.name}")
+        super().__init__(printable(f"{what}: {error.name}"))
         self.error = error
 
 

@@ -1,19 +1,30 @@
-"""A hostile name through the commands that read a directory, in each format: it moves no cursor, forges no line."""
+"""A hostile name through every command, in each format: it moves no cursor, forges no line."""
 
+import io
 import json
 import subprocess
+import sys
 import unicodedata
 
 import pytest
 from click.testing import CliRunner
+from kafka import OffsetAndMetadata, TopicPartition
 
 from ottla.audit.checks.finding import Finding
 from ottla.cli.main import main
+from ottla.client.connection import BlockingConnection
 from ottla.printable import html_text, printable, shell_line, shell_word
+from ottla.protocol import codec
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import NewRecord
 from ottla.testkit.corpus.case import Case
 from ottla.testkit.corpus.producer import V1, Producer
 from ottla.testkit.corpus.write import write_case
+from ottla.testkit.demo.screen import Screen
+from ottla.testkit.kit.clients import Clients
+from ottla.testkit.kit.pool import BrokerPool
+from ottla.testkit.kit.wire import KafkaError
+from tests.patience import PATIENCE_S
 
 # ANSI and OSC, a forged line, C1, bidi, zero width, a tag of HTML, markup of rich, quotes of a shell.
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\nottla: all is sound\r\x9b31m\u202etxt\u200b\x7f<b onload='x'>[red]'\"`$(reboot)"
@@ -67,7 +78,8 @@ def test_a_directory(directory, command, options):
         pytest.importorskip("numba", reason="the audit extra is not installed")
     done = CliRunner().invoke(main, [command, str(directory), *options])
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    assert "owned" in done.stdout or (command, options[:1]) == ("audit", ["--format"])
+    # A folder that no topic can have is not repaired, and without a finding nothing is named.
+    assert "owned" in done.stdout or command == "repair" or (command, options[:1]) == ("audit", ["--format"])
     assert_harmless(done.stdout)
     assert_harmless(done.stderr)
     if "json" in options and command in ("inspect", "repair"):
@@ -104,6 +116,147 @@ def test_an_error_names_a_hostile_path_in_one_line(tmp_path, command):
     assert_harmless(done.stderr)
     assert "\\x1b[31m\\nforged" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+SECURED = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
+SECURED |= {"super.users": "User:ANONYMOUS"}
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory):
+    """A broker with an open transaction, a group, an ACL and a fault of hostile names."""
+    pool = BrokerPool(tmp_path_factory.mktemp("live"))
+    broker = pool(properties=SECURED)
+    clients = Clients(broker)
+    try:
+        broker.create_topic("ledger")
+        clients.producer().send("ledger", HOSTILE.encode()).get(PATIENCE_S)
+        producer = clients.transactional_producer(HOSTILE, client_id=HOSTILE)
+        producer.begin_transaction()
+        producer.send("ledger", HOSTILE.encode()).get(PATIENCE_S)
+        place = TopicPartition("ledger", 0)
+        clients.consumer(group_id=HOSTILE).commit({place: OffsetAndMetadata(0, HOSTILE, -1)})
+        add_acl(broker)
+        where = ("--where", f"transactional_id={HOSTILE}")
+        invoke("ctl", "--admin", broker.process.admin_url, "fault", "add", "drop", "--api", "EndTxn", *where)
+        yield broker
+    finally:
+        broker.faults.clear()
+        clients.close()
+        pool.close()
+
+
+def add_acl(broker):
+    request = codec.request_class(ApiKey.CREATE_ACLS)
+    words = {"resource_type": 2, "resource_name": HOSTILE, "resource_pattern_type": 3}
+    words |= {"principal": f"User:{HOSTILE}", "host": "*", "operation": 3, "permission_type": 2}
+    with BlockingConnection(broker.host, broker.port, timeout_s=PATIENCE_S) as connection:
+        reply = connection.send(request(creations=[request.AclCreation(**words)]), 2)
+    assert [row.error_code for row in reply.results] == [0]
+
+
+def invoke(*words):
+    done = CliRunner().invoke(main, [str(word) for word in words])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    assert_harmless(done.stdout)
+    assert_harmless(done.stderr)
+    return done
+
+
+ASKS_A_CLUSTER = {
+    "txn why": (["txn", "why", "ledger", 0], True),
+    "txn why of a partition that is not there": (["txn", "why", HOSTILE, 0], True),
+    "txn orphans": (["txn", "orphans"], False),
+    "txn orphans of a topic": (["txn", "orphans", "--topic", HOSTILE], True),
+    "top": (["top", "--once"], True),
+    "acl why": (["acl", "why", "--principal", f"User:{HOSTILE}", "--operation", "Read", "--resource"], True),
+}
+
+
+@pytest.mark.parametrize("format_name", ["text", "json"])
+@pytest.mark.parametrize("name", ASKS_A_CLUSTER)
+def test_commands_that_ask_a_cluster(live, name, format_name):
+    words, names_it = ASKS_A_CLUSTER[name]
+    if name == "acl why":
+        words = [*words, f"Topic:{HOSTILE}"]
+    done = invoke(*words, "-b", live.bootstrap, "--format", format_name)
+    assert ("owned" in done.output) is names_it
+    if format_name == "json" and done.stdout:
+        json.loads(done.stdout)
+
+
+ASKS_AN_ADMIN_PORT = {
+    "status": (["status"], True),
+    "faults": (["fault", "list"], True),
+    "fault that cannot be": (["fault", "add", HOSTILE], True),
+    "condition that is none": (["fault", "add", "drop", "--where", f"{HOSTILE}=1"], True),
+    "logger that is not there": (["loglevel", "set", HOSTILE, "DEBUG"], True),
+    "level that is none": (["loglevel", "set", "ottla.broker", HOSTILE], False),
+}
+
+
+@pytest.mark.parametrize("format_name", ["text", "json"])
+@pytest.mark.parametrize("name", ASKS_AN_ADMIN_PORT)
+def test_ctl(live, name, format_name):
+    words, names_it = ASKS_AN_ADMIN_PORT[name]
+    done = invoke("ctl", "--admin", live.process.admin_url, *words, "--format", format_name)
+    assert ("owned" in done.output) is names_it
+
+
+@pytest.mark.parametrize("format_name", ["text", "json"])
+def test_trace(live, format_name):
+    words = ["trace", "--admin", live.process.admin_url, "--api", "FindCoordinator", "--count", "1"]
+    command = [sys.executable, "-m", "ottla.cli.main", *words, "--format", format_name]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr.readline().startswith("listening")
+        live.wire.committed(HOSTILE)
+        told, more = process.communicate(timeout=PATIENCE_S)
+    assert "owned" in told
+    assert_harmless(told)
+    assert_harmless(more)
+
+
+def test_the_plan_of_a_proxy(live, tmp_path):
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"at": "request", "do": "drop", "where": {"topic": HOSTILE}}))
+    command = [sys.executable, "-m", "ottla.cli.main", "proxy", "--upstream", live.bootstrap, "--faults", str(plan)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline().startswith("ready")
+        process.terminate()
+        told, more = process.communicate(timeout=PATIENCE_S)
+    assert "owned" in more
+    assert_harmless(told)
+    assert_harmless(more)
+
+
+def test_failure_reports_of_the_test_kit(live):
+    reports = [live.describe()]
+    with pytest.raises(AssertionError) as open_ids:
+        live.assert_no_open_transactions(wait_s=0)
+    with pytest.raises(AssertionError) as missing:
+        live.assert_committed("ledger", [])
+    with pytest.raises(TimeoutError) as late:
+        live.wait_until_lag_zero(HOSTILE, topics=["ledger"], timeout_s=0)
+    with pytest.raises(KafkaError, match="INVALID_TOPIC_EXCEPTION") as refused:
+        live.create_topic(HOSTILE)
+    reports += [str(each.value) for each in (open_ids, missing, late, refused)]
+    reports.append(repr(live.faults.on("EndTxn", optional=True, group=HOSTILE).drop_connection()))
+    for report in reports:
+        assert "owned" in report
+        assert_harmless(report)
+
+
+def test_the_demo():
+    stream = io.StringIO()
+    screen = Screen(stream)
+    screen.facts([("name", HOSTILE)])
+    screen.step(HOSTILE, HOSTILE)
+    screen.table(["name"], [[HOSTILE]])
+    screen.quote(HOSTILE)
+    screen.claim(True, HOSTILE)
+    screen.claim(False, HOSTILE)
+    screen.summary()
+    assert_harmless(stream.getvalue())
 
 
 @pytest.mark.parametrize(

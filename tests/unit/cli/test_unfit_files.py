@@ -1,77 +1,28 @@
 """What stands in the place of a file and is none, or is far larger than it can be: refused in one line, at once."""
 
 import os
-import signal
-import socket
 
 import pytest
 from click.testing import CliRunner
 
 from ottla import files
 from ottla.cli.main import main
-from ottla.testkit.corpus.catalogue import CASES
-from ottla.testkit.corpus.write import write_case
+from tests.unfit_files import CASE, KINDS, LOG, TERABYTE, WORDS, failing_after, replace, write_log_directory
 
-CASE = "transactions-across-segments"
-LOG = f"{CASE}-0/00000000000000000002"
-TERABYTE = 1 << 40
 SECONDS = 60
-
-
-def make_socket(path, monkeypatch):
-    monkeypatch.chdir(path.parent)  # a socket's path has 108 characters at most
-    socket.socket(socket.AF_UNIX).bind(path.name)
-
-
-def make_sparse(path, _):
-    path.touch()
-    os.truncate(path, TERABYTE)
-
-
-KINDS = {
-    "fifo": lambda path, _: os.mkfifo(path),
-    "socket": make_socket,
-    "device": lambda path, _: path.symlink_to("/dev/zero"),
-    "directory": lambda path, _: path.mkdir(),
-    "dangling": lambda path, _: path.symlink_to("no-such-file"),
-    "circular": lambda path, _: path.symlink_to(path.name),
-    "sparse": make_sparse,
-}
-WORDS = {
-    "fifo": "is a FIFO",
-    "socket": "is a socket",
-    "device": "is a device",
-    "directory": "is a directory",
-    "dangling": "does not exist",
-    "circular": "back to itself",
-    "sparse": f"has {TERABYTE} bytes",
-}
 OF_THE_DIRECTORY = ("meta.properties", "recovery-point-offset-checkpoint", "replication-offset-checkpoint")
 OF_A_PARTITION = (f"{LOG}.index", f"{LOG}.timeindex", f"{LOG}.snapshot", f"{CASE}-0/leader-epoch-checkpoint")
 
 
 @pytest.fixture(autouse=True)
 def _no_test_hangs():
-    def fail(*_):
-        raise TimeoutError("it waits for what never comes")
-
-    before = signal.signal(signal.SIGALRM, fail)
-    signal.alarm(SECONDS)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
+    with failing_after(SECONDS):
+        yield
 
 
 @pytest.fixture
 def directory(tmp_path):
-    (case,) = (each for each in CASES if each.name == CASE)
-    write_case(case, tmp_path)
-    return tmp_path / CASE / "data"
-
-
-def replace(path, kind, monkeypatch):
-    path.unlink()
-    KINDS[kind](path, monkeypatch)
+    return write_log_directory(tmp_path)
 
 
 def run(*arguments):
@@ -82,9 +33,9 @@ def run(*arguments):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_is_no_small_file(tmp_path, kind, monkeypatch):
+def test_it_is_no_small_file(tmp_path, kind):
     path = tmp_path / "small"
-    KINDS[kind](path, monkeypatch)
+    KINDS[kind](path)
     with pytest.raises(OSError, match=WORDS[kind]) as raised:
         files.read(str(path))
     assert str(path) in str(raised.value)
@@ -94,8 +45,8 @@ def test_it_is_no_small_file(tmp_path, kind, monkeypatch):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", OF_THE_DIRECTORY)
 @pytest.mark.parametrize("command", ["inspect", "repair"])
-def test_a_file_of_the_directory_is_refused(directory, command, name, kind, monkeypatch):
-    replace(directory / name, kind, monkeypatch)
+def test_a_file_of_the_directory_is_refused(directory, command, name, kind):
+    replace(directory / name, kind)
     done = run(command, directory)
     assert done.exit_code == 2
     if kind not in ("dangling", "circular") or command == "inspect":
@@ -105,9 +56,9 @@ def test_a_file_of_the_directory_is_refused(directory, command, name, kind, monk
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_dump_names_each_and_goes_on(directory, kind, monkeypatch):
+def test_dump_names_each_and_goes_on(directory, kind):
     for name in (*OF_THE_DIRECTORY, *OF_A_PARTITION):
-        replace(directory / name, kind, monkeypatch)
+        replace(directory / name, kind)
     done = run("dump", directory)
     assert done.exit_code == 2
     told = done.stderr.splitlines()
@@ -118,8 +69,8 @@ def test_dump_names_each_and_goes_on(directory, kind, monkeypatch):
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "sparse"])
 @pytest.mark.parametrize("command", ["inspect", "repair"])
-def test_a_segment_that_is_no_file_is_refused(directory, command, kind, monkeypatch):
-    replace(directory / f"{LOG}.log", kind, monkeypatch)
+def test_a_segment_that_is_no_file_is_refused(directory, command, kind):
+    replace(directory / f"{LOG}.log", kind)
     done = run(command, directory)
     assert done.exit_code == 2
     assert f"{LOG}.log: " in done.stderr
@@ -127,9 +78,9 @@ def test_a_segment_that_is_no_file_is_refused(directory, command, kind, monkeypa
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "sparse"])
-def test_a_segment_that_is_no_file_is_never_clean(directory, kind, monkeypatch):
+def test_a_segment_that_is_no_file_is_never_clean(directory, kind):
     pytest.importorskip("numba", reason="the audit extra is not installed")
-    replace(directory / f"{LOG}.log", kind, monkeypatch)
+    replace(directory / f"{LOG}.log", kind)
     for command in (["audit", directory], ["export", directory, directory.parent / "out"]):
         done = run(*command)
         assert done.exit_code == 2, command

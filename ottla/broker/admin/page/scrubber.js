@@ -30,7 +30,7 @@ export class Scrubber {
   key(event) {
     const step = { ArrowLeft: -this.span / 4, ArrowRight: this.span / 4, PageUp: -this.span, PageDown: this.span,
       Home: -KEEP_MS, End: KEEP_MS }[event.key];
-    if (step === undefined) return;
+    if (!step) return; // another key, or nothing is drawn yet
     event.preventDefault();
     this.movedBy(step);
   }

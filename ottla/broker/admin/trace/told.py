@@ -13,10 +13,10 @@ from ottla.broker.admin.trace.passed import MOST_ROWS, Answered, Asked, Records,
 from ottla.broker.config.loggable import loggable_value
 from ottla.broker.config.option import HIDDEN
 from ottla.broker.costs import REQUEST_ENTRY_US
-from ottla.broker.log.checkpoints import encode_id
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch_header import HEADER_SIZE, read_header
+from ottla.protocol.checkpoints import encode_id
 from ottla.protocol.compression import NAMES
 from ottla.protocol.errors import ErrorCode, ProtocolError
 from ottla.protocol.structs import ERROR_FIELDS, structs

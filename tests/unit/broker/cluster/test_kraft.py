@@ -9,13 +9,13 @@ import pytest
 from ottla.broker.cluster.image import MetadataImage
 from ottla.broker.cluster.kraft import MetadataBatchLoader, newest_snapshot, quorum_epoch, read_metadata, writing_epoch
 from ottla.broker.cluster.snapshots import MetadataSnapshots, SnapshotSettings
-from ottla.broker.log.checkpoints import encode_partition_metadata
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.log.retention import Retention
 from ottla.broker.log.side_files import SideFiles
 from ottla.protocol import metadata_records as m
 from ottla.protocol.batch import build_batch, read_marker
 from ottla.protocol.batch_header import iter_batches
+from ottla.protocol.checkpoints import encode_partition_metadata
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.kraft_records import (
     SnapshotId,

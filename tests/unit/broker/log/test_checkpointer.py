@@ -9,9 +9,9 @@ import pytest
 from ottla.broker.costs import ROW_US
 from ottla.broker.log import checkpointer
 from ottla.broker.log.checkpointer import Checkpointer
-from ottla.broker.log.checkpoints import OffsetCheckpointFile, decode_offsets, encode_offsets
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.turns import SHARE_US, Turns
+from ottla.protocol.checkpoints import OffsetCheckpointFile, decode_offsets, encode_offsets
 
 
 class SlowClock:

@@ -8,7 +8,6 @@ from pathlib import Path
 import cramjam
 import pytest
 
-from ottla.broker.log.checkpoints import parse_directory_name
 from ottla.broker.log.log_config import LogConfig, LogManagerConfig
 from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.results import FetchIsolation
@@ -16,6 +15,7 @@ from ottla.broker.ports.disk import RealDisk
 from ottla.broker.turns import Turns
 from ottla.protocol.batch import read_marker
 from ottla.protocol.batch_header import iter_batches
+from ottla.protocol.checkpoints import parse_directory_name
 from ottla.protocol.indexes import iter_aborted_txns
 from ottla.protocol.records import iter_records
 from ottla.protocol.snapshot import decode_snapshot

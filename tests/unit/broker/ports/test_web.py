@@ -9,6 +9,7 @@ from queue import SimpleQueue
 import pytest
 
 from ottla.broker.ports.web import ThreadWeb, fetch
+from tests.unfit_files import KINDS, WORDS
 
 TIMEOUT_S = 30.0
 
@@ -54,6 +55,16 @@ def test_a_file_is_had(tmp_path):
         fetch(file.as_uri(), 3, TIMEOUT_S)
     with pytest.raises(FileNotFoundError):
         fetch((tmp_path / "none").as_uri(), 3, TIMEOUT_S)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_no_file_is_refused_at_once(tmp_path, kind):
+    place = tmp_path / "keys.json"
+    KINDS[kind](place)
+    with pytest.raises(OSError, match=WORDS[kind]) as raised:
+        fetch(place.as_uri(), 1 << 20, TIMEOUT_S)
+    assert str(place) in str(raised.value)
+    assert len(str(raised.value).splitlines()) == 1
 
 
 def without_end(handler):

@@ -4,8 +4,10 @@ Source: Kafka's `CheckpointFile`, `OffsetCheckpointFile`, `PartitionMetadataFile
 raises ProtocolError.
 """
 
+import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Collection, Iterable, Mapping
+from typing import Final
 
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.values import ZERO_UUID, TopicPartition
@@ -21,6 +23,17 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 # Suffixes of partition directories that are no longer in use: to be removed, or to be kept.
 DELETE, STRAY = "delete", "stray"
+
+WRITTEN_ANEW: Final = (HIGH_WATERMARKS, CLEANER_OFFSETS)
+"""Checkpoints that no start needs: they are written without a sync, so a power loss may tear them."""
+PUT_BACK: Final = "put back a copy of the file, or move it away: the next start then takes 0 for each partition"
+NO_SUCH_OFFSET: Final = "no log begins at the offset of this name: move the file away, or give it its name back"
+LAST_BASE_OFFSET: Final = 2**63 - 1 - 2**31
+"""The largest offset that a segment may begin at: it spans 2^31 offsets, all of them below 2^63."""
+LAST_INT: Final = 2**31 - 1
+"""The largest partition number, leader epoch and node id."""
+_DIRECTORY: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,40}")
 
 # Only the existence of the file counts; the broker epoch is for brokers that register with a controller.
 CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
@@ -69,9 +82,10 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 def decode_offsets(content: bytes) -> dict[TopicPartition, int]:
+    """Return the offset of each partition in a checkpoint. A negative one counts as 0 for its readers, as in Kafka."""
     offsets: dict[TopicPartition, int] = {}
-    for fields in _decode(content, 3):
-        offsets[fields[0], _number(fields[1])] = _number(fields[2])
+    for topic, partition, offset in _decode(content, 3):
+        offsets[topic, _number(partition, LAST_INT)] = _number(offset, LAST_BASE_OFFSET)
     return offsets
 
 
@@ -81,7 +95,8 @@ def encode_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
 
 
 def decode_epochs(content: bytes) -> list[tuple[int, int]]:
-    return [(_number(epoch), _number(start)) for epoch, start in _decode(content, 2)]
+    """Return the (epoch, start offset) pairs of a leader epoch checkpoint."""
+    return [(_number(epoch, LAST_INT, 0), _number(start, LAST_BASE_OFFSET, 0)) for epoch, start in _decode(content, 2)]
 
 
 def encode_partition_metadata(topic_id: bytes) -> bytes:
@@ -119,11 +134,11 @@ def decode_id(text: str) -> bytes:
 
 
 def parse_directory_name(name: str) -> TopicPartition | None:
-    """Return (topic, partition) of a directory name; None for directories that are deleted, moving or not a log's."""
-    topic, dash, index = name.rpartition("-")
-    if not topic or not dash or not index.isascii() or not index.isdigit() or str(int(index)) != index:
+    """Return (topic, partition) of a directory name; None for directories that are deleted, moving or not of a log."""
+    found = _DIRECTORY.fullmatch(name)
+    if found is None or int(found[2]) > LAST_INT:
         return None
-    return topic, int(index)
+    return found[1], int(found[2])
 
 
 def name_with_suffix(topic: str, index: int, identity: bytes, suffix: str) -> str:
@@ -148,7 +163,7 @@ def _decode(content: bytes, width: int) -> list[list[str]]:
     if lines[0].strip() != "0" or len(lines) < 2:
         raise ProtocolError(f"checkpoint of unknown version {lines[0][:20]!r}")
     rows = [line.split() for line in lines[2:] if line.strip()]
-    if len(rows) != _number(lines[1]):
+    if len(rows) != _number(lines[1], LAST_INT, 0):
         raise ProtocolError(f"checkpoint announces {lines[1]} entries and holds {len(rows)}")
     for row in rows:
         if len(row) != width:
@@ -161,11 +176,13 @@ def _split(line: str, separator: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
-def _number(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ProtocolError(f"{text[:40]!r} is not a number") from None
+def _number(text: str, most: int, least: int = -(2**63)) -> int:
+    """Return a number that Java would read as well; a blank may follow it."""
+    if not _NUMBER.fullmatch(text.strip()):
+        raise ProtocolError(f"{text[:40]!r} is not a number")
+    if not least <= int(text) <= most:
+        raise ProtocolError(f"{int(text)} is not between {least} and {most}")
+    return int(text)
 
 
 def _text(content: bytes) -> str:

@@ -1,6 +1,6 @@
 import pytest
 
-from ottla.broker.log import checkpoints
+from ottla.protocol import checkpoints
 from ottla.protocol.errors import ProtocolError
 
 
@@ -22,6 +22,23 @@ def test_an_empty_checkpoint_file_has_no_entries():
 def test_broken_checkpoints_are_refused(content):
     with pytest.raises(ProtocolError):
         checkpoints.decode_offsets(content)
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, "1_0", "\u0663", "+", "9" * 5000])
+def test_number_that_java_does_not_read_is_refused(number):
+    with pytest.raises(ProtocolError, match="not"):
+        checkpoints.decode_offsets(f"0\n1\na 0 {number}\n".encode())
+
+
+@pytest.mark.parametrize(("text", "number"), [("-5", -5), ("+7", 7), ("007", 7), (checkpoints.LAST_BASE_OFFSET,) * 2])
+def test_number_that_java_reads_is_read(text, number):
+    assert checkpoints.decode_offsets(f"0\n1\na 0 {text}\n".encode()) == {("a", 0): number}
+
+
+@pytest.mark.parametrize("entry", ["-1 0", "0 -1", "2147483648 0", f"0 {2**63}"])
+def test_epoch_out_of_range_is_refused(entry):
+    with pytest.raises(ProtocolError):
+        checkpoints.decode_epochs(f"0\n1\n{entry}\n".encode())
 
 
 def test_epochs_round_trip():
@@ -64,6 +81,12 @@ def test_broken_partition_metadata_is_refused(content):
         ("ledger-0.00112233445566778899aabbccddeeff-delete", None),
         ("ledger-0.00112233445566778899aabbccddeeff-future", None),
         ("ledger-\u0663", None),
+        ("ledger-2147483647", ("ledger", 2147483647)),
+        ("ledger-2147483648", None),
+        ("ledger-" + "1" * 200, None),
+        ("led ger-0", None),
+        ("\udcff-0", None),
+        ("a" * 250 + "-0", None),
     ],
 )
 def test_directory_names(name, expected):

@@ -1,0 +1,118 @@
+"""A folder that is no log directory, and a glob that matches no topic: the data source and the jobs of spark-submit."""
+
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("numba", reason="the spark extra is not installed")
+
+from pyspark.errors import PySparkException
+
+from ottla.spark_jobs import alert, audit, export
+from ottla.spark_jobs.options import read_options
+from ottla.spark_jobs.stream.watch import Watch
+from tests.patience import PATIENCE_S
+from tests.spark.streaming import read_to_end
+from tests.wrong_folders import FOLDERS, TOPIC, make_wrong_folder, write_log_directory
+
+pytestmark = pytest.mark.spark
+
+JOBS = {
+    "alert": (alert, ["DIR"]),
+    "audit": (audit, ["DIR", "--run-on", "spark"]),
+    "export": (export, ["DIR", "out", "--run-on", "spark"]),
+}
+UNMATCHED = f"no topic matches leger-*; there are {TOPIC}, __transaction_state"
+
+
+@pytest.fixture(scope="module")
+def log_directory(tmp_path_factory):
+    return write_log_directory(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(params=FOLDERS, ids=lambda make: make.__name__)
+def wrong(request, log_directory, tmp_path):
+    return make_wrong_folder(request.param, tmp_path / "place", log_directory)
+
+
+def reason(error):
+    """The line that says why, of all that Spark says of a Python data source that failed."""
+    return next(line for line in str(error).splitlines() if line.startswith("ottla.scan.listing.UnreadableDirectory: "))
+
+
+@pytest.mark.parametrize("view", ["records", "partitions", "hanging"])
+def test_a_read_fails_with_what_is_below(spark, view, wrong):
+    with pytest.raises(PySparkException) as raised:
+        spark.read.format("ottla").option("view", view).load(str(wrong.path)).collect()
+    said = reason(raised.value)
+    assert f"{wrong.path}: {wrong.why}" in said and said.endswith(wrong.below)
+
+
+def test_a_stream_fails_with_what_is_below(spark, wrong, tmp_path):
+    with pytest.raises(PySparkException) as raised:
+        read_to_end(spark.readStream.format("ottla").load(str(wrong.path)), tmp_path / "checkpoint")
+    said = reason(raised.value)
+    assert f"{wrong.path}: {wrong.why}" in said and said.endswith(wrong.below)
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_job_says_in_one_line_what_is_below(spark, job, wrong, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    module, arguments = JOBS[job]
+    before = sorted(tmp_path.rglob("*"))
+    assert module.main([str(wrong.path) if argument == "DIR" else argument for argument in arguments]) == 2
+    out, err = capsys.readouterr()
+    (said,) = err.splitlines()
+    assert out == "" and said.startswith(f"ottla {job}: {wrong.path}: {wrong.why}") and said.endswith(wrong.below)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("job", ["audit", "export"])
+def test_a_job_refuses_a_glob_that_matches_no_topic(spark, job, log_directory, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    module, arguments = JOBS[job]
+    given = [str(log_directory) if argument == "DIR" else argument for argument in arguments]
+    assert module.main([*given, "--topics", "leger-*"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.endswith(f"{log_directory}: {UNMATCHED}\n")
+
+
+def test_a_single_alert_names_a_glob_that_matches_no_topic_once(log_directory, capsys, caplog):
+    assert alert.main([str(log_directory), "--once", "--topics", "leger-*"]) == 0
+    assert [record.getMessage() for record in caplog.records] == [f"{log_directory}: {UNMATCHED}"]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_looks_of_an_alert_name_a_glob_that_matches_no_topic_once(log_directory, caplog):
+    """A topic may be created between two looks."""
+    watch = Watch(read_options({"path": str(log_directory), "view": "hanging", "topics": "leger-*"}))
+    assert [watch.look(0), watch.look(1)] == [[], []]
+    assert [record.getMessage() for record in caplog.records] == [f"{log_directory}: {UNMATCHED}"]
+
+
+def test_an_alert_that_goes_on_names_a_glob_that_matches_no_topic(spark, log_directory, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(alert, "_watch", lambda *_: None)
+    assert alert.main([str(log_directory), "--topics", "leger-*"]) == 0
+    assert capsys.readouterr() == ("", f"ottla alert: {UNMATCHED}\n")
+
+
+READ = """
+import sys
+import ottla.spark_jobs
+from pyspark.sql import SparkSession
+
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+spark = builder.config("spark.python.unix.domain.socket.enabled", "true").getOrCreate()
+_, directory, topics = sys.argv
+print(spark.read.format("ottla").option("topics", topics).load(directory).count())
+"""
+
+
+@pytest.mark.slow
+def test_a_glob_that_matches_no_topic_is_in_the_log_of_the_driver(log_directory):
+    """In a process of its own: the session of these tests writes to the stderr that it began with."""
+    command = [sys.executable, "-c", READ, str(log_directory), f"leger-*,{TOPIC}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert (done.returncode, done.stdout) == (0, "4\n")
+    assert f"{log_directory}: {UNMATCHED}\n" in done.stderr

@@ -1,0 +1,61 @@
+"""Docstrings begin with a verb or a noun, functions are verbs, and riddles stay out, folder by folder."""
+
+import ast
+import re
+from collections import defaultdict
+
+from tests.tidy.test_tidy import FOLDERS, faults, python_files, relative, tree_of
+
+FIRST_WORDS = re.compile(
+    r"(what|whatever|who|whose|whom|whoever|how|which|when|where|nobody|somebody|it|one|that|those|of)\b", re.IGNORECASE
+)
+RIDDLES = re.compile(
+    r"\b(tells?|told|whoever|nobody|somebody|anew|beside|seldom|strangers?|hires?|haunts?|ghosts?|weather|temper|desks?"
+    r"|owed|lend|lent|says? so|goes home|last words|for good|out of sight)\b",
+    re.IGNORECASE,
+)
+PARTICIPLES = re.compile(
+    r"_*(?!test_|is_|has_|can_|was_|are_)\w*(ed|told|said|shown|held|lent|made_up|kept|taken|given)"
+)
+VERBS = re.compile(r"(need|feed|seed|speed|embed|proceed|exceed|shed)$")
+
+LEFT = {}
+"""Places that still break a rule, by folder. A folder that is not named has none, and no number may grow."""
+
+
+def folder_of(path):
+    """`ottla/broker/log` for each of its files, `tests/wire` for all below it."""
+    parents = relative(path).split("/")[:-1]
+    return "/".join(parents[: 3 if parents[:1] == ["ottla"] else 2])
+
+
+def places(path):
+    """(line, text) for each docstring and function of a file that breaks a rule."""
+    for node in ast.walk(tree_of(path)):
+        if not isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        doc = ast.get_docstring(node)
+        sentence = " ".join(doc.split())[:110] if doc else ""
+        line = getattr(node, "lineno", 1)
+        if FIRST_WORDS.match(sentence):
+            yield line, f"begin with a verb or a noun: {sentence}"
+        elif riddle := RIDDLES.search(sentence):
+            yield line, f"say it without “{riddle[0]}”: {sentence}"
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and is_participle(node):
+            yield line, f"name the function by a verb: {node.name}"
+
+
+def is_participle(node):
+    is_property = any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
+    return not is_property and bool(PARTICIPLES.fullmatch(node.name)) and not VERBS.search(node.name)
+
+
+def test_language():
+    found = defaultdict(list)
+    for path in python_files(*FOLDERS):
+        found[folder_of(path)].extend(f"{relative(path)}:{line}: {text}" for line, text in places(path))
+    counts = {folder: len(lines) for folder, lines in found.items() if lines}
+    grown = [folder for folder, count in counts.items() if count > LEFT.get(folder, 0)]
+    shrunk = [folder for folder, count in LEFT.items() if count > counts.get(folder, 0)]
+    faults(line for folder in grown for line in found[folder])
+    faults(f"{folder}: {counts.get(folder, 0)} places are left; lower its number in LEFT" for folder in shrunk)
