@@ -1,9 +1,9 @@
-"""Which connections are accepted, which wait and which are refused. pure
+"""Admission of new connections: accept, delay or refuse each one. pure
 
-`max.connections` and `max.connection.creation.rate` let new connections wait in the listener's queue, an address beyond
-`max.connections.per.ip` is refused, all as in Kafka (`SocketServer.ConnectionQuotas`). What Kafka has not: connections
-beyond the descriptors that are left to them (`ports/descriptors.py`) are refused, so that the logs keep theirs. They do
-not wait, because nobody chose that limit: who meets it must be told.
+`max.connections` and `max.connection.creation.rate` let new connections wait in the listener's queue. An address with
+more than `max.connections.per.ip` connections is refused. All this is as in Kafka (`SocketServer.ConnectionQuotas`).
+Ottla adds one limit: connections beyond the descriptors that are left for them (`ports/descriptors.py`) are refused, so
+that the logs keep their own. They do not wait, because no user chose that limit: the client must see an error.
 """
 
 from collections import Counter
@@ -15,7 +15,8 @@ _UNLIMITED: Final = 2**31 - 1
 
 
 class Limits(NamedTuple):
-    """How many connections there may be: in all, of one address, of these addresses, new ones a second, descriptors."""
+    """Limits of connections: in all, for each address, for single addresses, new ones each second, and by
+    descriptors."""
 
     most: int
     most_per_ip: int
@@ -33,13 +34,14 @@ class Admission:
         self.change(limits)
 
     def change(self, limits: Limits) -> None:
-        """Other limits from the next connection on: who is here stays."""
+        """Use other limits from the next connection on. Existing connections stay."""
         self._limits = limits
         self._tokens = float(limits.per_second)
         self._tokens_at_ms: float | None = None
 
     def wait_ms(self, now_ms: float) -> float:
-        """How long the next connection has to wait: 0, some time, or until one ends (`FOR_EVER`)."""
+        """Return the milliseconds that the next connection has to wait: 0, some time, or `FOR_EVER` until another one
+        ends."""
         limits = self._limits
         if self.count >= limits.most:
             return FOR_EVER
@@ -54,7 +56,7 @@ class Admission:
         return 0.0 if self._tokens >= 1 else (1 - self._tokens) * 1000 / limits.per_second
 
     def enter(self, ip: str) -> str | None:
-        """Count a connection in; or the reason why it is refused."""
+        """Count a new connection and return None, or return the reason why it is refused."""
         limits = self._limits
         if limits.per_second < _UNLIMITED:
             self._tokens -= 1
@@ -71,7 +73,7 @@ class Admission:
         return None
 
     def leave(self, ip: str) -> None:
-        """A connection has ended."""
+        """Remove a connection that has ended from the count."""
         self.count -= 1
         self._by_ip[ip] -= 1
         if not self._by_ip[ip]:

@@ -1,4 +1,4 @@
-"""The object graph of one broker, over any clock, disk and turns: the daemon's and the simulation's alike. shell"""
+"""The object graph of one broker, over any clock, disk and turns. The daemon and the simulation both use it. shell"""
 
 from collections.abc import Callable
 from logging import getLogger
@@ -43,13 +43,13 @@ log = getLogger(__name__)
 
 IDLE_SWEEPS = 4
 RELIEF_MS = 5_000.0
-"""Between two looks at who holds memory that others wait for."""
+"""The interval of the check for clients that hold memory while others wait for it."""
 FIRST_RETENTION_MS = 30_000
-"""`log.initial.task.delay.ms`: a start is busy enough."""
+"""`log.initial.task.delay.ms`: the delay of the first retention check, because a start has enough work already."""
 
 
 class Assembly:
-    """A broker that is open: its domain objects, its connections, its housekeeping. It listens nowhere by itself."""
+    """An open broker: its domain objects, connections and periodic work. It has no listeners of its own."""
 
     def __init__(
         self,
@@ -62,17 +62,18 @@ class Assembly:
         memory_bytes: int = MOST_MEMORY_BYTES,
         storage: Storage | None = None,
     ) -> None:
-        """Open the data directory and begin to load. LogDirectoryError or OSError leave the directory free.
+        """Open the data directory and begin to load. LogDirectoryError or OSError leave the directory unlocked.
 
-        Without `workers` the turns do their work. `memory_bytes` is what clients may make the broker hold, unless
-        `queued.max.request.bytes` says. `storage` is open already, where that was done in steps.
+        Without `workers` long work runs in turns. `memory_bytes` limits the memory that clients can make the broker
+        hold, unless `queued.max.request.bytes` is set. `storage` is given if the caller has opened it already, in
+        steps.
         """
         self.config = config
         self.connections: set[Connection] = set()
         self._clock = clock
         self._turns = turns
         self._shared = SharedMemory()
-        # What comes again and again, and what of it is under way, by name.
+        # The periodic work and its runs in progress, by name.
         self._timers: dict[str, Timer] = {}
         self._under_way: dict[str, OneAtATime] = {}
 
@@ -103,7 +104,7 @@ class Assembly:
         self._logins = logins_of(config, scram_users, Surroundings(clock, turns, ThreadWeb(clock.from_thread)))
         self.broker.mechanisms = {**self._logins}
         self.on_config_changed: Callable[[Config], None] = lambda config: None
-        cluster.on_broker_configs_changed = self._broker_configs_changed
+        cluster.on_broker_configs_changed = self._apply_broker_configs
         self.dispatcher = Dispatcher(self.broker, TABLE, first_use=True)
         self._retention = Retention(cluster.partitions, disk, clock, turns, logs.deleter, logs.fail_unless_short)
         self._cleaner = LogCleaner(
@@ -116,7 +117,7 @@ class Assembly:
         turns.event(transactions.start)
 
     def start_housekeeping(self) -> None:
-        """Checkpoints, expiry of producers and idle connections, at their intervals."""
+        """Start the periodic work: checkpoints, retention, cleaning, expiry of producers, idle connections."""
         config = self.config
         self._every("checkpoint", config.replica_high_watermark_checkpoint_interval_ms, self.broker.logs.checkpoint)
         self._every("memory", RELIEF_MS, self._relieve_memory)
@@ -134,7 +135,7 @@ class Assembly:
             self._every("idle", config.connections_max_idle_ms / IDLE_SWEEPS, self._sweep_connections)
 
     def accept(self, on_lost: Callable[[], None] | None = None, listener_name: str = DEFAULT_LISTENER) -> Connection:
-        """The protocol object for one more accepted socket; `on_lost` is called when it has ended."""
+        """Return the protocol object of an accepted socket. `on_lost` is called when the connection has ended."""
         self.broker.metrics.connections_accepted += 1
         connection = Connection(
             self.dispatcher, self._turns, self.connections, self.config, self._shared, on_lost, listener_name
@@ -172,7 +173,7 @@ class Assembly:
         arm(interval_ms if first_ms is None else first_ms)
 
     def _start(self, name: str, work: Callable[[], Handler[None]]) -> None:
-        """Begin work of many turns, unless it is still under way since the last time."""
+        """Begin work of many turns, unless the last run is still in progress."""
         if name not in self._under_way:
             self._under_way[name] = OneAtATime(self._turns, log_bug)
         self._under_way[name].start(work)
@@ -192,7 +193,7 @@ class Assembly:
                 await self._turns.share()
             await self._turns.share()
 
-    def _broker_configs_changed(self) -> None:
+    def _apply_broker_configs(self) -> None:
         cluster = self.broker.cluster
         config = self._in_force.of(cluster.node_id, cluster.image.broker_configs)
         before, self.config, self.broker.config = self.config, config, config
@@ -204,14 +205,14 @@ class Assembly:
         self._start("reconfigure", self._reconfigure)
 
     async def _reconfigure(self) -> None:
-        """Let every log act on what its topic inherits; once more if that has changed meanwhile."""
+        """Apply the broker's configs to every log, again if they have changed in the meantime."""
         done = None
         while done is not self.broker.config:
             done = self.broker.config
             for name in list(self.broker.cluster.topics):
                 self._turns.charge(CONFIGURE_US)
                 await self._turns.share()
-                topic = self.broker.cluster.topics.get(name)  # it may be gone, or another
+                topic = self.broker.cluster.topics.get(name)  # it may be deleted or replaced
                 if topic is not None:
                     self.broker.cluster.configure(topic)
 
@@ -225,7 +226,7 @@ class Assembly:
         self._start("idle", lambda: self._look_over(lambda connection: connection.sweep(IDLE_SWEEPS)))
 
     async def _look_over(self, look: Callable[[Connection], None]) -> None:
-        """Look at every connection that is here, as the share allows."""
+        """Call `look` for every open connection, and yield when the turn budget is spent."""
         for connection in list(self.connections):
             self._turns.charge(ROW_US)
             await self._turns.share()
@@ -234,7 +235,7 @@ class Assembly:
 
 
 def log_bug(error: Exception) -> None:
-    """What `Turns` does with an exception of queued work."""
+    """Log an exception of queued work. `Turns` calls this."""
     log.error("A queued step failed", exc_info=error)
 
 

@@ -1,13 +1,16 @@
-"""One client connection: framing, order, backpressure, limits. shell
+"""A client connection: framing, order, backpressure, limits. shell
 
-One request at a time, as Kafka: the next frame is looked at when the reply of the one before is queued, so replies
-leave in request order and a parked Fetch holds what was pipelined behind it. Replies of a turn leave in one write.
-Who pipelines many requests, or small ones with large replies, is served over several turns: others come in between.
-Whose replies do not leave is not served: no more than those of one turn are ever held. Who has just come waits behind
-those who are here.
+A connection serves one request at a time, as Kafka does. It reads the next frame when the reply to the previous one is
+queued, so replies leave in request order, and a parked Fetch delays the requests pipelined after it. All replies of a
+turn leave in one write.
 
-A producer that asks for no acks may hang up at once: what it has sent is served all the same (KAFKA-3703). Whoever
-waits for something else has given up. Those who hang up are let go as the share allows: thousands may do so at once.
+A connection that pipelines many requests, or small requests with large replies, is served over several turns, so that
+others are served in between. A connection with unsent replies is not read: it never holds more than the replies of one
+turn. New connections wait until the existing ones are served.
+
+A producer that asks for no acks may hang up at once: its requests are still served (KAFKA-3703). Any other client that
+hangs up has given up its requests. Connections that hang up are closed as the turn budget allows, because thousands may
+do so at once.
 """
 
 import asyncio
@@ -36,13 +39,13 @@ from ottla.protocol.frames import ReceiveBuffer, SharedMemory
 log = logging.getLogger(__name__)
 
 LARGE_BYTES = 64 * 1024
-"""A request of this size costs enough to be put off when the turn's share is spent, and so much that is received at
-once is charged for: less is a part of what a request costs."""
+"""A request of this size is put off when the turn budget is spent. If at least this much is received at once, the bytes
+are charged; the cost of fewer bytes is part of `REQUEST_US`."""
 
 
 LINGER_MS = 1_000.0
-"""Who is told that it was not let in may hang up itself in this time: kafka-python does not read what comes together
-with the end of a connection."""
+"""The time in which a refused client may hang up by itself: kafka-python does not read a reply that arrives together
+with the end of the connection."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -99,27 +102,29 @@ class Connection(asyncio.BufferedProtocol):
         self._busy = False
         self._holds_frame = False
         self._broken = False
-        # No request has been served; thousands may come at once, and begin as the share allows.
+        # No request has been served yet. Thousands of connections may come at once; the turn budget limits them.
         self._is_new = True
-        # The peer has sent all that it will; the request that waits is a Produce.
+        # The peer has closed its side (`_ended`); the waiting request is a Produce (`_produces`).
         self._ended = False
         self._produces = False
         self._paused_reading = False
         self._put_off = False
-        # Nothing is served until then, because a quota was violated.
+        # Nothing is served until this timer fires, because a quota was violated.
         self._muted: Timer | None = None
-        # A part of what is to be sent has been sent; nothing is served until the rest is.
+        # A part of the queue has been sent; nothing is served until the rest is sent.
         self._sending = False
         self._ends_when_sent = False
-        # Until when a client must have logged in, or may read why it was not let in.
+        # The time limit of a login, or the time in which a refused client may read the reason.
         self._login: Deadline | None = None
         self.principal_of: Callable[[bytes | None], str] | None = None
-        """Who shows a certificate, on a listener with TLS; ValueError for somebody that cannot be let in."""
+        """On a listener with TLS, return the principal of a client certificate, or raise ValueError to refuse the
+        client."""
         self.draining = False
         self.idle_sweeps = 0
 
     def ask_for_login(self, authenticator: Authenticator, config: Config, most_bytes: int) -> None:
-        """Serve nothing else before: until then a request has so many bytes at most, and the time is limited."""
+        """Serve only the login until it is complete. Until then a request has at most `most_bytes`, and the time is
+        limited."""
 
         def logged_in() -> None:
             self._inbox.limit(config.socket_request_max_bytes, config.max_request_body_bytes)
@@ -172,7 +177,7 @@ class Connection(asyncio.BufferedProtocol):
             self._turns.charged_us += nbytes * RECEIVED_BYTE_US
         if not self._busy and not self._put_off:
             if self._is_new and nbytes < LARGE_BYTES and self._turns.over:
-                # To put it off needs no turn, and thousands may come at once; but input has arrived.
+                # Putting it off needs no turn. `Turns.behind_input` must still see this input.
                 self._turns.events += 1
                 self._serve_later()
             else:
@@ -182,14 +187,14 @@ class Connection(asyncio.BufferedProtocol):
         self._inbox.settle()
 
     def eof_received(self) -> bool:
-        if self._broken or self._outbox.is_encrypted:  # TLS has no half of a connection
+        if self._broken or self._outbox.is_encrypted:  # a TLS connection cannot be half closed
             return False
         waits = self._put_off or (self._muted is not None and self._inbox.buffered_bytes > 0)
         if self._outbox.parts or (self._produces if self._busy else waits):
             self._ended = True
             return True
         turns = self._turns
-        if turns.over:  # thousands may hang up at once
+        if turns.over:  # thousands may hang up at the same time
             self._ends_when_sent = True
             turns.rest_last(self._leave)
             return True
@@ -207,23 +212,24 @@ class Connection(asyncio.BufferedProtocol):
             self._turns.event(self._go_on)
 
     def drain(self) -> None:
-        """Serve what is in progress, then close: nothing new is read."""
+        """Finish the request in progress, then close. Read nothing new."""
         self.draining = True
         if not self._busy:
             self._end()
 
     def sweep(self, most_sweeps: int) -> None:
-        """Called at intervals: close when nothing moved during `most_sweeps` of them (connections.max.idle.ms)."""
+        """Close the connection if nothing moved during `most_sweeps` calls (connections.max.idle.ms). Called at
+        intervals."""
         self.idle_sweeps += 1
         if self._muted is not None or (self._holding is not None and self._holding.waits):
-            self.idle_sweeps = 0  # it is we who let it wait
+            self.idle_sweeps = 0  # the broker lets it wait
         self._inbox.trim()
         if self.idle_sweeps > most_sweeps and not self._busy:
-            self.abort()  # `close` would wait for a peer that has stopped reading, and hold its replies
+            self.abort()  # `close` would wait for a peer that has stopped reading, and keep its replies
 
     def relieve(self) -> None:
-        """Called at intervals while anybody waits for memory: close if the client holds some and moves nothing, or has
-        gone while it was not read."""
+        """Close the connection if its client holds memory and makes no progress, or has hung up while it was not read.
+        Called at intervals while other requests wait for memory."""
         holding, inbox = self._holding, self._inbox
         if holding is None or self._busy or self._put_off:
             return
@@ -232,28 +238,28 @@ class Connection(asyncio.BufferedProtocol):
                 self.abort()
         elif holding.stalled(self._outbox.unsent_bytes + self._transport.get_write_buffer_size()):
             log.warning(
-                "Closing the connection of %(peer)s: others wait for the memory of its request or reply, and it does "
-                "not go on (queued.max.request.bytes)",
+                "Closing the connection of %(peer)s: other requests wait for the memory of its request or reply, "
+                "and it makes no progress (queued.max.request.bytes)",
                 {"peer": self.session.peer},
             )
             self.abort()
 
     def close(self) -> None:
-        """Close after what the transport holds was written."""
+        """Close when the bytes that the transport holds are written."""
         if not self._broken:
             self._broken = True
             self._outbox.clear()
             self._transport.close()
 
     def abort(self) -> None:
-        """Close now: what is queued is not written, what waits is discarded."""
+        """Close now: discard queued replies and the waiting request."""
         self._broken = True
         self._outbox.clear()
         self._discard()
         self._transport.abort()
 
     def _await_login(self, delay_ms: float, late: Callable[[], None]) -> None:
-        """For so long, in place of what was before; then it is `late`."""
+        """Start the login timer in place of the previous one. `late` runs when it fires."""
         self._forget_login()
         self._login = Deadline(self._dispatcher.clock, self._turns, delay_ms, late)
 
@@ -270,13 +276,13 @@ class Connection(asyncio.BufferedProtocol):
         self._turns.rest_last(self.abort)
 
     def _end(self) -> None:
-        """Serve nothing more, and close when all that is owed was sent."""
+        """Serve no more requests, and close when all queued replies are sent."""
         self._ends_when_sent = True
         if not self._outbox.parts:
             self.close()
 
     def _leave(self) -> None:
-        """The peer has hung up, and it is this connection's turn to be closed."""
+        """Close a connection whose peer has hung up."""
         if not self._broken:
             self._turns.charged_us += HANG_UP_US
             self.close()
@@ -297,7 +303,7 @@ class Connection(asyncio.BufferedProtocol):
             self._look_ahead()
 
     def _serve(self) -> None:
-        """Start requests until one waits, the input ends, too much is unsent, or it is the turn of others."""
+        """Start requests until one waits, the input ends, too much is unsent, or the turn budget is spent."""
         others_first = self._is_new
         inbox, outbox = self._inbox, self._outbox
         while not (
@@ -330,7 +336,7 @@ class Connection(asyncio.BufferedProtocol):
                 frame = inbox.next_frame()
             except ProtocolError as error:
                 if self._dispatcher.tell_foreign(self.session.peer, inbox.first_bytes):
-                    self._end_refused()
+                    self._end_after_refusal()
                 else:
                     self._refuse(str(error))
                 return
@@ -370,31 +376,31 @@ class Connection(asyncio.BufferedProtocol):
                 self._holding.received()
 
     def _receive_large(self) -> None:
-        """Go on reading a large request if there is memory for it, or when there is."""
-        holding = self._held()
+        """Continue to read a large request if there is memory for it, or as soon as there is."""
+        holding = self._get_holding()
         holding.receive(memory_of(self._inbox.needed_api_key, self._inbox.needed_bytes), self._go_on)
         if holding.waits:
             self._pause_reading()
 
-    def _held(self) -> Holding:
+    def _get_holding(self) -> Holding:
         if self._holding is None:
             self._holding = Holding(self._dispatcher.memory, self._inbox)
         return self._holding
 
     def _serve_later(self) -> None:
-        """Go on when this turn's replies are written and others were served."""
+        """Serve again in a later turn, when the replies of this turn are written and others were served."""
         if not self._put_off:
             self._put_off = True
             self._turns.rest(self._take_up)
 
     def _take_up(self) -> None:
         self._put_off = self._is_new = False
-        if self._paused_reading:  # what is received next takes its part of this share
+        if self._paused_reading:  # the bytes received next are part of this budget
             self._turns.charged_us += LARGE_BYTES * RECEIVED_BYTE_US
         self._go_on()
 
     def _send(self, parts: Sequence[Part], room: Room | None) -> None:
-        """The reply of the current request. Runs inside `_serve` or in a later turn."""
+        """Queue the reply to the current request. Runs inside `_serve` or in a later turn."""
         resumed = self._activity is not None
         self._activity = None
         self._busy = False
@@ -406,7 +412,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.session.throttle_ms:
             self._mute()
         if room is not None:
-            self._held().send(room)
+            self._get_holding().send(room)
         if parts:
             outbox = self._outbox
             if not outbox.parts:
@@ -416,7 +422,7 @@ class Connection(asyncio.BufferedProtocol):
             self._turns.later(self._go_on)
 
     def _mute(self) -> None:
-        """Serve nothing for as long as the reply says that the client is throttled (`ThrottledChannel` of Kafka)."""
+        """Serve nothing for the throttle time that the reply reports to the client (`ThrottledChannel` of Kafka)."""
         throttle_ms, self.session.throttle_ms = self.session.throttle_ms, 0
         self._muted = self._dispatcher.clock.call_later(throttle_ms, self._unmute)
 
@@ -425,7 +431,8 @@ class Connection(asyncio.BufferedProtocol):
         self._go_on()
 
     def _send_out(self) -> None:
-        """Send what the socket takes; the rest when it takes more, or in a later turn if there is much."""
+        """Send what the socket takes. The rest follows when the socket takes more, or in a later turn if there is
+        much."""
         outbox = self._outbox
         try:
             outbox.send()
@@ -440,7 +447,7 @@ class Connection(asyncio.BufferedProtocol):
         self._sending = bool(outbox.parts)
         if outbox.paused:
             if outbox.written_bytes > FREE_BYTES:
-                self._held().unsent(outbox.written_bytes)
+                self._get_holding().unsent(outbox.written_bytes)
         elif self._holding is not None and not self._sending:
             self._holding.sent()
         if not self._sending:
@@ -451,15 +458,15 @@ class Connection(asyncio.BufferedProtocol):
             self._serve_later()
 
     def _refuse(self, reason: str) -> None:
-        """Close because of what the peer sent; replies already queued still leave."""
+        """Close because of what the peer sent. Replies already queued are still sent."""
         self._activity = None
         if self._broken:
             return
         log.warning("Closing the connection of %(peer)s: %(reason)s", {"peer": self.session.peer, "reason": reason})
         self._dispatcher.tell_closed(self.session.peer, reason)
-        self._end_refused()
+        self._end_after_refusal()
 
-    def _end_refused(self) -> None:
+    def _end_after_refusal(self) -> None:
         tells_why = bool(self._outbox.parts)
         if tells_why and not self._sending:
             self._send_out()
@@ -470,7 +477,7 @@ class Connection(asyncio.BufferedProtocol):
             self._end()
 
     def _look_ahead(self) -> None:
-        """Receive no more of what is pipelined behind the request that waits than there is room for."""
+        """Pause reading when the requests pipelined after the waiting one fill the receive buffer."""
         inbox = self._inbox
         if inbox.is_full or inbox.buffered_bytes > inbox.most_ahead_bytes:
             self._pause_reading()

@@ -1,4 +1,4 @@
-"""Timers: one that declares somebody dead and hears first what the sockets have to say; a handler's sleep. pure"""
+"""`Deadline`: a timer that reads the sockets before it fires. `sleep`: a delay for handlers. pure"""
 
 from collections.abc import Callable
 
@@ -7,7 +7,8 @@ from ottla.broker.turns import Turns, Wait
 
 
 class Deadline:
-    """`work` runs `delay_ms` from now at the earliest, and behind what had arrived by then (`Turns.behind_input`)."""
+    """A timer. `work` runs after `delay_ms` or later, and after the input that had arrived by then
+    (`Turns.behind_input`)."""
 
     __slots__ = ("_timer", "_turns", "_work")
 
@@ -17,7 +18,7 @@ class Deadline:
         self._timer: Timer | None = clock.call_later(delay_ms, self._is_due)
 
     def cancel(self) -> None:
-        """Take the call back, also while the sockets are read; harmless when it has run."""
+        """Cancel the call, also while the sockets are read. Does nothing if the call has run."""
         self._work = None
         if self._timer is not None:
             self._timer.cancel()
@@ -33,7 +34,7 @@ class Deadline:
 
 
 async def sleep(turns: Turns, clock: Clock, delay_ms: float) -> None:
-    """Let a handler go on after so long, unless it is discarded before."""
+    """Suspend a handler for `delay_ms`. If the handler is discarded, the timer is cancelled."""
     wait: Wait[None] = Wait(turns)
     wait.on_discard = clock.call_later(delay_ms, lambda: wait.wake(None)).cancel
     await wait

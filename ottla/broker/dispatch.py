@@ -1,7 +1,7 @@
 """From a frame to a reply: header, table, body, handler, encoding. free
 
-A frame that cannot be understood closes the connection with one log line that names the peer, the API and the reason,
-as Kafka does; only ApiVersions gets a typed answer to a version that is not served (KIP-511).
+A frame that cannot be decoded closes the connection with one log line that names the peer, the API and the reason, as
+in Kafka. Only ApiVersions gets a typed reply to a version that is not served (KIP-511).
 """
 
 import logging
@@ -44,24 +44,24 @@ log = logging.getLogger(__name__)
 PRODUCE: Final = ApiKey.PRODUCE.value
 API_VERSIONS: Final = ApiKey.API_VERSIONS.value
 DECODED_AT_ONCE_BYTES: Final = 32_768
-"""A larger body may have more entries than a share allows for, and is decoded in steps."""
+"""A larger body may have more entries than a turn budget allows for, and is decoded in steps."""
 SMALL_BODY_BYTES: Final = 4_096
 """A smaller body takes no more than 128 KiB decoded, which is not counted."""
 CLOSED: Final = "connection closed"
-"""What stands in the place of an error where Kafka has none."""
+"""Recorded in place of an error code when the connection is closed without one."""
 _KEY_AND_VERSION: Final = Struct(">hh")
-# Whole requests that no sound client sends: worth a line, unlike errors that come and go with the state of things.
+# Errors of requests that no correct client sends are logged. Errors that depend on the current state are not.
 _MISUSE: Final = frozenset((ErrorCode.INVALID_REQUEST,))
 _TOLD: Final = _MISUSE | FENCED
 
 
 class Dispatcher:
-    """Starts the handler of each request of one broker."""
+    """Starts the handler of each request of a broker."""
 
     __slots__ = ("_broker", "_decoding", "_metrics", "_quotas", "_table", "_unused", "tap")
 
     def __init__(self, broker: Broker, table: Mapping[int, Api], first_use: bool = False) -> None:
-        """`first_use`: whether readers and writers are made when somebody asks for a version first, and charged for."""
+        """Set `first_use` to generate readers and writers when a version is first requested, and to charge for that."""
         self._broker = broker
         self.tap = broker.tap
         self._table = table
@@ -69,23 +69,24 @@ class Dispatcher:
         self._quotas = broker.quotas
         # One large body at a time: it takes ten times its size in objects.
         self._decoding = Gate()
-        # (API, version), in one number, of which nobody has asked for anything yet.
+        # (API, version), in one number, of which no request has arrived yet.
         self._unused: set[int] = set()
         for api in table.values() if first_use else ():
             self._unused.update(api.key << 16 | version for version in range(api.min_version, api.max_version + 1))
 
     @property
     def memory(self) -> Memory:
-        """The budget of the broker."""
+        """The memory budget of the broker."""
         return self._broker.memory
 
     @property
     def clock(self) -> Clock:
-        """That of the broker."""
+        """The clock of the broker."""
         return self._broker.clock
 
     def tell_foreign(self, peer: str, first: bytes) -> bool:
-        """Whether these bytes, which are no request, are another protocol's; then nothing more needs to be told."""
+        """Return whether the bytes begin another protocol than Kafka's. If so, log it, at most once a minute and
+        address."""
         told = foreign_protocol(first)
         broker = self._broker
         if told is not None and broker.strangers.is_news(peer.rpartition(":")[0], told, broker.clock.monotonic_ms()):
@@ -93,7 +94,8 @@ class Dispatcher:
         return told is not None
 
     def tell_closed(self, peer: str, reason: str) -> None:
-        """A connection is closed for what it sent: in the words of the log, which begin with the API."""
+        """Record that a connection is closed because of what it sent. `reason` is the text of the log; it begins with
+        the API."""
         if self._broker.events is not None:
             self._broker.events.refused(reason.partition(" ")[0], CLOSED, "", peer, None, reason)
 
@@ -107,9 +109,9 @@ class Dispatcher:
     ) -> "Activity[Reply] | None":
         """Serve one frame.
 
-        `send` gets the reply's buffers (none for acks=0) and what they hold, now or in a later turn; `refuse` the
-        reason why the connection must be closed. `claim` is what a large request holds: it goes with the request.
-        Returns the activity when the handler waits.
+        `send` gets the reply's buffers (none for acks=0) and their memory reservation, now or in a later turn. `refuse`
+        gets the reason why the connection must be closed. `claim` is the memory reservation of a large request; it is
+        released with the request. Returns the activity if the handler waits, else None.
         """
         authenticator = session.authenticator
         if authenticator is not None and authenticator.takes_tokens:
@@ -128,7 +130,7 @@ class Dispatcher:
             refuse(f"{_title(key)} v{version} is not served")
             return None
         if not api.min_version <= version <= api.max_version:
-            _tell_versions(api, version, correlation_id, send, refuse)
+            _answer_unserved_version(api, version, correlation_id, send, refuse)
             return None
         if key << 16 | version in self._unused:
             self._unused.remove(key << 16 | version)
@@ -139,7 +141,7 @@ class Dispatcher:
             request.quota = self._quotas.begin(key, session.principal, client_id, len(frame))
 
         def bug(error: Exception) -> None:
-            _tell_bug(api, request, error, refuse)
+            _close_after_bug(api, request, error, refuse)
 
         def finish(reply: Reply) -> None:
             if request.claim is not None:
@@ -158,7 +160,7 @@ class Dispatcher:
         except ProtocolError as error:
             refuse(f"{api.title} v{version}: {error}")
             return None
-        except Exception as error:  # a bug of ours; whoever sent this must not wait for ever
+        except Exception as error:  # a bug of the broker; the client must not wait for ever
             bug(error)
             return None
         if request.quota is not None:
@@ -195,13 +197,13 @@ class Dispatcher:
 
     def _finish(self, reply: Reply, request: Request, send: Send, refuse: Refuse) -> None:
         if request.quota is not None:
-            reply = _throttled(reply, request, request.quota)
+            reply = _throttle(reply, request, request.quota)
         if isinstance(reply, Encoded):
             if reply.error_code:
                 self._metrics.apis[request.api_key].failed(reply.error_code)
                 tell_refused(self._broker, request, reply.error_code)
                 if reply.error_code in _TOLD:
-                    _tell_refused(self._broker, reply.error_code, request)
+                    _log_refusal(self._broker, reply.error_code, request)
             send(reply.buffers, reply.room)
             if reply.closes:
                 refuse(f"{_title(request.api_key)} v{request.api_version}: {reply.closes}")
@@ -211,7 +213,7 @@ class Dispatcher:
             refuse(reply.reason)
 
     def _handler(self, api: Api, request: Request, body: memoryview) -> Handler[Any]:
-        """What serves the request; its body is decoded here unless it is large. Raises ProtocolError."""
+        """Return the coroutine that serves the request. Decodes the body, unless it is large. Raises ProtocolError."""
         turns, size_bytes = self._broker.turns, len(body)
         if request.api_key == PRODUCE:
             turns.charged_us += REQUEST_US + size_bytes * COPY_BYTE_US
@@ -226,13 +228,13 @@ class Dispatcher:
             turns.charged_us += REQUEST_US + size_bytes * COPY_BYTE_US
             return self._handle_large(api, request, bytes(body))
         if trailing_bytes:
-            _tell_trailing(request, trailing_bytes)
+            _log_trailing_bytes(request, trailing_bytes)
         return api.handle(self._broker, request)
 
     def _has_room(self, request: Request, body: memoryview) -> bool:
-        """Claim what a body of middle size takes decoded, if that is there at once."""
+        """Reserve the memory of a decoded body of middle size. Returns False if it is not available at once."""
         if request.claim is None:
-            claim = self._broker.memory.decoded.claim(decoded_bytes(len(body)), _nobody)
+            claim = self._broker.memory.decoded.claim(decoded_bytes(len(body)), _ignore_grant)
             if not claim.granted:
                 claim.release()
                 return False
@@ -249,17 +251,17 @@ class Dispatcher:
         except ProtocolError as error:
             gate.leave()
             return Close(f"{api.title} v{request.api_version}: {error}")
-        except Exception:  # not when the handler is discarded: then its rest leaves
+        except Exception:  # a discarded handler does not come here: `on_discard` of its `share` leaves the gate
             gate.leave()
             raise
         gate.leave()
         del body  # the message owns its data
         if trailing_bytes:
-            _tell_trailing(request, trailing_bytes)
+            _log_trailing_bytes(request, trailing_bytes)
         return await api.handle(self._broker, request)
 
     async def _handle_large_produce(self, api: Api, request: Request, body: memoryview) -> Reply:
-        """Its records are not copied: what is decoded is small but for its rows."""
+        """Handle a large Produce. Its records are not copied; only its rows are decoded, in steps."""
         turns = self._broker.turns
         found: list[ProduceBody] = []
         try:
@@ -270,11 +272,11 @@ class Dispatcher:
             return Close(f"{api.title} v{request.api_version}: {error}")
         request.body = found.pop()
         if request.body.trailing_bytes:
-            _tell_trailing(request, request.body.trailing_bytes)
+            _log_trailing_bytes(request, request.body.trailing_bytes)
         return await api.handle(self._broker, request)
 
     async def _decode_in_steps(self, request: Request, body: bytes) -> tuple[Any, int]:
-        """(message, bytes behind it); raises ProtocolError."""
+        """Return (message, number of bytes after it). Raises ProtocolError."""
         turns = self._broker.turns
         steps = codec.read_request_in_steps(request.api_key, request.api_version, body)
         entries = STEP_ENTRIES
@@ -292,8 +294,8 @@ class Dispatcher:
             await turns.share(self._decoding.leave)
 
 
-def _tell_bug(api: Api, request: Request, error: Exception, refuse: Refuse) -> None:
-    """The handler has ended with an exception: a bug, failed IO, or a reply that cannot be written."""
+def _close_after_bug(api: Api, request: Request, error: Exception, refuse: Refuse) -> None:
+    """Close the connection after an exception of the handler: a bug, failed IO, or a reply that cannot be written."""
     request.release()
     if isinstance(error, (TooLarge, Unwritable)):
         refuse(f"{api.title} v{request.api_version}: {error}")
@@ -304,12 +306,12 @@ def _tell_bug(api: Api, request: Request, error: Exception, refuse: Refuse) -> N
 
 
 def memory_of(api_key: int, size_bytes: int) -> int:
-    """What a request of this size holds while it is received, decoded and handled."""
+    """Return the bytes that a request of this size holds while it is received, decoded and handled."""
     return size_bytes if api_key == PRODUCE else size_bytes + decoded_bytes(size_bytes)
 
 
-def _throttled(reply: Reply, request: Request, quota: RequestQuota) -> Reply:
-    """The reply, which says how long its client has to wait; its connection sees to it (KIP-219)."""
+def _throttle(reply: Reply, request: Request, quota: RequestQuota) -> Reply:
+    """Return the reply with its throttle time set. The connection delays the client (KIP-219)."""
     if isinstance(reply, Close):
         return reply
     throttle_ms = quota.settle(answered=isinstance(reply, Encoded))
@@ -321,27 +323,27 @@ def _throttled(reply: Reply, request: Request, quota: RequestQuota) -> Reply:
     return reply._replace(buffers=with_throttle_time(reply.buffers, request.api_key, request.api_version, throttle_ms))
 
 
-def _tell_versions(api: Api, version: int, correlation_id: int, send: Send, refuse: Refuse) -> None:
-    """Another version is asked for than those that are served."""
+def _answer_unserved_version(api: Api, version: int, correlation_id: int, send: Send, refuse: Refuse) -> None:
+    """Answer a request whose version is not served."""
     if api.key == API_VERSIONS:
         send([codec.encode_unsupported_api_versions(correlation_id, api.min_version, api.max_version)], None)
     else:
         refuse(f"{api.title} v{version} is not served, only {api.min_version}-{api.max_version}")
 
 
-def _nobody() -> None:
-    """Hears that memory was granted."""
+def _ignore_grant() -> None:
+    """Ignore the grant of memory."""
 
 
-def _tell_trailing(request: Request, trailing_bytes: int) -> None:
-    """Kafka ignores them too."""
+def _log_trailing_bytes(request: Request, trailing_bytes: int) -> None:
+    """Log bytes after the body of a request. Kafka ignores them too."""
     log.debug(
-        "%(api)s v%(version)d of %(peer)s: %(bytes)d bytes behind its body",
+        "%(api)s v%(version)d of %(peer)s: %(bytes)d bytes after its body",
         request.about | {"bytes": trailing_bytes},
     )
 
 
-def _tell_refused(broker: Broker, error_code: int, request: Request) -> None:
+def _log_refusal(broker: Broker, error_code: int, request: Request) -> None:
     if error_code in FENCED:
         tell_fenced(broker, request, error_code)
         return
@@ -353,7 +355,7 @@ def _tell_refused(broker: Broker, error_code: int, request: Request) -> None:
 
 
 def _title(api_key: int) -> str:
-    """Kafka's name for the API, or its number."""
+    """Return Kafka's name for the API, or its number."""
     try:
         return ApiKey(api_key).title
     except ValueError:
@@ -361,7 +363,7 @@ def _title(api_key: int) -> str:
 
 
 def _claimed_api(frame: memoryview) -> str:
-    """What a frame with a broken header says that it is."""
+    """Return the API and version that a frame with a broken header names."""
     if len(frame) < _KEY_AND_VERSION.size:
         return "No API"
     key, version = _KEY_AND_VERSION.unpack_from(frame)

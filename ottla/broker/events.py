@@ -1,12 +1,12 @@
-"""What has happened to transactions lately, for who watches the broker: events, seconds, and refused requests. pure
+"""The recent history of transactions for the admin port: events, counts per second, and refused requests. pure
 
-Nothing of this is kept unless somebody may ask (`Broker.events` is None without an admin port). It is written where the
-thing happens, and holds the last `MOST_EVENTS` events, `MOST_SECONDS` seconds and `MOST_REFUSALS` refusals, with names
-cut to `NAME_CHARS` characters.
+It is kept only if a client can read it: `Broker.events` is None without an admin port. The code that changes a
+transaction records the event. The history has the last `MOST_EVENTS` events, `MOST_SECONDS` seconds and `MOST_REFUSALS`
+refusals. Names are cut to `NAME_CHARS` characters.
 
-Beyond `EVENTS_PER_SECOND` not every event is kept. What partitions have to do with a transaction is left out first,
-then whole transactions by a hash of their id: who was seen to begin is seen to end. What was left out is counted, and
-the seconds count everything.
+Above `EVENTS_PER_SECOND` not every event is kept. Events of partitions are left out first, then all events of some
+transactional ids, chosen by a hash of the id: a transaction whose begin is kept has its end kept as well. Omitted
+events are counted, and the seconds count every event.
 """
 
 from collections import OrderedDict, deque
@@ -21,15 +21,15 @@ MOST_SECONDS: Final = 600
 MOST_REFUSALS: Final = 100
 EVENTS_PER_SECOND: Final = 2_000
 LEVEL_STEP: Final = 1_000
-"""So many events beyond that, within one second, and half as many ids are kept from then on."""
+"""Each time this many more events occur within one second, half as many ids are kept from then on."""
 MOST_LEVELS: Final = 20
 NAME_CHARS: Final = 256
 REASON_CHARS: Final = 500
 PARTITIONS_AT_ONCE: Final = 100
-"""Of partitions that join a transaction in one step, no more have an event."""
+"""The largest number of partitions added in one step that have an event each."""
 SECOND_MS: Final = 1_000
 CLOCK_WENT_BACK_MS: Final = 60_000
-"""A clock that is set back by more begins a time of its own; by less, the second goes on."""
+"""If the clock is set back by more, a new series of seconds begins; if by less, the current second continues."""
 
 BEGUN: Final = "begun"
 PARTITION: Final = "partition"
@@ -44,10 +44,10 @@ KINDS: Final = (BEGUN, PARTITION, PREPARED, MARKER, COMPLETED, FENCED, TIMED_OUT
 
 
 class Event(NamedTuple):
-    """One thing that happened to a transactional id; None where its kind has nothing to say.
+    """An event of a transactional id. Fields that its kind does not have are None.
 
-    `at_ms` is the broker's wall time; `seq` counts those that are kept, from 1. `records` and `size_bytes` are what the
-    transaction has written in all, where that is known.
+    `at_ms` is the broker's wall time. `seq` numbers the events that are kept, from 1. `records` and `size_bytes` are
+    the totals that the transaction has written, where they are known.
     """
 
     seq: int
@@ -70,7 +70,7 @@ _Fields = tuple[
 
 
 class Second:
-    """What happened in one second. `open` is how many transactions were open when it ended."""
+    """Counts of one second. `open` is the number of transactions that were open when it ended."""
 
     __slots__ = ("aborted", "at_ms", "committed", "fenced", "left_out", "open")
 
@@ -80,7 +80,7 @@ class Second:
 
 
 class Refusal(NamedTuple):
-    """A request that was refused, `times` so far; at `at_ms` for the last time."""
+    """A refused request. `times` counts its repetitions; `at_ms` is the time of the last one."""
 
     at_ms: int
     api: str
@@ -93,7 +93,7 @@ class Refusal(NamedTuple):
 
 
 class _Open:
-    """A transaction that was seen to begin: whether its events are kept, and what it has written."""
+    """A transaction whose begin was recorded: whether its events are kept, and the totals that it has written."""
 
     __slots__ = ("is_kept", "name", "records", "size_bytes")
 
@@ -104,9 +104,10 @@ class _Open:
 
 
 class Events:
-    """The events of one broker.
+    """The event history of one broker.
 
-    `now_ms` is its wall clock, `count_open` tells how many transactions are open, and is asked once a second at most.
+    `now_ms` is its wall clock. `count_open` returns the number of open transactions and is called at most once a
+    second.
     """
 
     def __init__(self, now_ms: Callable[[], int], count_open: Callable[[], int]) -> None:
@@ -115,24 +116,24 @@ class Events:
         self._ring: list[_Fields] = []
         self.next_seq = 1
         self.left_out = 0
-        """How many were not kept, since the start."""
+        """The number of events that were not kept, since the start."""
         self._open: dict[str, _Open] = {}
         self._refusals: OrderedDict[tuple[str, str, str, str | None], Refusal] = OrderedDict()
         self._seconds: deque[Second] = deque(maxlen=MOST_SECONDS)
         self._at_ms = now_ms()
         self._second = self._begin_second(self._at_ms)
-        # 0: everything is kept; 1: nothing of partitions; then each level halves the ids.
+        # 0: all events are kept; 1: those of partitions are not; each further level halves the ids.
         self._level = 0
-        # Of this second: how many came to pass, those of partitions apart, and how many were kept.
+        # Of this second: the events except those of partitions, those of partitions, and the ones that were kept.
         self._whole = self._of_partitions = self._kept = 0
         self._limit = EVENTS_PER_SECOND
 
-    # ---- what the broker tells
+    # ---- recording
 
     def began(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Collection[TopicPartition]
     ) -> None:
-        """A transaction is open from now on, with these partitions."""
+        """Record that a transaction has begun with these partitions."""
         self._tick()
         name = shortened(transactional_id)
         is_kept = self._keeps(transactional_id)
@@ -152,26 +153,26 @@ class Events:
         partitions: Iterable[TopicPartition],
         count: int,
     ) -> None:
-        """So many partitions were added to an open transaction."""
+        """Record that `count` partitions were added to an open transaction."""
         self._tick()
         self._join(shortened(transactional_id), producer_id, producer_epoch, partitions, count)
 
     def wrote(self, transactional_id: str, records: int, size_bytes: int) -> None:
-        """A batch of a transaction was appended."""
+        """Add an appended batch to the totals of its transaction."""
         opened = self._open.get(transactional_id)
         if opened is not None:
             opened.records += records
             opened.size_bytes += size_bytes
 
     def prepared(self, transactional_id: str, producer_id: int, producer_epoch: int, commit: bool) -> None:
-        """The outcome is decided."""
+        """Record that the outcome is decided."""
         self._tick()
-        self._add_decided(PREPARED, transactional_id, producer_id, producer_epoch, commit)
+        self._add_outcome(PREPARED, transactional_id, producer_id, producer_epoch, commit)
 
     def marked(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int, commit: bool
     ) -> None:
-        """A partition has its marker."""
+        """Record that a partition has its marker."""
         self._of_partitions += 1
         if self._level:
             self._leave_out(1)
@@ -181,27 +182,27 @@ class Events:
         self._keep(MARKER, name, producer_id, producer_epoch, topic, partition, commit, None, None, None)
 
     def completed(self, transactional_id: str, producer_id: int, producer_epoch: int, commit: bool) -> None:
-        """All markers are written."""
+        """Record that all markers are written."""
         second = self._tick()
         if commit:
             second.committed += 1
         else:
             second.aborted += 1
-        self._add_decided(COMPLETED, transactional_id, producer_id, producer_epoch, commit)
+        self._add_outcome(COMPLETED, transactional_id, producer_id, producer_epoch, commit)
         self._open.pop(transactional_id, None)
 
     def fenced(self, transactional_id: str, producer_id: int, producer_epoch: int) -> None:
-        """Another takes the place of a producer whose transaction is open, which is aborted."""
+        """Record that a new producer fences the one whose transaction is open; that transaction is aborted."""
         self._tick().fenced += 1
         self._note(FENCED, transactional_id, producer_id, producer_epoch)
 
     def timed_out(self, transactional_id: str, producer_id: int, producer_epoch: int) -> None:
-        """The coordinator aborts a transaction whose time is over."""
+        """Record that the coordinator aborts a transaction that has timed out."""
         self._tick()
         self._note(TIMED_OUT, transactional_id, producer_id, producer_epoch)
 
     def expired(self, transactional_id: str, producer_id: int, producer_epoch: int) -> None:
-        """An id is forgotten."""
+        """Record that an expired transactional id is removed."""
         self._tick()
         self._note(EXPIRED, transactional_id, producer_id, producer_epoch)
         self._open.pop(transactional_id, None)
@@ -217,9 +218,10 @@ class Events:
         producer: tuple[int, int] = (-1, -1),
         is_fenced: bool = False,
     ) -> None:
-        """A request was refused; `producer` is the id and epoch that it names. Repetitions are counted in one row.
+        """Record a refused request. Repetitions are counted in one row.
 
-        `is_fenced`: because another has taken that producer's place.
+        `producer` is the producer id and epoch in the request. `is_fenced` is set if another producer has taken its
+        place.
         """
         second = self._tick()
         name = None if transactional_id is None else shortened(transactional_id)
@@ -236,24 +238,25 @@ class Events:
         if transactional_id:
             self._note(FENCED if is_fenced else REFUSED, transactional_id, *producer, error)
 
-    # ---- what is asked
+    # ---- reading
 
     @property
     def first_seq(self) -> int:
-        """Of the oldest event that is kept."""
+        """The sequence number of the oldest event that is kept."""
         return self.next_seq - len(self._ring)
 
     def get(self, seq: int) -> Event:
-        """The event, if it is still kept: `first_seq` to `next_seq`, without that."""
+        """Return an event that is still kept: `first_seq` <= `seq` < `next_seq`."""
         return Event(*self._ring[(seq - 1) % MOST_EVENTS])
 
     def some(self, seq: int, end: int) -> list[tuple[Any, ...]]:
-        """The events from `seq` to `end`, without that, as tuples of what an `Event` has: they are many."""
+        """Return the events from `seq` to `end`, exclusive, as tuples of the fields of `Event`, because they are
+        many."""
         ring = self._ring
         return [ring[(each - 1) % MOST_EVENTS] for each in range(seq, end)]
 
     def at_or_after(self, at_ms: int) -> int:
-        """The seq of the first event from `at_ms` on; `next_seq` if there is none."""
+        """Return the sequence number of the first event from `at_ms` on, or `next_seq` if there is none."""
         low, high = self.first_seq, self.next_seq
         while low < high:
             middle = (low + high) // 2
@@ -264,32 +267,32 @@ class Events:
         return low
 
     def seconds(self) -> list[Second]:
-        """The last seconds, the oldest first; the last one is not over."""
+        """Return the last seconds, oldest first. The last one is not over yet."""
         second = self._tick()
         second.open = self._count_open()
         return list(self._seconds)
 
     def last_whole_second(self) -> Second | None:
-        """The one before that."""
+        """Return the last second that is over, or None."""
         self._tick()
         return self._seconds[-2] if len(self._seconds) > 1 else None
 
     def refusals(self) -> Iterator[Refusal]:
-        """The last ones first."""
+        """Return the refusals, newest first."""
         return reversed(self._refusals.values())
 
     def written(self, transactional_id: str) -> tuple[int, int] | None:
-        """(records, bytes) of an open transaction; None if it was open before the broker started."""
+        """Return (records, bytes) of an open transaction, or None if it began before the broker started."""
         opened = self._open.get(transactional_id)
         return None if opened is None else (opened.records, opened.size_bytes)
 
-    # ---- how
+    # ---- internals
 
     def _keeps(self, transactional_id: str) -> bool:
         return self._level < 2 or not hash(transactional_id) & ((1 << (self._level - 1)) - 1)
 
     def _tick(self) -> Second:
-        """The second that it is."""
+        """Return the current second, and begin it if necessary."""
         second = self._second
         self._at_ms = self._now_ms()
         passed_ms = self._at_ms - second.at_ms
@@ -298,7 +301,7 @@ class Events:
         return self._turn(second, passed_ms)
 
     def _turn(self, second: Second, passed_ms: int) -> Second:
-        """Begin another second: those in between had nothing, and the clock may have been set back."""
+        """Begin a new second. Add empty ones for the seconds in between; the clock may have been set back."""
         opened, at_ms = self._count_open(), self._at_ms
         second.open = opened
         if passed_ms < 0:
@@ -323,7 +326,7 @@ class Events:
         self._seconds.append(second)
         return second
 
-    def _add_decided(self, kind: str, transactional_id: str, producer_id: int, epoch: int, commit: bool) -> None:
+    def _add_outcome(self, kind: str, transactional_id: str, producer_id: int, epoch: int, commit: bool) -> None:
         self._whole += 1
         opened = self._open.get(transactional_id)
         if opened is None:
@@ -371,7 +374,7 @@ class Events:
         error: str | None,
     ) -> None:
         seq = self.next_seq
-        # A plain tuple: the garbage collector soon looks at it no more.
+        # A plain tuple, because the garbage collector soon stops visiting it.
         event = (seq, self._at_ms, kind, name, producer_id, epoch, topic, partition, commit, records, size_bytes, error)
         if seq <= MOST_EVENTS:
             self._ring.append(event)
@@ -385,5 +388,5 @@ class Events:
 
 
 def shortened(text: str, most: int = NAME_CHARS) -> str:
-    """The text, or its beginning with an ellipsis."""
+    """Return the text, or its beginning with an ellipsis if it has more than `most` characters."""
     return text if len(text) <= most else text[: most - 1] + "…"

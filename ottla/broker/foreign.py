@@ -1,17 +1,17 @@
-"""Clients of other protocols: they are told apart by their first bytes, and told of once a minute and address. pure"""
+"""Detect TLS and HTTP clients by their first bytes. Log each address at most once a minute. pure"""
 
 from typing import Final
 
 AGAIN_MS: Final = 60_000
 MOST_ADDRESSES: Final = 1_000
-"""So many are remembered; whoever has more of them is told of more often."""
+"""The number of addresses that are remembered. If there are more, an address may be logged more often."""
 
 _TLS_HANDSHAKE: Final = b"\x16\x03"
 _HTTP: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN", b"TRAC", b"PRI ")
 
 
 def foreign_protocol(first: bytes) -> str | None:
-    """What begins like this and is not Kafka's, with what to do about it. No frame of Kafka's has such a size."""
+    """Return which other protocol the bytes begin and what to do about it, or None. No Kafka frame has such a size."""
     if first.startswith(_TLS_HANDSHAKE):
         return (
             "a TLS handshake came where PLAINTEXT is spoken: give the client security.protocol=PLAINTEXT, or the "
@@ -23,7 +23,7 @@ def foreign_protocol(first: bytes) -> str | None:
 
 
 def foreign_to_tls(first: bytes) -> str:
-    """What begins like this and is no TLS, with what to do about it."""
+    """Return which protocol other than TLS the bytes begin, and what to do about it."""
     if first.startswith(_HTTP):
         return "an HTTP request came where Kafka's protocol is spoken over TLS: this port is for Kafka clients"
     return (
@@ -33,7 +33,7 @@ def foreign_to_tls(first: bytes) -> str:
 
 
 class Strangers:
-    """Who spoke another protocol, and when that was told."""
+    """The addresses of clients with another protocol, and the time when each was last logged."""
 
     __slots__ = ("_told_ms",)
 
@@ -41,7 +41,7 @@ class Strangers:
         self._told_ms: dict[tuple[str, str], float] = {}
 
     def is_news(self, address: str, told: str, now_ms: float) -> bool:
-        """Whether this is to be told of this address."""
+        """Return whether this problem of this address is to be logged now."""
         news = address, told
         told_ms = self._told_ms.pop(news, None)
         if told_ms is not None and now_ms - told_ms < AGAIN_MS:

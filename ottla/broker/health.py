@@ -1,4 +1,4 @@
-"""How far a broker's life has come, and whether it serves: for those who wait for that. pure"""
+"""The state of a broker, from its start to its stop, and whether it is ready. pure"""
 
 from collections.abc import Mapping
 from enum import IntEnum
@@ -18,20 +18,20 @@ class BrokerState(IntEnum):
 
     NOT_RUNNING = 0
     STARTING = 1
-    """The directory is locked and its metadata is read."""
+    """The directory is locked and the metadata is read."""
     RECOVERY = 2
-    """The metadata is known, and the logs that a crash has left are recovered. Nobody listens yet."""
+    """The metadata is known, and logs are recovered after a crash. The broker does not listen yet."""
     RUNNING = 3
     """Clients may connect."""
     SHUTTING_DOWN = 7
 
 
 class Health:
-    """What one broker has still to do before it serves. It is asked from the first step of its start to the last of its
-    stop, and counts when it is asked: nothing is kept up to date for it.
+    """The state of one broker and the work left until it is ready.
 
-    A broker is ready when all logs are recovered, its coordinators have read theirs for the first time, it listens, and
-    its log directory can be written. A coordinator that reads a partition later does not make it less ready.
+    It can be read during the whole start and stop. Each call computes its result; no count is maintained for it. A
+    broker is ready when all logs are recovered, its coordinators have read their logs for the first time, it listens,
+    and its log directory can be written. It stays ready while a coordinator reads a partition later.
     """
 
     def __init__(self) -> None:
@@ -41,26 +41,26 @@ class Health:
         self._was_ready = False
 
     def starting(self, logs: "LogManager") -> None:
-        """The directory is about to be opened."""
+        """Set the state before the directory is opened."""
         self._state, self._logs = BrokerState.STARTING, logs
 
     def running(self, broker: "Broker") -> None:
-        """It listens."""
+        """Set the state when the broker listens."""
         self._state, self._broker = BrokerState.RUNNING, broker
 
     def stopping(self) -> None:
-        """It listens no more."""
+        """Set the state when the broker stops listening."""
         self._state = BrokerState.SHUTTING_DOWN
 
     @property
     def state(self) -> BrokerState:
-        """Where it stands."""
+        """The current state."""
         if self._state is BrokerState.STARTING and self._logs is not None and self._logs.remaining.counted:
             return BrokerState.RECOVERY
         return self._state
 
     def remaining(self) -> Mapping[str, int]:
-        """What is left, by name."""
+        """Return the work that is left before the broker is ready, by name of its metric."""
         left = Remaining() if self._logs is None else self._logs.remaining
         return {
             "remaining_logs_to_recover": left.logs,
@@ -69,7 +69,7 @@ class Health:
         }
 
     def problem(self) -> str | None:
-        """Why it is not ready, in a sentence that names nothing that only its owner may know; None if it is."""
+        """Return why the broker is not ready, or None. The sentence contains nothing that only its owner may know."""
         state, remaining = self.state, self.remaining()
         if state is BrokerState.SHUTTING_DOWN:
             return "The broker is stopping"

@@ -1,6 +1,6 @@
-"""What one connection holds of the budget of memory: for a large request, and for replies that are not sent. shell
+"""The memory reservations of one connection: for a large request, and for unsent replies. shell
 
-It exists for connections that have been large; the others hold nothing that is counted.
+Only connections that have had a large request or reply have this object. Smaller ones are not counted.
 """
 
 from collections.abc import Callable
@@ -10,11 +10,12 @@ from ottla.broker.memory import FREE_BYTES, Claim, Memory, Room
 from ottla.protocol.frames import ReceiveBuffer
 
 LEAST_MOVED_BYTES: Final = 65_536
-"""A client that others wait for moves at least so much from one look to the next, or it is disconnected."""
+"""A client that others wait for must move this many bytes between two checks, or it is disconnected."""
 
 
 class Holding:
-    """A request has a claim, which is held here while it is received; memory that is kept for the next one is lent."""
+    """The reservation of the request that is being received, a recallable one for the receive buffer, and those of
+    replies."""
 
     __slots__ = ("_claim", "_inbox", "_lent", "_mark", "_memory", "_rooms")
 
@@ -28,12 +29,12 @@ class Holding:
 
     @property
     def waits(self) -> bool:
-        """Whether the request that is being received must not be read on."""
+        """Whether the request that is being received waits for memory and must not be read further."""
         return self._claim is not None and not self._claim.granted
 
     def receive(self, size_bytes: int, on_grant: Callable[[], None]) -> None:
-        """Claim `size_bytes` for the request that is being received, unless that was done; `waits` says what came of
-        it."""
+        """Reserve `size_bytes` for the request that is being received, if that was not done yet. Sets `waits` if memory
+        is short."""
         if self._claim is not None:
             return
         lent, self._lent = self._lent, None
@@ -54,16 +55,17 @@ class Holding:
             self._inbox.shrink()
 
     def hand_over(self) -> Claim | None:
-        """What the request holds that was received: it goes with the request."""
+        """Return the reservation of the received request, which is then responsible for it."""
         claim, self._claim = self._claim, None
         return claim
 
     def received(self) -> None:
-        """The frame is done with; the memory that it was received into may be kept as long as nobody waits for it."""
+        """Keep the receive buffer after its frame was handled, as a reservation that is released when another request
+        waits."""
         kept_bytes = self._inbox.capacity_bytes
         if self._lent is None:
             if kept_bytes > FREE_BYTES:
-                self._lent = self._memory.lend(kept_bytes, self._recalled)
+                self._lent = self._memory.lend(kept_bytes, self._on_recall)
                 if self._lent is None:
                     self._inbox.trim()
         elif kept_bytes <= FREE_BYTES:
@@ -71,24 +73,24 @@ class Holding:
             self._lent = None
 
     def send(self, room: Room) -> None:
-        """What a reply holds that is to be sent."""
+        """Hold the reservation of a reply until it is sent."""
         self._rooms.append(room)
 
     def unsent(self, size_bytes: int) -> None:
-        """The socket is full, and so much of a reply that has no room is left."""
+        """Reserve memory for the unsent rest of a reply without a reservation, because the socket is full."""
         if not self._rooms and size_bytes > FREE_BYTES:
             room = self._memory.replies.room()
             room.hold(size_bytes)
             self._rooms.append(room)
 
     def sent(self) -> None:
-        """All replies have left."""
+        """Release the reservations of replies, because all replies are sent."""
         for room in self._rooms:
             room.built(0)
         self._rooms.clear()
 
     def stalled(self, unsent_bytes: int) -> bool:
-        """Whether the client has moved next to nothing since this was asked last, and holds memory."""
+        """Return whether the client holds memory and has moved almost nothing since the last call."""
         level: tuple[object, int] | None = None
         if self._claim is not None and self._claim.granted:
             level = self._claim, -self._inbox.buffered_bytes
@@ -100,14 +102,14 @@ class Holding:
         return before[1] - level[1] < LEAST_MOVED_BYTES
 
     def release(self) -> None:
-        """The connection has ended."""
+        """Release everything, because the connection has ended."""
         for claim in (self._claim, self._lent):
             if claim is not None:
                 claim.release()
         self._claim = self._lent = None
         self.sent()
 
-    def _recalled(self) -> None:
+    def _on_recall(self) -> None:
         lent, self._lent = self._lent, None
         if lent is not None:
             self._inbox.trim()

@@ -1,6 +1,6 @@
-"""The listeners of a broker: where each is bound, what its clients are told, and who comes in. shell
+"""The listeners of a broker: bound addresses, advertised addresses, and accepted connections. shell
 
-All of them count connections together (`docs/decisions/connection-limits.md`).
+All listeners share one count of connections (`docs/decisions/connection-limits.md`).
 """
 
 import logging
@@ -12,12 +12,12 @@ from ottla.broker.config import Config, Listener
 from ottla.broker.config.listeners import parse_connections_per_ip
 from ottla.broker.connection import Connection
 from ottla.broker.costs import CONNECTION_US
+from ottla.broker.log_limiter import LogLimiter
 from ottla.broker.ports.descriptors import connection_share, descriptor_limit, shortage
 from ottla.broker.ports.listener import Listener as SocketListener
 from ottla.broker.ports.network import LoopNetwork, Sockets
 from ottla.broker.quotas.quotas import CONNECTION_CREATION_RATE
 from ottla.broker.security.listeners import ListenerTls
-from ottla.broker.seldom import Seldom
 from ottla.broker.turns import Turns
 from ottla.protocol.primitives import NodeEndpoint
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 async def try_ports(network: LoopNetwork, listeners: Sequence[Listener]) -> None:
-    """Bind each and let go again. Raises the OSError of a port that is taken, before anything is written."""
+    """Bind each listener and close it again. Raises the OSError of a port that is taken, before anything is written."""
     for listener in listeners:
         network.close(await _bind(network, listener))
 
@@ -38,10 +38,10 @@ async def _bind(network: LoopNetwork, listener: Listener) -> Sockets:
 
 
 class Listening:
-    """The sockets of all listeners, and the connections that they let in."""
+    """The sockets of all listeners, and the connections that they accept."""
 
     def __init__(self, assembly: Assembly, turns: Turns, network: LoopNetwork) -> None:
-        """OSError if a limit is for a host that is unknown, or a listener's keystore cannot be used."""
+        """Raises OSError if a limit names an unknown host, or if a listener's keystore cannot be used."""
         self._assembly = assembly
         self._turns = turns
         self._network = network
@@ -55,12 +55,12 @@ class Listening:
             for listener in assembly.config.listeners
             if assembly.config.is_encrypted(listener)
         }
-        self._seldom = {"waits": Seldom(), "refused": Seldom(), "failed": Seldom()}
+        self._limiters = {"waits": LogLimiter(), "refused": LogLimiter(), "failed": LogLimiter()}
         assembly.on_config_changed = self._change
         assembly.broker.tls_problem = self._tls_problem
 
     async def open(self) -> list[Listener]:
-        """Listen; returns the addresses that clients are given, in order. OSError: then nobody was let in anywhere."""
+        """Listen, and return the advertised addresses in order. OSError: no listener has accepted a connection."""
         bound: list[Sockets] = []
         try:
             for listener in self._config.listeners:
@@ -81,26 +81,26 @@ class Listening:
         return [Listener(name, told.host, told.port) for name, told in endpoints.items()]
 
     def take_keystores(self) -> None:
-        """Read keystores and truststores anew, for those who come from now on."""
+        """Read keystores and truststores again, for connections from now on."""
         for tls in self._tls.values():
             tls.take()
 
     def close(self) -> None:
-        """Listen no more; who has come in stays."""
+        """Stop listening. Accepted connections stay."""
         for listener in self._listeners:
             listener.close()
 
     def describe(self) -> str:
-        """Where it listens, and what clients are told if that is something else."""
+        """Return the bound addresses, with the advertised ones where they differ."""
         described = []
         for listener, sockets in zip(self._config.listeners, self._listeners, strict=True):
             where = listener._replace(port=sockets.port)
             told = self._assembly.broker.endpoints.get(listener.name)
             if told is None:
-                described.append(f"{where} (clients are told of no broker there: advertised.listeners)")
+                described.append(f"{where} (not advertised to clients: advertised.listeners)")
             elif (told.port, listener.host or told.host) != (where.port, told.host):
                 address = Listener(listener.name, told.host, told.port)
-                described.append(f"{where}, and clients are told {address} (advertised.listeners)")
+                described.append(f"{where}, advertised as {address} (advertised.listeners)")
             else:
                 described.append(str(where))
         return "; ".join(described)
@@ -110,14 +110,14 @@ class Listening:
         return NodeEndpoint(self._assembly.broker.cluster.node_id, host, port)
 
     def wait_ms(self) -> float:
-        """How long the next connection has to wait, wherever it comes."""
+        """Return the milliseconds that the next connection has to wait, on any listener."""
         wait_ms = self._admission.wait_ms(self._clock.monotonic_ms())
         if wait_ms:
             self._tell("waits", "New connections wait for %s", "max.connections or max.connection.creation.rate")
         return wait_ms
 
     def accept(self, listener_name: str, ip: str) -> Connection | None:
-        """What serves a connection that comes in on this listener; None to refuse it."""
+        """Return the protocol object of a new connection on this listener, or None to refuse it."""
         self._turns.charge(CONNECTION_US)
         if not self._assembly.broker.quotas.connections.enter(ip, self._clock.monotonic_ms()):
             self._tell("refused", "Refused connections: %s", f"{ip} has a quota ({CONNECTION_CREATION_RATE}) of them")
@@ -133,18 +133,18 @@ class Listening:
         return connection
 
     def defer(self, go_on: Callable[[], None]) -> bool:
-        """False if one more may be accepted at once; else `go_on` is called when others have been served."""
+        """Return False if the next connection can be accepted at once. Else call `go_on` when other work was done."""
         if self._turns.over:
             self._turns.rest(go_on)
             return True
         return False
 
     def report_failure(self, error: OSError) -> None:
-        """No connection could be accepted."""
+        """Log that no connection could be accepted."""
         self._tell("failed", "Connections cannot be accepted: %s", shortage(error) or error)
 
     def _change(self, config: Config) -> None:
-        """Take limits that have changed while the broker runs: then hosts are addresses, which nobody is asked for."""
+        """Apply changed limits while the broker runs. Hosts must be addresses then: no name is resolved."""
         if config.max_connections_per_ip_overrides != self._config.max_connections_per_ip_overrides:
             self._overrides = self._overrides_of(config, ask=False)
         self._config = config
@@ -157,7 +157,7 @@ class Listening:
         return next(filter(None, (tls.problem(config) for tls in self._tls.values())), "")
 
     def _overrides_of(self, config: Config, *, ask: bool) -> dict[str, int]:
-        """The limits of single addresses. OSError if a host of `max.connections.per.ip.overrides` is unknown."""
+        """Return the limits of single addresses. OSError if a host of `max.connections.per.ip.overrides` is unknown."""
         overrides: dict[str, int] = {}
         for host, number in parse_connections_per_ip(config.max_connections_per_ip_overrides).items():
             try:
@@ -176,13 +176,13 @@ class Listening:
             listener.resume()
 
     def _tell(self, what: str, line: str, reason: object) -> None:
-        times = self._seldom[what].times(self._clock.monotonic_ms())
+        times = self._limiters[what].count(self._clock.monotonic_ms())
         if times:
             log.warning(line + " (%d times since this was said last)", reason, times)
 
 
 class _Door:
-    """The door of one listener: who comes in there is asked the same as everywhere."""
+    """The callbacks of one listener, with the same limits as all others."""
 
     def __init__(self, listening: Listening, name: str) -> None:
         self._listening = listening

@@ -1,4 +1,4 @@
-"""Loggers by the names of modules, and their levels: those of log4j as Python has them. free"""
+"""Loggers, named by modules, and their levels: the levels of log4j as Python has them. free"""
 
 import logging
 from collections.abc import Mapping
@@ -14,17 +14,17 @@ LEVELS: Final[Mapping[str, int]] = {
     "ERROR": logging.ERROR,
     "FATAL": logging.CRITICAL,
     "CRITICAL": logging.CRITICAL,
-    # What else log4j has.
+    # Other levels of log4j.
     "TRACE": logging.DEBUG,
     "ALL": logging.DEBUG,
     "OFF": logging.CRITICAL + 1,
 }
 ROOT: Final = "root"
-"""The logger of all that have no level of their own, as log4j calls it."""
+"""The logger of all modules without a level of their own, as log4j calls it."""
 
 
 def parse_level(text: str) -> int:
-    """The level of this name, in any case; ValueError."""
+    """Return the level of this name, in upper or lower case. Raises ValueError."""
     number = LEVELS.get(text.upper())
     if number is None:
         raise ValueError(f"{text!r} is not a level: {', '.join(LEVELS)}")
@@ -32,7 +32,8 @@ def parse_level(text: str) -> int:
 
 
 def parse_levels(given: str) -> dict[str, int]:
-    """`INFO,ottla.broker.group=DEBUG` as levels by logger, "" being all others; ValueError says what is wrong."""
+    """Parse `INFO,ottla.broker.group=DEBUG` into levels by logger; "" is all others. Raises ValueError with the
+    reason."""
     levels = {"": logging.INFO}
     for part in given.split(","):
         name, equals, level = (each.strip() for each in part.rpartition("="))
@@ -45,7 +46,7 @@ def parse_levels(given: str) -> dict[str, int]:
 
 
 def check_logger(name: str) -> None:
-    """ValueError if there is no such logger. They are named by modules; what is not ours may have any name."""
+    """Raise ValueError if there is no such logger. Ottla's loggers are named by modules; others may have any name."""
     if name.partition(".")[0] != "ottla":
         return
     known = "ottla"
@@ -59,12 +60,12 @@ def check_logger(name: str) -> None:
 
 
 def level_name(level: int) -> str:
-    """log4j's name for a level, or its number where it has none."""
+    """Return log4j's name for a level, or its number if it has none."""
     return next((name for name, number in LEVELS.items() if number == level), str(level))
 
 
 def _modules_in(package: str) -> list[str]:
-    from pkgutil import iter_modules  # for who mistyped
+    from pkgutil import iter_modules  # only needed for a mistyped name
 
     found = find_spec(package)
     return [each.name for each in iter_modules(found.submodule_search_locations)] if found is not None else []

@@ -1,32 +1,35 @@
-"""One budget for the memory that clients make the broker hold; beyond it they wait, in order. pure
+"""A budget for the memory that clients make the broker hold. When it is spent, requests wait in order. pure
 
-Half of the budget is for requests (`RequestMemory`), half for replies (`ReplyMemory`). A quarter of what requests have
-is for those that take no more than `MEDIUM_BYTES`, so that an ordinary batch never waits for the memory of large ones.
-What holds no more than `FREE_BYTES` is neither counted nor waits, so whoever is small never feels who is large; the
-memory of all is bounded by the budget and `FREE_BYTES` twice for each connection. What is sent from files holds
-nothing.
+Half of the budget is for requests (`RequestMemory`), half for replies (`ReplyMemory`). A quarter of the memory for
+requests is reserved for those of at most `MEDIUM_BYTES`, so that an ordinary batch never waits for the memory of large
+requests.
 
-A request claims its whole size, and what it may take decoded, before more of it than `FREE_BYTES` is read. Until then
-its connection is not read. What smaller ones take decoded has a part of its own (`Memory.decoded`), so that they do not
-wait for who is large.
+Requests and replies of at most `FREE_BYTES` are not counted and never wait, so small ones are not affected by large
+ones. The total is bounded by the budget and twice `FREE_BYTES` for each connection. Data sent from files needs no
+reservation.
 
-A reply holds what was built of it, and when it is built, what was not sent. Replies grow freely while all of them hold
-no more than half of their memory. Beyond that one grows at a time, and waits until there is room.
+A request reserves (`Claim`) its whole size, and the size of its decoded body, before more of it than `FREE_BYTES` is
+read. Until then its connection is not read. Smaller requests reserve their decoded size from a budget of their own
+(`Memory.decoded`), so that they do not wait for large ones.
 
-Nobody waits for ever:
+A reply reserves (`Room`) the bytes that were built of it, and when it is complete, the bytes that were not sent.
+Replies grow freely while all of them together hold no more than half of their memory. Above that, one reply grows at a
+time, and waits until there is memory.
 
-1. A request that was let in has all that it claimed: it waits for its client, then for its handler. A handler may wait
-   for the memory of replies, never for that of requests. One that waits for other clients (JoinGroup, SyncGroup, Fetch)
-   holds nothing of its request meanwhile (`Request.forget_body`), and a parked Fetch gives way when somebody waits
-   (`lend`).
-2. Replies under construction that were not chosen as the one that grows hold at most half, because what they hold was
-   granted while all replies together held no more. The one that grows needs at most the other half (`TooLarge`), so it
-   waits for replies that are built and not sent, for nothing else.
-3. Those wait for their clients. A client that moves nothing while others wait for what it holds is disconnected
-   (`Connection.relieve`), so that neither a half-sent request nor an unread reply is held at the expense of others. Who
-   hangs up while it waits is missed at the same look.
+No request waits for ever:
 
-Requests wait for replies, replies for clients, and clients for nobody that waits here: there is no circle.
+1. An admitted request has reserved all it needs: it waits for its client, then for its handler. A handler may wait for
+   the memory of replies, never for that of requests. A handler that waits for other clients (JoinGroup, SyncGroup,
+   Fetch) holds nothing of its request in that time (`Request.forget_body`), and a parked Fetch releases its memory when
+   a request waits (`lend`).
+2. Replies under construction, except the one that grows, hold at most half of the memory, because it was granted while
+   all replies together held no more. The reply that grows needs at most the other half (`TooLarge`), so it waits only
+   for replies that are built and not sent.
+3. Unsent replies wait for their clients. A client that makes no progress while others wait for its memory is
+   disconnected (`Connection.relieve`), so neither a half-sent request nor an unread reply blocks others. The same check
+   finds clients that hang up while they wait.
+
+Requests wait for replies, replies for clients, and clients wait for nothing here: there is no cycle.
 """
 
 from collections.abc import Callable
@@ -36,32 +39,32 @@ from ottla.broker.turns import Gate, Turns, Wait
 from ottla.protocol.frames import MAX_ENTRIES
 
 FREE_BYTES: Final = 65_536
-"""A request, a reply or a parked Fetch that takes no more than this is not counted."""
+"""A request, a reply or a parked Fetch of at most this size is not counted."""
 
 MOST_MEMORY_BYTES: Final = 256 * 1024 * 1024
-"""The budget where nobody has set one, and the machine has eight times as much."""
+"""The default budget, if the machine has at least eight times as much."""
 
 MEDIUM_BYTES: Final = 2 * 1024 * 1024
-"""A request that takes no more, as nearly every Produce does, has memory where larger ones have none."""
+"""A request of at most this size, as nearly every Produce, uses the part of the memory reserved for such requests."""
 
 LEAST_MEMORY_BYTES: Final = 16 * 1024 * 1024
 
 ENTRY_BYTES: Final = 300
-"""What one entry of an array takes when it is decoded, beside the bytes of its texts: 276 at most."""
+"""The memory of one decoded array entry without the bytes of its texts: 276 at most."""
 
 _DECODED_RATIO: Final = 32
-"""What one byte of a body may become, where entries are small: 26 at most, in structs of one number."""
+"""The memory of one body byte when entries are small: 26 at most, in structs of one number."""
 
 _STEP_BYTES: Final = 65_536
 
 
 def decoded_bytes(size_bytes: int) -> int:
-    """What a body of this size may take in objects."""
+    """Return the bytes that the decoded objects of a body of this size may take."""
     return size_bytes + min(_DECODED_RATIO * size_bytes, MAX_ENTRIES * ENTRY_BYTES)
 
 
 class TooLarge(Exception):
-    """A reply for which there will never be room."""
+    """A reply that is larger than the memory for replies."""
 
     def __init__(self, size_bytes: int, limit_bytes: int) -> None:
         super().__init__(
@@ -71,7 +74,8 @@ class TooLarge(Exception):
 
 
 class Claim:
-    """What one request holds, or waits for, until `release`; a handler that is discarded releases it by being gone."""
+    """A memory reservation of one request, granted or waiting, until `release`. It is also released when it is deleted,
+    as with a discarded handler."""
 
     __slots__ = ("_memory", "_on_change", "granted", "size_bytes")
 
@@ -82,22 +86,22 @@ class Claim:
         self.granted = False
 
     def release(self) -> None:
-        """Hold nothing any more, or give up waiting."""
+        """Release the memory, or stop waiting for it."""
         if self.size_bytes:
             self._memory.released(self)
             self.size_bytes = 0
 
     def keep(self) -> None:
-        """What was lent is for a request now: it is not asked back any more."""
+        """Use recallable memory for a request: it is not recalled any more."""
         self._memory.keep(self)
 
     def shrink(self, size_bytes: int) -> None:
-        """Hold no more than this: it is known by now what was needed."""
+        """Reduce the reservation to `size_bytes`, when the real size is known."""
         if size_bytes < self.size_bytes:
             self._memory.shrunk(self, size_bytes)
 
     def tell(self) -> None:
-        """Tell the owner: it was granted what it waited for, or it is asked to give back what it was lent."""
+        """Call the owner: the memory that it waited for is granted, or its recallable memory must be released."""
         self._on_change()
 
     def __del__(self) -> None:
@@ -105,13 +109,13 @@ class Claim:
 
 
 class RequestMemory:
-    """What requests hold that are received or handled. Callbacks are queued in the turn, never called inline."""
+    """The memory of requests that are received or handled. Callbacks are queued in the turn, never called inline."""
 
     __slots__ = ("_lent", "_turns", "_waiting", "held_bytes", "limit_bytes")
 
     def __init__(self, turns: Turns, limit_bytes: int) -> None:
         self._turns = turns
-        # In order; a thousand may give up at once.
+        # In order of arrival. A dict, because a thousand may give up at once.
         self._waiting: dict[Claim, None] = {}
         self._lent: dict[Claim, None] = {}
         self.limit_bytes = limit_bytes
@@ -119,13 +123,13 @@ class RequestMemory:
 
     @property
     def short(self) -> bool:
-        """Whether somebody waits."""
+        """Whether a request waits for memory."""
         return bool(self._waiting)
 
     def claim(self, size_bytes: int, on_grant: Callable[[], None]) -> Claim:
-        """Memory for a request; unless it is `granted` at once, `on_grant` is called when there is room.
+        """Reserve memory for a request. If it is not `granted` at once, `on_grant` is called when there is enough.
 
-        A request that is larger than all the memory is let in when no other holds any, as Kafka's memory pool does.
+        A request that is larger than all the memory is admitted when no other holds any, as in Kafka's memory pool.
         """
         claim = Claim(self, size_bytes, on_grant)
         if self.has(size_bytes):
@@ -138,11 +142,11 @@ class RequestMemory:
         return claim
 
     def has(self, size_bytes: int) -> bool:
-        """Whether so much would be granted at once."""
+        """Return whether this many bytes would be granted at once."""
         return not self._waiting and self._fits(size_bytes)
 
     async def enter(self, size_bytes: int, on_discard: Callable[[], None] | None = None) -> Claim:
-        """Memory for a handler, which holds none; it suspends while there is no room."""
+        """Reserve memory for a handler that has none. Suspends while memory is short."""
         wait: Wait[None] = Wait(self._turns)
         claim = self.claim(size_bytes, lambda: wait.wake(None))
 
@@ -157,9 +161,9 @@ class RequestMemory:
         return claim
 
     def lend(self, size_bytes: int, on_recall: Callable[[], None]) -> Claim | None:
-        """Memory for who can give it back at any time (a parked Fetch): half of all at most, None if there is none.
+        """Reserve memory that its owner can release at any time (a parked Fetch). None if more than half is in use.
 
-        `on_recall` is called when a request waits for memory.
+        `on_recall` is called when a request waits for memory; the owner must then release it.
         """
         if self._waiting or self.held_bytes + size_bytes > self.limit_bytes // 2:
             return None
@@ -169,11 +173,11 @@ class RequestMemory:
         return claim
 
     def keep(self, claim: Claim) -> None:
-        """What was lent is for a request now: it is not asked back any more."""
+        """Use recallable memory for a request: it is not recalled any more."""
         self._lent.pop(claim, None)
 
     def released(self, claim: Claim) -> None:
-        """A claim is given up."""
+        """Take back the memory of a claim, or remove it from the queue."""
         if claim.granted:
             claim.granted = False
             self.held_bytes -= claim.size_bytes
@@ -183,7 +187,7 @@ class RequestMemory:
         self._admit()
 
     def shrunk(self, claim: Claim, size_bytes: int) -> None:
-        """A claim that was granted is for less."""
+        """Reduce a granted claim to `size_bytes`."""
         self.held_bytes -= claim.size_bytes - size_bytes
         claim.size_bytes = size_bytes
         self._admit()
@@ -206,9 +210,9 @@ class RequestMemory:
 
 
 class Room:
-    """What one reply holds: it goes with the reply, and whoever has sent all of that says `built(0)`.
+    """The memory reservation of one reply. It moves with the reply; the sender calls `built(0)` when all is sent.
 
-    A handler that is discarded, or fails, gives its room back by being gone.
+    The reservation of a discarded or failed handler is released when it is deleted.
     """
 
     __slots__ = ("_alone", "_memory", "held_bytes")
@@ -219,7 +223,7 @@ class Room:
         self.held_bytes = 0
 
     async def grow(self, size_bytes: int) -> None:
-        """Hold `size_bytes` in all, before so much is built. Suspends while there is no room; raises TooLarge."""
+        """Reserve `size_bytes` in all, before so much is built. Suspends while memory is short; raises TooLarge."""
         if size_bytes <= FREE_BYTES or size_bytes <= self.held_bytes:
             return
         memory = self._memory
@@ -234,12 +238,12 @@ class Room:
         self.hold(wanted)
 
     def hold(self, size_bytes: int) -> None:
-        """Hold so much, whether there is room or not: it is there already."""
+        """Reserve `size_bytes` even if memory is short, because the bytes exist already."""
         self._memory.change(size_bytes - self.held_bytes)
         self.held_bytes = size_bytes
 
     def built(self, size_bytes: int) -> None:
-        """The reply is complete and takes so much: another may grow."""
+        """Set the size of the complete reply. Another reply may grow now."""
         self.hold(size_bytes if size_bytes > FREE_BYTES else 0)
         if self._alone:
             self._alone = False
@@ -250,7 +254,7 @@ class Room:
 
 
 class ReplyMemory:
-    """What replies hold that are built or not sent."""
+    """The memory of replies that are being built or are not sent yet."""
 
     __slots__ = ("_waiting", "gate", "held_bytes", "limit_bytes", "turns")
 
@@ -263,22 +267,22 @@ class ReplyMemory:
 
     @property
     def short(self) -> bool:
-        """Whether the one that grows waits for those that are not sent."""
+        """Whether the reply that grows waits for unsent replies."""
         return self._waiting is not None
 
     def room(self) -> Room:
-        """For one reply that may become large."""
+        """Return the reservation for one reply that may become large."""
         return Room(self)
 
     def change(self, more_bytes: int) -> None:
-        """So much more is held, or less."""
+        """Add `more_bytes`, which may be negative, to the memory in use."""
         self.held_bytes += more_bytes
         if more_bytes < 0 and self._waiting is not None:
             self._waiting.wake(None)
             self._waiting = None
 
     async def wait(self) -> None:
-        """Until less is held; for the one that grows."""
+        """Wait until less memory is in use. Only the reply that grows calls this."""
         wait: Wait[None] = Wait(self.turns, self._forget)
         self._waiting = wait
         await wait
@@ -288,7 +292,7 @@ class ReplyMemory:
 
 
 class Memory:
-    """The budget of one broker, `limit_bytes` in all."""
+    """The memory budget of one broker, `limit_bytes` in all."""
 
     __slots__ = ("decoded", "medium", "replies", "requests")
 
@@ -296,17 +300,18 @@ class Memory:
         medium_bytes = limit_bytes // 8
         self.requests = RequestMemory(turns, limit_bytes // 2 - medium_bytes)
         self.medium = RequestMemory(turns, medium_bytes)
-        """For those that take no more than `MEDIUM_BYTES`."""
+        """For requests of at most `MEDIUM_BYTES`."""
         self.replies = ReplyMemory(turns, limit_bytes - limit_bytes // 2)
         self.decoded = RequestMemory(turns, limit_bytes // 8)
-        """Beyond the budget: what requests of up to `FREE_BYTES` take once they are decoded."""
+        """In addition to the budget: the decoded bodies of requests of up to `FREE_BYTES`."""
 
     def claim(self, size_bytes: int, on_grant: Callable[[], None]) -> Claim:
-        """`RequestMemory.claim` where there is room for it; who takes little waits for others of its kind alone."""
+        """Call `RequestMemory.claim` on the part of the memory that fits. A small request waits only for other small
+        ones."""
         return self._for(size_bytes).claim(size_bytes, on_grant)
 
     def lend(self, size_bytes: int, on_recall: Callable[[], None]) -> Claim | None:
-        """`RequestMemory.lend`, likewise."""
+        """Call `RequestMemory.lend` on the part of the memory that fits."""
         return self._for(size_bytes).lend(size_bytes, on_recall) or self.requests.lend(size_bytes, on_recall)
 
     def _for(self, size_bytes: int) -> RequestMemory:
@@ -316,5 +321,5 @@ class Memory:
 
     @property
     def short(self) -> bool:
-        """Whether somebody waits for what others hold."""
+        """Whether a request or a reply waits for memory."""
         return self.requests.short or self.medium.short or self.replies.short

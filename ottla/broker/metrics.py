@@ -1,12 +1,12 @@
-"""What a broker counts while it runs: plain numbers, added to where the thing happens. pure
+"""Counters of a running broker: plain numbers, incremented where the event happens. pure
 
-Nothing is made, named or formatted when something is counted, and nothing here grows with what clients send: what is
-counted by API has an entry for each API that was served, an error one for each of Kafka's codes, and what is counted by
-topic stands in the partition itself (`Partition.bytes_in`), so it goes with it. Whoever reads collects: the page for
-Prometheus, the overview of the admin port.
+Nothing is created, named or formatted when an event is counted, and nothing here grows with what clients send. Counters
+by API have an entry for each API that was served, and error counters one for each of Kafka's codes. Counters by topic
+are in the partition itself (`Partition.bytes_in`) and are deleted with it. The readers collect the numbers: the page
+for Prometheus, the overview of the admin port.
 
-Durations are measured once somebody can read them (`Metrics.measure`), with the machine's clock, wherever the broker's
-own may stand. Until then `now_ms` is 0, and what asks more often than a transaction does asks `measured` first.
+Durations are measured once a reader exists (`Metrics.measure`), with the machine's clock, whatever the broker's clock
+is. Until then `now_ms` returns 0. Code that runs more often than once for each transaction checks `measured` first.
 """
 
 from bisect import bisect_left
@@ -22,31 +22,31 @@ TURN_MS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250)
 SYNC_MS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000)
 SYNC_BATCHES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 MOST_VERSIONS: Final = 32
-"""No API of Kafka has more."""
+"""More than any API of Kafka has."""
 
 
 R = TypeVar("R")
 
 
 class Accepted(Protocol):
-    """A connection that is there."""
+    """An open connection."""
 
     @property
     def session(self) -> Session:
-        """Whose it is."""
+        """The session of the connection."""
 
 
 Now = Callable[[], float]
-"""Milliseconds that never go back."""
+"""Returns monotonic milliseconds."""
 
 
 def not_measured() -> float:
-    """Nobody can read durations."""
+    """Return 0: durations are not measured."""
     return 0.0
 
 
 class Histogram:
-    """How many values were at most each of the `bounds`, which go up; one more count is for what is above them all."""
+    """Counts of values by upper bound, in ascending `bounds`. The last count is of values above all bounds."""
 
     __slots__ = ("bounds", "counts", "sum")
 
@@ -56,24 +56,24 @@ class Histogram:
         self.sum = 0.0
 
     def observe(self, value: float) -> None:
-        """One more value."""
+        """Add a value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
     @property
     def count(self) -> int:
-        """How many values there were."""
+        """The number of values."""
         return sum(self.counts)
 
     def since(self, counts: Sequence[int]) -> "Histogram":
-        """Of the values that have come since it had these `counts`; without a sum."""
+        """Return a histogram, without a sum, of the values added since `counts` was read."""
         found = Histogram(self.bounds)
         found.counts = [now - before for now, before in zip(self.counts, counts, strict=True)]
         return found
 
     def quantile(self, share: float) -> float:
-        """The value that this share (0 to 1) of all does not exceed, between two bounds as Prometheus' own
-        `histogram_quantile` has it; the last bound for what is above, 0 where nothing is."""
+        """Return the value that this share (0 to 1) of all values does not exceed, interpolated between two bounds as
+        in Prometheus' `histogram_quantile`; the last bound if it is above that, 0 if there are no values."""
         wanted = share * self.count
         below = 0
         for at, count in enumerate(self.counts[:-1]):
@@ -85,9 +85,9 @@ class Histogram:
 
 
 class ApiMetrics:
-    """The requests of one API: how many in each version, how long they took, and how many of its answers were errors.
+    """The requests of one API: counts by version, durations, and counts of errors.
 
-    An error is counted by its code, once for each row that has it, as Kafka's `ErrorsPerSec` is.
+    An error is counted by its code, once for each row that has it, as in Kafka's `ErrorsPerSec`.
     """
 
     __slots__ = ("errors", "time", "versions")
@@ -96,25 +96,25 @@ class ApiMetrics:
         self.versions = [0] * MOST_VERSIONS
         self.errors: dict[int, int] = {}
         self.time = Histogram(REQUEST_MS)
-        """Milliseconds from the whole request to its reply, waits included."""
+        """Milliseconds from the complete request to its reply, waits included."""
 
     @property
     def requests(self) -> int:
-        """How many there were, in all versions."""
+        """The number of requests, in all versions."""
         return sum(self.versions)
 
     def failed(self, error_code: int, times: int = 1) -> None:
-        """One more row, or a whole reply, has this error."""
+        """Count an error of a row or of a whole reply."""
         self.errors[error_code] = self.errors.get(error_code, 0) + times
 
     def rows_failed(self, error_codes: Sequence[int]) -> None:
-        """Many rows, each with its error: there are few kinds of them."""
+        """Count the errors of many rows. They have few distinct codes."""
         for error_code in {*error_codes}:
             self.failed(error_code, error_codes.count(error_code))
 
 
 class _Apis(dict[int, ApiMetrics]):
-    """Whoever asks for an API finds it."""
+    """Metrics by API key, created at the first access."""
 
     def __missing__(self, key: int) -> ApiMetrics:
         found = self[key] = ApiMetrics()
@@ -123,51 +123,51 @@ class _Apis(dict[int, ApiMetrics]):
 
 @dataclass(slots=True)
 class Waits:
-    """Requests that waited for one cause, and for how many milliseconds those did that went on."""
+    """Requests that waited for one cause, and the total milliseconds of those that resumed."""
 
     now_ms: Now = not_measured
     begun: int = 0
     ms: float = 0.0
 
     def begin(self) -> float:
-        """One more waits; what `end` must be given."""
+        """Count a waiting request and return the start time."""
         self.begun += 1
         return self.now_ms()
 
     def end(self, began_ms: float) -> None:
-        """It goes on."""
+        """Add the time that a request waited."""
         self.ms += self.now_ms() - began_ms
 
 
 @dataclass(slots=True)
 class TransactionMetrics:
-    """What has become of transactions since the start; what is open is known to the coordinator itself."""
+    """Outcomes of transactions since the start. The coordinator itself knows the open ones."""
 
     begun: int = 0
     committed: int = 0
     aborted: int = 0
-    """Those that timed out too."""
+    """Includes those that timed out."""
     timed_out: int = 0
     marker_phase: Histogram = field(default_factory=lambda: Histogram(REQUEST_MS))
     """Milliseconds from the durable outcome to the last marker."""
     waits: Waits = field(default_factory=Waits)
-    """Requests that waited for the markers of the transaction before."""
+    """Requests that waited for the markers of the previous transaction."""
     now_ms: Now = not_measured
 
 
 @dataclass(slots=True)
 class SyncMetrics:
-    """The syncs that produced batches waited for."""
+    """Syncs that produced batches waited for."""
 
     time: Histogram = field(default_factory=lambda: Histogram(SYNC_MS))
     batches: Histogram = field(default_factory=lambda: Histogram(SYNC_BATCHES))
-    """How many batches each of them covered."""
+    """The number of batches that each sync covered."""
     failed: int = 0
     now_ms: Now = not_measured
 
 
 class Metrics:
-    """All that one broker counts. Its rooms have their own part of it, which they make: `transactions`, `syncs`."""
+    """All counters of one broker. The coordinator and the flusher make their own part: `transactions`, `syncs`."""
 
     __slots__ = (
         "apis",
@@ -195,38 +195,39 @@ class Metrics:
         self.transactions = transactions or TransactionMetrics()
         self.syncs = syncs or SyncMetrics()
         self.turns: Histogram | None = None
-        """Milliseconds of each event of the loop, where they are measured."""
+        """Milliseconds of each event of the loop, if they are measured."""
         self.apis = _Apis()
-        """By key, of those that were asked for."""
+        """By API key, of those that were requested."""
         self.connections: Collection[Accepted] = ()
-        """Those that are there."""
+        """The open connections."""
         self.connections_accepted = 0
         self.bytes_in = 0
-        """Of batches that were appended for clients."""
+        """Bytes of batches appended for clients."""
         self.records_in = 0
         self.bytes_out = 0
-        """Of batches that were answered to Fetch."""
+        """Bytes of batches returned by Fetch."""
         self.duplicates = 0
-        """Batches that are in the log already, and were answered with their place there."""
+        """Batches that were in the log already and were answered with their offset there."""
         self.differing_duplicates = 0
-        """Of those the ones with other keys, values or headers than the batch in the log."""
+        """Those of the duplicates that have other keys, values or headers than the batch in the log."""
         self.sequence_gaps = 0
         """Batches refused with OUT_OF_ORDER_SEQUENCE_NUMBER."""
         self.reused_sequences = 0
-        """Transactional batches refused for sequences of a transaction that had ended, or behind such a batch."""
+        """Transactional batches refused because they reuse sequences of an ended transaction, or follow such a
+        batch."""
         self.fenced = 0
-        """Requests of whoever another has taken the place of."""
+        """Requests of producers and members that were fenced."""
         self.waits = {
             "data": Waits(),
             "last_stable_offset": Waits(),
             "markers": self.transactions.waits,
             "sync": Waits(),
         }
-        """By cause: a Fetch for something to read, or for the end of a transaction before it; a request for the markers
-        of the transaction before; a reply until what it promises is on the device."""
+        """By cause: a Fetch waits for data, or for the end of a transaction before it; a request waits for the markers
+        of the previous transaction; a reply waits for a sync."""
 
     def timed(self, key: int, finish: Callable[[R], None]) -> Callable[[R], None]:
-        """`finish`, and how long it took from now on until it was called with the reply to a request of this API."""
+        """Return a function that calls `finish` and records the time from now until it is called with the reply."""
         time, now_ms = self.apis[key].time, self.now_ms
         began_ms = now_ms()
 
@@ -237,7 +238,7 @@ class Metrics:
         return timed_finish
 
     def measure(self, now_ms: Now, turns: Histogram | None = None) -> None:
-        """Measure durations from now on: somebody can read them."""
+        """Measure durations from now on, because a reader exists."""
         self.measured = True
         self.now_ms = self.transactions.now_ms = self.syncs.now_ms = now_ms
         for waits in self.waits.values():
@@ -246,7 +247,7 @@ class Metrics:
 
 
 class MeasuredTurns(Turns):
-    """Turns whose events are timed, in milliseconds."""
+    """Turns that record the duration of each event, in milliseconds."""
 
     __slots__ = ("_now_ms", "time")
 

@@ -1,10 +1,10 @@
-"""What one connection is owed, in order: buffers, and slices of files that are sent when the socket takes them. shell
+"""The unsent replies of a connection, in order: buffers, and slices of files. shell
 
-A slice costs no memory until its connection can be written. On a plain socket the kernel sends it from its cache
-(`sendfile`, a third of the CPU of reading and writing); on any other transport it is read in pieces. Order is kept by
-one rule: a descriptor is written past its transport only while the transport holds nothing, which the transport tells
-by `pause_writing`, because its write buffer limit is 0. When the socket is full, one small piece is left to the
-transport, which waits for the socket on our behalf (an event loop watches no descriptor for two owners).
+A slice is sent when the socket takes it. It costs no memory until its connection can be written. On a plain socket the
+kernel sends it from its cache (`sendfile`, a third of the CPU of reading and writing). On any other transport it is
+read in pieces. One rule keeps the order: the descriptor is written directly only while the transport holds nothing. The
+transport reports that by `pause_writing`, because its write buffer limit is 0. When the socket is full, one small piece
+is given to the transport, which waits for the socket for us (an event loop watches no descriptor for two owners).
 """
 
 from collections import deque
@@ -20,23 +20,24 @@ Buffer = bytes | bytearray | memoryview
 Part = Buffer | FileSlice
 
 PIECE_BYTES: Final = 256 * 1024
-"""What is read at once where the kernel cannot send."""
+"""The bytes that are read at once where the kernel cannot send from the file."""
 
 WAIT_BYTES: Final = 64 * 1024
-"""What is left to a transport so that it waits for its socket."""
+"""The bytes that are given to a transport so that it waits for its socket."""
 
 UNSENT_TLS_BYTES: Final = 16 * 1024
-"""What TLS may hold before it pauses us. It pauses at its limit, not above, and has tickets of its own to send before
-anything is read: with less it would be paused from the beginning."""
+"""The bytes that TLS may hold before it pauses the outbox. It pauses at its limit, not above it, and sends tickets of
+its own before anything is read: with a lower limit it would be paused from the beginning."""
 
 EDGE_BYTES: Final = 16 * 1024
-"""The end of a slice leaves with what follows it: a packet of three bytes costs as much as one of sixteen thousand."""
+"""The end of a slice is sent together with the next part: a packet of three bytes costs as much as one of sixteen
+thousand."""
 
 _BUFFERS: Final = (bytes, bytearray, memoryview)
 
 
 class Transport(Protocol):
-    """What is needed of an `asyncio.Transport`."""
+    """The part of `asyncio.Transport` that the outbox uses."""
 
     def write(self, data: Buffer) -> None: ...
 
@@ -50,7 +51,8 @@ class Transport(Protocol):
 
 
 class Outbox:
-    """`paused` is set while the transport holds bytes. What `send` raises ends the connection."""
+    """The queue of unsent parts. `paused` is set while the transport holds bytes. An exception of `send` ends the
+    connection."""
 
     __slots__ = (
         "_socket",
@@ -67,18 +69,18 @@ class Outbox:
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
         self.parts: deque[Part] = deque()
-        """What is queued, to be looked at."""
+        """The queued parts. Read only."""
         self._transport: Transport
         self._socket = -1
         self.is_encrypted = False
-        """Whether TLS stands between the transport and its socket."""
+        """Whether the transport encrypts with TLS."""
         self.paused = False
         self.slices = 0
-        """Parts that are slices of files."""
+        """The number of parts that are slices of files."""
         self.unsent_bytes = 0
-        """Bytes of the parts that are not."""
+        """The bytes of the parts that are buffers."""
         self.written_bytes = 0
-        """Bytes of the last write: no more than these can be left with the transport when it has paused us."""
+        """The bytes of the last write: when the transport has paused the outbox, it holds at most these."""
 
     def connect(self, transport: Transport) -> None:
         """Write to this transport from now on."""
@@ -90,14 +92,14 @@ class Outbox:
             self._socket = socket.fileno()
 
     def disconnect(self) -> None:
-        """Send nothing more, and let go of the transport."""
+        """Discard the queue, and drop the reference to the transport."""
         self.clear()
         self._transport = LOST
         self._socket = -1
 
     @property
     def descriptor(self) -> int:
-        """The plain socket, or -1."""
+        """The descriptor of the plain socket, or -1."""
         return self._socket
 
     def add(self, parts: Iterable[Part]) -> None:
@@ -110,12 +112,12 @@ class Outbox:
                 self.slices += 1
 
     def clear(self) -> None:
-        """Send nothing more."""
+        """Discard the queue."""
         self.parts.clear()
         self.slices = self.unsent_bytes = 0
 
     def send(self) -> None:
-        """Hand over what the socket takes, as long as the turn's share lasts. Raises OSError and CutShort."""
+        """Send what the socket takes, while the turn budget lasts. Raises OSError and CutShort."""
         parts = self.parts
         while parts and not self.paused:
             if not self.slices:
@@ -140,7 +142,7 @@ class Outbox:
                 self._take_rest(part)
 
     def _send_before_slice(self, buffers: list[Buffer]) -> None:
-        """What is small leaves in one packet with the front of the slice."""
+        """Send small buffers in one packet with the beginning of the slice after them."""
         if self.parts and self._socket >= 0 and not self._transport.is_closing():
             data = b"".join(buffers)
             sent = send_before_more(self._socket, data) if len(data) <= EDGE_BYTES else 0
@@ -151,7 +153,7 @@ class Outbox:
         self._write(buffers)
 
     def _take_rest(self, part: FileSlice) -> None:
-        """Put the last bytes of the slice in front into its place."""
+        """Replace the slice in front by its last bytes."""
         self.slices -= 1
         self.parts.popleft()
         if part:

@@ -1,4 +1,4 @@
-"""The daemon's life: open, be ready, drain, stop. shell"""
+"""The life cycle of the daemon: open, be ready, drain, stop. shell"""
 
 import asyncio
 import contextlib
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 1.0
 HALT_SECONDS: Final = 10.0
-"""How long a broker whose storage failed may take to end: a disk that hangs must not keep it."""
+"""The time that a broker with failed storage may take to end, because calls to a broken disk may hang."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 # `BrokerLifecycleManager` and `KafkaRaftServer` of Kafka 4.3.1, and `KafkaServer` of those with a ZooKeeper.
@@ -56,26 +56,28 @@ _KAFKA_LINES: Final = """\
 
 
 class StartGivenUp(Exception):
-    """The broker was stopped while it recovered its logs. They are as a crash in that moment would leave them."""
+    """The broker was stopped while it recovered its logs. They are in the state that a crash at that moment would
+    leave."""
 
 
 class Seams:
-    """Where something may stand between the parts of a broker. Here nothing does; a test kit's own steers them."""
+    """Replaceable parts of a broker: clock, disk and assembly. This class uses the real ones; a test kit's own controls
+    them."""
 
     def clock_over(self, real: Clock) -> Clock:
-        """The broker's clock, given the machine's."""
+        """Return the broker's clock, given the machine's clock."""
         return real
 
     def disk(self, open_files_max: int) -> Disk:
-        """The broker's disk."""
+        """Return the broker's disk."""
         return RealDisk(open_files_max)
 
     def assembled(self, assembly: Assembly) -> None:
-        """The broker is built, and nobody has come in yet."""
+        """Called when the broker is built, before it accepts connections."""
 
 
 class Server:
-    """One broker on one event loop."""
+    """A broker on one event loop."""
 
     def __init__(
         self,
@@ -93,16 +95,16 @@ class Server:
         self._collector = Collector()
         self._health = Health()
         self.is_stopping = False
-        """Somebody has asked for an end: a start is given up where that is quicker."""
+        """Set when a stop was requested. A start then gives up the recovery of logs."""
         self._assembly: Assembly
         self._workers: ThreadWorkers
         self.broker: Broker
 
     async def start(self) -> list[Listener]:
-        """Open the data directory and listen; returns the addresses that clients are given, a listener's each.
+        """Open the data directory and listen. Return the advertised addresses, one for each listener.
 
-        Raises LogDirectoryError or OSError; the directory is free then, and clean if it was opened whole. Raises
-        StartGivenUp if `is_stopping` is set while logs are recovered: what is left is for the next start.
+        Raises LogDirectoryError or OSError; the directory is unlocked then, and clean if it was opened completely.
+        Raises StartGivenUp if `is_stopping` is set while logs are recovered; the next start recovers the rest.
         """
         loop = asyncio.get_running_loop()
         real_clock = LoopClock(loop)
@@ -113,10 +115,10 @@ class Server:
         self._workers = ThreadWorkers(clock.from_thread)
         network = LoopNetwork(loop)
         if not Path(self.config.log_dirs).exists():
-            await try_ports(network, self.config.listeners)  # it would be left behind, with nothing in it
+            await try_ports(network, self.config.listeners)  # else a failed start would leave an empty directory
         if self._admin_settings is not None:
             self._admin = await _bind_admin(self._admin_settings, network, real_clock)
-            _tell_start(self._admin, turns, self._health)
+            _serve_health(self._admin, turns, self._health)
         disk = self._seams.disk(self.config.max_open_log_files)
         memory_bytes = max(LEAST_MEMORY_BYTES, min(MOST_MEMORY_BYTES, machine_bytes() // 8))
         try:
@@ -171,14 +173,14 @@ class Server:
         self._collector.stop()
 
     def take_keystores(self) -> bool:
-        """Have every listener with TLS read its stores anew; False if there is none. A start reads them, a stop does
-        not need them."""
+        """Let every listener with TLS read its stores again. Return False if no listener has TLS. During a start or a
+        stop they are not read: a start reads them anyway, and a stop does not need them."""
         if self._listening is not None and not self.is_stopping:
             self._listening.take_keystores()
         return any(self.config.is_encrypted(listener) for listener in self.config.listeners)
 
     async def _open(self, storage: Storage, turns: Turns) -> None:
-        """Open the storage in shares of the turns: the loop goes on, and who asks is told how much is left."""
+        """Open the storage in turns, so that the event loop runs and health requests can report the remaining work."""
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         work = self._open_in_shares(storage, turns)
 
@@ -199,27 +201,27 @@ class Server:
                 raise StartGivenUp
 
     def _turns(self, clock: LoopClock) -> Turns:
-        """Measured, if somebody can ask for it."""
+        """Return the turns of the broker, measured if there is an admin port."""
         if self._admin_settings is None:
             return Turns(clock.next_turn, log_bug)
         return MeasuredTurns(clock.next_turn, log_bug, clock.monotonic_ms)
 
     @property
     def admin_address(self) -> str | None:
-        """Where the admin port is, if there is one."""
+        """The address of the admin port, or None."""
         return None if self._admin is None else self._admin.address
 
 
 async def _bind_admin(settings: "AdminSettings", network: LoopNetwork, clock: LoopClock) -> "AdminPort":
-    from ottla.broker.admin.port import AdminPort  # and HTTP, which most brokers do without
+    from ottla.broker.admin.port import AdminPort  # imports HTTP, which most brokers do not need
 
     admin = AdminPort(settings, network, clock)
     await admin.bind()
     return admin
 
 
-def _tell_start(admin: "AdminPort", turns: Turns, health: Health) -> None:
-    """Let the port tell how the start goes on, and nothing else."""
+def _serve_health(admin: "AdminPort", turns: Turns, health: Health) -> None:
+    """Serve only the health pages on the admin port during the start."""
     from ottla.broker.admin.health import STARTING, health_routes
 
     admin.answer(health_routes(health), STARTING)
@@ -236,7 +238,9 @@ def _answer_all(
     from ottla.broker.admin.picture import picture_routes
 
     if broker.authorizer is not None and settings.token is None:
-        log.warning("The admin port shows this whole machine what ACLs hide: give it a token (--admin-token-file)")
+        log.warning(
+            "The admin port shows every user of this machine what ACLs protect: set a token (--admin-token-file)"
+        )
     data_dir = str(Path(broker.config.log_dirs).absolute())
     about = own_routes(broker, clock, started_ms, data_dir)
     metrics = MetricsPage(broker, clock, started_ms)
@@ -253,13 +257,13 @@ def run(
     admin: "AdminSettings | None" = None,
     seams: Seams | None = None,
 ) -> int:
-    """Serve until SIGTERM or SIGINT, or a SIGHUP that is not for keystores; returns the exit code.
+    """Serve until SIGTERM or SIGINT, or a SIGHUP that is not for keystores. Return the exit code.
 
-    Prints `ready PLAINTEXT://host:port`, a line for each listener by its name, to stdout (and into `ready_file`, which
-    is removed when they can no more, and before anything else at a start) when clients can connect, behind them
-    `admin http://host:port` if there is such a port, and with `kafka_lines` what Kafka says then. 0 after a clean stop;
-    1 when the directory or a port cannot be had, or the storage failed, which ends the broker unless
-    `log.dir.failure.exit` says otherwise.
+    When clients can connect, prints `ready PLAINTEXT://host:port`, a line for each listener by its name, to stdout and
+    to `ready_file`, then `admin http://host:port` if there is such a port, and with `kafka_lines` Kafka's own lines.
+    `ready_file` is removed first at a start, and when clients cannot connect any more. Returns 0 after a clean stop.
+    Returns 1 when the directory or a port is not available, or when the storage failed, which ends the broker unless
+    `log.dir.failure.exit` disables that.
     """
     _raise_file_limit()
     return_freed_memory()
@@ -278,60 +282,62 @@ async def _serve(server: Server, ready_file: str | None, kafka_lines: bool) -> i
     def on_signal() -> None:
         if stopping.is_set():
             log.warning("Second signal: leaving without a clean shutdown")
-            _unsay_ready(ready_file)
+            _remove_ready_file(ready_file)
             os._exit(1)
         stopping.set()
         server.is_stopping = True
 
     def on_hangup() -> None:
-        """Whose terminal has gone is to end; a daemon with TLS has a new certificate; another ends as any program."""
+        """Stop a broker whose terminal is closed. Reload the certificates of a daemon with TLS. Stop any other
+        daemon."""
         is_left = had_terminal and not has_terminal()
         if is_left or not server.take_keystores():
             on_signal()
 
-    # The loop hears no signal while the start reads logs, so Python's own handlers stand in.
+    # The loop handles no signals while the start reads logs, so Python's own handlers are used until then.
     heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores SIGHUP
     acts = {signal.SIGTERM: on_signal, signal.SIGINT: on_signal, signal.SIGHUP: on_hangup}
     for number in heard:
         signal.signal(number, lambda number, _frame: acts[signal.Signals(number)]())
-    _unsay_ready(ready_file)  # an earlier run's: who waits for it must not take that for ours
+    _remove_ready_file(ready_file)  # of an earlier run: a process that waits for the file must not see the old one
     try:
         addresses = await server.start()
     except StartGivenUp:
         log.info("Stopped before all logs were recovered: the next start recovers them")
-        _hear_no_more(heard)
+        _ignore_signals(heard)
         return 0
     loop = asyncio.get_running_loop()
-    if not stopping.is_set():  # the loop would hear once more what it has not read yet
+    if not stopping.is_set():  # the loop would handle a signal again that it has not read yet
         for number in heard:
             loop.add_signal_handler(number, acts[number])
     watch = _stop_with_storage(server, stopping)
     try:
         if not stopping.is_set():
             more = _KAFKA_LINES.format(node_id=server.broker.cluster.node_id) if kafka_lines else ""
-            _say_ready(addresses, server.admin_address, ready_file, more)
+            _report_ready(addresses, server.admin_address, ready_file, more)
         await stopping.wait()
     finally:
         log.info("Stopping")
-        _unsay_ready(ready_file)
+        _remove_ready_file(ready_file)
         await server.stop()
         watch.cancel()
         log.info("Stopped")
         for number in heard:
             loop.remove_signal_handler(number)
-        _hear_no_more(heard)
+        _ignore_signals(heard)
     return 0 if server.broker.logs.offline is None else 1
 
 
-def _hear_no_more(signals: Sequence[signal.Signals]) -> None:
-    """All is done: who asks once more must not make it look like a failure while the process ends. A handler that does
-    nothing, as what is ignored would be ignored by every process that this one starts."""
+def _ignore_signals(signals: Sequence[signal.Signals]) -> None:
+    """Ignore further signals after the stop, so that a late one does not look like a failure while the process ends.
+    The handler does nothing instead of SIG_IGN, because child processes inherit ignored signals."""
     for number in signals:
         signal.signal(number, lambda _number, _frame: None)
 
 
 def _stop_with_storage(server: Server, stopping: asyncio.Event) -> threading.Timer:
-    """Set `stopping` when the log directory fails, and end the process if the stop takes too long; or do nothing."""
+    """Set `stopping` when the log directory fails, and end the process if the stop takes too long. Does nothing if not
+    configured."""
     logs = server.broker.logs
     watch = threading.Timer(HALT_SECONDS, os._exit, (1,))
     watch.daemon = True
@@ -348,7 +354,7 @@ def _stop_with_storage(server: Server, stopping: asyncio.Event) -> threading.Tim
     return watch
 
 
-def _say_ready(addresses: Sequence[Listener], admin_address: str | None, ready_file: str | None, more: str) -> None:
+def _report_ready(addresses: Sequence[Listener], admin_address: str | None, ready_file: str | None, more: str) -> None:
     lines = "".join(f"ready {address}\n" for address in addresses)
     if admin_address is not None:
         lines += f"admin {admin_address}\n"
@@ -358,15 +364,15 @@ def _say_ready(addresses: Sequence[Listener], admin_address: str | None, ready_f
     sys.stdout.flush()
 
 
-def _unsay_ready(ready_file: str | None) -> None:
-    """Whoever looks for the file finds none from now on; one that cannot be removed cannot be written either."""
+def _remove_ready_file(ready_file: str | None) -> None:
+    """Remove the ready file. Errors are ignored: a file that cannot be removed cannot be written either."""
     if ready_file is not None:
         with contextlib.suppress(OSError):
             Path(ready_file).unlink()
 
 
 def _raise_file_limit() -> None:
-    """A broker holds a few descriptors per partition: take what the system allows."""
+    """Raise the limit of descriptors to the maximum of the system, because a broker holds a few for each partition."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):
@@ -374,7 +380,7 @@ def _raise_file_limit() -> None:
 
 
 def _load_codecs() -> None:
-    """Import kafka-python's messages now (0.15 s), not while the first client waits and everybody with it."""
+    """Import kafka-python's messages now (0.15 s), so that the first client and all others do not wait for it."""
     for key in TABLE:
         codec.request_class(key)
         codec.response_class(key)

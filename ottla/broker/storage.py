@@ -1,4 +1,4 @@
-"""The log directory of one broker and the cluster that it holds, which are opened in steps. shell"""
+"""The log directory of one broker and its cluster, opened in steps. shell"""
 
 from dataclasses import replace
 from logging import getLogger
@@ -26,11 +26,11 @@ from ottla.protocol.steps import Steps
 log = getLogger(__name__)
 
 MOST_INDEX_INTERVAL_BYTES = 256 * 1024
-"""A look-up walks over the batches between two entries of an index: 4,000 of them at most."""
+"""The largest index interval: a lookup walks over the batches between two index entries, 4,000 of them at most."""
 
 
 class Storage:
-    """What a broker keeps: its logs and, once it is open, its cluster and the configuration in force there."""
+    """The persistent state of a broker: its logs and, once it is open, its cluster and the effective configuration."""
 
     def __init__(
         self, config: Config, clock: Clock, disk: Disk, turns: Turns, truncate_damaged: frozenset[str] = frozenset()
@@ -41,19 +41,20 @@ class Storage:
         self.logs = LogManager(disk, clock, turns, _log_settings(config, truncate_damaged))
         self.cluster: Cluster
         self.authorizer: AclAuthorizer | None = None
-        """What decides who may do what, with the entries of the metadata; None: everybody may do everything."""
+        """Authorizes clients by the ACLs of the metadata. None: every client may do everything."""
         self._disk = disk
         self._clock = clock
         self._turns = turns
 
     def new_uuid(self) -> UUID:
-        """One that nobody else draws."""
+        """Return a random UUID."""
         return UUID(bytes=self._disk.random_id(), version=4)
 
     def open(self) -> Steps[None]:
-        """Open the directory, read the metadata, recover what a crash has left. No step is a `Work`.
+        """Open the directory, read the metadata, and recover logs after a crash. No step is a `Work`.
 
-        LogDirectoryError or OSError leave the directory free. So does who gives up, and leaves it as a kill does.
+        LogDirectoryError or OSError leave the directory unlocked. A caller that closes the steps early leaves it
+        unlocked too, in the state that a kill would leave.
         """
         config, in_force, logs = self.config, self.in_force, self.logs
         _open_directory(logs, config.log_dirs)
@@ -99,14 +100,14 @@ def _open_directory(logs: LogManager, directory: str) -> None:
 
 
 def _compare_levels(config: Config, cluster: Cluster) -> None:
-    """Say so when the level that was asked for is not the one in force."""
+    """Warn if the configured level is not the level in this directory."""
     given, level = config.transaction_version, cluster.feature(TRANSACTION_FEATURE)
     if given != level and config.origin(TRANSACTION_FEATURE) != DEFAULT:
         log.warning("transaction.version is %d in this directory, not %d: UpdateFeatures changes it", level, given)
 
 
 def _tell_users_missing(config: Config, cluster: Cluster) -> None:
-    """Say so when users that were given are not there, because the directory was not new."""
+    """Warn if configured users do not exist, because the directory was not new."""
     users = {(user.name, BY_NAME[user.mechanism]): user for user in parse_scram_users(config.add_scram)}
     missing = [
         f"{user.name} ({user.mechanism})" for key, user in users.items() if key not in cluster.image.scram_credentials
@@ -118,7 +119,7 @@ def _tell_users_missing(config: Config, cluster: Cluster) -> None:
 
 
 def _compare_acls(config: Config, cluster: Cluster) -> None:
-    """Say so when somebody may do more than the metadata says."""
+    """Warn if ACLs are in the metadata but are not enforced."""
     if cluster.image.acls and not config.authorizer_class_name:
         log.warning("The metadata holds %d ACLs: not enforced without authorizer.class.name", len(cluster.image.acls))
 
@@ -131,7 +132,8 @@ def _warn_of_unknown_partitions(cluster: Cluster, truncate_damaged: frozenset[st
 
 
 def _internal_topics(config: Config) -> dict[str, tuple[int, dict[str, str]]]:
-    """Partition counts and forced configs (`TransactionStateManager`, `GroupCoordinatorService` of Kafka 4.3.1)."""
+    """Return partition counts and forced configs (`TransactionStateManager`, `GroupCoordinatorService` of Kafka
+    4.3.1)."""
     return {
         TRANSACTION_STATE_TOPIC: (
             config.transaction_state_log_num_partitions,
@@ -193,7 +195,7 @@ def _partition_settings(config: Config, own: dict[str, str]) -> LogConfig:
 
 
 def _compression_level(topic: TopicConfig) -> int | None:
-    """The level for the topic's codec; None for the codec's own, and where there is no choice."""
+    """Return the level for the topic's codec, or None for the codec's default, or if the codec has no levels."""
     match topic.compression_type:
         case "gzip":
             return int(topic.compression_gzip_level) if topic.compression_gzip_level != "-1" else None

@@ -1,4 +1,4 @@
-"""Where requests and their replies can be watched as they pass a broker's connections. pure"""
+"""A listener on the requests and replies of a broker's connections. pure"""
 
 from collections.abc import Callable, Sequence
 
@@ -8,15 +8,16 @@ from ottla.broker.outbox import Part
 Send = Callable[[Sequence[Part], Room | None], None]
 Refuse = Callable[[str], None]
 Heard = Callable[[memoryview, str, Send, Refuse], tuple[Send, Refuse]]
-"""Gets a frame, which is valid during the call, the peer, and what takes the reply or the reason why there is none.
-Returns what is to take them instead: it must call the other at once, with the same."""
+"""Gets a frame, which is valid during the call, the peer, and the callbacks for the reply and for a refusal. Returns
+the callbacks to use instead of them; each must call the original one at once, with the same arguments."""
 
 
 class Tap:
-    """One of a broker. It stands in front of the dispatcher, so it has what clients see, the faults of a test too."""
+    """The listener of one broker. It is called before the dispatcher, so it gets exactly what clients get, with the
+    injected faults of a test."""
 
     __slots__ = ("heard",)
 
     def __init__(self) -> None:
         self.heard: Heard | None = None
-        """None while nobody listens, which is all that a request looks at then."""
+        """The listener, or None. A request without a listener costs only this check."""

@@ -2,21 +2,21 @@
 
 Rules
 
-1. Everything that happens to the broker (bytes arrived, a timer fired, a sync ended) enters through `Turns.event`.
+1. Every input of the broker (bytes arrived, a timer fired, a sync ended) enters through `Turns.event`.
 2. A turn runs the event, then all work that it woke, in the order in which it was woken, then the end-of-turn hooks:
-   one write per connection. Nothing else runs in between. A sync is started in a turn of its own (`log/flusher.py`),
-   so that it covers what others have sent meanwhile.
-3. A handler is a coroutine driven by hand with `send(None)`. It may suspend on a `Wait` and on nothing else, so a
-   request that need not wait costs one call, no task and no future.
-4. `Wait.wake` never resumes its handler inline: the continuation is queued, so the waker finishes its own step first.
-   Of many handlers that one event wakes, those that the share does not reach resume in later turns.
-5. A handler whose connection is gone is discarded. It does no work while it is discarded; what it registered
-   elsewhere is taken back by `Wait.on_discard`.
-6. Nobody holds the broker. Work whose size a client or the state decides is charged to one ledger (`charge`, at the
-   costs of `costs.py`) and asks after each piece whether others are due (`await share()`). Whoever finds the share
-   spent rests, and all who rest get one share together per pass of the event loop: requests that have arrived meanwhile
-   go ahead, and a thousand long requests take no more of a pass than one does. A small request does not rest at all
-   (but for the first of a connection), and one of middle size goes ahead of those that have rested often.
+   one write per connection. Nothing else runs in between. A sync is started in a turn of its own (`log/flusher.py`), so
+   that it covers the batches that others have sent in the meantime.
+3. A handler is a coroutine driven by hand with `send(None)`. It may suspend only on a `Wait`, so a request that need
+   not wait costs one call, no task and no future.
+4. `Wait.wake` never resumes its handler inline: the handler is queued, so the waker finishes its own step first. If one
+   event wakes many handlers, those beyond the turn budget resume in later turns.
+5. A handler whose connection is closed is discarded. It does no work while it is discarded; `Wait.on_discard` removes
+   its registrations elsewhere.
+6. No work holds the event loop for long. Work whose size depends on a client or on the state is charged (`charge`, at
+   the costs of `costs.py`) and checks the turn budget after each piece (`await share()`). When the budget is spent, the
+   handler yields. All handlers that yielded get one budget together in each pass of the event loop, so new requests are
+   served first, and a thousand long requests take no more of a pass than one does. A small request does not yield at
+   all (except the first one of a connection), and one of middle size precedes those that have yielded often.
 """
 
 from collections import deque
@@ -26,17 +26,18 @@ from typing import Any, Final, Generic, TypeVar
 from ottla.broker.costs import RESUME_US
 
 SHARE_US: Final = 2_000.0
-"""What may be charged between two looks at the sockets before long work must rest."""
+"""The turn budget: microseconds that may be charged between two reads of the sockets before long work must yield."""
 
 OWN_US: Final = 300.0
-"""What a request that has just arrived may take before it rests for what others have charged."""
+"""The microseconds that a new request may take before it yields because of the charges of others."""
 
 RANKS: Final = ((1, SHARE_US / 2), (4, SHARE_US * 3 / 4), (1 << 30, SHARE_US))
-"""Who has rested so often at most stands in one rank. The first goes on until so much of a share is spent, then the
-second, then the rest. What one rank does not need is for the others, and one of each goes on in any case."""
+"""(most yields, limit in microseconds) of each rank. Handlers of the first rank run until its limit of the budget is
+spent, then those of the second, then the rest. A rank may use what an earlier one leaves, and one handler of each rank
+runs in any case."""
 
 MOST_LOOKS: Final = 8
-"""At the sockets, for input that keeps somebody alive; a busy broker is never out of input."""
+"""The largest number of reads of the sockets before a deadline fires, because a busy broker always has more input."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -45,7 +46,7 @@ Handler = Coroutine["Wait[Any]", None, R]
 
 
 class Wait(Generic[T]):
-    """Something a handler waits for, once. `await wait` returns the value given to `wake`."""
+    """An event that a handler waits for once. `await wait` returns the value given to `wake`."""
 
     __slots__ = ("_activity", "_turns", "_value", "done", "on_discard")
 
@@ -57,7 +58,7 @@ class Wait(Generic[T]):
         self.on_discard = on_discard
 
     def wake(self, value: T) -> None:
-        """Resume the waiting handler with `value`; the first call counts, later ones do nothing."""
+        """Resume the waiting handler with `value`. Only the first call has an effect."""
         if self.done:
             return
         self.done = True
@@ -73,16 +74,16 @@ class Wait(Generic[T]):
         return self._value  # type: ignore[return-value]
 
     def attach(self, activity: "Activity[Any]") -> None:
-        """Name the handler that is suspended here; called by the driver alone."""
+        """Set the handler that is suspended here. Only the driver calls this."""
         self._activity = activity
 
     def ended(self) -> None:
-        """The handler goes on: nothing is to be taken back. What takes back may refer to the wait, and both would keep
-        the handler and its request until a garbage collection; called by the driver alone."""
+        """Clear `on_discard`, because the handler resumes. Both may refer to each other, which would keep the handler
+        and its request until a garbage collection. Only the driver calls this."""
         self._activity = self.on_discard = None
 
     def discard(self) -> None:
-        """Forget the handler and take back what it registered."""
+        """Drop the handler and undo what it registered."""
         self.done = True
         self._activity = None
         on_discard, self.on_discard = self.on_discard, None
@@ -91,7 +92,7 @@ class Wait(Generic[T]):
 
 
 class _Rest(Wait[None]):
-    """A handler that lets others go ahead."""
+    """A handler that yields to others."""
 
     __slots__ = ()
 
@@ -102,7 +103,7 @@ class _Rest(Wait[None]):
 
 
 class Activity(Generic[R]):
-    """A handler that has suspended at least once. `rests` is how often it has let others go ahead."""
+    """A handler that has suspended at least once. `rests` counts how often it has yielded."""
 
     __slots__ = ("_coroutine", "_on_bug", "_on_result", "_turns", "_wait", "rests")
 
@@ -123,7 +124,7 @@ class Activity(Generic[R]):
         wait.attach(self)
 
     def step(self) -> None:
-        """Resume the handler; to its end, or to its next `Wait`."""
+        """Resume the handler until it ends or reaches its next `Wait`."""
         if self._wait is None:
             return
         self._wait.ended()
@@ -141,12 +142,12 @@ class Activity(Generic[R]):
             wait.attach(self)
 
     def step_charged(self) -> None:
-        """Charge the resumption of a handler that had to wait for another share, and resume it."""
+        """Charge the resumption of a handler that had to wait for another turn budget, and resume it."""
         self._turns.charged_us += RESUME_US
         self.step()
 
     def discard(self) -> None:
-        """Drop the handler where it stands; it must not do work in a `finally`."""
+        """Drop the handler where it is suspended. It must not do work in a `finally`."""
         wait, self._wait = self._wait, None
         if wait is not None:
             wait.discard()
@@ -154,7 +155,8 @@ class Activity(Generic[R]):
 
 
 class OneAtATime:
-    """Work of many turns that is not begun anew while it is `under_way`; `on_bug` hears what ended it early."""
+    """Work of many turns that is not started again while it is `under_way`. `on_bug` gets an exception that ended
+    it."""
 
     __slots__ = ("_activity", "_on_bug", "_turns", "under_way")
 
@@ -165,13 +167,13 @@ class OneAtATime:
         self.under_way = False
 
     def start(self, work: Callable[[], Handler[None]]) -> None:
-        """Begin it, unless it is under way."""
+        """Start the work, unless it is running."""
         if not self.under_way:
             self.under_way = True
             self._activity = self._turns.start(work(), self._ended, self._broke)
 
     def discard(self) -> None:
-        """Drop it where it stands."""
+        """Drop the work where it is suspended."""
         activity = self._activity
         self._ended(None)
         if activity is not None:
@@ -187,7 +189,8 @@ class OneAtATime:
 
 
 class Gate:
-    """Lets one handler in at a time, the others wait in order. Whoever is in must `leave`, also when discarded."""
+    """A lock: one handler holds it, the others wait in order. The holder must call `leave`, also when it is
+    discarded."""
 
     __slots__ = ("_waiting", "taken")
 
@@ -196,7 +199,7 @@ class Gate:
         self._waiting: deque[Wait[None]] = deque()
 
     async def enter(self, turns: "Turns") -> None:
-        """Wait for the turn; it does not suspend when nobody is in."""
+        """Wait for the lock. Does not suspend if it is free."""
         if not self.taken:
             self.taken = True
             return
@@ -213,7 +216,7 @@ class Gate:
         await wait
 
     def leave(self) -> None:
-        """Let the next one in."""
+        """Give the lock to the next handler."""
         if self._waiting:
             self._waiting.popleft().wake(None)
         else:
@@ -223,8 +226,8 @@ class Gate:
 class Turns:
     """The queue of one broker's turn.
 
-    `next_turn(callback)` must run the callback as a later event of its own (the clock port provides it); `on_bug`
-    gets exceptions of queued work: they are bugs or failed IO, never a client's doing.
+    `next_turn(callback)` must run the callback as a later event of its own (the clock port provides it). `on_bug` gets
+    exceptions of queued work: they are bugs or failed IO, never caused by a client.
     """
 
     __slots__ = (
@@ -253,31 +256,32 @@ class Turns:
         self._share_began_us = 0.0
         self._began_us = 0.0
         self.is_fresh = False
-        """Whether the handler that runs has never waited."""
+        """Whether the running handler has never suspended."""
         self.charged_us = 0.0
-        """Microseconds of work charged since the start. Who cannot afford a call adds to it directly."""
+        """Microseconds of work charged since the start. Hot paths add to it without a call of `charge`."""
         self.events = 0
-        """How many there were."""
+        """The number of events since the start."""
 
     @property
     def over(self) -> bool:
-        """Whether the share is spent: only what has just arrived may begin, nothing long goes on."""
+        """Whether the turn budget is spent. Only new small requests may begin then; long work must yield."""
         return self.charged_us - self._share_began_us >= SHARE_US
 
     @property
     def rest_is_due(self) -> bool:
-        """Whether the handler that runs has to let others go ahead: `share` without a call, for hot paths."""
+        """Whether the running handler must yield: the check of `share` without a call, for hot paths."""
         charged_us = self.charged_us
         return charged_us - self._share_began_us >= SHARE_US and not (
             self.is_fresh and charged_us - self._began_us < OWN_US
         )
 
     def charge(self, cost_us: float) -> None:
-        """Enter work of so many microseconds of CPU (see `costs.py`), done or about to be done, into the ledger."""
+        """Add `cost_us` microseconds of CPU (see `costs.py`) for work done or about to be done."""
         self.charged_us += cost_us
 
     def event(self, work: Callable[[], None]) -> None:
-        """Run one event to completion. An event raised inside a turn (a transport that calls back) joins it."""
+        """Run one event to completion. An event raised inside a turn (a transport that calls back) becomes part of that
+        turn."""
         if self._running:
             self._ready.append(work)
             return
@@ -300,13 +304,13 @@ class Turns:
             self._running = False
 
     def later(self, work: Callable[[], None]) -> None:
-        """Queue work behind what is already queued in this turn."""
+        """Queue work after the work that is already queued in this turn."""
         self._ready.append(work)
         if not self._running:
             self._next_turn(self._resume)
 
     def resume(self, activity: Activity[Any]) -> None:
-        """Resume a woken handler in this turn while the share lasts, else in a later one.
+        """Resume a woken handler in this turn while the turn budget lasts, else in a later one.
 
         One sync, one block of producer ids or one append may wake a thousand handlers.
         """
@@ -319,14 +323,14 @@ class Turns:
             self._next_turn(self._resume)
 
     def next_turn(self, work: Callable[[], None]) -> None:
-        """Run `work` as an event of its own, behind what arrived meanwhile."""
+        """Run `work` as an event of its own, after the input that arrives before it."""
         self._next_turn(work)
 
     def behind_input(self, work: Callable[[], None]) -> None:
-        """Run `work` in a later turn, once a look at the sockets brought nothing, or after `MOST_LOOKS` of them.
+        """Run `work` in a later turn, once a read of the sockets brings nothing, or after `MOST_LOOKS` reads.
 
-        For whoever declares somebody dead. When the process was stopped or starved, timers that are due run before the
-        sockets are read: what would have kept its sender alive lies there.
+        For timers that end a session. When the process was stopped or starved, due timers run before the sockets are
+        read, but the request that keeps the session alive may be waiting there.
         """
         # An event loop of libuv runs this before its first look.
         self._next_turn(lambda: self._look(work, MOST_LOOKS))
@@ -343,7 +347,7 @@ class Turns:
         self._next_turn(looked)
 
     def at_end(self, hook: Callable[[], None]) -> None:
-        """Run `hook` once when the turn's work is done (a connection to write)."""
+        """Run `hook` once at the end of the turn (a connection that must write)."""
         self._at_end.append(hook)
         if not self._running:
             self._next_turn(self._resume)
@@ -351,7 +355,7 @@ class Turns:
     def start(
         self, coroutine: Handler[R], on_result: Callable[[R], None], on_bug: Callable[[Exception], None]
     ) -> Activity[R] | None:
-        """Drive a handler to its end or its first `Wait`; returns the activity in the second case."""
+        """Run a handler to its end or its first `Wait`. Returns the activity if it waits, else None."""
         self.is_fresh = True
         self._began_us = self.charged_us
         try:
@@ -365,35 +369,35 @@ class Turns:
         return Activity(self, coroutine, wait, on_result, on_bug)
 
     async def share(self, on_discard: Callable[[], None] | None = None) -> None:
-        """Go on at once while the share lasts, in a later turn when it is spent.
+        """Continue at once while the turn budget lasts, in a later turn when it is spent.
 
-        Every loop over what a client or the state can make long charges for an item and awaits this.
+        Every loop whose length depends on a client or on the state charges for each item and awaits this.
         """
         if self.rest_is_due:
             await self.pause(on_discard)
 
     async def pause(self, on_discard: Callable[[], None] | None = None) -> None:
-        """Let other events run: the handler goes on in a later turn, in its order among those who rest."""
+        """Suspend until a later turn, in order of rank among the handlers that yielded."""
         await _Rest(self, on_discard)
 
     def rest(self, work: Callable[[], None]) -> None:
-        """Run `work` in a later turn, in its order among those who rest."""
+        """Run `work` in a later turn, in the first rank of the work that yielded."""
         self._resting[0].append(work)
         self._renew()
 
     def rest_last(self, work: Callable[[], None]) -> None:
-        """`rest` behind those who have rested less often: nobody waits for it."""
+        """Run `work` in a later turn, in the last rank, because nothing waits for it."""
         self._resting[-1].append(work)
         self._renew()
 
     def queue(self, work: Callable[[], None], rests: int) -> None:
-        """`rest` for who has rested so often already."""
+        """Run `work` in a later turn, in the rank of handlers that have yielded `rests` times."""
         rank = next(rank for rank, (most, _) in enumerate(RANKS) if rests <= most)
         self._resting[rank].append(work)
         self._renew()
 
     def _renew(self) -> None:
-        """Begin a new share when the event loop has looked at the sockets."""
+        """Begin a new turn budget after the event loop has read the sockets."""
         if not self._renewing:
             self._renewing = True
             self._next_turn(self._begin_share)
@@ -404,10 +408,10 @@ class Turns:
         self._go_on([len(rank) for rank in self._resting], [True] * len(RANKS))
 
     def _go_on(self, due: list[int], owed: list[bool]) -> None:
-        """Run one who rests and what that wakes, then the next, as far as the share reaches (see `RANKS`).
+        """Run one yielded handler and the work that it wakes, then the next, until the budget is spent (see `RANKS`).
 
-        `due` is how many of each rank may go on in this pass (who rests again waits for the next one), `owed` whether
-        none of the rank did yet.
+        `due` is the number of each rank that may run in this pass (a handler that yields again waits for the next one).
+        `owed` is True for a rank of which none has run yet.
         """
         spent_us = self.charged_us - self._share_began_us
         ranks = [rank for rank, count in enumerate(due) if count]
@@ -430,4 +434,4 @@ class Turns:
             self._on_bug(error)
 
     def _resume(self) -> None:
-        """An event without work of its own: it runs what was queued outside a turn."""
+        """Do nothing: the event runs the work that was queued outside a turn."""

@@ -5,9 +5,9 @@ import logging
 import pytest
 
 from ottla.broker.config.broker import STANDARD_AUTHORIZER
+from ottla.broker.log_limiter import LOG_AGAIN_MS
 from ottla.broker.security.authorizer import Need
 from ottla.broker.security.denials import MOST_DENIALS, Denial, Denials
-from ottla.broker.seldom import TELL_AGAIN_MS
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
@@ -39,7 +39,7 @@ def test_what_is_refused_is_told_in_the_words_of_kafka_once_a_minute(lone, lines
     for _ in range(3):
         refused(lone)
     assert lines() == [f"{LINE}DefaultDeny"]
-    lone.rest(TELL_AGAIN_MS)
+    lone.rest(LOG_AGAIN_MS)
     refused(lone)
     assert lines()[1:] == [f"{LINE}DefaultDeny (3 times since this was said last)"]
 

@@ -100,7 +100,7 @@ def test_an_open_transaction_that_a_new_instance_ends(lone, told):
     init(lone)
     lines = told()
     assert lines[0] == (
-        f"Aborting the open transaction of transactionalId orders: it is initialized anew. ProducerId "
+        f"Aborting the open transaction of transactionalId orders: it is initialized again. ProducerId "
         f"{first.producer_id} with producer epoch 0 is fenced"
     )
 

@@ -1,5 +1,6 @@
 """The HTML report: one file that needs nothing else, sound as markup, and drawn by a real browser."""
 
+import re
 from html.parser import HTMLParser
 
 import pytest
@@ -143,6 +144,17 @@ def test_internal_topics_are_one_line_unless_all_are_asked_for(report, reference
     assert "Internal topics were audited too (8 partitions); --all shows them" in table
     table = Page(report(reference("clean"), "--all").read_text()).words.rpartition("Partitions")[2]
     assert "__transaction_state" in table and "--all" not in table
+
+
+def test_words_of_charts_have_their_size_in_any_width(report, reference):
+    """A chart is never narrower than it is drawn: a narrow page scrolls it in its own box."""
+    content = report(reference("unclean")).read_text()
+    charts = content.partition('<div class="charts">')[2]
+    drawn = {float(width) for width in re.findall(r'viewBox="0 0 (\d+) \d+" role', charts)}
+    least = float(re.search(r"\.charts svg { min-width: (\d+)px", content)[1])
+    size = float(re.search(r"svg text {[^}]*font: (\d+)px", content)[1])
+    assert drawn and all(size * least / width >= 11 for width in drawn)
+    assert ".charts > div { overflow-x: auto; }" in content
 
 
 def test_a_report_that_cannot_be_written_is_told(write_log, capsys):

@@ -65,7 +65,8 @@ svg .beyond { fill: var(--open); opacity: .08; } svg .mark { fill: var(--bad); }
 .legend i { display: inline-block; width: 14px; height: 10px; border-radius: 2px; margin-right: 6px; }
 .legend i.waits { width: 0; height: 12px; border-left: 1.5px dashed var(--line); vertical-align: -2px; }
 .legend b { color: var(--bad); margin-right: 4px; }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(420px, 100%), 1fr)); gap: 8px 32px; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(480px, 100%), 1fr)); gap: 8px 32px; }
+.charts > div { overflow-x: auto; } .charts svg { min-width: 480px; }
 .switch { display: inline-flex; gap: 14px; font-size: 13px; margin-top: 8px; } .by-time { display: none; }
 body:has(#time:checked) .by-time { display: block; } body:has(#time:checked) .by-offset { display: none; }
 details { margin-top: 10px; } summary { cursor: pointer; color: var(--soft); font-size: 13px; }

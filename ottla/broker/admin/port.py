@@ -10,11 +10,11 @@ from ottla.broker.admin.http import HttpConnection
 from ottla.broker.admin.routes import AdminError, Route, Router
 from ottla.broker.admin.settings import AdminSettings, address_text
 from ottla.broker.costs import CONNECTION_US
+from ottla.broker.log_limiter import LogLimiter
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.descriptors import descriptor_limit, shortage
 from ottla.broker.ports.listener import Listener
 from ottla.broker.ports.network import LoopNetwork, Sockets
-from ottla.broker.seldom import Seldom
 from ottla.broker.turns import Turns
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class AdminPort:
         self._placed: dict[HttpConnection, str] = {}
         self._sockets: Sockets = []
         self._listener: Listener | None = None
-        self._seldom = {"connections": Seldom(), "requests": Seldom()}
+        self._limiters = {"connections": LogLimiter(), "requests": LogLimiter()}
         self._most = min(MOST_PLACES, max(FEWEST_PLACES, descriptor_limit() // DESCRIPTORS_EACH))
         self._most_at_door = self._most // 2
         self._router = Router(())
@@ -147,7 +147,7 @@ class AdminPort:
         self._tell("requests", f"{peer}: {reason}")
 
     def _tell(self, what: str, reason: str) -> None:
-        times = self._seldom[what].times(self._clock.monotonic_ms())
+        times = self._limiters[what].count(self._clock.monotonic_ms())
         if times:
             log.warning(
                 "Refused %s to the admin port, the last one: %s (%d times since this was said last)",

@@ -1,1 +1,1 @@
-"""One file per API: unpack the request, call the domain, pack the reply."""
+"""Handlers of the APIs, one file each: unpack the request, call the domain, pack the reply."""

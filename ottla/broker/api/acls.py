@@ -1,4 +1,4 @@
-"""What DescribeAcls, CreateAcls and DeleteAcls share: who may, and what cannot be an entry. free
+"""Common parts of DescribeAcls, CreateAcls and DeleteAcls: authorization, filters, checks of an entry. free
 
 Source: `AclApis`, `AclControlManager` of Kafka 4.3.1.
 """
@@ -15,14 +15,14 @@ from ottla.protocol.security_records import AccessControlEntryRecord
 ALTER: Final = Need(AclOperation.ALTER, ResourceType.CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 DESCRIBE: Final = Need(AclOperation.DESCRIBE, ResourceType.CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 MOST_CHANGED: Final = 10_000
-"""Entries of one request that are made or deleted (`QuorumController.MAX_RECORDS_PER_USER_OP`)."""
+"""The entries that one request may create or delete (`QuorumController.MAX_RECORDS_PER_USER_OP`)."""
 MATCH_US: Final = 1.0
-"""One entry that a filter is held against."""
+"""The cost of comparing one entry with a filter."""
 _ANY: Final = 1
 
 
 def refusal(broker: Broker, request: Request, need: Need, disabled: str) -> ApiError | None:
-    """Why nobody may do this here, or this client may not; `disabled` is what Kafka says without an authorizer."""
+    """Return why the request is refused, or None. `disabled` is Kafka's message without an authorizer."""
     if broker.authorizer is None:
         return ApiError(ErrorCode.SECURITY_DISABLED, disabled)
     if not broker.may(request, need, CLUSTER_NAME):
@@ -31,7 +31,7 @@ def refusal(broker: Broker, request: Request, need: Need, disabled: str) -> ApiE
 
 
 def filter_of(asked: Any) -> AclFilter:
-    """What a request says of the entries that it means."""
+    """Return the filter in a request."""
     return AclFilter(
         asked.resource_type_filter,
         asked.resource_name_filter,
@@ -44,9 +44,10 @@ def filter_of(asked: Any) -> AclFilter:
 
 
 def entry_problem(entry: AccessControlEntryRecord) -> str:
-    """Why there can be no such entry, or an empty string; in Kafka's words, where Kafka refuses it too.
+    """Return why the entry is invalid, or an empty string; in Kafka's words where Kafka refuses it too.
 
-    An empty host matches nobody: Kafka takes it, and who made it believes for ever that it does something.
+    An empty host matches no client. Kafka accepts it, but then the entry never has an effect, and its author does not
+    know.
     """
     if entry.resource_type == ResourceType.CLUSTER and entry.resource_name != CLUSTER_NAME:
         return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"

@@ -1,10 +1,10 @@
-"""AddOffsetsToTxn 0-4: the offsets of a group join the transaction of a transactional id. free
+"""AddOffsetsToTxn 0-4: add the offsets of a group to the transaction of a transactional id. free
 
 The partition of `__consumer_offsets` that holds the group is added like any other partition; TxnOffsetCommit then
-writes to it. What meets the markers of the transaction before waits for them for a moment.
+writes to it. While the markers of the previous transaction are written, the request waits for a limited time.
 
-Version notes: 2 knows PRODUCER_FENCED, older versions get INVALID_PRODUCER_EPOCH for it; 3 is flexible; 4 is the
-same with TRANSACTION_ABORTABLE, which nothing here answers. Clients of transactions V2 send TxnOffsetCommit alone.
+Version notes: 2 knows PRODUCER_FENCED, older versions get INVALID_PRODUCER_EPOCH for it; 3 is flexible; 4 is the same
+with TRANSACTION_ABORTABLE, which the broker does not answer here. Clients of transactions V2 send only TxnOffsetCommit.
 """
 
 from typing import Final

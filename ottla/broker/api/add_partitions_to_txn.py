@@ -1,12 +1,13 @@
-"""AddPartitionsToTxn 0-5: partitions join the transaction of a transactional id; the first begins it. free
+"""AddPartitionsToTxn 0-5: add partitions to the transaction of a transactional id; the first ones begin it. free
 
-All or nothing: when a partition is unknown, or belongs to an internal topic and a client asks, it carries its error and
-the others of its transaction carry OPERATION_NOT_ATTEMPTED. Otherwise the coordinator's answer holds for every
-partition of the transaction. What meets the markers of the transaction before waits for them for a moment.
+All or nothing: if a partition is unknown, or belongs to an internal topic in a client's request, it has its own error
+and the others of its transaction have OPERATION_NOT_ATTEMPTED. Otherwise the coordinator's answer is that of every
+partition of the transaction. While the markers of the previous transaction are written, the request waits for a limited
+time.
 
-Version notes: 2 knows PRODUCER_FENCED, older versions get INVALID_PRODUCER_EPOCH for it; 3 is flexible. 4 and 5 are
-sent by brokers, for producers of transactions V2 (KIP-890): several transactions at once, each to be added to or only
-to be verified (TRANSACTION_ABORTABLE for a partition that the open transaction lacks), internal topics included.
+Version notes: 2 knows PRODUCER_FENCED, older versions get INVALID_PRODUCER_EPOCH for it; 3 is flexible. Brokers send 4
+and 5 for producers of transactions V2 (KIP-890): several transactions at once, each to be added to or only to be
+verified (TRANSACTION_ABORTABLE for a partition that the open transaction lacks), internal topics included.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -41,10 +42,12 @@ async def handle(broker: Broker, request: Request) -> Reply:
         return await _handle_brokers(broker, request)
     topics = body.v3_and_below_topics
     if not broker.may(request, _WRITE_ID, body.v3_and_below_transactional_id):
-        return await _written_below(broker, request, {}, _WRITE_ID.error)
+        return await _reply_below_v4(broker, request, {}, _WRITE_ID.error)
     names = (topic.name for topic in topics if topic.name not in INTERNAL_TOPICS)
     refused = await denied(broker, request, _WRITE, names)
-    asked, errors = await _asked(broker, topics, INTERNAL_TOPICS.union(refused) if refused else INTERNAL_TOPICS)
+    asked, errors = await _check_partitions(
+        broker, topics, INTERNAL_TOPICS.union(refused) if refused else INTERNAL_TOPICS
+    )
     if errors:
         default = ErrorCode.OPERATION_NOT_ATTEMPTED
     else:
@@ -65,19 +68,19 @@ async def handle(broker: Broker, request: Request) -> Reply:
         ]
         _count(broker, request, rows)
         return encoded(request, results_by_topic_v3_and_below=rows)
-    return await _written_below(broker, request, errors, default)
+    return await _reply_below_v4(broker, request, errors, default)
 
 
-async def _written_below(broker: Broker, request: Request, errors: Errors, default: ErrorCode) -> Reply:
-    """The reply below version 4, written in shares."""
+async def _reply_below_v4(broker: Broker, request: Request, errors: Errors, default: ErrorCode) -> Reply:
+    """Write the reply below version 4, in turns."""
     reply = ReplyBuilder(broker, request)
     topics = request.body.v3_and_below_topics
-    written = await _written(reply, ("results_by_topic_v3_and_below",), topics, errors, default)
+    written = await _write_rows(reply, ("results_by_topic_v3_and_below",), topics, errors, default)
     return reply.finish(results_by_topic_v3_and_below=written)
 
 
 def _count(broker: Broker, request: Request, topics: Sequence[tuple[str, Sequence[tuple[Any, ErrorCode]]]]) -> None:
-    """Such a reply is not written row by row."""
+    """Count the errors of a reply that is encoded at once."""
     failed = [error for _, rows in topics for _, error in rows if error]
     if failed:
         broker.metrics.apis[request.api_key].rows_failed(failed)
@@ -85,7 +88,7 @@ def _count(broker: Broker, request: Request, topics: Sequence[tuple[str, Sequenc
 
 
 async def _handle_brokers(broker: Broker, request: Request) -> Reply:
-    """Versions 4 and 5: one result per transaction."""
+    """Handle versions 4 and 5: one result per transaction."""
     if not broker.may(request, _ACT, CLUSTER_NAME):
         return encoded(request, error_code=_ACT.error)
     reply = ReplyBuilder(broker, request)
@@ -93,31 +96,31 @@ async def _handle_brokers(broker: Broker, request: Request) -> Reply:
     for transaction in request.body.transactions:
         errors, default = await _answer(broker, transaction)
         if default is ErrorCode.UNSUPPORTED_VERSION:
-            # The cluster has no room for transactions V2 (level 0): Kafka's handler breaks off here.
+            # The cluster has no transactions V2 (level 0): Kafka's handler stops here.
             return encoded(request, error_code=default)
         path = ("results_by_transaction", "topic_results")
-        rows = await _written(reply, path, transaction.topics, errors, default)
+        rows = await _write_rows(reply, path, transaction.topics, errors, default)
         await results.add(transaction.transactional_id, rows)
     return reply.finish(results_by_transaction=results)
 
 
 async def _answer(broker: Broker, transaction: Any) -> tuple[Errors, ErrorCode]:
-    """The errors of some partitions, and that of the others."""
-    asked, refused = await _asked(broker, transaction.topics, frozenset())
+    """Return the errors of single partitions, and the error of all others."""
+    asked, refused = await _check_partitions(broker, transaction.topics, frozenset())
     if refused:
         return refused, ErrorCode.OPERATION_NOT_ATTEMPTED
     owner = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
     if transaction.verify_only:
         broker.turns.charge(len(asked) * LOOK_US)
         return dict(zip(asked, broker.transactions.verify(*owner, asked), strict=True)), ErrorCode.NONE
-    # Nobody waits here for markers: one id would hold up all others of the request, and brokers ask again.
+    # Without waiting for markers: one id would delay all others of the request, and brokers retry.
     return {}, await broker.transactions.add_partitions(*owner, asked, V2, waits=False)
 
 
-async def _asked(
+async def _check_partitions(
     broker: Broker, topics: Sequence[Any], forbidden: Collection[str]
 ) -> tuple[list[TopicPartition], dict[TopicPartition, ErrorCode]]:
-    """The partitions that are named, and those of them that may not be added, with the reason; looked at in shares."""
+    """Return the partitions of the request, and the errors of those that cannot be added. Works in turns."""
     exists, turns = broker.cluster.has_partition, broker.turns
     asked: list[TopicPartition] = []
     refused: dict[TopicPartition, ErrorCode] = {}
@@ -137,7 +140,7 @@ async def _asked(
     return asked, refused
 
 
-async def _written(
+async def _write_rows(
     reply: ReplyBuilder, path: tuple[str, ...], topics: Sequence[Any], errors: Errors, default: ErrorCode
 ) -> ReplyRows:
     rows = reply.rows(*path)

@@ -1,10 +1,11 @@
-"""AlterClientQuotas 0-1: set the quotas of users, client ids and addresses, and take them away. free
+"""AlterClientQuotas 0-1: set and remove the quotas of users, client ids and addresses. free
 
-Version notes: 1 is flexible. One entity is changed as a whole or not at all, and all changes of a request are one: when
-it is answered they are durable and act. Source: `ControllerApis.handleAlterClientQuotas`, `ClientQuotaControlManager`.
+Version notes: 1 is flexible. One entity is changed completely or not at all. All changes of a request are logged
+together: when it is answered they are durable and in force. Source: `ControllerApis.handleAlterClientQuotas`,
+`ClientQuotaControlManager`.
 
-Stricter than Apache Kafka 4.3.1: of an entity that has two rows nothing is changed, where Kafka changes what the first
-one says and answers with an error.
+Stricter than Apache Kafka 4.3.1: an entity that has two rows is not changed; Kafka applies the first row and answers
+with an error.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,7 @@ from ottla.protocol.security_records import QuotaEntity, SecurityRecord
 _ALTER: Final = need_of(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER)
 NEEDS: Final = (_ALTER,)
 MOST_RECORDS: Final = 10_000
-"""Of one request (`QuorumController.MAX_RECORDS_PER_USER_OP`)."""
+"""The most records of one request (`QuorumController.MAX_RECORDS_PER_USER_OP`)."""
 _REFUSED: Final = ApiError(_ALTER.error, MESSAGES[_ALTER.error])
 _EXCESSIVE: Final = ApiError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
 _NOTHING: Final[Mapping[str, float]] = {}
@@ -47,7 +48,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 
 def _entity(row: Any) -> QuotaEntity:
-    """Sorted by type, of which none is named twice: the last one counts."""
+    """Return the entity of a row, sorted by type. If a type is named twice, the last one counts."""
     return tuple(sorted({pair.entity_type: pair.entity_name for pair in row.entity}.items()))
 
 

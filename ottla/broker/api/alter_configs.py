@@ -1,6 +1,6 @@
-"""AlterConfigs 0-2: give resources exactly these configs; others go back to what is inherited. free
+"""AlterConfigs 0-2: replace the configs of resources; configs that are not given return to the inherited value. free
 
-Version notes: 2 is flexible. Deprecated by IncrementalAlterConfigs (KIP-339), and still what older clients send.
+Version notes: 2 is flexible. IncrementalAlterConfigs replaces this API (KIP-339), but older clients still send it.
 """
 
 from typing import Any

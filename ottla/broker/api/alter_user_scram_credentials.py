@@ -1,11 +1,11 @@
-"""AlterUserScramCredentials 0: give users what they log in with by SCRAM, and take it away. free
+"""AlterUserScramCredentials 0: set and delete the SCRAM credentials of users. free
 
-The client sends the password salted and hashed; what is kept of it can check a login and make none. A user that is
-named twice, be it for two mechanisms, is not altered: DUPLICATE_RESOURCE. What may be altered is durable before it is
+The client sends the password salted and hashed. The stored values can verify a login, but not make one. A user that is
+named twice, even for two mechanisms, is not altered: DUPLICATE_RESOURCE. The changes are durable before they are
 answered. Source: `ScramControlManager.alterCredentials`.
 
-Stricter than Apache Kafka 4.3.1: a user that could never log in is not made, because no client can say its name or its
-salted password has another size than the mechanism's.
+Stricter than Apache Kafka 4.3.1: a user that could never log in is not created, because no client can send its name, or
+because its salted password has not the size of the mechanism.
 """
 
 from collections.abc import Collection, Sequence
@@ -41,7 +41,7 @@ _METADATA_VERSION: Final = 11
 """`MetadataVersion.isScramSupported`: 3.5-IV2."""
 _CHANGED_AT_ONCE: Final = 1_000
 _CREDENTIAL_US: Final = 15.0
-"""The three hashes of a credential."""
+"""The cost of the three hashes of a credential."""
 _TWICE: Final = ApiError(ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request")
 _UNKNOWN: Final = ApiError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
 _ABSENT: Final = ApiError(ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
@@ -50,11 +50,11 @@ _TOO_OLD: Final = ApiError(ErrorCode.UNSUPPORTED_VERSION, "The current metadata.
 _FINE: Final = ApiError()
 
 _Row = tuple[bool, Any]
-"""Whether a credential is taken away, and the row of the request."""
+"""Whether the row deletes a credential, and the row of the request."""
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
-    """One row for each user, in the order in which they were named."""
+    """Alter each user's credentials; one row for each user, in the order of the request."""
     body = request.body
     rows = chain(((True, row) for row in body.deletions), ((False, row) for row in body.upsertions))
     first, twice = await named(broker.turns, rows, lambda each: str(each[1].name))
@@ -73,7 +73,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 
 async def _alter(broker: Broker, rows: Sequence[_Row], twice: Collection[str], outcomes: dict[str, ApiError]) -> None:
-    """Fill in what becomes of each row, when it is durable."""
+    """Alter the credentials in parts, and set the outcome of each row when it is durable."""
     part: Sequence[_Row] = ()
 
     async def decide() -> Sequence[SecurityRecord]:

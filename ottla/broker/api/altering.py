@@ -1,4 +1,4 @@
-"""What AlterConfigs and IncrementalAlterConfigs share: checks of the request, and the change itself. free
+"""Common parts of AlterConfigs and IncrementalAlterConfigs: checks of the request, and the change. free
 
 Topics, this broker, the brokers of the cluster ("") and groups have configs that change while the broker runs. Source:
 `ConfigAdminManager.preprocess`, `ConfigurationControlManager`, `ControllerConfigurationValidator` of Kafka 4.3.1.
@@ -32,18 +32,18 @@ _FAMILIES = {TOPIC_RESOURCE: TOPIC_FAMILY, BROKER_RESOURCE: BROKER_FAMILY, GROUP
 _NEEDS: Final = config_needs(AclOperation.ALTER_CONFIGS)
 NEEDS: Final = tuple(dict.fromkeys(_NEEDS.values()))
 CONFIG_US: Final = 2.0
-"""One config of a request that is read."""
+"""Read one config of a request."""
 TLS_US: Final = 3_000.0
-"""The keystores of the listeners, read to see whether they could be used."""
+"""Read the keystores of the listeners to check whether they can be used."""
 DECIDE_US: Final = 1.0
-"""One config that gets another value, decided on with the others of its resource."""
+"""Decide a new value of one config."""
 _OTHER_RESOURCES = {BROKER_LOGGER_RESOURCE: "Broker loggers", CLIENT_METRICS_RESOURCE: "Client metrics"}
 """Resource types of Kafka whose configs are not served (`ConfigResource.Type`)."""
 
 
 class Resource(NamedTuple):
-    """One resource of the request: its configs' names, those that need a value and have none, what else is wrong, and
-    what becomes of the configs that it has."""
+    """A resource of the request: its config names, those without a required value, any other problem, and a function
+    that decides the change of its configs."""
 
     kind: int
     name: str
@@ -54,7 +54,7 @@ class Resource(NamedTuple):
 
 
 Read = Callable[[Turns, Any], Handler[Resource]]
-"""What a row of the request asks for; read in shares, for there may be 16,384 configs in it."""
+"""Reads a row of the request, in turns, because it may have 16,384 configs."""
 
 
 async def answer(broker: Broker, request: Request, read: Read) -> Reply:
@@ -95,7 +95,7 @@ async def _alter(
     validate_only: bool,
     outcomes: list[ApiError],
 ) -> None:
-    """Log the configs of each resource, all of them or none of one resource; `outcomes` get one each, in order."""
+    """Log the configs of each resource, all or none of a resource. `outcomes` get one entry each, in order."""
     for row in rows:
         if _named_by(row) in twice:
             outcome = ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
@@ -110,7 +110,7 @@ async def _alter(
 
 
 def _refuse(broker: Broker, resource: Resource) -> ApiError | None:
-    """Why the request for this resource is none, before any of its values is looked at."""
+    """Return why the request for this resource is invalid, before its values are checked, or None."""
     invalid = ErrorCode.INVALID_REQUEST
     if len(set(resource.config_names)) < len(resource.config_names):
         return ApiError(invalid, "Error due to duplicate config keys")
@@ -126,7 +126,7 @@ def _refuse(broker: Broker, resource: Resource) -> ApiError | None:
 
 
 def _refuse_kind(resource: Resource) -> ApiError | None:
-    """Why nobody can change the configs of such a resource."""
+    """Return why configs of such a resource cannot be changed by any client, or None."""
     invalid = ErrorCode.INVALID_REQUEST
     if resource.kind == TOPIC_RESOURCE and not resource.name:
         return ApiError(invalid, "Default topic resources are not allowed.")
@@ -170,7 +170,8 @@ def _decide(broker: Broker, request: Request, resource: Resource) -> tuple[ApiEr
 
 
 def _tls_problem(broker: Broker, name: str, values: Mapping[str, str | None]) -> str:
-    """Why the listeners could not take these configs: nobody could come in any more."""
+    """Return why the listeners cannot use these configs, or an empty string. With them no client could connect any
+    more."""
     broker.turns.charge(TLS_US)
     node_id, image = broker.cluster.node_id, broker.cluster.image
     configs = {**image.broker_configs, name: {key: value for key, value in values.items() if value is not None}}

@@ -1,8 +1,8 @@
-"""ApiVersions 0-4: what is served, and the finalized features. free
+"""ApiVersions 0-4: the served APIs and the finalized features. free
 
 Version notes: 3 is flexible, names the client software and carries features; 4 lists supported features whose minimum
-is 0. A version above the range is answered by `dispatch.py` with body v0 and UNSUPPORTED_VERSION (KIP-511). Produce
-is listed from 0 although 0-2 are refused, because librdkafka gates features on it (KAFKA-18659).
+is 0. A version above the range is answered by `dispatch.py` with body v0 and UNSUPPORTED_VERSION (KIP-511). Produce is
+listed from 0 although 0-2 are refused, because librdkafka derives features from it (KAFKA-18659).
 """
 
 import re
@@ -18,7 +18,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """List the served APIs; INVALID_REQUEST for a malformed software name or version."""
-    reply = answer(broker, request, _served(), broker.cluster.image.features)
+    reply = answer(broker, request, _list_served_apis(), broker.cluster.image.features)
     authenticator = request.session.authenticator
     if authenticator is not None and not reply.error_code:
         authenticator.versions_told()
@@ -28,7 +28,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 def answer(
     broker: Broker, request: Request, served: Sequence[tuple[int, int, int]], finalized: Mapping[str, int]
 ) -> Encoded:
-    """The reply that lists these APIs, as (key, lowest, highest version), and these levels of features."""
+    """Return the reply that lists these APIs, as (key, lowest, highest version), and these feature levels."""
     version = request.api_version
     if version >= 3 and not (
         _SOFTWARE.fullmatch(request.body.client_software_name)
@@ -45,7 +45,7 @@ def answer(
     )
 
 
-def _served() -> list[tuple[int, int, int]]:
+def _list_served_apis() -> list[tuple[int, int, int]]:
     from ottla.broker.api.table import advertised  # the table imports every handler, this one too
 
     return advertised()

@@ -1,4 +1,4 @@
-"""What APIs need, and what a client may not do of what its request names. free
+"""Rights that APIs need, and the resources in a request that a client may not access. free
 
 Source: `AuthHelper.filterByAuthorized` of Kafka 4.3.1.
 """
@@ -24,16 +24,16 @@ MESSAGES: Final = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
 }
-"""What Kafka says where an answer has room for it (`Errors`)."""
+"""Kafka's messages, for answers that have a message field (`Errors`)."""
 
 
 def need_of(operation: AclOperation, resource_type: ResourceType, *, is_quiet: bool = False) -> Need:
-    """To do this to a resource of this type; the error is that of the type."""
+    """Return the right to this operation on a resource of this type, with the type's error code."""
     return Need(operation, resource_type, _ERRORS[resource_type], is_quiet)
 
 
 async def denied(broker: Broker, request: Request, need: Need, names: Iterable[str]) -> Collection[str]:
-    """Those of the names that the client has not this right to. Each is asked for once, in shares."""
+    """Return the names for which the client lacks this right. Each name is checked once, in turns."""
     if broker.authorizer is None:
         return ()
     found: dict[str, bool] = {}

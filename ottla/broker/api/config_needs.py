@@ -1,4 +1,4 @@
-"""Who may see or change the configs of a resource: topics and groups by their name, all else as the cluster's. free
+"""Rights to see or change the configs of a resource: of topics and groups by name, of all others on the cluster. free
 
 Source: `ConfigHelper.handleDescribeConfigsRequest`, `ControllerApis.authorizeAlterResource` of Kafka 4.3.1.
 """
@@ -29,12 +29,13 @@ _GUARDED: Final = {
 
 
 def config_needs(operation: AclOperation) -> dict[int, Need]:
-    """What is needed to do this to the configs of a resource, by its type."""
+    """Return the right that this operation needs, by resource type."""
     return {kind: need_of(operation, resource_type) for kind, resource_type in _GUARDED.items()}
 
 
 def refusal(broker: Broker, request: Request, needs: Mapping[int, Need], kind: int, name: str) -> ApiError | None:
-    """Why the client may not; None if it may, and for types that do not exist, which are refused to everybody."""
+    """Return why the client may not access the configs, or None. Unknown types give None: every client is refused
+    later."""
     need = needs.get(kind)
     if need is None:
         return None

@@ -1,8 +1,8 @@
-"""ConsumerGroupHeartbeat 0-1: not here, and the client is told so. free
+"""ConsumerGroupHeartbeat 0-1: always answered UNSUPPORTED_VERSION. free
 
-The consumer protocol (KIP-848) is not served. Kafka lists this API also where it is switched off (`group.version` 0, or
-`group.coordinator.rebalance.protocols` without it), and answers UNSUPPORTED_VERSION (`KafkaApis`): Java's consumer
-throws and librdkafka has a fatal error then. Where the API is not listed librdkafka waits for it, without a word.
+The consumer protocol (KIP-848) is not served. Kafka lists this API also where it is disabled (`group.version` 0, or
+`group.coordinator.rebalance.protocols` without it), and answers UNSUPPORTED_VERSION (`KafkaApis`): Java's consumer then
+throws and librdkafka has a fatal error. If the API is not listed, librdkafka waits for it and reports nothing.
 """
 
 import logging
@@ -18,7 +18,7 @@ REMEDY: Final = "the consumer protocol (KIP-848) is not served: set group.protoc
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
-    """UNSUPPORTED_VERSION, whatever is asked."""
+    """Answer UNSUPPORTED_VERSION to every request."""
     log.warning(
         "Refused ConsumerGroupHeartbeat of group %(group).100s from client %(client_id).100s at %(peer)s: %(remedy)s",
         request.about | {"group": request.body.group_id, "remedy": REMEDY},

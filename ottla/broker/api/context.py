@@ -1,4 +1,4 @@
-"""What a handler gets and what it may answer. pure"""
+"""The argument and the results of a handler. pure"""
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
@@ -35,13 +35,13 @@ def _no_problem(config: "Config") -> str:
     return ""
 
 
-def _nobody_is_told(request: "Request", need: Need, name: str) -> None:
-    """A refusal is in the answer already."""
+def _ignore_denial(request: "Request", need: Need, name: str) -> None:
+    """Do nothing: the answer has the refusal already."""
 
 
 @dataclass(slots=True)
 class Broker:
-    """The domain objects that handlers call; built by `assembly.py`."""
+    """The domain objects that handlers call. `assembly.py` builds it."""
 
     config: "Config"
     clock: "Clock"
@@ -51,26 +51,26 @@ class Broker:
     transactions: "TransactionCoordinator"
     groups: "GroupCoordinator"
     endpoints: Mapping[str, NodeEndpoint]
-    """Where clients of a listener, by its name, reach this broker; without those that nobody is told of."""
+    """Advertised endpoints by listener name, without listeners that are not advertised."""
     memory_bytes: InitVar[int] = MOST_MEMORY_BYTES
     memory: Memory = field(init=False)
-    """What clients may make the broker hold, `memory_bytes` in all."""
+    """The budget of memory that clients can make the broker hold, `memory_bytes` in all."""
     workers: InitVar[Workers | None] = None
     long_work: LongWork = field(init=False)
-    """Batches that are worked on hold a quarter of `memory_bytes` beyond that; without `workers` they take turns."""
+    """Long work on batches may hold a quarter of `memory_bytes` in addition. Without `workers` it runs in turns."""
     metrics: Metrics = field(default_factory=Metrics)
     tap: Tap = field(init=False, default_factory=Tap)
     strangers: Strangers = field(init=False, default_factory=Strangers)
     events: Events | None = field(init=False, default=None)
-    """Who is told what happens, for others to see; None if nobody can ask."""
+    """The event history, or None without an admin port."""
     tls_problem: "Callable[[Config], str]" = field(init=False, default=_no_problem)
-    """Why the keystores of the listeners cannot be used with this configuration, or an empty string."""
+    """Returns why the keystores of the listeners cannot be used with a configuration, or an empty string."""
     authorizer: Authorizer | None = field(init=False, default=None)
-    """None: everybody may do everything."""
-    on_denied: "Callable[[Request, Need, str], None]" = field(init=False, default=_nobody_is_told)
-    """Hears of each request for what the client may not do: what right it lacks, and on which resource."""
+    """None: every client may do everything."""
+    on_denied: "Callable[[Request, Need, str], None]" = field(init=False, default=_ignore_denial)
+    """Called for each request that is not authorized, with the missing right and the resource."""
     mechanisms: Mapping[str, Mechanisms] = field(init=False, default_factory=dict)
-    """What logs clients in on each listener with SASL, by the listener's name."""
+    """The SASL mechanisms of each listener with SASL, by the listener's name."""
     quotas: QuotaManagers = field(init=False)
 
     def __post_init__(self, memory_bytes: int, workers: Workers | None) -> None:
@@ -79,7 +79,7 @@ class Broker:
         self.long_work = LongWork(self.turns, workers or LaterWorkers(self.turns.next_turn), memory_bytes // 4)
 
     def may(self, request: "Request", need: Need, name: str) -> bool:
-        """Whether the client may do this to the resource of that name. The question is charged for."""
+        """Whether the client has this right to the resource. The check is charged."""
         authorizer = self.authorizer
         if authorizer is None:
             return True
@@ -91,13 +91,13 @@ class Broker:
         return False
 
     def watch(self) -> Events:
-        """Keep from now on what happens, for who asks."""
+        """Keep the event history from now on."""
         self.events = self.transactions.states.events = Events(self.clock.now_ms, self.transactions.count_open)
         return self.events
 
 
 class Request:
-    """One request: its header, its decoded body, who sent it, and the memory that it holds if it is large."""
+    """A request: its header, its decoded body, its session, and its memory reservation if it is large."""
 
     __slots__ = ("api_key", "api_version", "body", "claim", "client_id", "correlation_id", "quota", "session")
 
@@ -119,16 +119,16 @@ class Request:
         self.claim = claim
         self.session = session
         self.quota: RequestQuota | None = None
-        """What it takes of the quotas of its client; None where nobody has any."""
+        """The use of the client's quotas, or None if no client has quotas."""
 
     @property
     def peer(self) -> str:
-        """HOST:PORT of the client."""
+        """The address of the client, HOST:PORT."""
         return self.session.peer
 
     @property
     def about(self) -> dict[str, object]:
-        """The fields of a line in the log: who asks for what."""
+        """The fields of a log line: API, version, client."""
         try:
             api = ApiKey(self.api_key).title
         except ValueError:
@@ -136,33 +136,33 @@ class Request:
         return {"api": api, "version": self.api_version, "client_id": self.client_id, "peer": self.peer}
 
     def forget_body(self) -> None:
-        """Keep nothing of the body, and hold no memory for it; for who is about to wait for other clients."""
+        """Drop the body and release its memory, before the handler waits for other clients."""
         self.body = None
         self.release()
 
     def release(self) -> None:
-        """Hold no memory any more."""
+        """Release the memory reservation."""
         claim, self.claim = self.claim, None
         if claim is not None:
             claim.release()
 
 
 class Encoded(NamedTuple):
-    """A reply that its handler encoded itself: buffers of one frame, in order, size prefix included.
+    """A reply that its handler encoded: the buffers of one frame, in order, size prefix included.
 
-    `room` is what the buffers hold, if they may be large: it goes when they are sent.
+    `room` is the memory reservation of large buffers. It is released when they are sent.
     """
 
     buffers: "Sequence[Part]"
     room: Room | None = None
     error_code: int = 0
-    """The error of the whole request, where the API has one."""
+    """The error of the whole request, if the API has one."""
     closes: str = ""
-    """Why the connection is closed when this is sent; empty if it is not."""
+    """Why the connection is closed after this reply; empty if it stays open."""
 
 
 class Close(NamedTuple):
-    """No reply: the connection is closed, and the log says why (a failed Produce with acks=0)."""
+    """No reply: the connection is closed and the reason is logged (a failed Produce with acks=0)."""
 
     reason: str
 
@@ -179,7 +179,7 @@ Handle = Callable[[Broker, Request], Coroutine[Wait[Any], None, Reply]]
 
 
 class Api(NamedTuple):
-    """One served API: the versions that are answered, the handler, and the rights that it asks for."""
+    """A served API: its versions, its handler, and the rights that it checks."""
 
     key: ApiKey
     min_version: int
@@ -189,5 +189,5 @@ class Api(NamedTuple):
 
     @property
     def title(self) -> str:
-        """Kafka's own name for it, for logs and messages."""
+        """Kafka's name for the API, for logs and messages."""
         return self.key.title

@@ -1,7 +1,7 @@
-"""CreateAcls 1-3: entries that say who may do what; what is said already is said once. free
+"""CreateAcls 1-3: create ACL entries; an entry that exists already is not created again. free
 
-Version notes: 2 is flexible; 3 knows the resource type USER. Each bad row is INVALID_REQUEST by itself, also where
-Kafka closes the connection; the others are made, all of them or none, before the answer. Stricter than Kafka: an
+Version notes: 2 is flexible; 3 knows the resource type USER. Each invalid row is INVALID_REQUEST by itself, also where
+Kafka closes the connection. The other entries are created, all or none, before the answer. Stricter than Kafka: an
 entry needs a host.
 """
 
@@ -21,7 +21,7 @@ NEEDS = (ALTER,)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
-    """Make the entries; a row each, in the order of the request."""
+    """Create the entries; one row each, in the order of the request."""
     asked = request.body.creations
     outcomes = [refusal(broker, request, ALTER, "No Authorizer is configured.") or ApiError()] * len(asked)
     if broker.authorizer is not None and not any(outcome.error for outcome in outcomes[:1]):
@@ -35,7 +35,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 
 class _Creating:
-    """One request on its way."""
+    """A CreateAcls request in progress."""
 
     def __init__(self, broker: Broker, authorizer: Authorizer, asked: Sequence[Any]) -> None:
         self._broker = broker
@@ -44,11 +44,11 @@ class _Creating:
         self._outcomes: list[ApiError] = []
 
     async def create(self) -> list[ApiError]:
-        """An outcome for each row."""
+        """Return an outcome for each row."""
         try:
             await self._broker.cluster.controller.change_security((ACLS,), self._decide)
         except OSError as failure:
-            return self._failed(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
+            return self._fail_rest(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
         return self._outcomes
 
     async def _decide(self) -> list[AccessControlEntryRecord]:
@@ -64,12 +64,12 @@ class _Creating:
                 made.setdefault(entry[1:], entry)
         if len(made) > MOST_CHANGED:
             too_many = "Unable to perform excessively large batch operation."
-            self._outcomes = self._failed(ApiError(ErrorCode.POLICY_VIOLATION, too_many))
+            self._outcomes = self._fail_rest(ApiError(ErrorCode.POLICY_VIOLATION, too_many))
             return []
         return list(made.values())
 
-    def _failed(self, failed: ApiError) -> list[ApiError]:
-        """Rows that were right in themselves share the fate of all."""
+    def _fail_rest(self, failed: ApiError) -> list[ApiError]:
+        """Set the error of all valid rows, because they fail together."""
         self._outcomes += [ApiError()] * (len(self._asked) - len(self._outcomes))
         return [outcome if outcome.error else failed for outcome in self._outcomes]
 

@@ -1,8 +1,8 @@
-"""CreatePartitions 0-3: more partitions for topics that exist. free
+"""CreatePartitions 0-3: add partitions to existing topics. free
 
 Version notes: 2 is flexible; 3 may answer THROTTLING_QUOTA_EXCEEDED (KIP-599). A new partition has this broker as its
-one replica, also where a client assigns it. The internal topics keep their number: it decides which partition an id or
-a group belongs to.
+one replica, also where a client assigns it. The internal topics keep their number of partitions, because it determines
+the partition of each id or group.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ _ALTER: Final = need_of(AclOperation.ALTER, ResourceType.TOPIC)
 NEEDS: Final = (_ALTER,)
 FIRST_STRICT_VERSION = 3
 MAX_PARTITIONS = 10_000
-"""That one request may add (`QuorumController.MAX_RECORDS_PER_USER_OP`)."""
+"""The partitions that one request may add (`QuorumController.MAX_RECORDS_PER_USER_OP`)."""
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
@@ -51,7 +51,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 
 class _Adding:
-    """One request on its way; `outcomes` get what is refused."""
+    """A CreatePartitions request in progress. Refusals are set in `outcomes`."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class _Adding:
 
 
 def _refuse(node_id: int, topic: TopicImage | None, asked: Any, left: int) -> ApiError | None:
-    """Source: `ReplicationControlManager.createPartitions`."""
+    """Return why partitions cannot be added, or None. Source: `ReplicationControlManager.createPartitions`."""
     if topic is None:
         return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if topic.internal:

@@ -1,9 +1,9 @@
 """CreateTopics 2-7: names, partition counts, configs. free
 
-Partitions and replication factor of -1 are the broker's defaults, in every version as in Kafka, although the protocol
+Partition count and replication factor -1 are the broker's defaults, in every version as in Kafka, although the protocol
 has them from version 4 on. The replication factor is -1 or 1: there is one broker.
 
-Version notes: 5 is flexible and returns the configs in force to who may describe them, others are told
+Version notes: 5 is flexible and returns the configs in force to clients that may describe them; others get
 TOPIC_AUTHORIZATION_FAILED in their place; 6 may answer THROTTLING_QUOTA_EXCEEDED (KIP-599); 7 returns the topic id.
 """
 
@@ -29,7 +29,7 @@ from ottla.protocol.values import ZERO_UUID
 log = logging.getLogger(__name__)
 
 MAX_PARTITIONS = 10_000
-"""Of one request, all its topics together (`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`)."""
+"""The partitions of one request, of all its topics together (`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`)."""
 
 FIRST_STRICT_VERSION = 6
 
@@ -75,14 +75,14 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 
 async def _may_not_create(broker: Broker, request: Request, names: Iterable[str]) -> Collection[str]:
-    """The topics that this client may not create (`ControllerApis.createTopics`)."""
+    """Return the topics that this client may not create (`ControllerApis.createTopics`)."""
     if broker.may(request, _CREATE_ANY, CLUSTER_NAME):
         return ()
     return await denied(broker, request, _CREATE, (name for name in names if name != METADATA_TOPIC))
 
 
 async def _are_too_many(broker: Broker, topics: Sequence[Any], refused: Container[str]) -> bool:
-    """Whether the request wants more partitions than one request may; each mention of a topic counts."""
+    """Whether the request has more partitions than one request may; each mention of a topic counts."""
     count = 0
     for asked in topics:
         count += 0 if asked.name in refused else _partition_count(broker, asked)
@@ -101,7 +101,7 @@ async def _create(
     outcomes: dict[str, ApiError | bytes],
     unplaced: list[str],
 ) -> None:
-    """Decide on each topic and log it; `outcomes` get the id or the refusal, `unplaced` names without a broker."""
+    """Decide each topic and log it. `outcomes` get the id or the refusal, `unplaced` names without a broker."""
     for asked in wanted:
         refused = _refuse(broker, asked)
         if refused is not None:
@@ -143,7 +143,8 @@ def _refuse(broker: Broker, asked: Any) -> ApiError | None:
 
 
 def _refuse_counts(asked: Any) -> ApiError | None:
-    """Source: `ReplicationControlManager.createTopic`, `StripedReplicaPlacer`."""
+    """Return why the counts are invalid, or None. Source: `ReplicationControlManager.createTopic`,
+    `StripedReplicaPlacer`."""
     factor = asked.replication_factor
     if factor < -1 or factor == 0:
         return ApiError(
@@ -176,7 +177,7 @@ def _refuse_assignment(broker: Broker, asked: Any) -> ApiError | None:
 
 
 def _partition_count(broker: Broker, asked: Any) -> int:
-    """The partitions that a topic would get; at least 0."""
+    """Return the number of partitions that a topic would get; at least 0."""
     if asked.assignments:
         return len(asked.assignments)
     return broker.cluster.default_partitions if asked.num_partitions == -1 else max(0, int(asked.num_partitions))

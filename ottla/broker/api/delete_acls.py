@@ -1,8 +1,8 @@
-"""DeleteAcls 1-3: the entries that filters mean are no more, and the answer says which they were. free
+"""DeleteAcls 1-3: delete the entries that filters match, and list them in the answer. free
 
-Version notes: 2 is flexible; 3 knows the resource type USER. All filters look at the entries as they were before the
-request; an entry that two of them mean is listed by both. A filter with what nobody knows is INVALID_REQUEST by itself.
-No more than 10,000 entries are listed: filters that mean more have INVALID_REQUEST and delete nothing.
+Version notes: 2 is flexible; 3 knows the resource type USER. All filters see the entries as they were before the
+request; an entry that two filters match is listed by both. A filter with an unknown value is INVALID_REQUEST by itself.
+No more than 10,000 entries are listed: filters that match more have INVALID_REQUEST and delete nothing.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _Found = tuple[ApiError, Sequence[AccessControlEntryRecord]]
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
-    """Delete what each filter means; a row each, in the order of the request."""
+    """Delete the entries that each filter matches; one row each, in the order of the request."""
     asked = request.body.filters
     refused = refusal(broker, request, ALTER, "No Authorizer is configured.")
     found: list[_Found] = [(refused or ApiError(), ())] * len(asked)
@@ -43,7 +43,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 
 class _Deleting:
-    """One request on its way."""
+    """A DeleteAcls request in progress."""
 
     def __init__(self, broker: Broker, asked: Sequence[Any]) -> None:
         self._broker = broker
@@ -51,7 +51,7 @@ class _Deleting:
         self._found: list[_Found] = []
 
     async def delete(self) -> list[_Found]:
-        """For each filter an outcome, and what it meant."""
+        """Return an outcome and the matching entries for each filter."""
         try:
             await self._broker.cluster.controller.change_security((ACLS,), self._decide)
         except OSError as failure:
@@ -67,14 +67,14 @@ class _Deleting:
         for asked in self._asked:
             turns.charge(ROW_US)
             await turns.share()
-            outcome, entries = await self._means(asked, left)
+            outcome, entries = await self._find_matches(asked, left)
             left -= len(entries)
             gone |= dict.fromkeys(entry.id for entry in entries)
             self._found.append((outcome, entries))
         return [RemoveAccessControlEntryRecord(entry_id) for entry_id in gone]
 
-    async def _means(self, asked: Any, most: int) -> _Found:
-        """Looks at the entries in shares: nobody else changes them meanwhile."""
+    async def _find_matches(self, asked: Any, most: int) -> _Found:
+        """Return the entries that a filter matches. Works in turns; no other request changes the entries in between."""
         turns = self._broker.turns
         wanted = filter_of(asked)
         if wanted.problem:

@@ -1,7 +1,7 @@
-"""DeleteGroups 0-2: groups without members, with all their offsets. free
+"""DeleteGroups 0-2: delete groups without members, with all their offsets. free
 
-Version notes: 2 is flexible. A group that is named twice is deleted once and answered once. Offsets that are pending in
-an open transaction go as well: its commit brings none of them back.
+Version notes: 2 is flexible. A group that is named twice is deleted once and answered once. Pending offsets of an open
+transaction are deleted as well: its commit does not restore them.
 """
 
 from typing import Final

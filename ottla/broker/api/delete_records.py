@@ -1,8 +1,8 @@
-"""DeleteRecords 0-2: raise the start of partitions; whole segments below it go with the next retention check. free
+"""DeleteRecords 0-2: raise the log start offset; the next retention check deletes whole segments below it. free
 
 Version notes: 2 is flexible. Offset -1 is the high watermark. A topic that is only compacted keeps its records
-(POLICY_VIOLATION), and so do the internal ones. Of a partition that is named twice the last row counts, as in Kafka.
-Needs DELETE of the topic.
+(POLICY_VIOLATION), and so do the internal ones. If a partition is named twice the last row counts, as in Kafka. Needs
+DELETE of the topic.
 """
 
 from typing import Final
@@ -22,7 +22,7 @@ NO_LOW_WATERMARK = -1
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
-    """Raise each partition's log start offset; the answer says where the log begins now."""
+    """Raise each partition's log start offset. The answer has the new log start offset."""
     asked: dict[str, dict[int, int]] = {}
     for topic in request.body.topics:
         offsets = asked.setdefault(topic.name, {})
@@ -42,7 +42,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 
 async def _delete(broker: Broker, topic: str, index: int, offset: int) -> tuple[ErrorCode, int]:
-    """(error, where the log begins now); source: `Partition.deleteRecordsOnLeader`."""
+    """Return (error, new log start offset). Source: `Partition.deleteRecordsOnLeader`."""
     partition = await broker.cluster.get_or_open(topic, index)
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_LOW_WATERMARK

@@ -1,9 +1,9 @@
 """DeleteTopics 1-6: metadata when it is durable, files after `file.delete.delay.ms`. free
 
 Version notes: 4 is flexible; 5 adds error messages and may answer THROTTLING_QUOTA_EXCEEDED (KIP-599); 6 names topics
-by name or by id. What is named twice is not deleted (`ControllerApis.deleteTopics`). The internal topics are not
-deleted: INVALID_REQUEST, because every open transaction and every group position stands in them. Who may not describe a
-topic is not told its name for its id.
+by name or by id. A topic that is named twice is not deleted (`ControllerApis.deleteTopics`). The internal topics are
+not deleted: INVALID_REQUEST, because they hold every open transaction and every group position. A client that may not
+describe a topic does not get its name for its id.
 """
 
 import uuid
@@ -34,7 +34,7 @@ Asked = tuple[str | None, uuid.UUID | None]
 
 
 class Outcome(NamedTuple):
-    """What is answered for a topic; it is None where it was not found or not looked for."""
+    """The answer for a topic. `topic` is None if it was not found or not looked up."""
 
     topic: TopicImage | None
     error: ErrorCode = ErrorCode.NONE
@@ -64,7 +64,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 
 class _Deleting:
-    """One request on its way; `outcomes` get one for each topic."""
+    """A DeleteTopics request in progress. `outcomes` get one entry for each topic."""
 
     def __init__(self, broker: Broker, request: Request, outcomes: dict[Asked, Outcome]) -> None:
         self._broker = broker
@@ -75,7 +75,7 @@ class _Deleting:
         self._deleted: set[bytes] = set()
 
     async def delete_all(self, wanted: Sequence[Asked]) -> None:
-        """An outcome for each topic, when what was deleted is gone."""
+        """Set an outcome for each topic, when the deletions are durable."""
         try:
             await self._broker.cluster.controller.in_parts(wanted, self._name_of, self._delete)
         except OSError as failed:
@@ -87,7 +87,7 @@ class _Deleting:
                 await self._broker.turns.share()
 
     async def _delete(self, wanted: Sequence[Asked]) -> None:
-        """Log the end of each topic that may be deleted; nobody else changes them meanwhile."""
+        """Log the deletion of each topic that may be deleted. No other request changes these topics in between."""
         for each in wanted:
             outcome = self._find(*each)
             topic = outcome.topic
@@ -104,7 +104,7 @@ class _Deleting:
             await self._broker.turns.share()
 
     def _name_of(self, asked: Asked) -> str | None:
-        """What the topic is called, if anybody knows."""
+        """Return the name of the topic, or None if its id is unknown."""
         name, topic_id = asked
         if name is not None or topic_id is None:
             return name
@@ -121,7 +121,7 @@ class _Deleting:
         return outcome
 
     def _find_by_id(self, topic_id: uuid.UUID | None) -> Outcome:
-        """That there is a topic of that id is told to everybody, but not what it is called."""
+        """Look up a topic by id. Every client learns whether the id exists, but gets the name only with DESCRIBE."""
         topic = self._broker.cluster.topics_by_id.get(topic_id.bytes) if topic_id is not None else None
         if topic is None:
             return Outcome(None, ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
@@ -130,7 +130,7 @@ class _Deleting:
         return Outcome(topic if self._may(_DESCRIBE, topic.name) else None, *_REFUSED)
 
     def _find_by_name(self, name: str) -> Outcome:
-        """Whether there is such a topic is told to who may describe it."""
+        """Look up a topic by name. Only a client that may describe it learns whether it exists."""
         if not self._may(_DESCRIBE, name):
             return Outcome(None, *_REFUSED)
         topic = self._broker.cluster.topics.get(name)

@@ -1,8 +1,8 @@
-"""What an authorizer refuses, in the log and for who watches the broker. free
+"""Denied requests: in the log and in the event history. free
 
-The line is that of `kafka.authorizer.logger` (`StandardAuthorizerData.buildAuditMessage` of Kafka 4.3.1), so that what
-reads Kafka's reads ours; each principal, resource and operation has one a minute. Kafka counts how often a request
-names the resource; here that is always 1, because each is asked about where it is met.
+The line is that of `kafka.authorizer.logger` (`StandardAuthorizerData.buildAuditMessage` of Kafka 4.3.1), so that tools
+for Kafka's lines can read it. Each principal, resource and operation has one line a minute. Kafka counts how often a
+request names the resource; here the count is always 1, because each mention is checked where it occurs.
 """
 
 import logging
@@ -20,7 +20,7 @@ from ottla.protocol.api_keys import ApiKey
 log = logging.getLogger(__name__)
 
 TOLD_US: Final = 30.0
-"""One refusal that is told: which entry decides, and the sentence."""
+"""Log one denial: find the deciding entry and format the sentence."""
 _FIELDS: Final[dict[int, str]] = {
     ResourceType.TOPIC: "topic",
     ResourceType.GROUP: "group",
@@ -29,7 +29,7 @@ _FIELDS: Final[dict[int, str]] = {
 
 
 class DenialTeller:
-    """Tells of what one broker's authorizer refuses."""
+    """Logs the denials of one broker's authorizer."""
 
     def __init__(self, broker: Broker, authorizer: AclAuthorizer) -> None:
         self._broker = broker
@@ -37,7 +37,7 @@ class DenialTeller:
         self._denials = Denials()
 
     def tell(self, request: Request, need: Need, name: str) -> None:
-        """The client may not do this to the resource of that name."""
+        """Log that the client lacks the right to the resource of that name."""
         broker, session = self._broker, request.session
         denial = Denial(session.principal, session.host, need.operation, need.resource_type, shortened(name))
         times = self._denials.times(denial, broker.clock.monotonic_ms())
@@ -65,7 +65,7 @@ def _sentence(denial: Denial, request: Request, decision: Decision) -> str:
 
 
 def _rule(decision: Decision) -> str:
-    """As Kafka writes it."""
+    """Return the rule as Kafka formats it."""
     entry = decision.entry
     if entry is None:
         return decision.rule
@@ -78,7 +78,7 @@ def _rule(decision: Decision) -> str:
 
 
 def _fields(denial: Denial, request: Request, need: Need) -> dict[str, object]:
-    """What the line is about, by the names that all lines share."""
+    """Return the fields of the log line, with the names that all lines share."""
     fields = request.about | {
         "principal": denial.principal,
         "operation": AclOperation(denial.operation).name,

@@ -1,7 +1,7 @@
-"""DescribeAcls 1-3: the entries that a filter means, those of one pattern together. free
+"""DescribeAcls 1-3: the entries that a filter matches, grouped by pattern. free
 
-Version notes: 2 is flexible; 3 knows the resource type USER. A filter with what nobody knows is INVALID_REQUEST, where
-Kafka closes the connection or answers with no entry. Of very many entries a pattern may come more than once.
+Version notes: 2 is flexible; 3 knows the resource type USER. A filter with an unknown value is INVALID_REQUEST; Kafka
+closes the connection or answers with no entry. Among very many entries a pattern may occur more than once.
 """
 
 from ottla.broker.api.acls import DESCRIBE, MATCH_US, filter_of, refusal
@@ -12,13 +12,13 @@ from ottla.protocol.security_records import AccessControlEntryRecord
 
 NEEDS = (DESCRIBE,)
 GROUPED_AT_ONCE = 10_000
-"""Entries whose patterns are brought together; no more are held beside the reply."""
+"""The entries that are grouped by pattern at a time; no more are held in addition to the reply."""
 
 _Pattern = tuple[int, str, int]
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
-    """Look through all entries, in shares; those that are made or go meanwhile may be missing or there."""
+    """Visit all entries, in turns. Entries that are created or deleted in between may be missing or present."""
     wanted = filter_of(request.body)
     refused = refusal(broker, request, DESCRIBE, "No Authorizer is configured on the broker")
     if refused is None and wanted.problem:

@@ -1,7 +1,7 @@
-"""DescribeClientQuotas 0-1: the quotas of the entities that a filter names. free
+"""DescribeClientQuotas 0-1: the quotas of the entities that a filter matches. free
 
-Version notes: 1 is flexible. A filter that is refused is answered with an error for the whole request and no entries.
-Source: `ClientQuotasImage.describe`, `KafkaApis.handleDescribeClientQuotasRequest`.
+Version notes: 1 is flexible. An invalid filter is answered with an error for the whole request and no entries. Source:
+`ClientQuotasImage.describe`, `KafkaApis.handleDescribeClientQuotasRequest`.
 """
 
 from collections.abc import Iterator
@@ -20,13 +20,13 @@ NEEDS: Final = (_DESCRIBE,)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
-    """An entry for each entity that has quotas and matches."""
+    """Return an entry for each entity that has quotas and matches."""
     body = request.body
     if not broker.may(request, _DESCRIBE, CLUSTER_NAME):
-        return _refused(request, ApiError(_DESCRIBE.error, MESSAGES[_DESCRIBE.error]))
+        return _refuse(request, ApiError(_DESCRIBE.error, MESSAGES[_DESCRIBE.error]))
     asked = read_filter(_components(body.components), body.strict)
     if isinstance(asked, ApiError):
-        return _refused(request, asked)
+        return _refuse(request, asked)
     reply = ReplyBuilder(broker, request)
     entries = reply.rows("entries")
     for entity, values in list(broker.cluster.image.client_quotas.items()):
@@ -42,5 +42,5 @@ def _components(rows: list[Any]) -> Iterator[Component]:
         yield Component(row.entity_type, row.match_type, row.match)
 
 
-def _refused(request: Request, refusal: ApiError) -> Reply:
+def _refuse(request: Request, refusal: ApiError) -> Reply:
     return encoded(request, error_code=refusal.error, error_message=refusal.message, entries=None)

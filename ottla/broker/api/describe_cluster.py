@@ -1,8 +1,8 @@
 """DescribeCluster 0-1: this broker is the cluster. free
 
 Version notes: 1 adds the endpoint type: 1 brokers; 2 controllers, MISMATCHED_ENDPOINT_TYPE here; anything else
-UNSUPPORTED_ENDPOINT_TYPE. Everybody is told where the brokers are; what may be done to the cluster is told to who has
-DESCRIBE on it, to others 0 (`AuthHelper.computeDescribeClusterResponse`).
+UNSUPPORTED_ENDPOINT_TYPE. Every client gets the broker's address. Clients with DESCRIBE on the cluster get its
+authorized operations, others 0 (`AuthHelper.computeDescribeClusterResponse`).
 """
 
 from typing import Final

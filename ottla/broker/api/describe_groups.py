@@ -41,7 +41,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 
 async def _add(reply: ReplyBuilder, groups: ReplyRows, metadata: GroupMetadata, allowed: int) -> None:
-    """Subscriptions are shown in a stable group only: before, the protocol is not settled."""
+    """Add a group. Subscriptions are shown only in a stable group, because before that the protocol is not chosen."""
     group = metadata.group
     state, kind, protocol = group.state, group.protocol_type or "", group.protocol
     shown = (protocol or "") if state is ClassicGroupState.STABLE else ""

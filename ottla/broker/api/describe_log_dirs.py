@@ -1,8 +1,8 @@
-"""DescribeLogDirs 1-4: the one log directory, and the sizes of the partitions in it. free
+"""DescribeLogDirs 1-4: the one log directory, and the sizes of its partitions. free
 
-Version notes: 2 is flexible; 3 adds an error of the whole answer; 4 the size of the volume and what is left of it
-(KIP-827). Nothing lags behind and nothing moves between directories: there is one broker with one directory. Who may
-not describe the cluster is told of no directory.
+Version notes: 2 is flexible; 3 adds an error of the whole answer; 4 the size of the volume and its free space
+(KIP-827). There are no lagging and no future replicas, because there is one broker with one directory. A client that
+may not describe the cluster gets no directory.
 """
 
 from collections.abc import Iterable
@@ -20,12 +20,12 @@ NEEDS: Final = (_DESCRIBE,)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
-    """Describe the directory with the partitions asked for; all of them if the request names no list."""
+    """Describe the directory with the requested partitions, or with all of them if the request has no list."""
     if not broker.may(request, _DESCRIBE, CLUSTER_NAME):
         return encoded(request, error_code=_DESCRIBE.error)
     reply = ReplyBuilder(broker, request)
     topics = reply.rows("results", "topics")
-    for name, indexes in (await _wanted(broker, request)).items():
+    for name, indexes in (await _read_topics(broker, request)).items():
         broker.turns.charge(ROW_US)
         partitions = reply.rows("results", "topics", "partitions")
         for index in indexes:
@@ -45,8 +45,8 @@ async def handle(broker: Broker, request: Request) -> Reply:
     return reply.finish(results=results)
 
 
-async def _wanted(broker: Broker, request: Request) -> dict[str, Iterable[int]]:
-    """topic -> partitions, each once."""
+async def _read_topics(broker: Broker, request: Request) -> dict[str, Iterable[int]]:
+    """Return topic -> partitions, each once."""
     if request.body.topics is None:
         broker.turns.charge(len(broker.cluster.topics) * LOOK_US)
         return {name: range(topic.partition_count) for name, topic in broker.cluster.topics.items()}

@@ -1,9 +1,9 @@
-"""DescribeProducers 0: what partitions know of the producers that write to them. free
+"""DescribeProducers 0: the producer state of partitions. free
 
 `current_txn_start_offset` is -1 without an open transaction; `coordinator_epoch` is that of the last marker. A hanging
 transaction is ended with these numbers (WriteTxnMarkers). A partition that an existing topic does not have is refused
-without a message, as Kafka does it. Of a partition with many producers each row is as that producer is when its turn
-comes; which producers there are is asked once. Needs READ of the topic.
+without a message, as in Kafka. The list of a partition's producers is read once; each row has the state of its producer
+at the time it is written. Needs READ of the topic.
 """
 
 from typing import Final
@@ -20,7 +20,7 @@ NEEDS: Final = (_READ,)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
-    """One row for each partition, once, in the order asked."""
+    """Describe each partition once, in the order of the request."""
     reply = ReplyBuilder(broker, request)
     topics = reply.rows("topics")
     asked: dict[str, dict[int, None]] = {}

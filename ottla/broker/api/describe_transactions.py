@@ -19,7 +19,7 @@ NEEDS: Final = (_DESCRIBE_ID, _SEE_TOPIC)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
-    """One row for each id, once, in the order asked."""
+    """Describe each id once, in the order of the request."""
     reply = ReplyBuilder(broker, request)
     states = reply.rows("transaction_states")
     for transactional_id in dict.fromkeys(request.body.transactional_ids):

@@ -1,8 +1,8 @@
-"""DescribeUserScramCredentials 0: by which SCRAM mechanisms users log in, and with how many iterations. free
+"""DescribeUserScramCredentials 0: the SCRAM mechanisms of users, and the iterations of each. free
 
-No users named, or null, asks for all. A user that is named twice is described to nobody: DUPLICATE_RESOURCE. Without
-DESCRIBE of the cluster the whole request is refused, with a row for each user that was named; Apache Kafka 4.3.1 gives
-no answer at all when none was. Source: `ScramImage.describe`.
+No users, or null, asks for all. A user that is named twice is not described: DUPLICATE_RESOURCE. Without DESCRIBE of
+the cluster the whole request is refused, with a row for each user that was named; Apache Kafka 4.3.1 sends no answer at
+all if none was named. Source: `ScramImage.describe`.
 """
 
 from typing import Final
@@ -24,7 +24,7 @@ _LOOKED_AT_ONCE: Final = 1_000
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
-    """One row for each user that is asked for, or that is there."""
+    """Return a row for each requested user, or for all users."""
     reply = ReplyBuilder(broker, request)
     results = reply.rows("results")
     asked = await named(broker.turns, request.body.users or (), lambda user: user.name)
@@ -34,7 +34,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
             await results.add(name, error, message, ())
         return reply.finish(error_code=error, error_message=message, results=results)
     credentials = broker.cluster.image.scram_credentials
-    for name in asked.first or await _everybody(broker):
+    for name in asked.first or await _list_users(broker):
         infos = [
             (mechanism, kept.iterations)
             for mechanism in ScramMechanism
@@ -49,8 +49,8 @@ async def handle(broker: Broker, request: Request) -> Reply:
     return reply.finish(error_code=ErrorCode.NONE, error_message=None, results=results)
 
 
-async def _everybody(broker: Broker) -> dict[str, None]:
-    """Who has a credential."""
+async def _list_users(broker: Broker) -> dict[str, None]:
+    """Return the users that have a credential."""
     everybody: dict[str, None] = {}
     keys = list(broker.cluster.image.scram_credentials)
     for start in range(0, len(keys), _LOOKED_AT_ONCE):

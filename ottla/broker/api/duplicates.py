@@ -1,15 +1,15 @@
-"""Duplicates that say something else than the batch in the log for which they are taken. free
+"""Duplicates with other content than the batch in the log. free
 
-A batch with the sequences of one of its producer's last five is a duplicate, and is acknowledged without being written:
-`log/producer_state_manager.py` recognizes it. That is right for a retry. But a client may give the sequences of a batch
-whose answer it lost, or still waits for, to other records; these would be acknowledged, and be nowhere
-(`docs/in-the-log.md`). So keys, values and headers are compared. That changes nothing: a duplicate does not touch the
-state of its producer.
+A batch with the sequences of one of its producer's last five batches is a duplicate, and is acknowledged without being
+written: `log/producer_state_manager.py` recognizes it. That is right for a retry. But a client may use the sequences of
+a batch whose answer it lost, or still waits for, for other records. They would be acknowledged and lost
+(`docs/in-the-log.md`). So keys, values and headers are compared. That has no side effects: a duplicate does not change
+the state of its producer.
 
-Where the bytes are the same, as in the retries of most clients, this takes a look at a header. Where they are not, the
-batch is read, and both are decompressed, one after the other, as the check of a produced batch does it (`long_work`).
-What cannot be compared is taken for the same, as in Kafka: records of the batch are gone, or it cannot be read, or
-there will never be room for it in the memory for replies, which holds what was read.
+If the bytes are the same, as in the retries of most clients, only a header is compared. If not, the batch is read, and
+both are decompressed, one after the other, as in the check of a produced batch (`long_work`). A batch that cannot be
+compared counts as the same, as in Kafka: some of its records are deleted, or it cannot be read, or it is larger than
+the memory for replies, which holds what was read.
 """
 
 import logging
@@ -27,11 +27,11 @@ from ottla.protocol.errors import ErrorCode, ProtocolError
 log = logging.getLogger(__name__)
 
 MOST_TOLD = 249
-"""Characters of a name in the log."""
+"""The most characters of a name in the log."""
 
 
 class Duplicate(NamedTuple):
-    """A batch that its partition takes for one that it has, and the answer to it."""
+    """A batch that its partition regards as a duplicate, and the answer to it."""
 
     partition: Partition
     header: BatchHeader
@@ -40,9 +40,9 @@ class Duplicate(NamedTuple):
 
 
 async def judge(broker: Broker, request: Request, duplicate: Duplicate, others: list[Duplicate]) -> AppendResult:
-    """The answer to a duplicate: the one it has, unless it says something else and such ones are refused.
+    """Return the answer to a duplicate, or a refusal if its content differs and such duplicates are refused.
 
-    One that is acknowledged nevertheless joins the `others`, for `tell`.
+    One that is acknowledged although it differs is added to `others`, for `tell`.
     """
     if not await _is_another(broker, duplicate):
         return duplicate.result
@@ -50,10 +50,10 @@ async def judge(broker: Broker, request: Request, duplicate: Duplicate, others: 
     if not broker.config.producer_sequence_reuse_refuse:
         others.append(duplicate)
         return duplicate.result
-    # With this one every client tells its user, and goes on. OUT_OF_ORDER_SEQUENCE_NUMBER has Java's producer try as
-    # long as it may, and ends librdkafka's for good, as UNKNOWN_PRODUCER_ID does behind a retry.
+    # With this error every client reports to its user and continues. With OUT_OF_ORDER_SEQUENCE_NUMBER Java's producer
+    # retries until its timeout and librdkafka's fails permanently, as with UNKNOWN_PRODUCER_ID after a retry.
     start = duplicate.result.log_start_offset
-    return AppendResult(ErrorCode.INVALID_RECORD, log_start_offset=start, message=_described(request, duplicate))
+    return AppendResult(ErrorCode.INVALID_RECORD, log_start_offset=start, message=_describe(request, duplicate))
 
 
 def tell(broker: Broker, request: Request, others: list[Duplicate]) -> None:
@@ -69,14 +69,14 @@ def tell(broker: Broker, request: Request, others: list[Duplicate]) -> None:
             "producer_id": first.header.producer_id,
             "producer_epoch": first.header.producer_epoch,
             "named": first.partition.topic[:MOST_TOLD],
-            "why": _described(request, first),
+            "why": _describe(request, first),
             "more": f" (and {len(others) - 1} more)" if len(others) > 1 else "",
             "count": broker.metrics.differing_duplicates,
         },
     )
 
 
-def _described(request: Request, duplicate: Duplicate) -> str:
+def _describe(request: Request, duplicate: Duplicate) -> str:
     header, transactional_id = duplicate.header, request.body.transactional_id
     owner = "no transactional id" if transactional_id is None else f"transactional id {transactional_id[:MOST_TOLD]!r}"
     return (
@@ -87,7 +87,7 @@ def _described(request: Request, duplicate: Duplicate) -> str:
 
 
 async def _is_another(broker: Broker, duplicate: Duplicate) -> bool:
-    """Whether it is known to have other keys, values or headers than the batch in the log."""
+    """Whether the duplicate is known to have other keys, values or headers than the batch in the log."""
     partition, header, batch, result = duplicate
     broker.turns.charge(FILE_CALL_US + ROW_US)
     stored = partition.batch_header(result.base_offset)
@@ -97,7 +97,7 @@ async def _is_another(broker: Broker, duplicate: Duplicate) -> bool:
         return False
     room = broker.memory.replies.room()
     try:
-        await room.grow(2 * stored.size_bytes)  # who decompresses it in another thread needs a copy
+        await room.grow(2 * stored.size_bytes)  # another thread that decompresses it needs a copy
     except TooLarge:
         return False
     another = False

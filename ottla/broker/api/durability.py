@@ -1,7 +1,7 @@
-"""Answers that wait until what they promise is durable. free
+"""Replies that wait until their changes are durable. free
 
-The log itself is asked. That no flush is under way proves nothing to a handler that has rested since its append: the
-flush may have been given up, because its log went offline.
+The state of the log itself decides. A handler that has yielded since its append cannot conclude from an idle flusher
+that the append is durable: the flush may have been given up, because its log went offline.
 """
 
 from ottla.broker.api.context import Broker
@@ -12,7 +12,7 @@ from ottla.protocol.errors import NO_ERROR, ErrorCode
 
 
 async def wait_durable(broker: Broker, log: StateLog, last_offset: int) -> ErrorCode:
-    """Wait until `last_offset` is as durable as its log promises; KAFKA_STORAGE_ERROR if it never will be."""
+    """Wait until `last_offset` is as durable as its log guarantees. Return KAFKA_STORAGE_ERROR if it never will be."""
     if last_offset < log.high_watermark:
         return NO_ERROR
     wait: Wait[ErrorCode] = Wait(broker.turns)
@@ -25,7 +25,7 @@ async def wait_durable(broker: Broker, log: StateLog, last_offset: int) -> Error
 
 
 async def wait_group_durable(broker: Broker, group_id: str) -> ErrorCode:
-    """Wait for everything that the group's log holds now: what the caller did, and what it saw there.
+    """Wait until all records in the group's log now are durable: those of the caller, and those that it has read.
 
     The error is one for clients of a coordinator.
     """

@@ -1,12 +1,12 @@
 """EndTxn 0-5: commit or abort. free
 
-Answered when the outcome is durable. The markers follow behind the reply; until they are written and Complete is
-logged, requests for the id wait for a moment (`transaction.markers.wait.ms`) or are told CONCURRENT_TRANSACTIONS, this
-one always. A repetition of an ended transaction's request succeeds.
+Answered when the outcome is durable. The markers are written after the reply. Until they are written and Complete is
+logged, requests for the id wait for a limited time (`transaction.markers.wait.ms`) or get CONCURRENT_TRANSACTIONS;
+EndTxn always gets the error at once. A repeated request for an ended transaction succeeds.
 
-Version notes: 2 knows PRODUCER_FENCED, older versions get INVALID_PRODUCER_EPOCH for it; 3 is flexible; 4 is the
-same with TRANSACTION_ABORTABLE, which nothing here answers; 5 speaks transactions V2 (KIP-890): the epoch moves with
-each transaction, and the answer has the producer id and epoch to go on with.
+Version notes: 2 knows PRODUCER_FENCED, older versions get INVALID_PRODUCER_EPOCH for it; 3 is flexible; 4 is the same
+with TRANSACTION_ABORTABLE, which the broker does not answer here; 5 uses transactions V2 (KIP-890): each transaction
+bumps the epoch, and the answer has the next producer id and epoch.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""Who was fenced: a line about whoever another has taken the place of. free"""
+"""Log a request that is answered with a fencing error. free"""
 
 import logging
 from typing import Any, Final
@@ -10,12 +10,12 @@ from ottla.protocol.errors import ErrorCode
 log = logging.getLogger(__name__)
 
 FENCED: Final = frozenset((ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.FENCED_INSTANCE_ID))
-# What a request says of its sender, if it does: the names are those of every API.
+# Fields that identify the sender. All APIs use these names.
 _SAID: Final = ("transactional_id", "producer_id", "producer_epoch", "group_id", "group_instance_id", "member_id")
 
 
 def tell_fenced(broker: Broker, request: Request, error_code: int) -> None:
-    """The client, and what it says that it is. Of InitProducerId more is known, and told where it is."""
+    """Count and log a fenced request with its producer or member. `init_producer_id.py` logs more for its own API."""
     broker.metrics.fenced += 1
     if request.api_key == ApiKey.INIT_PRODUCER_ID or not log.isEnabledFor(logging.INFO):
         return
@@ -28,7 +28,8 @@ def tell_fenced(broker: Broker, request: Request, error_code: int) -> None:
 
 
 def said_of(body: Any) -> dict[str, Any]:
-    """What a request says of its sender: transactional id, producer, group and member, as far as it has them."""
-    # AddPartitionsToTxn of a client has another name for each.
+    """Return the fields of a request that identify its sender: transactional id, producer, group and member, if
+    present."""
+    # AddPartitionsToTxn of a client has other names.
     said = {name: getattr(body, name, getattr(body, f"v3_and_below_{name}", None)) for name in _SAID}
     return {name: value for name, value in said.items() if value not in (None, "")}

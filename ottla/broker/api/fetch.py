@@ -1,16 +1,17 @@
-"""Fetch 4-12: bytes of the log as they stand, up to the high watermark or the last stable offset. free
+"""Fetch 4-12: bytes of the log as they are, up to the high watermark or the last stable offset. free
 
 Version notes: 4 isolation level, last stable offset and aborted list; 5 log start offset; 7 sessions (answered as "no
 session": every fetch is full, KIP-227); 9 leader epoch; 10 zstd; 11 rack; 12 flexible. Topic ids (13) are not served.
 
 A fetch that finds less than `min_bytes` is parked on its partitions and woken when a high watermark, a last stable
-offset or a log start moves, or when `max_wait_ms` has passed. Below the log start it is out of range. An error is told
-at once, but for a topic that the client may not read beside others.
-A partition that is named twice is fetched once, as it was named last. Who fetches needs READ of the topic; who says
-that it is a replica, CLUSTER_ACTION.
+offset or a log start offset moves, or when `max_wait_ms` has passed. An offset below the log start is out of range. An
+error is answered at once, except for a topic that the client may not read if the request names others.
 
-Records are not read: the reply has slices of the files, which its connection sends when it can be written. Only small
-pieces are, because a system call costs more than their copy.
+If a partition is named twice, the last row is fetched. A consumer needs READ of the topic; a request with a replica id
+needs CLUSTER_ACTION.
+
+Records are not read: the reply has slices of the files, and the connection sends them when it can be written. Only
+small pieces are read, because a system call costs more than copying them.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -45,21 +46,21 @@ _FETCH: Final = ApiKey.FETCH.value
 FULL_FETCH_EPOCHS = (-1, 0)
 MAX_RESPONSE_BYTES = 55 * 1024 * 1024
 ROWS_AT_ONCE: Final = 32
-"""Looked at before others are asked about: what has few rows goes on although the share is spent."""
+"""The rows between two checks of the turn budget; a request with fewer rows continues although it is spent."""
 PARKED_ROW_BYTES: Final = 600
-"""What a partition of a waiting Fetch takes, about."""
+"""The approximate memory of one partition of a parked Fetch."""
 ROW_BYTES: Final = 40
-"""What a partition takes of a reply, its records aside."""
+"""The bytes of one partition in a reply, without its records."""
 MOST_READ_BYTES: Final = 32 * 1024
-"""Of one partition; more is sent from its file."""
+"""The most bytes of one partition that are read; more is sent from its file."""
 MOST_HELD_BYTES: Final = 128 * 1024
-"""Read for one reply; what comes behind it is sent from files as soon as that is possible at all."""
+"""The most bytes that are read for one reply; further records are sent from files where that is possible."""
 
 
 class FetchPartitionStatus(NamedTuple):
-    """One partition of the request; `partition` is None when `error` says why.
+    """A partition of the request. `partition` is None when `error` has the reason.
 
-    Source: Kafka's class of this name, what a `DelayedFetch` keeps of each.
+    Source: Kafka's class of this name, the state that a `DelayedFetch` keeps of each partition.
     """
 
     offset: int
@@ -73,7 +74,7 @@ FetchStatus = dict[str, dict[int, FetchPartitionStatus]]
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
-    """Answer at once when there is enough or something is wrong, else wait for data or the time limit."""
+    """Answer at once if there is enough data or an error, else wait for data or the time limit."""
     version, body = request.api_version, request.body
     if version >= 7 and (body.session_id or body.session_epoch not in FULL_FETCH_EPOCHS):
         failed = encode_fetch_response((), version, request.correlation_id, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -101,17 +102,17 @@ async def handle(broker: Broker, request: Request) -> Reply:
     if quota is not None and (most := quota.most_fetched()) is not None:
         max_bytes = min(max_bytes, int(most))
         min_bytes = min(min_bytes, max_bytes)
-    if max_wait_ms > 0 and not await _enough(broker, status, isolation, min_bytes):
+    if max_wait_ms > 0 and not await _has_enough(broker, status, isolation, min_bytes):
         if request.claim is not None:
-            topic = row = body = None  # what waits is lent its memory in `_parked`
+            topic = row = body = None  # the parked fetch reserves its own memory in `_park`
             request.forget_body()
         await _wait_for_data(broker, status, isolation, min_bytes, max_wait_ms)
     topics = await _read(broker, status, isolation, max_bytes, counts=quota is None)
     if quota is not None:
         if not quota.may_fetch(_answered_bytes(broker, topics)):
-            topics = []  # not read yet, for the client: it asks again when it is not throttled any more
+            topics = []  # no records: the client repeats the fetch when it is not throttled any more
         _count(broker, topics)
-    parts: list[Any] = []  # buffers, and of what has no bytes yet the slices that the partitions gave
+    parts: list[Any] = []  # buffers, and slices of files from the partitions
     for cost_us in fetch_response_steps(parts, topics, version, request.correlation_id):
         turns.charged_us += cost_us
         await turns.share()
@@ -119,7 +120,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 
 def _may_fetch(broker: Broker, request: Request, topic: str) -> bool:
-    """Only a broker may say that it is a replica (CVE-2018-1288)."""
+    """Whether the client may fetch the topic. Only a broker may have a replica id (CVE-2018-1288)."""
     if request.body.replica_id >= 0:
         return broker.may(request, _ACT, CLUSTER_NAME)
     return broker.may(request, _READ, topic)
@@ -142,13 +143,13 @@ def _status_of(broker: Broker, version: int, topic: str, row: object) -> FetchPa
 
 
 def leader_epoch_error(asked: int, current: int) -> ErrorCode:
-    """KIP-320: a client that knows an older or newer leader epoch must refresh its metadata; -1 is no epoch."""
+    """Return the error for a client that has an older or newer leader epoch (KIP-320); -1 is no epoch."""
     if asked == -1 or asked == current:
         return NO_ERROR
     return ErrorCode.FENCED_LEADER_EPOCH if asked < current else ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
-async def _enough(
+async def _has_enough(
     broker: Broker,
     status: FetchStatus,
     isolation: FetchIsolation,
@@ -163,7 +164,7 @@ async def _enough(
             await turns.share(on_discard)
         if asked.error or asked.partition is None or asked.partition.offline is not None:
             if asked.error is _READ.error:
-                continue  # who goes on asking for it beside others shall wait for these, as in Kafka
+                continue  # a client that keeps asking for it waits for the other partitions, as in Kafka
             return True
         waits = True
         if asked.offset < asked.partition.log.log_start_offset:  # raised since by DeleteRecords or retention
@@ -182,10 +183,10 @@ def _each(status: FetchStatus) -> Iterator[FetchPartitionStatus]:
 async def _wait_for_data(
     broker: Broker, status: FetchStatus, isolation: FetchIsolation, min_bytes: int, max_wait_ms: int
 ) -> None:
-    """Wait for enough, the time limit, or an error.
+    """Wait for enough data, the time limit, or an error.
 
-    Whoever looks at many partitions rests in between, and what comes to one of them then must not be missed. So those
-    are looked at while the fetch is parked on them already; few are looked at when it is woken.
+    A check of many partitions yields in between, and must not miss data that arrives at a partition in that time. So
+    they are checked while the fetch is parked on them already. Few partitions are checked after the fetch is woken.
     """
     partitions = [asked.partition for asked in _each(status) if asked.partition is not None]
     many = len(partitions) >= ROWS_AT_ONCE
@@ -195,19 +196,20 @@ async def _wait_for_data(
     left_ms = float(max_wait_ms)
 
     async def look(on_discard: Callable[[], None]) -> bool:
-        return await _enough(broker, status, isolation, min_bytes, on_discard)
+        return await _has_enough(broker, status, isolation, min_bytes, on_discard)
 
     while left_ms > 0:
-        if not await _parked(broker, partitions, isolation, left_ms, look if many else None):
+        if not await _park(broker, partitions, isolation, left_ms, look if many else None):
             break
-        if not many and await _enough(broker, status, isolation, min_bytes):
+        if not many and await _has_enough(broker, status, isolation, min_bytes):
             break
         left_ms = deadline - broker.clock.monotonic_ms()
     waits.end(began_ms)
 
 
 def _cause(isolation: FetchIsolation, partitions: Sequence[Partition]) -> str:
-    """What the reader waits for: the end of a transaction, if one of the first partitions has something behind it."""
+    """Return what the reader waits for: the end of a transaction, if one of the first partitions has records after its
+    last stable offset."""
     if isolation is _TXN_COMMITTED:
         for partition in partitions[:ROWS_AT_ONCE]:
             if partition.last_stable_offset < partition.high_watermark:
@@ -215,7 +217,7 @@ def _cause(isolation: FetchIsolation, partitions: Sequence[Partition]) -> str:
     return "data"
 
 
-async def _parked(
+async def _park(
     broker: Broker,
     partitions: Sequence[Partition],
     isolation: FetchIsolation,
@@ -224,7 +226,8 @@ async def _parked(
 ) -> bool:
     """Wait until one of the partitions moves or the time is over.
 
-    False to answer at once: memory is short, or `look` finds enough. It gets what must be done if it is discarded.
+    Returns False to answer at once: memory is short, or `look` finds enough data. `look` gets the function to call if
+    it is discarded.
     """
     wait: Wait[None] = Wait(broker.turns)
     goes_on = True
@@ -265,7 +268,7 @@ async def _parked(
 async def _read(
     broker: Broker, status: FetchStatus, isolation: FetchIsolation, max_bytes: int, *, counts: bool = True
 ) -> list[FetchableTopicResponse]:
-    """The rows of the reply; with `counts` their bytes are counted as answered."""
+    """Return the rows of the reply. With `counts` their bytes are counted."""
     turns, metrics = broker.turns, broker.metrics
     left = max_bytes
     first = True
@@ -283,7 +286,7 @@ async def _read(
             turns.charged_us += ROW_US
             if asked.error or partition is None:
                 metrics.apis[_FETCH].failed(asked.error)
-                fetched.append(_failed(index, asked.error, () if partition is None else None))
+                fetched.append(_error_row(index, asked.error, () if partition is None else None))
                 continue
             partition.fetch_requests += 1
             size_bytes = min(asked.max_bytes, left)
@@ -294,7 +297,7 @@ async def _read(
             error, records, aborted = found
             if error:
                 metrics.apis[_FETCH].failed(error)
-                fetched.append(_failed(index, error, None))
+                fetched.append(_error_row(index, error, None))
                 continue
             offsets = partition.high_watermark, partition.last_stable_offset, partition.log.log_start_offset
             fetched.append(FetchPartitionData(index, NO_ERROR, *offsets, aborted, records))
@@ -310,20 +313,20 @@ async def _read(
                     turns.charged_us += len(records) * COPY_BYTE_US
                     held_bytes += len(records)
                     if len(records) > most_read and held_bytes > MOST_HELD_BYTES:
-                        left = 0  # too many files are held for others: the client asks for the rest again
+                        left = 0  # other replies hold many slices: the client fetches the rest again
         topics.append(FetchableTopicResponse(topic, fetched))
     return topics
 
 
 def _answered_bytes(broker: Broker, topics: Sequence[FetchableTopicResponse]) -> int:
-    """What the records of a reply take, and about what stands around them."""
+    """Return the bytes of the records of a reply and, approximately, of its rows."""
     rows = [row for topic in topics for row in topic.partitions]
     broker.turns.charged_us += len(rows) * LOOK_US
     return sum(len(row.records or b"") for row in rows) + len(rows) * ROW_BYTES
 
 
 def _count(broker: Broker, topics: Sequence[FetchableTopicResponse]) -> None:
-    """Count the bytes that are answered."""
+    """Count the bytes of the reply."""
     for topic in topics:
         for row in topic.partitions:
             if row.records:
@@ -334,5 +337,5 @@ def _count(broker: Broker, topics: Sequence[FetchableTopicResponse]) -> None:
         broker.turns.charged_us += len(topic.partitions) * LOOK_US
 
 
-def _failed(index: int, error: ErrorCode, aborted: tuple[()] | None) -> FetchPartitionData:
+def _error_row(index: int, error: ErrorCode, aborted: tuple[()] | None) -> FetchPartitionData:
     return FetchPartitionData(index, error, -1, -1, -1, aborted, b"")

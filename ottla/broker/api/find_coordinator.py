@@ -1,8 +1,8 @@
 """FindCoordinator 0-6: this broker coordinates every group and every transactional id. free
 
 Version notes: 1 adds the key type; 3 is flexible; 4 asks for several keys; 6 adds share groups (key type 2), which are
-not served: INVALID_REQUEST, as for every unknown type. The internal topic behind a coordinator is created when
-somebody who may asks for it first.
+not served: INVALID_REQUEST, as for every unknown type. The internal topic of a coordinator is created at the first
+authorized request.
 """
 
 from typing import Any, Final
@@ -42,7 +42,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 
 async def _place(broker: Broker, request: Request, topic: str) -> dict[str, Any]:
-    """Where the coordinator is whose state is in `topic`."""
+    """Return the address of the coordinator whose state is in `topic`."""
     version, key_type = request.api_version, request.body.key_type
     if not topic:
         if key_type == SHARE and version >= FIRST_VERSION_WITH_SHARE and not broker.may(request, _ACT, CLUSTER_NAME):

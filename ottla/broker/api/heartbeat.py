@@ -1,4 +1,4 @@
-"""Heartbeat 0-4: the member lives. free
+"""Heartbeat 0-4: keep the session of a member. free
 
 Version notes: 3 adds static members; 4 is flexible.
 """
@@ -16,7 +16,7 @@ NEEDS: Final = (_READ,)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
-    """Prolong the member's session; REBALANCE_IN_PROGRESS asks it to join again."""
+    """Extend the member's session. REBALANCE_IN_PROGRESS asks it to join again."""
     version, body = request.api_version, request.body
     if not broker.may(request, _READ, body.group_id):
         return encoded(request, error_code=_READ.error)

@@ -1,16 +1,17 @@
 """InitProducerId 0-5: a producer id and epoch, for idempotence or for a transactional id. free
 
 Without a transactional id: a fresh producer id with epoch 0, and nothing is logged. With one: the next epoch of its
-producer id, which fences every older instance; an open transaction is aborted first. The markers of that abort, or of
-the transaction before, are waited for; if they take too long the client is told to come back (CONCURRENT_TRANSACTIONS).
+producer id, which fences every older instance; an open transaction is aborted first. The request waits for the markers
+of that abort, or of the previous transaction; if they take too long it is answered CONCURRENT_TRANSACTIONS and the
+client repeats it.
 
-Version notes: 2 is flexible; 3 adds the producer id and epoch that the client holds, so that it can resume (KIP-360);
-4 knows PRODUCER_FENCED, older versions get INVALID_PRODUCER_EPOCH for it; 5 is the same with
-TRANSACTION_ABORTABLE, which nothing here answers. 6 (two-phase commit, KIP-939) is unstable in Kafka 4.3.1, which
-closes the connection on it too.
+Version notes: 2 is flexible; 3 adds the producer id and epoch that the client holds, so that it can resume (KIP-360); 4
+knows PRODUCER_FENCED, older versions get INVALID_PRODUCER_EPOCH for it; 5 is the same with TRANSACTION_ABORTABLE, which
+the broker does not answer here. 6 (two-phase commit, KIP-939) is unstable in Kafka 4.3.1, which closes the connection
+on it too.
 
-Who has a transactional id must be allowed to WRITE it; who has none, to IDEMPOTENT_WRITE in the cluster or to WRITE to
-any topic (KIP-679).
+A client with a transactional id needs WRITE on it. A client without one needs IDEMPOTENT_WRITE on the cluster or WRITE
+on any topic (KIP-679).
 """
 
 import logging
@@ -37,9 +38,9 @@ FIRST_VERSION_WITH_FENCED = 4
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
-    """Initialise the producer; an error carries producer id and epoch -1."""
+    """Initialize the producer; an error has producer id and epoch -1."""
     version, body = request.api_version, request.body
-    denied = _denied(broker, request)
+    denied = _authorize(broker, request)
     if denied:
         return encoded(request, error_code=denied, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)
     expected = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
@@ -47,14 +48,14 @@ async def handle(broker: Broker, request: Request) -> Reply:
         expected = (body.producer_id, body.producer_epoch)
     answer = await broker.transactions.init_producer_id(body.transactional_id, body.transaction_timeout_ms, *expected)
     if body.transactional_id is not None:
-        _tell(broker, request, answer, expected[1])
+        _log_answer(broker, request, answer, expected[1])
     error = answer.error
     if error is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_FENCED:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
     return encoded(request, error_code=error, producer_id=answer.producer_id, producer_epoch=answer.producer_epoch)
 
 
-def _denied(broker: Broker, request: Request) -> ErrorCode:
+def _authorize(broker: Broker, request: Request) -> ErrorCode:
     if broker.authorizer is None:
         return ErrorCode.NONE
     transactional_id = request.body.transactional_id
@@ -69,8 +70,8 @@ def _denied(broker: Broker, request: Request) -> ErrorCode:
     return _IDEMPOTENT_WRITE.error
 
 
-def _tell(broker: Broker, request: Request, answer: Decision, expected_epoch: int) -> None:
-    """Who has which epoch, and so who is fenced. `expected_epoch` is that of a client that goes on (KIP-360)."""
+def _log_answer(broker: Broker, request: Request, answer: Decision, expected_epoch: int) -> None:
+    """Log the producer id and epoch, or the refusal. `expected_epoch` is that of a client that resumes (KIP-360)."""
     body = request.body
     about = request.about | {"transactional_id": body.transactional_id}
     if answer.error is ErrorCode.NONE:

@@ -1,6 +1,6 @@
 """JoinGroup 0-9: become a member, and wait for the group's next generation. free
 
-Version notes: 1 adds the rebalance timeout (before, the session timeout serves); 4 tells a new member its id first
+Version notes: 1 adds the rebalance timeout (before, the session timeout is used); 4 returns a new member's id first
 (KIP-394); 5 adds static members (KIP-345); 6 is flexible; 7 names the protocol type; 9 can skip the assignment
 (KIP-814).
 """
@@ -26,7 +26,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     group_id = request.body.group_id
     if not broker.may(request, _READ, group_id):
         return await _reply(broker, request, JoinReply(_READ.error))
-    join = broker.groups.join(_asked(request))
+    join = broker.groups.join(_read_request(request))
     request.forget_body()
     joined = await join
     error = joined.error or await durability.wait_group_durable(broker, group_id)
@@ -50,7 +50,7 @@ async def _reply(broker: Broker, request: Request, joined: JoinReply) -> Reply:
     )
 
 
-def _asked(request: Request) -> JoinAsk:
+def _read_request(request: Request) -> JoinAsk:
     version, body = request.api_version, request.body
     rebalance_timeout_ms = body.rebalance_timeout_ms if version >= 1 else body.session_timeout_ms
     return JoinAsk(
@@ -69,7 +69,7 @@ def _asked(request: Request) -> JoinAsk:
 
 
 def _client_host(peer: str) -> str:
-    """The address of a peer `host:port` as Java's `InetAddress.toString` shows it."""
+    """Return the address of a peer `host:port` as Java's `InetAddress.toString` formats it."""
     host = peer.rpartition(":")[0]
     try:
         address = ip_address(host.partition("%")[0])

@@ -1,7 +1,7 @@
 """LeaveGroup 0-5: one member (0-2) or several (3+) leave. free
 
-Version notes: 3 takes a batch, static members by their instance id; 4 is flexible; 5 adds a reason, which the
-log tells (KIP-800).
+Version notes: 3 takes a batch, static members by their instance id; 4 is flexible; 5 adds a reason, which is logged
+(KIP-800).
 """
 
 from typing import Final
@@ -22,7 +22,7 @@ NEEDS: Final = (_READ,)
 async def handle(broker: Broker, request: Request) -> Reply:
     """Remove each member; an error of the group itself is the error of the request.
 
-    As many at a time as a share holds; the group is looked at anew each time, as for one request after another.
+    `MEMBERS_AT_ONCE` members leave at a time; the group is looked up again each time, as for successive requests.
     """
     version, body = request.api_version, request.body
     if not broker.may(request, _READ, body.group_id):

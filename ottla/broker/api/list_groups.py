@@ -1,6 +1,6 @@
 """ListGroups 0-4: every group of this broker. free
 
-Version notes: 3 is flexible; 4 adds states and a filter by them. Who may not describe the cluster is told of
+Version notes: 3 is flexible; 4 adds states and a filter by them. A client that may not describe the cluster gets only
 the groups that it may describe.
 """
 

@@ -1,10 +1,10 @@
 """ListOffsets 1-11: the ends of a log and the offset of a time. free
 
-Version notes: 2 isolation level; 4 leader epoch; 6 flexible; 7 max timestamp (-3, KIP-734); 8 local start (-4);
-9 last tiered (-5, KIP-1005); 10 a timeout for remote storage, of which there is none; 11 earliest pending upload (-6,
-KIP-1023). What is tiered is nowhere: offset -1. Who is no consumer (a replica id) may see up to the end of the log.
-A partition named twice is INVALID_REQUEST; a special timestamp that the version does not know UNSUPPORTED_VERSION.
-Needs DESCRIBE of the topic.
+Version notes: 2 isolation level; 4 leader epoch; 6 flexible; 7 max timestamp (-3, KIP-734); 8 local start (-4); 9 last
+tiered (-5, KIP-1005); 10 a timeout for remote storage, which does not exist here; 11 earliest pending upload (-6,
+KIP-1023). There is no tiered data: offset -1. A request with a replica id may see up to the end of the log. A partition
+named twice is INVALID_REQUEST; a special timestamp that the version does not know UNSUPPORTED_VERSION. Needs DESCRIBE
+of the topic.
 """
 
 from collections import Counter

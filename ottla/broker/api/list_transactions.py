@@ -1,11 +1,11 @@
 """ListTransactions 0-2: the transactional ids of this broker, filtered by state, producer id, age and pattern. free
 
-While a partition of the transaction log is being loaded the whole answer is COORDINATOR_LOAD_IN_PROGRESS. State names
-that do not exist are given back; ids that are being forgotten, or that the client may not DESCRIBE, are left out.
+While a partition of the transaction log is being loaded the whole answer is COORDINATOR_LOAD_IN_PROGRESS. Unknown state
+names are returned; ids whose tombstone is being logged, or that the client may not DESCRIBE, are left out.
 
-Version notes: 1 has the ids whose transaction began longer ago than a duration; one that never began a transaction
-counts as older than any. 2 has the ids that match a regular expression as a whole (RE2's syntax, KIP-1152);
-INVALID_REGULAR_EXPRESSION for what is none, or costs too much. It is not served where RE2 is not installed.
+Version notes: 1 selects ids whose transaction began longer ago than a duration; an id that never began a transaction
+counts as older than any. 2 selects ids that match a regular expression completely (RE2's syntax, KIP-1152);
+INVALID_REGULAR_EXPRESSION if it is invalid or costs too much. 2 is not served where RE2 is not installed.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ Keep = Callable[[TransactionState], bool]
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
-    """Every id that passes the filters."""
+    """List every id that passes the filters."""
     unknown = [name for name in dict.fromkeys(request.body.state_filters) if name not in _BY_NAME]
     reply = ReplyBuilder(broker, request)
     rows = reply.rows("transaction_states")

@@ -1,15 +1,16 @@
 """Metadata 0-12: this broker, the topics, the leader of each partition. free
 
 Version notes: 0 has no null list, so an empty list asks for all topics; 4 adds auto-creation; 7 leader epochs; 9 is
-flexible; 10 topic ids; 12 looks topics up by id. 8 asks for authorized operations, those of the
-cluster up to 10. Who came in on a listener that is not advertised is told of no broker, and of no leaders:
-LISTENER_NOT_FOUND, below 6 LEADER_NOT_AVAILABLE; 0 names no replicas either (`KRaftMetadataCache`).
+flexible; 10 topic ids; 12 looks topics up by id. 8 asks for authorized operations, those of the cluster up to 10. A
+client on a listener that is not advertised gets no broker and no leaders: LISTENER_NOT_FOUND, below 6
+LEADER_NOT_AVAILABLE; 0 has no replicas either (`KRaftMetadataCache`).
 
-A partition that is offline has no leader, and its replica is neither in sync nor there: LEADER_NOT_AVAILABLE, as Kafka
-answers for one in a failed log directory.
+An offline partition has no leader, and its replica is offline and not in sync: LEADER_NOT_AVAILABLE, as Kafka answers
+for one in a failed log directory.
 
-Of all topics, those that the client may not DESCRIBE are left out; where they are named, they are answered with
-TOPIC_AUTHORIZATION_FAILED, there or not. So are those that would be created and that it may not CREATE.
+A request for all topics leaves out those that the client may not DESCRIBE. If they are named, the answer is
+TOPIC_AUTHORIZATION_FAILED, whether they exist or not. The same error is for topics that would be created and that the
+client may not CREATE.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -38,11 +39,11 @@ _CREATE: Final = need_of(AclOperation.CREATE, ResourceType.TOPIC)
 _DESCRIBE_CLUSTER: Final = need_of(AclOperation.DESCRIBE, ResourceType.CLUSTER)
 NEEDS: Final = (_DESCRIBE, _SEE, _CREATE_ANY, _CREATE, _DESCRIBE_CLUSTER, *operations.TOPIC_NEEDS)
 _Asked = tuple[str | None, UUID | None]
-"""A name or an id, or both."""
+"""A name, an id, or both."""
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
-    """Describe the cluster and the topics that were asked for, creating absent ones when both sides allow it."""
+    """Describe the cluster and the requested topics. Create absent ones if client and broker allow it."""
     version, body = request.api_version, request.body
     asked = body.topics
     answer = _Answer(broker, request)
@@ -60,7 +61,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         absent = [name for name, _ in once if name and name not in answer.hidden] if create else ()
         refused = await _create_absent(broker, request, absent)
         for name, topic_id in once:
-            await answer.add_asked(name, None if topic_id is None else topic_id.bytes, refused)
+            await answer.add_by_name_or_id(name, None if topic_id is None else topic_id.bytes, refused)
     of_cluster = operations.NOT_ASKED_FOR
     if 8 <= version <= 10 and body.include_cluster_authorized_operations:
         may = broker.may(request, _DESCRIBE_CLUSTER, CLUSTER_NAME)
@@ -75,7 +76,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 
 def _names(broker: Broker, asked: Iterable[_Asked]) -> Iterator[str]:
-    """Of all that are asked for, there or not; what has an unknown id has none."""
+    """Yield the names of the requested topics, existing or not. An unknown id has no name."""
     for name, topic_id in asked:
         if name:
             yield name
@@ -84,7 +85,7 @@ def _names(broker: Broker, asked: Iterable[_Asked]) -> Iterator[str]:
 
 
 class _Placed(NamedTuple):
-    """The leader and the replicas of partitions: there is one broker."""
+    """The leader and the replicas of partitions of the one broker."""
 
     error: ErrorCode
     leader: int
@@ -93,8 +94,8 @@ class _Placed(NamedTuple):
     offline: tuple[int, ...]
 
 
-def _unreached(here: tuple[int, ...], version: int) -> _Placed:
-    """For who came in on a listener that is not advertised."""
+def _place_unadvertised(here: tuple[int, ...], version: int) -> _Placed:
+    """Return the placement for clients on a listener that is not advertised."""
     error = ErrorCode.LISTENER_NOT_FOUND if version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE
     replicas = here if version else ()
     return _Placed(error, NO_LEADER, replicas, replicas, here)
@@ -114,13 +115,17 @@ class _Answer:
         self.brokers = [] if endpoint is None else [endpoint]
         here = (broker.cluster.node_id,)
         self.hidden: Collection[str] = ()
-        """Names of topics that the client may not see."""
+        """The names of topics that the client may not see."""
         is_reached = endpoint is not None
-        self._placed = _Placed(ErrorCode.NONE, *here, here, here, ()) if is_reached else _unreached(here, version)
+        self._placed = (
+            _Placed(ErrorCode.NONE, *here, here, here, ()) if is_reached else _place_unadvertised(here, version)
+        )
         self._offline = _Placed(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, here, (), here)
 
-    async def add_asked(self, name: str | None, topic_id: bytes | None, refused: Mapping[str, ErrorCode]) -> None:
-        """A topic that was asked for by name or id, or why it is not there."""
+    async def add_by_name_or_id(
+        self, name: str | None, topic_id: bytes | None, refused: Mapping[str, ErrorCode]
+    ) -> None:
+        """Add a topic that was requested by name or id, or its error."""
         topics = self._broker.cluster.topics
         if not name and topic_id is not None:
             topic = self._broker.cluster.topics_by_id.get(topic_id)
@@ -150,7 +155,7 @@ class _Answer:
         return operations.of_topic(self._broker, self._request, name)
 
     async def add(self, topic: TopicImage) -> None:
-        """A topic with its partitions."""
+        """Add a topic with its partitions."""
         partitions = self.reply.rows("topics", "partitions")
         opened = self._broker.cluster.open_partitions(topic.name)
         all_offline = self._broker.logs.offline is not None
@@ -165,8 +170,9 @@ class _Answer:
 
 
 async def _create_absent(broker: Broker, request: Request, names: Iterable[str]) -> dict[str, ErrorCode]:
-    """Create the topics that do not exist, and wait until they do; why each of the others could not be created."""
-    # A name may stand beside several ids. What is logged exists only later, so the second would be created as well.
+    """Create the topics that do not exist, and wait until they do. Return the errors of those that could not be
+    created."""
+    # A name may occur with several ids. A logged topic exists only later, so the second one would be created as well.
     absent = [name for name in dict.fromkeys(names) if name not in broker.cluster.topics]
     refused: dict[str, ErrorCode] = {}
     if absent and not broker.may(request, _CREATE_ANY, CLUSTER_NAME):
@@ -192,7 +198,7 @@ async def _create(
             if cluster.name_problem(name) is not None:
                 refused[name] = ErrorCode.INVALID_TOPIC_EXCEPTION
             elif quota is not None and not quota.takes(cluster.default_partitions):
-                refused[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # the client asks again
+                refused[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # the client retries
             else:
                 await cluster.controller.create_topic(name, cluster.default_partitions, {})
         broker.turns.charge(CHANGE_US)

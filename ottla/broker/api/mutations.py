@@ -1,4 +1,4 @@
-"""What CreateTopics, CreatePartitions and DeleteTopics share: the quota of partitions that come and go. pure
+"""The partition mutation quota of CreateTopics, CreatePartitions and DeleteTopics. pure
 
 Source: `ControllerMutationQuotaManager.newQuotaFor` of Kafka 4.3.1, KIP-599.
 """
@@ -13,7 +13,7 @@ QUOTA_EXCEEDED: Final = ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
 
 
 def mutation_quota(request: Request, first_strict_version: int) -> ControllerMutationQuota | None:
-    """What the request may change; None if that is not limited. Older versions know no error for it, so they are only
+    """Return the quota of the request, or None without a limit. Older versions know no error for it and are only
     throttled."""
     if request.quota is None:
         return None

@@ -1,4 +1,4 @@
-"""What a request names, each thing once: see docs/decisions/named-twice.md. free"""
+"""Rows of a request, one for each name. See docs/decisions/named-twice.md. free"""
 
 from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, NamedTuple, TypeVar
@@ -18,7 +18,7 @@ class Named(NamedTuple, Generic[K, R]):
 
 
 async def named(turns: Turns, rows: Iterable[R], name_of: Callable[[R], K]) -> Named[K, R]:
-    """Look through the rows of a request, in shares: there may be 16,384 of them."""
+    """Index the rows of a request by name. Works in turns, because there may be 16,384 rows."""
     first: dict[K, R] = {}
     twice: set[K] = set()
     for row in rows:
@@ -33,7 +33,7 @@ async def named(turns: Turns, rows: Iterable[R], name_of: Callable[[R], K]) -> N
 
 
 async def last_named(turns: Turns, rows: Iterable[R], name_of: Callable[[R], K]) -> dict[K, R]:
-    """The last row of each name, in the place of the first one; in shares."""
+    """Return the last row of each name, in the order of the first ones. Works in turns."""
     last: dict[K, R] = {}
     for row in rows:
         last[name_of(row)] = row

@@ -1,9 +1,9 @@
-"""OffsetCommit 2-9: where a group has got to. free
+"""OffsetCommit 2-9: store the position of a group. free
 
-Version notes: 2-4 carry a retention time; 6 leader epochs; 7 static members; 8 is flexible; 9 says GROUP_ID_NOT_FOUND
-of a group that does not exist (KIP-848, whose consumer groups are not served). Partitions that do not exist are
-UNKNOWN_TOPIC_OR_PARTITION, those of topics that the client may not read TOPIC_AUTHORIZATION_FAILED, whether they exist
-or not.
+Version notes: 2-4 carry a retention time; 6 leader epochs; 7 static members; 8 is flexible; 9 answers
+GROUP_ID_NOT_FOUND for a group that does not exist (KIP-848, whose consumer groups are not served). Partitions that do
+not exist are UNKNOWN_TOPIC_OR_PARTITION, those of topics that the client may not read TOPIC_AUTHORIZATION_FAILED,
+whether they exist or not.
 """
 
 from collections.abc import Callable, Sequence
@@ -60,14 +60,14 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 
 def or_else(rows: Rows, error: ErrorCode) -> Rows:
-    """The rows, with `error` in the place of NONE."""
+    """Return the rows, with `error` in place of NONE."""
     if not error:
         return rows
     return [(topic, [(index, before or error) for index, before in partitions]) for topic, partitions in rows]
 
 
 async def refused_rows(broker: Broker, topics: Sequence[Any], error: ErrorCode) -> Rows:
-    """Every row with this error."""
+    """Return every row with this error."""
     rows: Rows = []
     for topic in topics:
         rows.append((topic.name, [(row.partition_index, error) for row in topic.partitions]))
@@ -83,9 +83,9 @@ async def commit_rows(
     expire_ms: int,
     commit: Callable[[Sequence[CommitRow]], list[ErrorCode]],
 ) -> Rows:
-    """Commit the rows whose topic may be read and whose partition exists; (topic, [(partition, error)]) as asked for.
+    """Commit the rows of readable topics and existing partitions. Return (topic, [(partition, error)]) as requested.
 
-    `commit` gets as many rows at a time as a share holds, and looks at the group anew each time.
+    `commit` gets up to `ROWS_AT_ONCE` rows at a time, and looks up the group again each time.
     """
     exists, turns = broker.cluster.has_partition, broker.turns
     found: Rows = []
@@ -94,7 +94,7 @@ async def commit_rows(
     count = 0
 
     async def settle() -> None:
-        """Commit what is known; topics without rows have been looked at too."""
+        """Commit the collected rows and charge for them. Topics without rows are charged too."""
         nonlocal count
         turns.charged_us += ROW_US * count
         count = 0

@@ -1,8 +1,8 @@
-"""OffsetDelete 0: single offsets of a group. free
+"""OffsetDelete 0: delete single offsets of a group. free
 
-A group with members loses offsets only of topics to which none of them has subscribed (GROUP_SUBSCRIBED_TO_TOPIC), and
-none if they are no consumers (NON_EMPTY_GROUP). An offset that does not exist is deleted all the same. Partitions that
-do not exist are UNKNOWN_TOPIC_OR_PARTITION; an error of the group is that of the request, which has no rows then.
+A group with members loses only offsets of topics to which none of them has subscribed (GROUP_SUBSCRIBED_TO_TOPIC), and
+none if the members are not consumers (NON_EMPTY_GROUP). Deleting an offset that does not exist succeeds. Partitions
+that do not exist are UNKNOWN_TOPIC_OR_PARTITION. An error of the group is that of the request, which has no rows then.
 """
 
 from typing import Final

@@ -29,7 +29,8 @@ Asked = dict[str, dict[int, None]]
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
-    """Fetch the offsets of one group, or of several from v8. What is named twice is answered once."""
+    """Fetch the offsets of one group, or of several from v8. A group or partition that is named twice is answered
+    once."""
     version, body = request.api_version, request.body
     answer = _Answer(broker, request, ("topics",) if version < 8 else ("groups", "topics"))
     if version < 8:
@@ -48,7 +49,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 
 class _Answer:
-    """The reply; `path` is where its topics stand."""
+    """The reply. `path` is the field of its topics."""
 
     def __init__(self, broker: Broker, request: Request, path: Sequence[str]) -> None:
         self.reply = ReplyBuilder(broker, request)
@@ -58,7 +59,7 @@ class _Answer:
         self._stable = request.api_version >= 7 and request.body.require_stable
 
     async def of_group(self, group_id: str, mentions: Sequence[Sequence[Any] | None]) -> tuple[ErrorCode, ReplyRows]:
-        """What one group has, each offset as it is when its turn comes; all of it where a mention is None."""
+        """Return the offsets of one group, each as it is when its row is written; all of them if a mention is None."""
         topics = self.reply.rows(*self._path)
         if not self._broker.may(self._request, _DESCRIBE_GROUP, group_id):
             return _DESCRIBE_GROUP.error, topics
@@ -66,11 +67,11 @@ class _Answer:
         if error:
             return error, topics
         is_all = None in mentions
-        asked = await self._committed(offsets) if is_all else await self._merged(mentions)
+        asked = await self._find_offsets(offsets) if is_all else await self._merge(mentions)
         for topic, indexes in asked.items():
             partitions = self.reply.rows(*self._path, "partitions")
             if not self._broker.may(self._request, _DESCRIBE_TOPIC, topic):
-                await self._looked_at()
+                await self._charge_row()
                 if not is_all:
                     await partitions.extend((index, -1, -1, "", _DESCRIBE_TOPIC.error) for index in indexes)
                     await topics.add(name=topic, partitions=partitions)
@@ -81,35 +82,35 @@ class _Answer:
                 self._broker.turns.charge(LOOK_US * offsets.depth(key))
                 await partitions.add(index, found.offset, found.leader_epoch, found.metadata, found.error)
             await topics.add(name=topic, partitions=partitions)
-        # What is seen here must not be taken back.
+        # The offsets in the reply must be durable.
         error = await durability.wait_group_durable(self._broker, group_id)
         return error, self.reply.rows(*self._path) if error else topics
 
     async def repeat(self, topics: Sequence[Any], error: ErrorCode) -> ReplyRows:
-        """v1 has no error of the whole request: every partition carries it."""
+        """Return every partition with the error, because v1 has no error of the whole request."""
         rows = self.reply.rows(*self._path)
-        for topic, indexes in (await self._merged((topics,))).items():
+        for topic, indexes in (await self._merge((topics,))).items():
             await rows.add(topic, [(index, -1, -1, "", error) for index in indexes])
         return rows
 
-    async def _committed(self, offsets: GroupOffsets) -> Asked:
-        """Every partition that has an offset."""
+    async def _find_offsets(self, offsets: GroupOffsets) -> Asked:
+        """Return every partition that has an offset."""
         asked: Asked = {}
         for key in offsets.places():
             if offsets.get(key) is not None:
                 topic, index = key
                 asked.setdefault(topic, {})[index] = None
-            await self._looked_at()
+            await self._charge_row()
         return asked
 
-    async def _merged(self, mentions: Iterable[Sequence[Any] | None]) -> Asked:
-        """Everything that a group's mentions ask for."""
+    async def _merge(self, mentions: Iterable[Sequence[Any] | None]) -> Asked:
+        """Return all partitions that a group's mentions name."""
         asked: Asked = {}
         for topic in chain.from_iterable(filter(None, mentions)):
             asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
-            await self._looked_at()
+            await self._charge_row()
         return asked
 
-    async def _looked_at(self) -> None:
+    async def _charge_row(self) -> None:
         self._broker.turns.charge(REPLY_ROW_US)
         await self._broker.turns.share()

@@ -1,8 +1,8 @@
-"""OffsetForLeaderEpoch 2-4: where a leader epoch ended, by which consumers notice a truncated log (KIP-320). free
+"""OffsetForLeaderEpoch 2-4: the end of a leader epoch, by which consumers detect a truncated log (KIP-320). free
 
-Version notes: 2 current leader epoch; 3 replica id (nobody replicates from this broker, so it changes nothing);
-4 is flexible. Epoch -1, and one above the latest, have no end: epoch and offset -1 without an error. Needs DESCRIBE of
-the topic, or CLUSTER_ACTION.
+Version notes: 2 current leader epoch; 3 replica id (no broker replicates from this one, so it changes nothing); 4 is
+flexible. Epoch -1, and one above the latest, have no end: epoch and offset -1 without an error. Needs DESCRIBE of the
+topic, or CLUSTER_ACTION.
 """
 
 from typing import Any, Final
@@ -22,7 +22,7 @@ UNDEFINED = (UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
-    """The largest epoch that is not above the one asked for, and the offset behind its last record."""
+    """Return the largest epoch that is not above the requested one, and the offset after its last record."""
     reply = ReplyBuilder(broker, request)
     topics = reply.rows("topics")
     is_broker = broker.may(request, _ACT, CLUSTER_NAME)

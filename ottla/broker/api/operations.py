@@ -1,7 +1,7 @@
-"""What a client may do to a resource, as it is told. free
+"""Authorized operations of a client on a resource, as replies report them. free
 
-Each is the int32 whose bits are the codes of `AclOperation`. Without an authorizer it is all that there is. Source:
-`AclEntry.supportedOperations`, `AuthHelper.authorizedOperations` of Kafka 4.3.1.
+Each is the int32 whose bits are the codes of `AclOperation`. Without an authorizer it has all operations of the
+resource type. Source: `AclEntry.supportedOperations`, `AuthHelper.authorizedOperations` of Kafka 4.3.1.
 """
 
 from collections.abc import Iterable
@@ -44,21 +44,21 @@ NOT_ASKED_FOR: Final = -(1 << 31)
 
 
 def of_topic(broker: Broker, request: Request, name: str) -> int:
-    """What the client may do to this topic, there or not."""
+    """Return the operations that the client may do on this topic, which need not exist."""
     if broker.authorizer is None:
         return OF_TOPIC
     return _bits(need for need in TOPIC_NEEDS if broker.may(request, need, name))
 
 
 def of_group(broker: Broker, request: Request, name: str) -> int:
-    """What the client may do to this group, there or not."""
+    """Return the operations that the client may do on this group, which need not exist."""
     if broker.authorizer is None:
         return OF_GROUP
     return _bits(need for need in GROUP_NEEDS if broker.may(request, need, name))
 
 
 def of_cluster(broker: Broker, request: Request) -> int:
-    """What the client may do to the cluster."""
+    """Return the operations that the client may do on the cluster."""
     if broker.authorizer is None:
         return OF_CLUSTER
     return _bits(need for need in CLUSTER_NEEDS if broker.may(request, need, CLUSTER_NAME))

@@ -28,7 +28,7 @@ MAX_UNICODE_CLASSES: Final = 64
 MAX_MEMORY_BYTES: Final = 256 * 1024
 MAX_MATCH_US: Final = 10_000.0
 
-# What RE2 reads otherwise than RE2/J stands outside of quotes and, but for escapes, of classes.
+# Syntax that RE2 reads differently than RE2/J. It is outside of quotes and, except for escapes, of classes.
 _READ_OTHERWISE: Final = re.compile(
     r"""(?P<quoted>\\Q.*?(?:\\E|\Z)) | (?P<escape>\\.) | \(\?P?<(?![=!])(?P<name>[^>]*)>
     | (?P<brace>\{(?!\d+(?:,\d*)?\})(?=[*+?]|\{\d+(?:,\d*)?\}))
@@ -40,7 +40,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_]+")
 
 
 class PatternError(ValueError):
-    """The text is no regular expression, or one that costs too much; the message says why."""
+    """The text is no regular expression, or one that costs too much. The message has the reason."""
 
 
 class Pattern:
@@ -53,7 +53,7 @@ class Pattern:
         self._step_us: float = PATTERN_STEP_US * program.programsize
 
     def cost_us(self, text: str) -> float:
-        """What `matches` costs at most, in microseconds of CPU."""
+        """Return the maximum cost of `matches`, in microseconds of CPU."""
         return ROW_US + self._step_us * len(text)
 
     def matches(self, text: str) -> bool:
@@ -65,28 +65,28 @@ class Pattern:
 
 
 def compile_pattern(text: str) -> Pattern:
-    """The expression `text`, ready to match; PatternError if it is none."""
+    """Compile the expression `text`. Raises PatternError if it is invalid."""
     if len(text.encode()) > MAX_BYTES or text.count(r"\p") + text.count(r"\P") > MAX_UNICODE_CLASSES:
         raise PatternError("the expression is too long")
     readable = _as_re2(text).encode()
     options = re2.Options()
     options.log_errors = False
     options.max_mem = MAX_MEMORY_BYTES
-    # Groups would be looked for after a match, in slower ways.
+    # Finding the groups after a match would be slower.
     options.never_capture = True
     try:
         return Pattern(re2.compile(readable, options))
     except re2.error as error:
         raise PatternError(str(error)) from None
     finally:
-        re2.purge()  # or the library keeps the last 128
+        re2.purge()  # otherwise the library keeps the last 128
 
 
 def _as_re2(text: str) -> str:
-    """RE2/J's syntax in RE2's.
+    """Translate RE2/J's syntax to RE2's.
 
-    Any letter but ASCII's can be escaped; no byte matches alone, no group has the name of another, and a brace that
-    counts nothing cannot be repeated.
+    Any letter except ASCII's can be escaped. No byte matches alone, no two groups have the same name, and a brace that
+    is not a repeat count cannot be repeated.
     """
     names = set()
 

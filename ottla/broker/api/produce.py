@@ -41,16 +41,16 @@ _WRITE_ID: Final = need_of(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID)
 _WRITE: Final = need_of(AclOperation.WRITE, ResourceType.TOPIC)
 NEEDS: Final = (_WRITE_ID, _WRITE)
 CHECK_US = 6.0
-"""One partition's batch that is looked up and checked, its records aside."""
+"""Look up and check one partition's batch, without its records."""
 ROWS_AT_ONCE = 100
-"""Of a reply. Produce has an encoder of its own, for these."""
+"""The rows of a reply that Produce's own encoder writes at once."""
 ZSTD = 4
 FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_ABORTABLE = 11
 FIRST_VERSION_THAT_ADDS = 12
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 
-# What the coordinator says of a transaction, as Produce reports it (AddPartitionsToTxnManager, ReplicaManager 4.3.1).
+# Errors of the coordinator, as Produce reports them (AddPartitionsToTxnManager, ReplicaManager 4.3.1).
 _COORDINATOR_ERRORS = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -58,8 +58,8 @@ _COORDINATOR_ERRORS = {
 }
 _VERIFICATION_ERRORS = _COORDINATOR_ERRORS | {ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.NOT_ENOUGH_REPLICAS}
 
-# What no sound producer meets: the line in the log names the producer to blame. Other errors come and go with the
-# state of topics, transactions and sequences.
+# Errors that no correct producer gets: the log line names the producer. Other errors depend on the current state of
+# topics, transactions and sequences.
 _BAD_INPUT = frozenset(
     (
         ErrorCode.CORRUPT_MESSAGE,
@@ -78,9 +78,9 @@ _TOO_LARGE = "The batch of {} bytes exceeds the topic's max.message.bytes, {}"
 
 
 class Write(NamedTuple):
-    """One partition of the request; `partition` is None and `error` set when it is refused before the append.
+    """A partition of the request. `partition` is None and `error` set if it is refused before the append.
 
-    `topic` is empty where its id is not known; the id is zero where the request has names.
+    `topic` is empty if its id is unknown. The id is zero if the request has names.
     """
 
     topic: str
@@ -95,7 +95,7 @@ class Write(NamedTuple):
 
     @property
     def is_ready(self) -> bool:
-        """Whether it is refused, or all is known that its append needs."""
+        """Whether the write is refused, or validated and ready to append."""
         return self.error is not NO_ERROR or self.validated is not None
 
 
@@ -110,7 +110,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     writes: list[Write] = []
     places: set[tuple[str, bytes, int]] = set()
     owners: set[tuple[int, int]] = set()
-    for topic, topic_id, partitions in _named(broker, body):
+    for topic, topic_id, partitions in _iter_topics(broker, body):
         is_denied = not is_open and bool(topic) and not broker.may(request, _WRITE, topic)
         for index, records in partitions:
             if is_denied:
@@ -128,7 +128,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
             turns.charged_us += CHECK_US
             if turns.rest_is_due:
                 await turns.pause()
-    # A partition named twice would lose one of its batches.
+    # If a partition is named twice, one of its batches would be lost.
     refused = ErrorCode.INVALID_REQUEST if len(places) < len(writes) else _refuse_owners(body, owners)
     if refused:
         return await _reply(broker, request, _refuse_all(body, refused))
@@ -136,7 +136,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     results = await _append_all(broker, request, writes, joined)
     if body.acks:
         for at, (write, result) in enumerate(zip(writes, results, strict=True)):
-            # Asked of the log itself: its flush may have been given up since the append.
+            # The log's own high watermark decides: its flush may have been given up since the append.
             if not result.error and write.partition and result.last_offset >= write.partition.high_watermark:
                 results[at] = await _wait_durable(broker, write.partition, result)
             turns.charged_us += LOOK_US
@@ -146,9 +146,9 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 
 async def _may_use_id(broker: Broker, request: Request) -> bool:
-    """Whether no batch says that it is of a transaction, or the client may write with the transactional id.
+    """Whether no batch is transactional, or the client may write with the transactional id.
 
-    That goes by what each batch says, whether it can be written or not (CVE-2018-17196).
+    The batches' own flag decides, whether they can be written or not (CVE-2018-17196).
     """
     body, turns = request.body, broker.turns
     for _, partitions in body.topics:
@@ -161,8 +161,8 @@ async def _may_use_id(broker: Broker, request: Request) -> bool:
     return True
 
 
-def _named(broker: Broker, body: ProduceBody) -> Iterator[tuple[str, bytes, Partitions]]:
-    """(name, id, partitions) of each topic; the name is empty when nobody has the id."""
+def _iter_topics(broker: Broker, body: ProduceBody) -> Iterator[tuple[str, bytes, Partitions]]:
+    """Yield (name, id, partitions) of each topic; the name is empty if no topic has the id."""
     if not body.topic_ids:
         for name, partitions in body.topics:
             yield name, ZERO_UUID, partitions
@@ -173,7 +173,7 @@ def _named(broker: Broker, body: ProduceBody) -> Iterator[tuple[str, bytes, Part
 
 
 def _check(broker: Broker, version: int, topic: str, topic_id: bytes, index: int, records: memoryview | None) -> Write:
-    """Check one partition's batch and validate it for its topic, as far as that is short: see `Write.is_ready`."""
+    """Check and validate one partition's batch, if that is short. Otherwise `Write.is_ready` is False."""
     if version >= FIRST_VERSION_WITH_TOPIC_IDS and not topic:
         return Write(topic, topic_id, index, records, None, None, ErrorCode.UNKNOWN_TOPIC_ID, None)
     if topic in INTERNAL_TOPICS:
@@ -182,7 +182,7 @@ def _check(broker: Broker, version: int, topic: str, topic_id: bytes, index: int
     if partition is None:
         return Write(topic, topic_id, index, records, None, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
     if version >= FIRST_VERSION_WITH_TOPIC_IDS and partition.topic_id != topic_id:
-        # The topic was deleted since the request was begun, and another has its name.
+        # The topic was deleted since the request began, and another one has its name.
         return Write(topic, topic_id, index, records, None, None, ErrorCode.UNKNOWN_TOPIC_ID, None)
     if records is None:
         message: str | None = "The records of a partition are null"
@@ -204,7 +204,7 @@ def _check(broker: Broker, version: int, topic: str, topic_id: bytes, index: int
 
 
 async def _check_in_steps(broker: Broker, version: int, write: Write) -> Write:
-    """Do the rest, over several turns if it is long: what is left to the append is one short step."""
+    """Finish the check, over several turns if it is long. The append is then one short step."""
     partition, records = write.partition, write.records
     assert partition is not None and records is not None
     check, validated = await _check_records(broker, partition, records, write.check)
@@ -234,7 +234,7 @@ def _check_steps(
 
 
 def _claimed_size(records: memoryview) -> int:
-    """The size of the batch that begins here, 0 if it is not a complete one of magic 2 (the check says what it is)."""
+    """Return the size of the first batch, or 0 if it is not a complete one of magic 2 (the check finds the error)."""
     if len(records) < HEADER_SIZE:
         return 0
     header = read_header(records)
@@ -242,7 +242,8 @@ def _claimed_size(records: memoryview) -> int:
 
 
 def _refuse_owners(body: ProduceBody, owners: Collection[tuple[int, int]]) -> ErrorCode | None:
-    """Transactional batches need a transactional id, and one producer id and epoch for the whole request."""
+    """Refuse transactional batches without a transactional id, or with several producer ids and epochs in the
+    request."""
     if not owners:
         return None
     if body.transactional_id is None:
@@ -260,7 +261,8 @@ def _transactional_header(write: Write) -> BatchHeader | None:
 
 
 async def _join(broker: Broker, request: Request, writes: list[Write]) -> dict[TopicPartition, ErrorCode]:
-    """Add the partitions whose log does not know the transaction; those that could not be added, with the reason."""
+    """Add the partitions whose log does not know the transaction. Return the errors of those that could not be
+    added."""
     places: list[TopicPartition] = []
     owner = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
     for write in writes:
@@ -291,17 +293,17 @@ async def _append_all(
     for write in writes:
         if write.validated is not None and write.partition is not None:
             while write.validated.settings is not write.partition.log.config:
-                write = await _validated_anew(broker, write)
+                write = await _revalidate(broker, write)
         if write.partition is not None:
             write.partition.produce_requests += 1
         result = _append(broker, request, write, joined)
         size_bytes = len(write.records or b"")
         if result.duplicate:
             metrics.duplicates += 1
-            result = await _judged(broker, request, write, result, others)
+            result = await _judge_duplicate(broker, request, write, result, others)
         elif result.error is NO_ERROR:
             if events is not None:
-                _tell_written(events, request.body.transactional_id, write)
+                _record_write(events, request.body.transactional_id, write)
             partition, records = write.partition, result.last_offset + 1 - result.base_offset
             assert partition is not None
             partition.bytes_in += size_bytes
@@ -317,14 +319,14 @@ async def _append_all(
     return results
 
 
-def _tell_written(events: Events, transactional_id: str | None, write: Write) -> None:
+def _record_write(events: Events, transactional_id: str | None, write: Write) -> None:
     header = _transactional_header(write)
     if header is not None and transactional_id is not None:
         events.wrote(transactional_id, header.record_count, header.size_bytes)
 
 
-async def _validated_anew(broker: Broker, write: Write) -> Write:
-    """The write for the topic's settings as they are: they have changed since it was checked."""
+async def _revalidate(broker: Broker, write: Write) -> Write:
+    """Validate the write again, because the topic's settings have changed since it was checked."""
     partition, records, check = write.partition, write.records, write.check
     assert partition is not None and records is not None and check is not None
     steps = partition.log.validate(Checked(check, None), records)
@@ -345,10 +347,10 @@ def _append(broker: Broker, request: Request, write: Write, joined: Mapping[Topi
     return write.partition.append_from_client(write.check, write.records, write.validated)
 
 
-async def _judged(
+async def _judge_duplicate(
     broker: Broker, request: Request, write: Write, result: AppendResult, others: list[Duplicate]
 ) -> AppendResult:
-    """The answer to a duplicate, once it is held against the batch in the log."""
+    """Return the answer to a duplicate after comparing it with the batch in the log."""
     partition, records, check = write.partition, write.records, write.check
     assert partition is not None and records is not None and check is not None and check.header is not None
     duplicate = Duplicate(partition, check.header, records, result)
@@ -356,14 +358,14 @@ async def _judged(
 
 
 def _log_start_beside(write: Write) -> int:
-    """What the log would have refused is answered with its start, as the log's own refusals are."""
+    """Return the log start offset for an error that the log itself would have answered with it, else -1."""
     if write.error is ErrorCode.INVALID_RECORD and write.partition and write.check and write.check.header:
         return write.partition.log_start_offset
     return -1
 
 
 def _verify(broker: Broker, request: Request, write: Write) -> ErrorCode:
-    """Ask the coordinator whether the partition belongs to the open transaction, unless the log already knows."""
+    """Ask the coordinator whether the partition is in the open transaction, if the log does not know it."""
     header = _transactional_header(write)
     if header is None or not broker.config.transaction_partition_verification_enable:
         return NO_ERROR
@@ -383,7 +385,7 @@ def _verify(broker: Broker, request: Request, write: Write) -> ErrorCode:
 
 
 async def _wait_durable(broker: Broker, partition: Partition, result: AppendResult) -> AppendResult:
-    """Wait until the batch is as durable as the log promises; a duplicate waits for the original's."""
+    """Wait until the batch is as durable as the log guarantees. A duplicate waits for the original batch."""
     error = await durability.wait_durable(broker, partition, result.last_offset)
     return AppendResult(error, message=partition.offline) if error else result
 
@@ -410,13 +412,13 @@ def _row(write: Write, result: AppendResult) -> PartitionResponse:
 
 
 async def _reply(broker: Broker, request: Request, rows: Iterator[PartitionResponse]) -> Reply:
-    """A row for each partition; what is more than a few is made and written in shares."""
+    """Write a row for each partition; more than a few rows are written in turns."""
     few = list(islice(rows, ROWS_AT_ONCE))
     if len(few) < ROWS_AT_ONCE:
         refused = [row for row in few if row.error]
         if refused:
             broker.metrics.apis[request.api_key].rows_failed([row.error for row in refused])
-        return _unanswered(broker, request, refused) or Encoded(
+        return _log_failures(broker, request, refused) or Encoded(
             [encode_produce_response(few, request.api_version, request.correlation_id)]
         )
     reply, failed = ReplyBuilder(broker, request), []
@@ -428,15 +430,16 @@ async def _reply(broker: Broker, request: Request, rows: Iterator[PartitionRespo
                 failed.append(row)
             await partitions.add(*row[1:8])
         await topics.add(name=topic, topic_id=topic_id, partition_responses=partitions)
-    return _unanswered(broker, request, failed) or reply.finish(responses=topics)
+    return _log_failures(broker, request, failed) or reply.finish(responses=topics)
 
 
 def _topic_of(row: PartitionResponse) -> tuple[str, bytes]:
     return row.topic, row.topic_id
 
 
-def _unanswered(broker: Broker, request: Request, failed: list[PartitionResponse]) -> Reply | None:
-    """acks=0 has no reply; a failure then closes the connection, which is all that such a client can notice."""
+def _log_failures(broker: Broker, request: Request, failed: list[PartitionResponse]) -> Reply | None:
+    """Log failures. Return the reply for acks=0: none, or a closed connection, the only failure such a client can
+    notice."""
     if not failed:
         return None if request.body.acks else NO_REPLY
     if broker.events is not None:
@@ -444,7 +447,7 @@ def _unanswered(broker: Broker, request: Request, failed: list[PartitionResponse
     broker.metrics.sequence_gaps += len([row for row in failed if row.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER])
     reused = [row for row in failed if row.error is ErrorCode.UNKNOWN_PRODUCER_ID]
     if reused:
-        _tell_reused(broker, request, reused)
+        _log_sequence_reuse(broker, request, reused)
     if request.body.acks == 0:
         return Close(f"Produce v{request.api_version} with acks=0: {_why(failed)}")
     fenced = [row for row in failed if row.error in FENCED]
@@ -457,8 +460,8 @@ def _unanswered(broker: Broker, request: Request, failed: list[PartitionResponse
     return None
 
 
-def _tell_reused(broker: Broker, request: Request, reused: list[PartitionResponse]) -> None:
-    """The only refusals with UNKNOWN_PRODUCER_ID: Kafka would have acknowledged some of these, and dropped them."""
+def _log_sequence_reuse(broker: Broker, request: Request, reused: list[PartitionResponse]) -> None:
+    """Log refusals with UNKNOWN_PRODUCER_ID. Kafka would have acknowledged some of these batches and dropped them."""
     broker.metrics.reused_sequences += len(reused)
     log.warning(
         "Refused sequences that transactional id %(owner)r at %(peer)s used before: %(why)s; %(count)d since the start",
@@ -471,13 +474,13 @@ def _tell_reused(broker: Broker, request: Request, reused: list[PartitionRespons
 
 
 def _about(request: Request, failed: list[PartitionResponse]) -> dict[str, object]:
-    """The fields of a line about rows that failed, the first of which it names."""
+    """Return the fields of a log line about failed rows; it names the first one."""
     first = {"topic": failed[0].topic, "partition": failed[0].partition, "error": ErrorCode(failed[0].error).name}
     return request.about | first | {"transactional_id": request.body.transactional_id, "why": _why(failed)}
 
 
 def _why(failed: list[PartitionResponse]) -> str:
-    """The first failure, and how many there are. Names are quoted: they may be of any bytes."""
+    """Return the first failure and the number of failures. Names are quoted: they may have any bytes."""
     first = failed[0]
     more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
     detail = f": {first.message}" if first.message else ""

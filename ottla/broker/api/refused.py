@@ -1,4 +1,4 @@
-"""Refused requests, told to who watches the broker, if there is one. free"""
+"""Refused requests, recorded in the event history if there is one. free"""
 
 from collections.abc import Sequence
 from typing import Final
@@ -23,7 +23,7 @@ ROUTINE: Final = frozenset(
         ErrorCode.UNSTABLE_OFFSET_COMMIT,
     )
 )
-"""What sound clients are told in the course of things, and ask again, or what another row explains."""
+"""Errors that correct clients get in normal operation and retry, or that another row explains."""
 _FENCED: Final = frozenset((ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH))
 _NOT_AUTHORIZED: Final = frozenset(
     (
@@ -37,12 +37,12 @@ _OWNER: Final = ("transactional_id", "producer_id", "producer_epoch")
 
 
 def tell_refused(broker: Broker, request: Request, error_code: int, reason: str = "") -> None:
-    """The whole request, or a row of it, is answered with this error."""
+    """Record that the whole request, or a row of it, is answered with this error."""
     events = broker.events
     if events is None or error_code in ROUTINE:
         return
     if error_code in _NOT_AUTHORIZED and broker.authorizer is not None:
-        return  # told where it was found, with what decides (`denied.py`)
+        return  # recorded where it was found, with the deciding entry (`denied.py`)
     said = said_of(request.body)
     reason = reason or ", ".join(f"{name} {value}" for name, value in said.items() if name != _OWNER[0])
     transactional_id, producer_id, producer_epoch = (said.get(name) for name in _OWNER)
@@ -55,7 +55,7 @@ def tell_refused(broker: Broker, request: Request, error_code: int, reason: str 
 
 
 def tell_rows_refused(broker: Broker, request: Request, errors: Sequence[int]) -> None:
-    """Rows of the request are answered with these errors; the first that says something is told."""
+    """Record the first error of the rows that is not routine."""
     if broker.events is not None:
         error = next((error for error in errors if error not in ROUTINE), None)
         if error is not None:

@@ -24,15 +24,15 @@ from ottla.protocol import codec
 from ottla.protocol.writer import Rows, Writer
 
 PIECE_BYTES: Final = 65_536
-"""About what a piece holds: its memory is given back when it is sent."""
+"""The approximate size of a piece. Its memory is freed when it is sent."""
 FEW_ROWS: Final = 100
-"""No more than this are encoded in one go."""
+"""The most rows that are encoded at once."""
 SETTLED_BYTES: Final = 1_024
-"""Rows are charged for when they have this size together: to charge for each would cost more than to write it."""
+"""Rows are charged when they have this size together: charging each one would cost more than writing it."""
 
 
 class ReplyBuilder:
-    """One reply that is being written, and the memory that it takes."""
+    """A reply that is being written, and its memory reservation."""
 
     __slots__ = ("_broker", "_request", "_room", "_size_bytes", "failed", "turns")
 
@@ -43,21 +43,21 @@ class ReplyBuilder:
         self._room: Room | None = None
         self._size_bytes = 0
         self.failed = broker.metrics.apis[request.api_key].failed
-        """Hears of each row with an error."""
+        """Called for each row with an error."""
 
     def rows(self, *path: str) -> "ReplyRows":
-        """An empty array of the response; `path` names the arrays that it lies in, and itself."""
+        """Return an empty array of the response. `path` names the enclosing arrays and the array itself."""
         api_key = self._request.api_key
         write = codec.row_writer(api_key, self._request.api_version, *path)
         return ReplyRows(self, write, codec.error_place(api_key, *path))
 
     def wrote(self, rows: int, structs: int, size_bytes: int) -> None:
-        """Charge for rows. Every byte of a reply in progress is counted here; at most `SETTLED_BYTES` wait for it."""
+        """Charge for rows and add their bytes to the size of the reply. At most `SETTLED_BYTES` are not added yet."""
         self.turns.charge(rows * ROW_US + structs * REPLY_ROW_US + size_bytes * COPY_BYTE_US)
         self._size_bytes += size_bytes
 
     async def rest(self) -> None:
-        """Wait for memory if the reply has become large, and let others go ahead when the share is spent."""
+        """Wait for memory if the reply has become large, and yield if the turn budget is spent."""
         if self._size_bytes > FREE_BYTES:
             if self._room is None:
                 self._room = self._broker.memory.replies.room()
@@ -65,7 +65,7 @@ class ReplyBuilder:
         await self.turns.share()
 
     def finish(self, **fields: Any) -> Encoded:
-        """The whole reply."""
+        """Return the whole reply."""
         for value in fields.values():
             if isinstance(value, ReplyRows):
                 value.settle()
@@ -76,7 +76,7 @@ class ReplyBuilder:
 
 
 class ReplyRows(Rows):
-    """One array of a reply."""
+    """An array of a reply."""
 
     __slots__ = ("_due_bytes", "_error_at", "_reply", "_settled", "_settled_bytes", "_structs", "_write")
 
@@ -91,7 +91,8 @@ class ReplyRows(Rows):
         self._due_bytes = SETTLED_BYTES
 
     async def add(self, *values: Any, **named: Any) -> None:
-        """Write one row. Others go ahead when the share is spent, so what was looked at before may have changed."""
+        """Write one row. It may suspend when the turn budget is spent, so state that was read before may have
+        changed."""
         at = self._error_at
         if at is not None and (error := values[at] if len(values) > at else named.get("error_code", 0)):
             self._reply.failed(error)
@@ -102,7 +103,7 @@ class ReplyRows(Rows):
             await self._reply.rest()
 
     async def extend(self, rows: Iterable[Sequence[Any]]) -> "ReplyRows":
-        """Write many rows, each the values of one; they are this array."""
+        """Write many rows, each a sequence of values. Returns this array."""
         for row in rows:
             await self.add(*row)
         return self
@@ -128,7 +129,7 @@ class ReplyRows(Rows):
 
 
 def encoded(request: Request, *values: Any, **named: Any) -> Encoded:
-    """The reply with these fields, encoded at once."""
+    """Return the reply with these fields, encoded at once."""
     encode = codec.response_encoder(request.api_key, request.api_version)
     return Encoded(encode(request.correlation_id, *values, **named), None, named.get("error_code", 0))
 
@@ -136,7 +137,7 @@ def encoded(request: Request, *values: Any, **named: Any) -> Encoded:
 async def with_tables(
     broker: Broker, request: Request, outer: str, inner: str, tables: Sequence[Sequence[Any]]
 ) -> Encoded:
-    """The reply that is an array `outer` of structs, the last field of which is an array `inner`: [(..., [row])].
+    """Return the reply with an array `outer` of structs whose last field is an array `inner`: [(..., [row])].
 
     The second value of a row is its error.
     """

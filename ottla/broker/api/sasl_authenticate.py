@@ -1,7 +1,7 @@
-"""SaslAuthenticate 0-2: the tokens of a login, and those that come as frames without it. free
+"""SaslAuthenticate 0-2: the tokens of a login, and tokens that are frames of their own. free
 
-Version notes: 1 tells for how long the client is logged in (KIP-368), 2 is flexible. Who is not let in hears of it
-after `connection.failed.authentication.delay.ms`, whatever the reason is, and the connection ends.
+Version notes: 1 adds the session lifetime (KIP-368), 2 is flexible. A refused client gets its error after
+`connection.failed.authentication.delay.ms`, whatever the reason is, and the connection is closed.
 """
 
 from struct import Struct
@@ -20,7 +20,7 @@ _LATE: Final = "SaslAuthenticate request received after successful authenticatio
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
-    """One token; SASL_AUTHENTICATION_FAILED, ILLEGAL_SASL_STATE for who has logged in."""
+    """Check one token. SASL_AUTHENTICATION_FAILED if it is refused, ILLEGAL_SASL_STATE after the login."""
     session = request.session
     authenticator = session.authenticator
     if authenticator is None or authenticator.has_ended:
@@ -49,7 +49,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 
 async def handle_token(broker: Broker, session: Session, authenticator: Authenticator, token: bytes) -> Reply:
-    """One token that is a frame of its own, as is what it is answered (SaslHandshake 0); a failure is not answered."""
+    """Check one token that is a frame of its own, as its answer is (SaslHandshake 0). A failure has no answer."""
     began_ms = broker.clock.monotonic_ms()
     try:
         answer, _ = await authenticator.authenticate(session, token)
@@ -60,7 +60,8 @@ async def handle_token(broker: Broker, session: Session, authenticator: Authenti
 
 
 async def _let_wait(broker: Broker, began_ms: float) -> None:
-    """From the beginning of the token on: how long it took to find out tells nothing."""
+    """Wait for the rest of the delay, counted from the begin of the token, so that the time does not reveal the
+    reason."""
     passed_ms = broker.clock.monotonic_ms() - began_ms
     left_ms = broker.config.connection_failed_authentication_delay_ms - passed_ms
     await sleep(broker.turns, broker.clock, max(0.0, left_ms))

@@ -1,7 +1,8 @@
-"""SaslHandshake 0-1: a client says by which mechanism it logs in. free
+"""SaslHandshake 0-1: a client chooses its login mechanism. free
 
-Version notes: behind 0 come tokens as frames of their own, behind 1 SaslAuthenticate (KIP-152). Who has logged in, or
-comes where nobody logs in, gets ILLEGAL_SASL_STATE, unless its session ends and it may log in anew (KIP-368).
+Version notes: after 0 tokens are frames of their own, after 1 they are in SaslAuthenticate (KIP-152). A client that has
+logged in, or uses a listener without login, gets ILLEGAL_SASL_STATE, except when its session ends and it may log in
+again (KIP-368).
 """
 
 from ottla.broker.api.context import Broker, Reply, Request
@@ -11,7 +12,7 @@ from ottla.protocol.errors import ErrorCode
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
-    """Begin a login; UNSUPPORTED_SASL_MECHANISM for a mechanism that is not enabled, then the connection ends."""
+    """Begin a login. A mechanism that is not enabled gets UNSUPPORTED_SASL_MECHANISM, and the connection is closed."""
     authenticator = request.session.authenticator
     if authenticator is None:
         return encoded(request, error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])

@@ -1,4 +1,4 @@
-"""SyncGroup 0-5: the leader brings the assignment, everybody gets a share. free
+"""SyncGroup 0-5: the leader sends the assignment, and every member gets its part. free
 
 Version notes: 3 adds static members; 4 is flexible; 5 names protocol type and protocol, which must match the group's.
 """
@@ -38,7 +38,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 
 async def _assignments(broker: Broker, given: Sequence[Any]) -> list[tuple[str, bytes]]:
-    """What the members get; a client may name any number of them."""
+    """Return the members' assignments. Works in turns, because a client may name any number of members."""
     turns = broker.turns
     assignments = []
     for item in given:

@@ -1,6 +1,6 @@
-"""What is served: the only list of APIs, versions and handlers. frozen
+"""The served APIs: the only list of APIs, versions and handlers. frozen
 
-Produce is advertised from version 0 although 0-2 are refused, because librdkafka reads feature support from it
+Produce is advertised from version 0 although 0-2 are refused, because librdkafka derives feature support from it
 (KAFKA-18659).
 """
 
@@ -122,9 +122,9 @@ _APIS: Final = (
 _ADVERTISED_FROM: Final = {ApiKey.PRODUCE: 0}
 
 TABLE: Final = {api.key.value: api for api in _APIS}
-"""By plain numbers: each request is looked up with the one in its header."""
+"""APIs by plain numbers, as in the header of each request."""
 
 
 def advertised(table: Mapping[int, Api] = TABLE) -> list[tuple[int, int, int]]:
-    """(API key, lowest, highest version) of every API, as ApiVersions lists them."""
+    """Return (API key, lowest, highest version) of every API, as ApiVersions lists them."""
     return [(api.key, _ADVERTISED_FROM.get(api.key, api.min_version), api.max_version) for api in table.values()]

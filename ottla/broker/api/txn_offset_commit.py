@@ -1,4 +1,4 @@
-"""TxnOffsetCommit 0-5: offsets that count when the transaction commits. free
+"""TxnOffsetCommit 0-5: offsets that become valid when the transaction commits. free
 
 Version notes: 2 adds leader epochs; 3 is flexible and names the member, so that a zombie of the group is refused
 (KIP-447); 4 may answer TRANSACTION_ABORTABLE; 5 adds the group's partition of `__consumer_offsets` to the transaction
@@ -47,9 +47,9 @@ async def handle(broker: Broker, request: Request) -> Reply:
         if error:
             if error in FENCED:
                 tell_fenced(broker, request, error)
-            return [_told(error, version)] * len(rows)
+            return [_map_error(error, version)] * len(rows)
         producer = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
-        return [_told(error, version) for error in broker.groups.offsets.commit(caller, rows, producer)]
+        return [_map_error(error, version) for error in broker.groups.offsets.commit(caller, rows, producer)]
 
     topics = await commit_rows(broker, request, version >= 2, -1, commit)
     topics = or_else(topics, await durability.wait_group_durable(broker, body.group_id))
@@ -57,7 +57,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 
 async def _join(broker: Broker, request: Request) -> ErrorCode:
-    """Add the group's partition to the transaction, unless nothing of the request can be committed anyway."""
+    """Add the group's partition to the transaction, if any row of the request can be committed."""
     body = request.body
     if not await _names_partitions(broker, request):
         return ErrorCode.NONE
@@ -70,7 +70,7 @@ async def _join(broker: Broker, request: Request) -> ErrorCode:
 
 
 async def _names_partitions(broker: Broker, request: Request) -> bool:
-    """Whether one of them exists, and may be read: mostly the first."""
+    """Whether one of the partitions exists and may be read: mostly the first."""
     exists, turns = broker.cluster.has_partition, broker.turns
     for topic in request.body.topics:
         if not broker.may(request, READ_TOPIC, topic.name):
@@ -99,7 +99,8 @@ def _verify(broker: Broker, request: Request) -> ErrorCode:
 
 
 def _local_verification(broker: Broker, request: Request) -> tuple[TopicPartition, ErrorCode | None]:
-    """The group's partition, and what it says without its coordinator; None when that must be asked."""
+    """Return the group's partition and the error known without its coordinator, or None if the coordinator must be
+    asked."""
     body = request.body
     if not body.group_id:
         return (CONSUMER_OFFSETS_TOPIC, -1), ErrorCode.INVALID_GROUP_ID
@@ -111,8 +112,8 @@ def _local_verification(broker: Broker, request: Request) -> tuple[TopicPartitio
     return (CONSUMER_OFFSETS_TOPIC, index), local
 
 
-def _told(error: ErrorCode, version: int) -> ErrorCode:
-    """v0-1 clients do not know that a coordinator can be loading."""
+def _map_error(error: ErrorCode, version: int) -> ErrorCode:
+    """Return the error for this version: v0-1 clients do not know that a coordinator can be loading."""
     if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version <= 1:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return error

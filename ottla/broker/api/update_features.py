@@ -1,12 +1,12 @@
 """UpdateFeatures 0-2: finalize feature levels, all of them or none. free
 
-The one feature to change is `transaction.version`. A level is raised by an upgrade and lowered by a safe or an unsafe
-downgrade; the level that is finalized already is right for each. A refusal is INVALID_UPDATE_VERSION for the whole
+The only feature that can be changed is `transaction.version`. A level is raised by an upgrade and lowered by a safe or
+an unsafe downgrade; the current level is valid for each type. A refusal is INVALID_UPDATE_VERSION for the whole
 request. Of two updates of one feature the last one counts.
 
-Version notes: 0 has no upgrade type: it can only upgrade (its AllowDowngrade has no effect in Kafka 4 either);
-1 adds the upgrade type and validate-only; 2 does not list the features in its answer. Clients see a new level with
-their next ApiVersions request.
+Version notes: 0 has no upgrade type: it can only upgrade (its AllowDowngrade has no effect in Kafka 4 either); 1 adds
+the upgrade type and validate-only; 2 does not list the features in its answer. Clients see a new level with their next
+ApiVersions request.
 """
 
 import logging

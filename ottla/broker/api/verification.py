@@ -1,13 +1,12 @@
-"""Whether a transactional write belongs to the open transaction, or is to join it (KIP-890). free
+"""Checks that a transactional write belongs to the open transaction, or adds it (KIP-890). free
 
-Three generations of requests, told apart by their version: the first two must have added their partitions before and
-are verified; the third (transactions V2) adds them with the write itself. Broker and coordinator are one process here,
-so nothing is sent: the coordinator is asked by a call.
+There are three generations of requests, by version: the first two must have added their partitions before and are
+verified; the third (transactions V2) adds them with the write itself. Broker and coordinator are one process here, so
+no request is sent: the coordinator is called.
 
-Kafka hands out a guard with each verification and demands it back with the append, because a marker may be written
-between the two. Here the last question and the append share one step without a suspension, so nothing comes between
-them and the question itself is the guard. What did suspend (an addition that had to become durable or was tried again)
-is followed by one more question.
+Kafka returns a guard with each verification and requires it at the append, because a marker may be written between the
+two. Here the last verification and the append run in one step without a suspension, so nothing runs between them and no
+guard is needed. After a suspension (an addition that had to become durable or was retried) the write is verified again.
 
 Source: `AddPartitionsToTxnManager`, `ReplicaManager.handleProduceAppend` of Kafka 4.3.1.
 """
@@ -26,7 +25,8 @@ _LATE: Final = ErrorCode.INVALID_TXN_STATE
 
 
 def local_verification(partition: Partition, producer_id: int, epoch: int) -> ErrorCode | None:
-    """NONE if the log has the transaction open at this epoch, a refusal, or None: the coordinator must be asked."""
+    """Return NONE if the log has the transaction open at this epoch, a refusal, or None: the coordinator must be
+    asked."""
     producer = partition.producer_of(producer_id)
     if producer is None:
         return None
@@ -38,9 +38,9 @@ def local_verification(partition: Partition, producer_id: int, epoch: int) -> Er
 def verify(
     broker: Broker, transactional_id: str, producer_id: int, epoch: int, place: TopicPartition, told_abortable: bool
 ) -> ErrorCode:
-    """Whether the partition is in the open transaction, at once.
+    """Return whether the partition is in the open transaction. Does not suspend.
 
-    `told_abortable`: the request's version knows TRANSACTION_ABORTABLE, and the client did not leave the adding to us.
+    `told_abortable`: the request's version knows TRANSACTION_ABORTABLE, and the client adds partitions itself.
     """
     (error,) = broker.transactions.verify(transactional_id, producer_id, epoch, (place,))
     if not error:
@@ -55,9 +55,9 @@ def verify(
 async def add(
     broker: Broker, transactional_id: str, producer_id: int, epoch: int, places: Sequence[TopicPartition], retry_ms: int
 ) -> ErrorCode:
-    """Add partitions to the transaction and begin it if need be; durable when this returns.
+    """Add partitions to the transaction, and begin it if necessary. Durable when this returns.
 
-    While the transaction before is still being completed the question is repeated, for `retry_ms` in all.
+    While the previous transaction is being completed the addition is retried, for `retry_ms` in all.
     """
     clock = broker.clock
     until_ms = clock.monotonic_ms() + retry_ms

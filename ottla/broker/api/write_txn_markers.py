@@ -1,13 +1,12 @@
-"""WriteTxnMarkers 1-2: a coordinator, or an administrator who aborts a hanging one, ends transactions here. free
+"""WriteTxnMarkers 1-2: a coordinator, or an administrator who aborts a hanging transaction, writes markers. free
 
-Each marker is appended to the partitions that it names. `__consumer_offsets` partitions apply or drop the offsets that
-were pending in the transaction. Partitions that this broker does not have, or has offline, are
-UNKNOWN_TOPIC_OR_PARTITION (`ReplicaManager.onlinePartition`); KAFKA_STORAGE_ERROR is for the append that fails. The
-answer has one row per producer id, with the topics of all its markers.
+Each marker is appended to the partitions that it names. `__consumer_offsets` partitions apply or drop the pending
+offsets of the transaction. Partitions that this broker does not have, or has offline, are UNKNOWN_TOPIC_OR_PARTITION
+(`ReplicaManager.onlinePartition`); KAFKA_STORAGE_ERROR is for the append that fails. The answer has one row per
+producer id, with the topics of all its markers.
 
-Version notes: 1 is flexible and the first that Kafka 4 serves; 2 says for each marker by which
-transaction version it was made (KIP-1228): from 2 on its epoch is the bumped one. Markers of version 1 follow the rules
-of transaction version 0.
+Version notes: 1 is flexible and the first that Kafka 4 serves; 2 adds the transaction version of each marker
+(KIP-1228): from 2 on its epoch is the bumped one. Markers of version 1 follow the rules of transaction version 0.
 
 Needs ALTER of the cluster, or CLUSTER_ACTION.
 """

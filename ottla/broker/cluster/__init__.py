@@ -1,1 +1,1 @@
-"""Who leads what: topics, ids, features and producer-id blocks."""
+"""The metadata of the cluster: topics, ids, features and producer-id blocks."""

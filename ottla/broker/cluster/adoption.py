@@ -1,4 +1,4 @@
-"""Taking over a log directory that has no metadata: its logs are opened first, then told to the metadata log. shell"""
+"""Take over a log directory without metadata: open its logs, then write their topics to the metadata log. shell"""
 
 import logging
 from collections.abc import Callable, Mapping

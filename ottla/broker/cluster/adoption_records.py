@@ -33,7 +33,7 @@ MAX_PARTITIONS: Final = 100_000
 
 
 class FoundTopic(NamedTuple):
-    """A topic as its directories tell it; `topic_id` is None where none of them says one (before Kafka 2.8)."""
+    """A topic as found in its directories; `topic_id` is None if none of them has an id (before Kafka 2.8)."""
 
     name: str
     topic_id: bytes | None

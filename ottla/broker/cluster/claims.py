@@ -1,11 +1,11 @@
-"""Who may change what: one line for each name, so that two changes of one topic never overlap. pure
+"""Locks on names: a queue for each name, so that two changes of one topic never overlap. pure
 
-A change of the metadata is decided, logged, and applied when the log is durable; what is decided in between must not
-rest on what is not applied yet. So a change claims the names that it looks at, from before its decision until it is
-applied; changes of other names go on beside it and share its sync.
+A change of the metadata is decided, logged, and applied when the log is durable. A decision must not depend on a change
+that is not applied yet. So a change claims the names that it reads, from before its decision until it is applied.
+Changes of other names run at the same time and share its sync.
 
-A claim enters all its lines at once, in the order of arrival, and begins when it is first in each of them: nobody
-overtakes, and nobody who holds one name waits for another.
+A claim enters all its queues at once, in the order of arrival, and begins when it is first in each of them. No claim
+overtakes another, and no claim that holds a name waits for another name.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ from ottla.broker.turns import Turns, Wait
 
 
 class Claim:
-    """A place in the line of each of its names; `missing` counts those in which somebody stands before it."""
+    """A place in the queue of each of its names; `missing` counts the queues in which it is not first."""
 
     __slots__ = ("missing", "names", "wait")
 
@@ -26,7 +26,7 @@ class Claim:
 
 
 class Claims:
-    """The lines of all names that somebody claims. Whoever waits here is never discarded."""
+    """The queues of all claimed names. A handler that waits here is never discarded."""
 
     __slots__ = ("_lines", "_turns")
 
@@ -35,7 +35,7 @@ class Claims:
         self._lines: dict[str, deque[Claim]] = {}
 
     async def take(self, names: Iterable[str]) -> Claim:
-        """Wait until nobody else claims any of the names."""
+        """Wait until this claim is first in the queue of each name."""
         claim = Claim(names, self._turns)
         for name in claim.names:
             line = self._lines.setdefault(name, deque())
@@ -46,14 +46,14 @@ class Claims:
         return claim
 
     def follow(self, name: str) -> Claim:
-        """A claim of a name that somebody holds, right behind the holder and before all who wait."""
+        """Insert a claim of a name directly after its holder and before all that wait."""
         claim = Claim((name,), self._turns)
         claim.missing = 1
         self._lines[name].insert(1, claim)
         return claim
 
     def release(self, claim: Claim) -> None:
-        """Let the next one of each line go on."""
+        """Release the names and wake the next claim of each queue."""
         for name in claim.names:
             line = self._lines[name]
             line.popleft()

@@ -76,7 +76,7 @@ _TOLD: Final = 100
 
 
 class Partitions(Protocol):
-    """What the controller does with the partitions of topics."""
+    """Operations of the controller on the partitions of topics."""
 
     def make(self, topic: TopicImage, indexes: range) -> None:
         """Partitions that exist from now on; their directories follow."""
@@ -95,8 +95,11 @@ class Partitions(Protocol):
 
 
 class Controller:
-    """The one writer of the metadata. `on_topic_deleted` are told in the step in which a topic is gone,
-    `on_security_changed` a few records at a time, before whoever made the change is answered."""
+    """The only writer of the metadata.
+
+    `on_topic_deleted` is called in the step that removes a topic. `on_security_changed` is called for a few records at
+    a time, before the request that made the change is answered.
+    """
 
     def __init__(
         self,
@@ -128,12 +131,12 @@ class Controller:
     # --- who may change what --------------------------------------------------------------------------------------
 
     async def exclusively(self, names: Iterable[str], change: Handler[R]) -> R:
-        """Run `change` while nobody else changes the topics of these names, and wait until it is applied.
+        """Run `change` while no other change holds these topic names, and wait until it is applied.
 
-        It goes on when the request that asked for it is discarded. Raises what it raises; OSError when it cannot be
+        The change goes on when its request is discarded. Raises the exception of `change`; OSError when it cannot be
         logged.
         """
-        return await self._apart(self._claimed(map(unify_collision_chars, names), change))
+        return await self._apart(self._run_claimed(map(unify_collision_chars, names), change))
 
     async def in_parts(
         self, wanted: Sequence[T], name_of: Callable[[T], str | None], change: Callable[[Sequence[T]], Handler[None]]
@@ -149,9 +152,9 @@ class Controller:
     ) -> None:
         for start in range(0, len(wanted), CHANGED_AT_ONCE):
             part = wanted[start : start + CHANGED_AT_ONCE]
-            await self._claimed([unify_collision_chars(name) for name in map(name_of, part) if name], change(part))
+            await self._run_claimed([unify_collision_chars(name) for name in map(name_of, part) if name], change(part))
 
-    async def _claimed(self, keys: Iterable[str], change: Handler[R]) -> R:
+    async def _run_claimed(self, keys: Iterable[str], change: Handler[R]) -> R:
         claim = await self._claims.take(keys)
         try:
             result = await change
@@ -269,7 +272,7 @@ class Controller:
         self._log.append_batch(_batch_of([record]), apply)
 
     async def _remove(self, topic: TopicImage, indexes: Iterator[int], claim: Claim) -> None:
-        """What follows the deletion of a topic; its name is kept until then."""
+        """Rename the directories of a deleted topic; its name stays claimed until then."""
         renamed: list[str] = []
         for index in indexes:
             renamed += self._partitions.rename_for_deletion(topic, index)
@@ -323,7 +326,7 @@ class Controller:
         `claims` are kept from before the decision until it is in force. Kafka bounds the records of one change to
         10,000 (`QuorumController.MAX_RECORDS_PER_USER_OP`), and so must the caller.
         """
-        await self._apart(self._claimed(claims, self._change_security(decide)))
+        await self._apart(self._run_claimed(claims, self._change_security(decide)))
 
     async def _change_security(self, decide: Callable[[], Handler[Sequence[SecurityRecord]]]) -> None:
         records = await decide()
@@ -352,7 +355,7 @@ class Controller:
         self._log.append_batch(batch, apply)
 
     async def tell_security(self, records: Sequence[SecurityRecord]) -> None:
-        """Tell all who follow a change that is applied."""
+        """Call the listeners for a change that is applied."""
         for start in range(0, len(records), _SECURITY_AT_ONCE):
             some = records[start : start + _SECURITY_AT_ONCE]
             for listener in self.on_security_changed:
@@ -364,7 +367,7 @@ class Controller:
 
     async def update_features(self, updates: Sequence[FeatureUpdate], validate_only: bool = False) -> str | None:
         """Finalize levels, all of them or none; why they cannot be, if so. Raises OSError."""
-        return await self._apart(self._claimed((FEATURES,), self._update_features(updates, validate_only)))
+        return await self._apart(self._run_claimed((FEATURES,), self._update_features(updates, validate_only)))
 
     async def _update_features(self, updates: Sequence[FeatureUpdate], validate_only: bool) -> str | None:
         problem = update_problem(self._image.features, updates, self._node_id)
@@ -441,7 +444,7 @@ def _batch_of(records: Sequence[MetadataRecord]) -> ValuesBatch:
 
 
 def _done(result: None) -> None:
-    """Nobody waits for the end of a removal."""
+    """Ignore the end of a removal."""
 
 
 def _bug(error: Exception) -> None:

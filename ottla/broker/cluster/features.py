@@ -16,7 +16,7 @@ SUPPORTED_FEATURES: Final[Mapping[str, tuple[int, int]]] = {METADATA_FEATURE: (7
 
 
 class UpgradeType(IntEnum):
-    """What an update may do; the numbers are those of UpdateFeatures."""
+    """Upgrade types of an update, with the numbers of UpdateFeatures."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2

@@ -1,6 +1,6 @@
-"""What `__cluster_metadata-0` says: topics, configs, features, producer ids, who may do what. pure
+"""The image of `__cluster_metadata-0`: topics, configs, features, producer ids, ACLs, SCRAM users, quotas. pure
 
-`MetadataImage.apply` is the only thing that changes it, live and in recovery, so the image is always the log replayed.
+Only `MetadataImage.apply` changes it, live and in recovery, so the image always equals a replay of the log.
 """
 
 from dataclasses import dataclass, field
@@ -44,10 +44,10 @@ RESERVED_DIRECTORY_IDS = 100
 
 
 class PartitionRegistration(NamedTuple):
-    """Where a partition is: node ids, and the id of each replica's log directory (none: not known).
+    """The location of a partition: node ids, and the id of each replica's log directory (empty: not known).
 
-    The rest is for Apache Kafka alone, which finds it in our snapshots as its own records had it. Its leader epoch is
-    the topic's. Source: Kafka's class of this name.
+    The other fields are for Apache Kafka only, which finds them in our snapshots as they were in its own records. The
+    leader epoch is in the topic. Source: Kafka's class of this name.
     """
 
     leader: int
@@ -109,8 +109,7 @@ UNREGISTERED = PartitionRegistration(NO_LEADER, (), ())
 
 @dataclass(slots=True)
 class TopicImage:
-    """One topic. `leader_epochs[i]` is the leader epoch of partition i, `registrations[i]` where it is; a topic has
-    partitions 0..n-1."""
+    """A topic with partitions 0..n-1: `leader_epochs[i]` and `registrations[i]` are those of partition i."""
 
     name: str
     topic_id: bytes
@@ -215,7 +214,7 @@ class MetadataImage:
         return self._frozen
 
     def thaw(self) -> None:
-        """Nobody looks at what `freeze` gave any more."""
+        """Release the topics that `freeze` returned."""
         self._frozen = {}
 
     def will_change(self, topic: TopicImage) -> None:
@@ -262,7 +261,7 @@ class MetadataImage:
             self.client_quotas.pop(entity, None)
 
     def configs_of(self, resource_type: int, name: str) -> dict[str, str] | None:
-        """The configs that somebody gave a resource; None for a topic that does not exist."""
+        """Return the configs that were set for a resource; None for a topic that does not exist."""
         if resource_type == TOPIC_RESOURCE:
             topic = self.topics.get(name)
             return None if topic is None else topic.configs

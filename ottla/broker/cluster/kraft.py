@@ -1,4 +1,4 @@
-"""What a metadata log says, in Kafka's KRaft form as in ours: replayed into an image. pure
+"""Replay a metadata log, Kafka's KRaft log or ours, into an image. pure
 
 Source: `MetadataBatchLoader`, `QuorumController`, `FileQuorumStateStore`, `KafkaRaftLog` of Kafka 4.3.1; KIP-595,
 KIP-630, KIP-868 (metadata transactions).
@@ -71,7 +71,7 @@ class MetadataBatchLoader:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction has begun and not ended: whoever writes next must abort it."""
+        """Whether a transaction has begun and not ended. The next writer must abort it."""
         return self._transaction is not None
 
     def load_batch(self, header: BatchHeader, batch: memoryview, from_offset: int = 0) -> None:
@@ -141,9 +141,9 @@ def newest_snapshot(names: Iterable[str]) -> SnapshotId | None:
 
 
 def read_metadata(files: Mapping[str, bytes], image: MetadataImage) -> MetadataBatchLoader:
-    """Replay a metadata log that nobody writes to: the files of its directory by name, snapshots and segments.
+    """Replay a metadata log that is not in use: the files of its directory by name, snapshots and segments.
 
-    Raises ProtocolError or LookupError for what cannot be; a file that is cut is one of these.
+    Raises ProtocolError or LookupError if a file is damaged or cut.
     """
     loader = MetadataBatchLoader(image)
     snapshot = newest_snapshot(files)

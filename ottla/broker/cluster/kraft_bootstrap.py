@@ -54,7 +54,7 @@ def security_records(image: MetadataImage) -> Iterator[SecurityRecord]:
 
 
 def cluster_records(image: MetadataImage, node_id: int) -> list[MetadataRecord]:
-    """What a snapshot begins with: features, configs of brokers and groups, producer ids, as they are."""
+    """Return the first records of a snapshot: features, configs of brokers and groups, producer ids."""
     # `FeaturesImage.write`: what follows is read as the metadata.version says.
     features = sorted(image.features.items(), key=lambda feature: (feature[0] != METADATA_FEATURE, feature))
     records: list[MetadataRecord] = [FeatureLevelRecord(name, level) for name, level in features]

@@ -115,7 +115,7 @@ class MetadataLog:
         self.newest_snapshot = snapshot = yield from self._read_newest_snapshot()
         yield from self._read_log(snapshot.end_offset)
         self._choose_epoch(max(partition.log.epochs.latest_epoch, snapshot.epoch))
-        self._tell_skipped()
+        self._log_skipped()
         image = self.image
         # Also after a kill within the bootstrap records: they are begun anew (`ActivationRecordsGenerator`).
         self.began_empty = not image.features and not image.topics
@@ -140,7 +140,7 @@ class MetadataLog:
         self.partition.when_durable(self.partition.log_end_offset - 1, callback)
 
     def sync(self) -> None:
-        """Wait for the device here: at the start, when nobody else does. Raises OSError."""
+        """Sync the log, blocking; only for the start, when nothing else runs. Raises OSError."""
         self._store.sync(self.partition)
 
     def commit(self, records: Sequence[MetadataRecord]) -> None:
@@ -222,7 +222,7 @@ class MetadataLog:
         except (ProtocolError, LookupError) as damage:
             raise LogDirectoryError(f"{name} is damaged at offset {at_offset}: {damage}") from damage
 
-    def _tell_skipped(self) -> None:
+    def _log_skipped(self) -> None:
         for number, count in sorted(self._loader.skipped.items()):
             name = RECORD_TYPES.get(number, "an unknown type")
             if number in PROTECTING_TYPES:

@@ -1,6 +1,6 @@
-"""Where a transaction marker goes: the seam between the transaction coordinator and the leaders of partitions. pure
+"""The interface through which the transaction coordinator writes markers to the leaders of partitions. pure
 
-The transaction coordinator must reach logs and groups, and groups must not import it, so the seam stands here and
+The transaction coordinator must reach logs and groups, and groups must not import it. So the interface is here, and
 `assembly.py` injects the implementation.
 """
 

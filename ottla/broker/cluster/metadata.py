@@ -1,7 +1,7 @@
-"""Who leads what: the image of `__cluster_metadata-0` and the partitions of this broker. shell
+"""The cluster of one broker: the image of `__cluster_metadata-0` and the broker's partitions. shell
 
-One broker leads every partition. What changes the metadata is in `controller.py`; the partition directories follow, in
-shares, or at once when somebody asks for one.
+The broker leads every partition. `controller.py` changes the metadata. The partition directories are created
+afterwards, in shares, or at once when a partition is requested.
 """
 
 import logging
@@ -96,7 +96,7 @@ class Cluster:
 
     @property
     def on_topic_deleted(self) -> list[Callable[[TopicImage], None]]:
-        """Told in the step in which a topic is gone."""
+        """Callbacks that run in the step that removes a topic."""
         return self.controller.on_topic_deleted
 
     @property
@@ -110,7 +110,7 @@ class Cluster:
 
     @property
     def metadata_log(self) -> MetadataLog:
-        """What the image is read from."""
+        """The log that the image is replayed from."""
         return self._log
 
     @property
@@ -224,7 +224,7 @@ class Cluster:
         return self.partition(topic, index)
 
     async def size_bytes(self, topic: str, index: int) -> int | None:
-        """What the segments of a partition take; None if they cannot be read. Opens nothing: the directory tells it."""
+        """Return the size of a partition's segments; None if they cannot be read. A closed partition is not opened."""
         if not self.is_unopened(topic, index):
             partition = self.partition(topic, index)
             return partition.log.size_bytes if partition is not None and partition.offline is None else None
@@ -279,7 +279,7 @@ class Cluster:
         return None
 
     def internal_partition_count(self, name: str) -> int:
-        """How many partitions an internal topic has, or will have."""
+        """Return the number of partitions that an internal topic has, or will have."""
         topic = self.image.topics.get(name)
         return self._internal_topics[name][0] if topic is None else topic.partition_count
 
@@ -302,7 +302,7 @@ class Cluster:
         """Partitions that exist from now on; their directories follow."""
         self._partitions.setdefault(topic.name, []).extend([None] * len(indexes))
         if not self._unopened:
-            self._clock.next_turn(self._open_added)
+            self._clock.next_turn(self._start_open_new)
         self._unopened.append((topic.name, indexes))
 
     def detach(self, topic: TopicImage) -> int:
@@ -374,11 +374,11 @@ class Cluster:
         return partition
 
     def open_rest(self) -> None:
-        """Open what nobody has asked for, little by little: retention and compaction are for all partitions."""
+        """Open the other partitions in the background: retention and compaction are for all of them."""
         self._opening = self._clock.call_later(OPEN_REST_PAUSE_MS, lambda: self._start(self._open_rest()))
 
     def stop(self) -> None:
-        """Open nothing more that nobody asks for, and leave nothing of deleted topics in the way."""
+        """Stop opening partitions, and rename the directories of deleted topics."""
         self._stopped = True
         self.controller.stop()
         if self._opening is not None:
@@ -406,7 +406,7 @@ class Cluster:
             await self._turns.share()
         await self._turns.share()  # what looked the files up was charged by who made the calls
 
-    def _open_added(self) -> None:
+    def _start_open_new(self) -> None:
         self._start(self._open_new())
 
     async def _open_new(self) -> None:
@@ -431,7 +431,7 @@ class Cluster:
 
 
 def _done(result: None) -> None:
-    """Nobody waits for partitions that nobody asked for."""
+    """Ignore the result: opening in the background has none."""
 
 
 def _bug(error: Exception) -> None:

@@ -63,9 +63,9 @@ class SnapshotSettings(NamedTuple):
 
 
 class MetadataSnapshots:
-    """When snapshots are taken, and which of them stay.
+    """Takes snapshots and removes old ones.
 
-    `delete_segments` removes what lies before the start of the log, in shares.
+    `delete_segments` deletes segments before the start of the log, in shares.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class MetadataSnapshots:
         return timestamp_ms is not None and self._clock.now_ms() - timestamp_ms > settings.retention_ms
 
     def _timestamp_ms(self, snapshot: SnapshotId) -> int | None:
-        """When the last record was written that a snapshot holds; None if it does not say."""
+        """Return the timestamp of the last record in a snapshot; None if the snapshot has none."""
         if snapshot not in self._timestamps_ms:
             try:
                 found = snapshot_timestamp_ms(self._store.side_files.read(self._path(snapshot)))

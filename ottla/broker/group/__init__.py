@@ -1,1 +1,1 @@
-"""The group coordinator: states, machine, shell, log, offsets."""
+"""The group coordinator: group states, the group itself, its log and its offsets."""

@@ -1,4 +1,4 @@
-"""What a member of a consumer group was assigned, read from what its leader gave it. pure
+"""Read the partitions that the leader of a consumer group assigned to a member. pure
 
 Source: `ConsumerProtocol`, `ConsumerProtocolAssignment.json` (version 0, with which every later one begins).
 """
@@ -8,11 +8,14 @@ from ottla.protocol.fields import Reader
 
 INDEX_BYTES = 4
 TOPIC_BYTES = 6
-"""A topic takes so much at least."""
+"""The least size of a topic in an assignment."""
 
 
 def assigned(assignment: bytes, most: int) -> list[tuple[str, tuple[int, ...]]]:
-    """(topic, partitions) of at most so many topics, with so many partitions each; none if it is not Kafka's."""
+    """Return (topic, partitions) for at most `most` topics, with at most `most` partitions each.
+
+    The list is empty if the assignment is not in Kafka's format.
+    """
     found: list[tuple[str, tuple[int, ...]]] = []
     reader = Reader(assignment)
     try:

@@ -1,12 +1,11 @@
-"""A classic consumer group: how members come and go, and how a rebalance goes. pure
+"""A classic consumer group: its members and its rebalances. pure
 
-Every method takes the moment as an argument and returns what must happen: replies to members that wait, and the step
-that must be logged. Who is a member between two generations lives in memory only and changes at once; what the group's
-last record (`value`) says changes by `logged` alone, once the step's record is in the log. `next_deadline_ms` and
-`tick` are its timers.
+Every method takes the time as an argument and returns an `Outcome`: replies to waiting members, and the step to log.
+Membership between two generations is in memory only and changes at once. What the group's last record (`value`) holds
+is changed by `logged` alone, after the step's record was appended. `next_deadline_ms` and `tick` are its timers.
 
-Source: `org.apache.kafka.coordinator.group.GroupMetadataManager` (classicGroup...), `classic.ClassicGroup` of
-Kafka 4.3.1.
+Source: `org.apache.kafka.coordinator.group.GroupMetadataManager` (classicGroup...), `classic.ClassicGroup` of Kafka
+4.3.1.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,16 +26,16 @@ NEW_MEMBER_TIMEOUT_MS: Final = 5 * 60 * 1000
 LEAST_PUT_OFF_MS: Final = 100
 MAX_GENERATION: Final = 0x7FFFFFFF
 CONSUMERS: Final = "consumer"
-# Ids that were handed out and not used: a client may ask for one after the other.
+# Member ids that were assigned and not used yet; the bound is for clients that only ask for ids.
 MOST_RESERVED: Final = 1_000
 NEVER_MS: Final = float("inf")
 
 
 class ClassicGroup:
-    """One classic group.
+    """A classic group.
 
-    `initial_delay_ms` holds the first rebalance open for members that start together; `state_timestamp_ms` is wall
-    time. `due_ms` is a time before which `tick` has nothing to do: heartbeats move deadlines back, so it may be early.
+    `initial_delay_ms` delays the first rebalance for members that start together. `state_timestamp_ms` is wall time.
+    `tick` has nothing to do before `due_ms`, which may be too early, because heartbeats extend deadlines.
     """
 
     def __init__(self, group_id: str, initial_delay_ms: int, wall_ms: int) -> None:
@@ -47,15 +46,15 @@ class ClassicGroup:
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.roster = Roster()
-        # What the members of the generation read, if they are consumers.
+        # Topics to which the members of the generation are subscribed, if they are consumers.
         self.subscriptions: Subscriptions | None = None
         self.due_ms = NEVER_MS
         self._initial_delay_ms = initial_delay_ms
         self._join_deadline_ms = NEVER_MS
         self._sync_deadline_ms = NEVER_MS
-        # Who has not sent SyncGroup in this generation.
+        # Ids of members that have not sent SyncGroup in this generation.
         self._unsynced: set[str] = set()
-        # The first rebalance after Empty: it ends by its timer alone, prolonged up to a limit while members come.
+        # The first rebalance after Empty. Only its timer ends it, and is prolonged while members come.
         self._is_initial = False
         self._initial_limit_ms = 0.0
         self._grew = False
@@ -66,26 +65,26 @@ class ClassicGroup:
 
     @property
     def is_of_consumers(self) -> bool:
-        """Whether its members are, or were, consumers: others may use groups for purposes of their own."""
+        """Whether the members are, or were, consumers. Other clients may use groups for purposes of their own."""
         return self.protocol_type == CONSUMERS
 
     def is_subscribed(self, topic: str) -> bool:
-        """Whether a member may be reading the topic. Consumers of whom we cannot tell read everything."""
+        """Whether a member may read the topic. True for every topic if subscriptions of consumers cannot be read."""
         topics = self.subscribed
         return self.is_of_consumers if topics is None else topic in topics
 
     @property
     def subscribed(self) -> set[str] | None:
-        """The topics of all members; None if one of them does not say them as Kafka's consumers do."""
+        """The topics of all members; None if a member's subscription is not in the format of Kafka's consumers."""
         return None if self.subscriptions is None else self.subscriptions.topics
 
     @property
     def knows_subscriptions(self) -> bool:
-        """Whether `subscribed` is known without much reading."""
+        """Whether all subscriptions have been read, so that `subscribed` is cheap."""
         return self.subscriptions is None or self.subscriptions.read(0)
 
     def read_subscriptions(self, most: int) -> None:
-        """Read the next `most` names of what the members read."""
+        """Read the next `most` topic names of the members' subscriptions."""
         if self.subscriptions is not None:
             self.subscriptions.read(most)
 
@@ -93,10 +92,10 @@ class ClassicGroup:
         given = [member.subscription(self.protocol) for member in self.members.values()]
         self.subscriptions = Subscriptions(given) if self.is_of_consumers else None
 
-    # -- what is durable ------------------------------------------------------------------------------------------
+    # -- the group's record ---------------------------------------------------------------------------------------
 
     def value(self, assignments: Mapping[str, bytes] | None = None) -> GroupValue:
-        """The group's record as it stands, or with other assignments by member id."""
+        """Return the group's record, with its own assignments or with those given by member id."""
         members = tuple(
             each.saved(self.protocol, None if assignments is None else assignments.get(each.member_id, b""))
             for each in self.members.values()
@@ -111,7 +110,7 @@ class ClassicGroup:
         )
 
     def restore(self, value: GroupValue) -> None:
-        """Take over a record that was loaded, from scratch."""
+        """Replace the group's state with that of a loaded record."""
         self.roster = Roster()
         self.protocol_type = value.protocol_type or None
         self.generation = value.generation
@@ -136,29 +135,29 @@ class ClassicGroup:
         self._learn_subscriptions()
 
     def start_sessions(self, now_ms: float) -> None:
-        """Loading is over: every loaded member gets a fresh session. Until then nobody's ends."""
+        """Start a new session for every loaded member. Called after loading; until then no session expires."""
         for member in self.members.values():
             self._touch(member, now_ms)
 
     def begin_again(self, now: Moment) -> Outcome:
-        """A loaded group has more members than a group may have: those who join first stay.
+        """Rebalance a loaded group with more members than group.max.size: the first to join stay.
 
-        Groups are asked as soon as their partition is loaded, and this may come later: to a rebalance nothing is added.
+        Only a Stable group: one that served requests before this call may have begun a rebalance already.
         """
         if self.state is not ClassicGroupState.STABLE:
             return Outcome()
         return self._prepare_rebalance(now, "it was loaded with more members than group.max.size")
 
-    # -- members come ---------------------------------------------------------------------------------------------
+    # -- join -----------------------------------------------------------------------------------------------------
 
     def accepts(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a member with these protocols can be in the group."""
+        """Whether the protocols of a member are compatible with those of the group."""
         if self.state is ClassicGroupState.EMPTY:
             return bool(protocol_type) and bool(protocols)
         return protocol_type == self.protocol_type and self.roster.shares(protocols)
 
     def has_room(self, member_id: str, max_size: int) -> bool:
-        """Whether this member may join. In a rebalance those count who joined already: the last ones are out."""
+        """Whether this member may join. During a rebalance only joined members count, so the last ones are refused."""
         if self.state is ClassicGroupState.EMPTY or len(self.members) < max_size:
             return True
         member = self.members.get(member_id)
@@ -167,14 +166,14 @@ class ClassicGroup:
         return (member is not None and member.awaiting_join) or self.roster.joined_count < max_size
 
     def reserve(self, member_id: str, session_timeout_ms: int, now_ms: float) -> None:
-        """A new member is told its id first and must come back with it before its session ends (KIP-394)."""
+        """Reserve an id that a new member must join with before its session ends (KIP-394)."""
         pending = self.roster.pending
         if len(pending) >= MOST_RESERVED:
-            del pending[next(iter(pending))]  # whoever comes back with it is told to ask anew
+            del pending[next(iter(pending))]  # a JoinGroup with this id gets UNKNOWN_MEMBER_ID
         pending[member_id] = self._note(now_ms + session_timeout_ms)
 
     def add(self, member: Member, protocol_type: str, now: Moment, client_reason: str | None = None) -> Outcome:
-        """A new member joins: rebalance."""
+        """Add a new member and rebalance."""
         if not self.members:
             self.protocol_type = protocol_type
         self._grew = True
@@ -186,10 +185,10 @@ class ClassicGroup:
     def rejoin(
         self, member: Member, protocols: Protocols, timeouts: Timeouts, now: Moment, client_reason: str | None = None
     ) -> Outcome:
-        """A member joins again.
+        """Handle a JoinGroup of a member that is in the group.
 
-        Who wants the same as before gets the current generation again, since it may have missed the reply; in a stable
-        group the leader does not, because it joins again when it wants a new assignment.
+        With unchanged protocols it gets the current generation again, since it may have missed the reply. The leader of
+        a stable group does not, because it joins again when it wants a new assignment.
         """
         settled = self.state is ClassicGroupState.COMPLETING_REBALANCE or (
             self.state is ClassicGroupState.STABLE and member.member_id != self.roster.leader
@@ -203,9 +202,9 @@ class ClassicGroup:
     def replace_static(
         self, member: Member, new_id: str, protocols: Protocols, timeouts: Timeouts, can_skip: bool, now: Moment
     ) -> Outcome:
-        """A static member restarted: it goes on under a new member id, whoever still uses the old one is fenced.
+        """Give a restarted static member a new member id. Requests with the old id are fenced.
 
-        A stable group stays as it is when its protocol does not change, once that is logged.
+        A stable group whose protocol does not change keeps its generation. The change follows the logged record.
         """
         if self.state is ClassicGroupState.STABLE and self.roster.choose_protocol(member, protocols) == self.protocol:
             return Outcome(step=self._restart_of(member, new_id, protocols, timeouts, can_skip))
@@ -226,7 +225,7 @@ class ClassicGroup:
     def _restart_of(
         self, member: Member, new_id: str, protocols: Protocols, timeouts: Timeouts, can_skip: bool
     ) -> Restarted:
-        """The record has the member at the end of the list, where it will be."""
+        """Return the step. Its record has the member last, where the group will have it."""
         before = self.value()
         restarted = replace(member, member_id=new_id)
         restarted.want(protocols, timeouts)
@@ -235,12 +234,12 @@ class ClassicGroup:
         record = before._replace(leader=leader, members=(*others, restarted.saved(self.protocol)))
         return Restarted(record, member.member_id, new_id, protocols, timeouts, can_skip)
 
-    # -- members go -----------------------------------------------------------------------------------------------
+    # -- leave ----------------------------------------------------------------------------------------------------
 
     def leave(
         self, who: Sequence[tuple[str, str | None]], now: Moment, client_reason: str | None = None
     ) -> tuple[list[ErrorCode], Outcome]:
-        """Members leave, as (member id, instance id): an error for each. Without a member id the instance id counts."""
+        """Remove members (member id, instance id), return their errors. Without a member id the instance id counts."""
         errors, left, outcome = [], [], Outcome()
         for member_id, group_instance_id in who:
             if not member_id:
@@ -272,23 +271,23 @@ class ClassicGroup:
     # -- sync -----------------------------------------------------------------------------------------------------
 
     def sync(self, member: Member, assignments: Iterable[tuple[str, bytes]]) -> Outcome:
-        """A checked member asks for its assignment; the leader brings everybody's, which must be logged first."""
+        """Handle SyncGroup of a checked member. The leader sends all assignments, which must be logged first."""
         if self.state is ClassicGroupState.STABLE:
-            self._has_synced(member.member_id)
+            self._note_synced(member.member_id)
             return Outcome(synced={member.member_id: self._sync_reply(member)})
         if member.member_id == self.roster.leader:
             given = dict(assignments)
             return Outcome(step=Assigned(self.value(given), member.member_id, given))
-        self._has_synced(member.member_id)
+        self._note_synced(member.member_id)
         member.awaiting_sync = True
         return Outcome()
 
-    def _has_synced(self, member_id: str) -> None:
+    def _note_synced(self, member_id: str) -> None:
         self._unsynced.discard(member_id)
         if not self._unsynced:
             self._sync_deadline_ms = NEVER_MS
 
-    def _tell_assignment(self, error: ErrorCode, now: Moment) -> Outcome:
+    def _reply_assignment(self, error: ErrorCode, now: Moment) -> Outcome:
         outcome = Outcome()
         for member in self.members.values():
             if member.awaiting_sync:
@@ -297,39 +296,39 @@ class ClassicGroup:
                 outcome.synced[member.member_id] = SyncReply(error) if error else self._sync_reply(member)
         return outcome
 
-    # -- what is in the log ---------------------------------------------------------------------------------------
+    # -- apply a logged step --------------------------------------------------------------------------------------
 
     def logged(self, step: Step, error: ErrorCode, now: Moment) -> Outcome:
-        """The step's record is in the log, or was refused with `error`: what follows.
+        """Apply a step whose record was appended to the log, or was refused with `error`.
 
-        An assignment that cannot be logged fails those who wait for it and starts over; a static member that restarted
-        must try again. A group is empty without a record too: its last members would time out after a restart.
+        After an error, an assignment fails its waiting members and the group rebalances; a restarted member must try
+        again. A group becomes empty even after an error, because its last members would time out after a restart.
         """
         match step:
             case Assigned():
-                return self._assigned(step, error, now)
+                return self._apply_assignment(step, error, now)
             case Restarted():
-                return Outcome(joined={step.new_id: JoinReply(error)}) if error else self._restarted(step, now)
+                return Outcome(joined={step.new_id: JoinReply(error)}) if error else self._apply_restart(step, now)
             case Emptied():
                 self._begin_generation(None)
                 self._enter(ClassicGroupState.EMPTY, now)
                 self.due_ms = self.next_deadline_ms()
                 return Outcome().tell(lines.emptied(self))
 
-    def _assigned(self, step: Assigned, error: ErrorCode, now: Moment) -> Outcome:
-        self._has_synced(step.leader_id)
+    def _apply_assignment(self, step: Assigned, error: ErrorCode, now: Moment) -> Outcome:
+        self._note_synced(step.leader_id)
         self.members[step.leader_id].awaiting_sync = True
         if error:
-            outcome = self._tell_assignment(error, now)
+            outcome = self._reply_assignment(error, now)
             return outcome.add(self._prepare_rebalance(now, f"the assignment was not logged: {error.name}"))
         for member in self.members.values():
             member.assignment = step.assignments.get(member.member_id, b"")
         self._enter(ClassicGroupState.STABLE, now)
-        return self._tell_assignment(ErrorCode.NONE, now).tell(lines.assigned(self))
+        return self._reply_assignment(ErrorCode.NONE, now).tell(lines.assigned(self))
 
-    def _restarted(self, step: Restarted, now: Moment) -> Outcome:
-        """A leader that cannot be told to skip the assignment (JoinGroup below v9, KIP-814) is told that its old self
-        leads, so that it acts as a follower."""
+    def _apply_restart(self, step: Restarted, now: Moment) -> Outcome:
+        """Apply a restart. A leader that must skip the assignment but cannot (before JoinGroup v9, KIP-814) gets the
+        old member id as leader, so that it acts as a follower."""
         member, old_leader = self.members[step.old_id], self.roster.leader
         outcome = self._answer_waiting(member, ErrorCode.FENCED_INSTANCE_ID)
         self._replace(member, step.new_id, step.protocols, step.timeouts, now)
@@ -341,15 +340,15 @@ class ClassicGroup:
         outcome.joined[step.new_id] = reply
         return outcome.tell(lines.restarted(self, member, step.old_id))
 
-    # -- time -----------------------------------------------------------------------------------------------------
+    # -- timers ---------------------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> float:
-        """When the next member, reserved id or phase runs out of time; `NEVER_MS` when none does."""
+        """Return the earliest deadline of a member, a reserved id or a rebalance phase; `NEVER_MS` if there is none."""
         deadlines = [member.session_deadline_ms for member in self.members.values() if not member.is_excused]
         return min((*deadlines, *self.roster.pending.values(), self._join_deadline_ms, self._sync_deadline_ms))
 
     def tick(self, now: Moment) -> Outcome:
-        """End sessions and rebalances whose time is over."""
+        """Expire sessions, reserved ids and rebalance phases whose deadlines have passed."""
         outcome, now_ms = Outcome(), now.monotonic_ms
         lapsed = [member_id for member_id, at_ms in self.roster.pending.items() if at_ms <= now_ms]
         if lapsed:
@@ -374,7 +373,7 @@ class ClassicGroup:
         self._note(member.session_deadline_ms)
 
     def _note(self, deadline_ms: float) -> float:
-        """A deadline that is new."""
+        """Lower `due_ms` to a new deadline, and return the deadline."""
         self.due_ms = min(self.due_ms, deadline_ms)
         return deadline_ms
 
@@ -388,12 +387,12 @@ class ClassicGroup:
         return outcome.add(self._complete_join_if_all_joined(now))
 
     def _prepare_rebalance(self, now: Moment, why: str) -> Outcome:
-        """Everybody must join again; who waits for an assignment of the old generation is told so."""
+        """Start a rebalance: all members must join again. Waiting SyncGroups get REBALANCE_IN_PROGRESS."""
         outcome, now_ms = Outcome(), now.monotonic_ms
         if self.state is ClassicGroupState.COMPLETING_REBALANCE:
             for member in self.members.values():
                 member.assignment = b""
-            outcome = self._tell_assignment(ErrorCode.REBALANCE_IN_PROGRESS, now)
+            outcome = self._reply_assignment(ErrorCode.REBALANCE_IN_PROGRESS, now)
         outcome.tell(lines.preparing(self, why))
         self._sync_deadline_ms = NEVER_MS
         timeout_ms = self.roster.rebalance_timeout_ms if self.members else LEAST_PUT_OFF_MS
@@ -415,7 +414,7 @@ class ClassicGroup:
         return self._complete_join(now)
 
     def _join_time_over(self, now: Moment) -> Outcome:
-        """The first rebalance is prolonged while members keep coming, up to the first one's rebalance timeout."""
+        """End the join phase. Prolong the first rebalance while members join, up to the first's rebalance timeout."""
         now_ms = now.monotonic_ms
         if self._is_initial and self._grew and now_ms < self._initial_limit_ms:
             self._grew = False
@@ -424,14 +423,14 @@ class ClassicGroup:
         return self._complete_join(now)
 
     def _complete_join(self, now: Moment) -> Outcome:
-        """A new generation of those who joined and of the static members, who may come later."""
+        """Begin a generation of the members that joined and of the static members, which may join later."""
         outcome = Outcome()
         late = [m.member_id for m in self.members.values() if not m.awaiting_join and m.group_instance_id is None]
         if late:
             self.roster.remove_all(late)
             outcome.tell(lines.happened(self, lines.late_to_join(late)))
         if not self.members:
-            self._join_deadline_ms = self._note(now.monotonic_ms + LEAST_PUT_OFF_MS)  # to come back to it
+            self._join_deadline_ms = self._note(now.monotonic_ms + LEAST_PUT_OFF_MS)  # tick tries again
             value = GroupValue(self.protocol_type or "", self._next_generation(), None, None, now.wall_ms, ())
             outcome.step = Emptied(value)
             return outcome
@@ -442,7 +441,7 @@ class ClassicGroup:
         self._begin_generation(self.roster.choose_protocol())
         self._enter(ClassicGroupState.COMPLETING_REBALANCE, now)
         self._sync_deadline_ms = self._note(now.monotonic_ms + self.roster.rebalance_timeout_ms)
-        outcome.joined = self._tell_generation(now.monotonic_ms)
+        outcome.joined = self._reply_generation(now.monotonic_ms)
         return outcome.tell(lines.stabilized(self))
 
     def _next_generation(self) -> int:
@@ -455,7 +454,7 @@ class ClassicGroup:
         self.protocol = protocol
         self._learn_subscriptions()
 
-    def _tell_generation(self, now_ms: float) -> dict[str, JoinReply]:
+    def _reply_generation(self, now_ms: float) -> dict[str, JoinReply]:
         joined = {}
         for member in self.members.values():
             if member.awaiting_join:
@@ -473,7 +472,7 @@ class ClassicGroup:
     # -- replies --------------------------------------------------------------------------------------------------
 
     def _answer_waiting(self, member: Member, error: ErrorCode) -> Outcome:
-        """Nothing more comes for this member id: whoever waits with it is told why."""
+        """Send an error to the requests that wait with this member id, because it is no longer a member."""
         outcome = Outcome()
         if member.awaiting_join:
             known_as = member.member_id if error is ErrorCode.FENCED_INSTANCE_ID else ""

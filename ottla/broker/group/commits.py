@@ -1,8 +1,8 @@
 """Committed offsets: plain commits, commits in transactions, fetches. shell
 
-A transactional commit is a transactional batch of the producer in `__consumer_offsets`; it stays pending until the
-producer's marker arrives in that partition (KIP-447). An offset counts when its record is logged:
-`GroupMetadataManager.log_offsets` applies it to `GroupOffsets`, and the answer waits until the log is durable.
+A transactional commit is a transactional batch of the producer in `__consumer_offsets`. It stays pending until the
+producer's marker is appended to that partition (KIP-447). `GroupMetadataManager.log_offsets` appends the record and
+applies it to `GroupOffsets`; the response waits until the log is durable.
 
 Source: `org.apache.kafka.coordinator.group.OffsetMetadataManager` of Kafka 4.3.1.
 """
@@ -24,7 +24,7 @@ from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, ProducerIdAndEpoch,
 
 
 class CommitRow(NamedTuple):
-    """One offset to commit; `expire_ms` is wall time, -1 for the broker's retention."""
+    """An offset to commit; `expire_ms` is wall time, -1 for the broker's retention."""
 
     topic: str
     partition: int
@@ -49,7 +49,7 @@ UNSTABLE = FetchedOffset(ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
 
 class OffsetCommits:
-    """The offsets of every group of one broker."""
+    """The committed offsets of every group of one broker."""
 
     def __init__(self, manager: GroupMetadataManager, turns: Turns, clock: Clock, metadata_max_chars: int) -> None:
         self._manager = manager
@@ -59,7 +59,7 @@ class OffsetCommits:
         self._metadata_max_chars = metadata_max_chars
 
     def log_of(self, group_id: str) -> StateLog | None:
-        """The log that holds the group's offsets; None where none is loaded."""
+        """Return the log that holds the group's offsets; None if its partition is not loaded."""
         shard = self._manager.shards.get(self.partition_for(group_id))
         return None if shard is None else shard.log
 
@@ -70,9 +70,10 @@ class OffsetCommits:
         producer: ProducerIdAndEpoch | None = None,
         no_such_group: ErrorCode = ErrorCode.ILLEGAL_GENERATION,
     ) -> list[ErrorCode]:
-        """Commit offsets of a group, inside the producer's transaction when one is given; an error per row.
+        """Commit offsets of a group, in the producer's transaction if one is given. Return an error for each row.
 
-        A group that does not exist is created for a caller that claims no generation; another gets `no_such_group`.
+        A group that does not exist is created if the caller gives no generation; otherwise the error is
+        `no_such_group`.
         """
         metadata, error = self._manager.find(caller.group_id)
         if not error:
@@ -99,12 +100,12 @@ class OffsetCommits:
         return [before or error for before in errors] if error else errors
 
     def of_group(self, group_id: str) -> tuple[ErrorCode, GroupOffsets]:
-        """The offsets of a group, none if it does not exist."""
+        """Return the offsets of a group, which are empty if it does not exist."""
         metadata, error = self._manager.find(group_id)
         return error, GroupOffsets() if error or metadata is None else metadata.offsets
 
     def _commit_error(self, metadata: GroupMetadata, caller: Caller, transactional: bool) -> ErrorCode:
-        """`ClassicGroup.validateOffsetCommit`; a plain commit also counts as a sign of life."""
+        """Validate a commit (`ClassicGroup.validateOffsetCommit`). A plain commit also extends the session."""
         group = metadata.group
         if caller.generation < 0 and group.state is _EMPTY:
             return NO_ERROR
@@ -123,15 +124,15 @@ class OffsetCommits:
         return NO_ERROR
 
     def _is_too_long(self, metadata: str) -> bool:
-        """Kafka counts UTF-16 units."""
+        """Whether the metadata is larger than offset.metadata.max.bytes, counted in UTF-16 units as Kafka does."""
         if 2 * len(metadata) <= self._metadata_max_chars:
             return False
         return len(metadata.encode("utf-16-le")) // 2 > self._metadata_max_chars
 
 
 def fetched(offsets: GroupOffsets, key: TopicPartition, require_stable: bool) -> FetchedOffset:
-    """What is committed for (topic, partition); UNSTABLE_OFFSET_COMMIT where an open transaction covers the key and
-    that is not good enough."""
+    """Return the committed offset of (topic, partition); UNSTABLE_OFFSET_COMMIT if `require_stable` and a transaction
+    is open."""
     if require_stable and offsets.is_unstable(key):
         return UNSTABLE
     committed = offsets.get(key)

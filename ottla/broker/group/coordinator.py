@@ -1,4 +1,4 @@
-"""The group coordinator: finds the group, asks it, logs, wakes who waits. shell
+"""The group coordinator: finds the group, calls it, logs its steps, wakes waiting handlers. shell
 
 One broker coordinates every group. Membership is here, committed offsets are in `commits.py`; both share the manager.
 
@@ -33,17 +33,17 @@ from ottla.protocol.fields import fits_a_string
 log = logging.getLogger(__name__)
 
 MINUTE_MS = 60_000
-TOLD_US = 20.0
-"""One request that has waited: its reply, and what becomes of it on the way out."""
+REPLY_US = 20.0
+"""The cost of waking one waiting request and sending its reply."""
 
 W = TypeVar("W")
 
 
 class JoinAsk(NamedTuple):
-    """What JoinGroup asks. `known_id_needed`: v4+ (KIP-394); `can_skip_assignment`: v9+ (KIP-814); `reason`: v8+
-    (KIP-800).
+    """A JoinGroup request.
 
-    `protocols` are as the client named them: any number of them, and a name more than once.
+    `known_id_needed`: v4+ (KIP-394); `can_skip_assignment`: v9+ (KIP-814); `reason`: v8+ (KIP-800). `protocols` are as
+    the client sent them: any number, and a name may occur more than once.
     """
 
     group_id: str
@@ -75,7 +75,7 @@ class GroupCoordinator:
         self._config = config
         self._new_member_uuid = new_member_uuid
         self._manager = GroupMetadataManager(
-            cluster, turns, clock, config.group_initial_rebalance_delay_ms, self._loaded
+            cluster, turns, clock, config.group_initial_rebalance_delay_ms, self._start_group
         )
         self.offsets = OffsetCommits(self._manager, turns, clock, config.offset_metadata_max_bytes)
         retention_ms = config.offsets_retention_minutes * MINUTE_MS
@@ -88,12 +88,12 @@ class GroupCoordinator:
         cluster.on_topic_deleted.append(lambda topic: self._deleted_topics.forget_topic(topic.name))
 
     def open(self) -> None:
-        """Load the groups, over as many turns as it takes."""
+        """Load the groups in the background, over as many turns as it takes."""
         self._manager.start()
         self._cleaning.start()
 
     def stop(self) -> None:
-        """Take every timer back, and end what is under way: nothing is read or written after this."""
+        """Cancel every timer and the work in progress. Nothing is read or written after this."""
         self.deletion.stop()
         self._deleted_topics.stop()
         self._manager.stop()
@@ -103,28 +103,28 @@ class GroupCoordinator:
 
     @property
     def remaining_to_load(self) -> int:
-        """Partitions whose groups are still read."""
+        """The number of partitions whose groups are still being loaded."""
         return len(self._manager.loading)
 
     def listed(self) -> tuple[ErrorCode, list[GroupMetadata]]:
-        """Every group, for ListGroups; COORDINATOR_LOAD_IN_PROGRESS until all of them are loaded."""
+        """Return every group, for ListGroups; COORDINATOR_LOAD_IN_PROGRESS until all partitions are loaded."""
         if self._manager.loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, []
         return ErrorCode.NONE, self._manager.groups()
 
     def describe(self, group_id: str) -> tuple[GroupMetadata | None, ErrorCode]:
-        """One group, for DescribeGroups; no metadata and no error mean that there is no such group."""
+        """Return one group, for DescribeGroups; neither metadata nor an error if the group does not exist."""
         return self._manager.find(group_id)
 
     # -- membership -----------------------------------------------------------------------------------------------
 
     async def join(self, ask: JoinAsk) -> JoinReply:
-        """JoinGroup: waits until the group's next generation, unless the current one will do."""
+        """Handle JoinGroup: wait for the group's next generation, or return the current one if that is enough."""
         if not ask.group_id:
             return JoinReply(ErrorCode.INVALID_GROUP_ID, ask.member_id)
         if self._is_bad_session(ask):
             return JoinReply(ErrorCode.INVALID_SESSION_TIMEOUT, ask.member_id)
-        protocols = await self._brought(ask)
+        protocols = await self._read_protocols(ask)
         if protocols is None:
             return JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ask.member_id)
         metadata, error = self._manager.find(ask.group_id)
@@ -141,18 +141,18 @@ class GroupCoordinator:
             return refused
         member_id = ask.member_id or self._draw_member_id(ask)
         if not fits_a_string(member_id):
-            return JoinReply(ErrorCode.UNKNOWN_SERVER_ERROR)  # what Kafka makes of its failure to write the id
+            return JoinReply(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka fails to encode the id, with this error
         if not ask.member_id and ask.group_instance_id is None and ask.known_id_needed:
             metadata.group.reserve(member_id, ask.timeouts.session_ms, self._clock.monotonic_ms())
             self._arm(metadata)
             return JoinReply(ErrorCode.MEMBER_ID_REQUIRED, member_id)
-        outcome = _joined(metadata, ask, protocols, member_id, self._now())
+        outcome = _join_member(metadata, ask, protocols, member_id, self._now())
         wait = self._wait(metadata.joins, member_id, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member_id))
         self._follow(metadata, outcome)
         return await wait
 
     def _begin_group(self, group_id: str) -> tuple[GroupMetadata | None, ErrorCode]:
-        """A new group, empty: it is logged whether or not its first member is accepted."""
+        """Create an empty group. It is logged whether or not its first member is accepted."""
         index = self._manager.partition_for(group_id)
         error = self._manager.log_group(index, group_id, ClassicGroup(group_id, 0, self._clock.now_ms()).value())
         if error:
@@ -164,9 +164,12 @@ class GroupCoordinator:
         low, high = self._config.group_min_session_timeout_ms, self._config.group_max_session_timeout_ms
         return not low <= ask.timeouts.session_ms <= high
 
-    async def _brought(self, ask: JoinAsk) -> Protocols | None:
-        """The member's protocols, each name once: what it says of it first counts, as in Kafka. None if they would take
-        more room, or cost each rebalance more, than a sound client can need."""
+    async def _read_protocols(self, ask: JoinAsk) -> Protocols | None:
+        """Return the member's protocols, each name once. As in Kafka the first metadata of a name counts.
+
+        None if there are more protocols or bytes than group.member.max.protocols and group.member.max.metadata.bytes
+        allow: they take memory, and each rebalance reads them.
+        """
         most, most_bytes = self._config.group_member_max_protocols, self._config.group_member_max_metadata_bytes
         named: dict[str, bytes] = {}
         size_bytes = 0
@@ -199,7 +202,7 @@ class GroupCoordinator:
         if not group.accepts(ask.protocol_type, protocols):
             return JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
         if member_id in group.roster.pending:
-            # Only dynamic members are told their id first; Kafka meets this with an exception.
+            # Only dynamic members get an id before they join; Kafka throws an exception here.
             return None if ask.group_instance_id is None else JoinReply(ErrorCode.UNKNOWN_SERVER_ERROR)
         error = group.roster.error(member_id, ask.group_instance_id) if member_id else ErrorCode.NONE
         return JoinReply(error, member_id) if error else None
@@ -210,7 +213,8 @@ class GroupCoordinator:
         protocol: tuple[str | None, str | None],
         assignments: Sequence[tuple[str, bytes]],
     ) -> SyncReply:
-        """SyncGroup: waits for the leader's assignment. `protocol` is (type, name), None where the version has none."""
+        """Handle SyncGroup: wait for the leader's assignment. `protocol` is (type, name), None where the version has
+        none."""
         metadata, error = self._member(caller)
         if error or metadata is None:
             return SyncReply(error)
@@ -220,16 +224,16 @@ class GroupCoordinator:
         if group.state is ClassicGroupState.PREPARING_REBALANCE:
             return SyncReply(ErrorCode.REBALANCE_IN_PROGRESS)
         outcome = group.sync(group.members[caller.member_id], assignments)
-        del assignments  # a follower may wait long, and may have sent some
+        del assignments  # free the memory: a follower may wait long, and may have sent some
         wait = self._wait(metadata.syncs, caller.member_id, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
         self._follow(metadata, outcome)
         return await wait
 
     def heartbeat(self, caller: Caller) -> ErrorCode:
-        """Heartbeat: the member lives; REBALANCE_IN_PROGRESS tells it to join again."""
+        """Handle Heartbeat: extend the member's session. REBALANCE_IN_PROGRESS makes the member join again."""
         metadata, error = self._member(caller)
         if error or metadata is None:
-            # Nobody can say yet whether it is a member: let it be, as Kafka does.
+            # Members are not known before the partition is loaded: the heartbeat succeeds, as in Kafka.
             return ErrorCode.NONE if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error
         metadata.group.members[caller.member_id].touch(self._clock.monotonic_ms())
         if metadata.group.state is ClassicGroupState.PREPARING_REBALANCE:
@@ -239,7 +243,7 @@ class GroupCoordinator:
     def leave(
         self, group_id: str, who: Sequence[tuple[str, str | None]], client_reason: str | None = None
     ) -> tuple[ErrorCode, Sequence[ErrorCode]]:
-        """LeaveGroup for (member id, instance id) each: the error of the request, and one per member.
+        """Handle LeaveGroup of (member id, instance id) each: the error of the request, and one per member.
 
         A static member may leave by its instance id alone.
         """
@@ -256,7 +260,7 @@ class GroupCoordinator:
         return ErrorCode.NONE, errors
 
     def _member(self, caller: Caller) -> tuple[GroupMetadata | None, ErrorCode]:
-        """The group of a member that must be in its current generation."""
+        """Return the group of a caller, with an error unless the caller is a member in the current generation."""
         group_id, generation, member_id, group_instance_id = caller
         if not group_id:
             return None, ErrorCode.INVALID_GROUP_ID
@@ -270,10 +274,10 @@ class GroupCoordinator:
             error = ErrorCode.ILLEGAL_GENERATION
         return metadata, error
 
-    # -- what follows ---------------------------------------------------------------------------------------------
+    # -- outcomes and timers --------------------------------------------------------------------------------------
 
     def _follow(self, metadata: GroupMetadata, outcome: Outcome) -> None:
-        """Log the step, if it came to one, and apply it; wake who waits, set the timer."""
+        """Log the step of an outcome, if it has one, and apply it. Then wake waiting handlers and set the timer."""
         if outcome.step is not None:
             outcome.add(self._manager.log_step(metadata, outcome.step, self._now()))
         for text, values in outcome.told:
@@ -284,10 +288,10 @@ class GroupCoordinator:
         self._arm(metadata)
 
     def _tell(self, due: Iterator[tuple[Wait[W], W]]) -> None:
-        """Wake who waits, in shares: a generation or an assignment is told to all members."""
+        """Wake waiting handlers, in shares: a generation or an assignment is sent to all members."""
         for wait, reply in due:
             wait.wake(reply)
-            self._turns.charge(TOLD_US)
+            self._turns.charge(REPLY_US)
             if self._turns.over:
                 self._turns.rest(lambda: self._tell(due))
                 return
@@ -296,9 +300,10 @@ class GroupCoordinator:
         return Moment(self._clock.monotonic_ms(), self._clock.now_ms())
 
     def _wait(self, waits: dict[str, Wait[W]], member_id: str, overtaken: W) -> Wait[W]:
-        """A place for a handler to wait in. The member's earlier request, if one still waits, is answered now.
+        """Register a handler that waits for the member's reply. An earlier request of the member is answered with
+        `overtaken`.
 
-        Whoever hangs up is forgotten; its member stays until its timers end.
+        If the client disconnects the handler is removed; its member stays until its session ends.
         """
         old = waits.pop(member_id, None)
         if old is not None:
@@ -309,7 +314,8 @@ class GroupCoordinator:
         return wait
 
     def _arm(self, metadata: GroupMetadata) -> None:
-        """One timer per group, for the earliest deadline; heartbeats only move deadlines back, so it may come early."""
+        """Set the group's timer to its earliest deadline. It may fire early, because heartbeats only extend the
+        deadlines."""
         due_ms = metadata.group.due_ms
         if due_ms == NEVER_MS:
             metadata.cancel_timer()
@@ -323,16 +329,16 @@ class GroupCoordinator:
         metadata.timer = None
         self._follow(metadata, metadata.group.tick(self._now()))
 
-    # -- housekeeping ---------------------------------------------------------------------------------------------
+    # -- loaded groups --------------------------------------------------------------------------------------------
 
-    def _loaded(self, metadata: GroupMetadata) -> None:
+    def _start_group(self, metadata: GroupMetadata) -> None:
         group = metadata.group
         group.start_sessions(self._clock.monotonic_ms())
         too_large = len(group.members) > self._config.group_max_size
         self._follow(metadata, group.begin_again(self._now()) if too_large else Outcome())
 
 
-def _joined(metadata: GroupMetadata, ask: JoinAsk, protocols: Protocols, member_id: str, now: Moment) -> Outcome:
+def _join_member(metadata: GroupMetadata, ask: JoinAsk, protocols: Protocols, member_id: str, now: Moment) -> Outcome:
     group, instance_id = metadata.group, ask.group_instance_id
     known = group.members.get(member_id)
     if known is not None:

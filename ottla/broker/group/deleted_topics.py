@@ -1,8 +1,9 @@
-"""The end of committed offsets whose topic was deleted. shell
+"""Remove committed offsets of deleted topics. shell
 
-They get tombstones, pending ones too, in shares. An offset of a deleted topic that a transaction of its successor
-covers goes when that is aborted: a tombstone would take the pending one along, as in Kafka, and the transaction would
-commit without it.
+Committed and pending offsets get tombstones, in shares. A tombstone also removes the later pending offset of an open
+transaction, as in Kafka. So an old offset stays while an open transaction has committed the same key for a new topic of
+this name: with a tombstone the transaction would commit without its offset. The old offset is removed when that
+transaction is aborted.
 
 Source: `OffsetMetadataManager.onPartitionsDeleted` of Kafka 4.3.1.
 """
@@ -22,38 +23,38 @@ from ottla.protocol.values import TopicPartition
 log = logging.getLogger(__name__)
 
 COVERED_MS: Final = 1_000.0
-"""How long what waits for open transactions is left before it is looked at again."""
+"""The time after which offsets that wait for open transactions are checked again."""
 
 
 class DeletedTopics:
-    """Removes from all groups what they have committed for topics that are gone."""
+    """Removes from all groups the offsets committed for deleted topics."""
 
     def __init__(self, manager: GroupMetadataManager, turns: Turns, clock: Clock) -> None:
         self._manager = manager
         self._tombstones = Tombstones(manager, turns, clock)
         self._turns = turns
         self._clock = clock
-        # Topics that are gone, each with the ends of the offsets partitions at that time; who commits behind them
-        # means a new topic of the same name.
+        # Deleted topics, each with the end offsets of the `__consumer_offsets` partitions at that time. A commit after
+        # them is for a new topic of the same name.
         self._gone: dict[str, Mapping[int, int]] = {}
-        # Their offsets that wait for open transactions: of each group, with those ends by topic.
+        # Offsets that wait for open transactions, by group, with those end offsets by topic.
         self._covered: list[tuple[GroupMetadata, list[TopicPartition], Mapping[str, int]]] = []
         self._walk = OneAtATime(turns, self._broke)
         self._again: Timer | None = None
 
     def stop(self) -> None:
-        """End what is under way on its own account."""
+        """Cancel the walk and its timer."""
         self._walk.discard()
         if self._again is not None:
             self._again.cancel()
 
     def forget_topic(self, topic: str) -> None:
-        """A topic was deleted: the end of its offsets in every group, pending ones too, by and by."""
+        """Remove the offsets of a deleted topic from every group, pending ones too, in the background."""
         self._gone[topic] = self._manager.ends()
         self._walk.start(self._forget_topics)
 
     async def _forget_topics(self) -> None:
-        """One walk over the groups for all topics that are gone by now; those that go meanwhile get another."""
+        """Walk over all groups once for the topics deleted so far, and again for topics deleted during the walk."""
         covered, self._covered = self._covered, []
         for metadata, keys, ends in covered:
             await self._forget_keys(metadata, keys, ends)
@@ -85,7 +86,8 @@ class DeletedTopics:
     async def _forget_keys(
         self, metadata: GroupMetadata, keys: Sequence[TopicPartition], ends: Mapping[str, int]
     ) -> bool:
-        """Remove what was committed for the keys before these ends of the log, by topic; False when the log refuses."""
+        """Remove offsets of the keys that were committed before these ends of the log, by topic; False if the log
+        refuses."""
         covered: list[TopicPartition] = []
         for some in self._tombstones.portions(metadata.group.group_id, keys):
             if not self._tombstones.is_there(metadata) or metadata.index in self._manager.loading:

@@ -58,10 +58,11 @@ class GroupDeletion:
         return await self._delete_apart(metadata)
 
     async def _delete_apart(self, metadata: GroupMetadata) -> ErrorCode:
-        """Delete a group by work that does not end with whoever waits for it; nobody finds the group meanwhile.
+        """Delete a group in work of its own, which goes on when the request is discarded. The group is not found
+        meanwhile.
 
-        It is found again if it is not deleted after all. When a stop discards the work it is not: a part of its offsets
-        is gone.
+        If the deletion fails the group is found again. It is not when a stop discards the work: some offsets are
+        deleted.
         """
         wait: Wait[tuple[ErrorCode, Exception | None]] = Wait(self._turns)
         activity: Activity[ErrorCode] | None = None

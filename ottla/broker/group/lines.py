@@ -1,8 +1,8 @@
-"""What the log says of a group at INFO: who comes, who goes and why, and how its rebalances go. pure
+"""Log lines about groups at INFO: members that join or leave, the reasons, and rebalances. pure
 
-A line is a text and what goes into it, by name. Names are a client's: each is cut, and of many members some are named.
+A line is a text and its values by name. Names come from clients: each is cut, and of many members only some are named.
 
-Source of what is told: `GroupMetadataManager` of Kafka 4.3.1 (`log.info`); KIP-800 for the reasons that clients give.
+Source of the lines: `GroupMetadataManager` of Kafka 4.3.1 (`log.info`); KIP-800 for the reasons that clients give.
 """
 
 from collections.abc import Sequence
@@ -68,20 +68,20 @@ def _line(group: "ClassicGroup", text: str, **values: object) -> Line:
 
 
 def added(member: Member, client_reason: str | None) -> str:
-    return f"adding new member {_named(member)}{_said(client_reason)}"
+    return f"adding new member {_member_text(member)}{_reason_suffix(client_reason)}"
 
 
 def joined_again(member: Member, leads: bool, changed: bool, client_reason: str | None) -> str:
     what = " with other protocols" if changed else ""
-    return f"{'leader' if leads else 'member'} {_named(member)} joins again{what}{_said(client_reason)}"
+    return f"{'leader' if leads else 'member'} {_member_text(member)} joins again{what}{_reason_suffix(client_reason)}"
 
 
 def replaced(member: Member, old_id: str) -> str:
-    return f"member {_named(member)} takes the place of {old_id:.100}"
+    return f"member {_member_text(member)} takes the place of {old_id:.100}"
 
 
 def left(member_ids: Sequence[str], client_reason: str | None) -> str:
-    return f"{_some(member_ids)} left on LeaveGroup{_said(client_reason)}"
+    return f"{_some(member_ids)} left on LeaveGroup{_reason_suffix(client_reason)}"
 
 
 def silent(member_ids: Sequence[str]) -> str:
@@ -102,10 +102,10 @@ def _some(member_ids: Sequence[str]) -> str:
     return f"{'members' if len(member_ids) > 1 else 'member'} {named}{more}"
 
 
-def _named(member: Member) -> str:
+def _member_text(member: Member) -> str:
     instance = "" if member.group_instance_id is None else f" with instance id {member.group_instance_id:.100}"
     return f"{member.member_id:.100} of {member.client_host}{instance}"
 
 
-def _said(client_reason: str | None) -> str:
+def _reason_suffix(client_reason: str | None) -> str:
     return f"; client reason: {client_reason:.100}" if client_reason else ""

@@ -26,10 +26,10 @@ COMMIT_MARKER = 1
 
 
 class CoordinatorRecord(NamedTuple):
-    """One record, or marker, of `__consumer_offsets`.
+    """A record, or marker, of `__consumer_offsets`.
 
-    `producer_id` is -1 outside of transactions. `key` None is a marker: `committed` says which. `value` None is a
-    tombstone.
+    `producer_id` is -1 outside of transactions. `key` is None for a marker, and `committed` is its type. `value` is
+    None for a tombstone.
     """
 
     producer_id: int
@@ -42,13 +42,13 @@ class CoordinatorRecord(NamedTuple):
 def offsets_batch(
     rows: Sequence[tuple[OffsetKey, OffsetValue | None]], now_ms: int, producer: ProducerIdAndEpoch | None
 ) -> bytearray:
-    """One batch of commits (or tombstones); transactional when a producer is given."""
+    """Build a batch of commits or tombstones; transactional if a producer is given."""
     records = [(offset_key(*key), None if value is None else encode_offset_value(value), ()) for key, value in rows]
     return _batch(records, now_ms, producer)
 
 
 def group_batch(group_id: str, value: GroupValue | None, now_ms: int) -> bytearray:
-    """One batch with the group's metadata, or with its tombstone."""
+    """Build a batch with the group's metadata, or with its tombstone."""
     return _batch([(group_key(group_id), None if value is None else encode_group_value(value), ())], now_ms, None)
 
 
@@ -71,7 +71,7 @@ def _batch(
 
 
 def replay_batch(header: BatchHeader, batch: memoryview) -> Iterator[CoordinatorRecord]:
-    """What one batch says; record types and versions that we do not know are skipped."""
+    """Yield the records of a batch. Unknown record types and versions are skipped."""
     if header.is_control:
         marker = read_marker(batch, header)
         if marker is not None:

@@ -24,14 +24,14 @@ class Moment(NamedTuple):
 
 
 class Timeouts(NamedTuple):
-    """What a member asks for when it joins."""
+    """The timeouts that a member requests when it joins."""
 
     rebalance_ms: int
     session_ms: int
 
 
 class Caller(NamedTuple):
-    """Who in a group calls; generation -1 and an empty member id: nobody in particular."""
+    """The sender of a request in a group; generation -1 and an empty member id if it is not a member."""
 
     group_id: str
     generation: int = -1
@@ -45,7 +45,7 @@ class Caller(NamedTuple):
 
 @dataclass(slots=True)
 class Member:
-    """One member. From `session_deadline_ms` on the fields live in memory only."""
+    """A member. From `session_deadline_ms` on the fields are in memory only."""
 
     member_id: str
     group_instance_id: str | None
@@ -62,7 +62,7 @@ class Member:
 
     @property
     def is_excused(self) -> bool:
-        """A member that waits for us need not send heartbeats, unless it has never been told its member id."""
+        """Whether its session cannot expire: it waits for a reply, and knows its member id already."""
         return (self.awaiting_join or self.awaiting_sync) and not self.is_new
 
     def subscription(self, protocol: str | None) -> bytes:
@@ -79,11 +79,11 @@ class Member:
         self.protocols, self.timeouts, self._subscription = protocols, timeouts, (None, b"")
 
     def touch(self, now_ms: float) -> None:
-        """The member gave a sign of life, or was told something that it must react to."""
+        """Start the session timeout again."""
         self.session_deadline_ms = now_ms + self.timeouts.session_ms
 
     def saved(self, protocol: str | None, assignment: bytes | None = None) -> GroupMember:
-        """What the group's record keeps of the member, with its assignment or another one."""
+        """Return the member as it is in the group's record, with its own assignment or the one given."""
         return GroupMember(
             member_id=self.member_id,
             group_instance_id=self.group_instance_id,
@@ -116,7 +116,7 @@ class Roster:
 
     @property
     def leader(self) -> str | None:
-        """The first member, unless another was elected; looked for when somebody asks, for many may go at once."""
+        """The first member, or the one that was elected. Found at first use, because many members may leave at once."""
         if self._leader is None and self.members:
             self._leader = next(iter(self.members))
         return self._leader
@@ -200,7 +200,7 @@ class Roster:
         return max(votes, key=lambda name: votes[name])
 
     def elect(self) -> bool:
-        """Make sure that the leader is one of those who joined; False when nobody did."""
+        """Make sure that the leader is a member that joined; False if no member has joined."""
         if self.leader is not None and self.members[self.leader].awaiting_join:
             return True
         joined = next((member.member_id for member in self.members.values() if member.awaiting_join), None)

@@ -45,7 +45,7 @@ APPLIED_BY_GROUP: Final[Change] = (NO_PRODUCER_ID, ())
 class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
     """The groups of one broker and the partitions that hold them.
 
-    `on_loaded` is told of each group once its partition serves.
+    `on_loaded` is called for each group when its partition is loaded.
     """
 
     _cluster: Cluster
@@ -70,7 +70,7 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
         return GroupShard(partition, self._initial_rebalance_delay_ms, self._clock.now_ms())
 
     async def on_load(self, shard: GroupShard) -> None:
-        """Tell of every group that a partition has, in shares."""
+        """Call `on_loaded` for every group of a partition, in shares."""
         for metadata in [*shard.groups.values()]:
             if shard.groups.get(metadata.group.group_id) is metadata:
                 self._turns.charge(ROW_US * (1 + len(metadata.group.members)))
@@ -81,7 +81,7 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
             log.info("Loaded %d groups", count)
 
     def apply(self, shard: GroupShard, change: Change, base_offset: int) -> ErrorCode:
-        """What is in the log counts, as a replay would have it."""
+        """Apply logged records like a replay does."""
         producer_id, rows = change
         wall_ms = self._clock.now_ms()
         for offset, (key, value) in enumerate(rows, base_offset):
@@ -151,7 +151,7 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
             await self._turns.share()
 
     def _settle_soon(self, shard: GroupShard) -> None:
-        """`settle`, on nobody's account."""
+        """Run `settle` in the background."""
         if shard.settling:
             return
         shard.settling = True
@@ -190,7 +190,7 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
         return metadata, NO_ERROR
 
     def ends(self) -> dict[int, int]:
-        """Where the logs end, by partition."""
+        """Return the end offsets of the logs, by partition."""
         topic = self._cluster.topics.get(CONSUMER_OFFSETS_TOPIC)
         count = 0 if topic is None else topic.partition_count
         found = ((index, self._cluster.partition(CONSUMER_OFFSETS_TOPIC, index)) for index in range(count))

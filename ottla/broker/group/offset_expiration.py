@@ -1,8 +1,8 @@
-"""How groups and committed offsets end with time. shell
+"""Expire groups and committed offsets. shell
 
-Each end is a tombstone in `__consumer_offsets`: of every committed offset, and at last of the group. A group without
-members and offsets goes at the next look, whatever its age; offsets that an open transaction covers stay, and so does
-their group. All of it goes in shares; what was found before a pause is looked at again behind it.
+Each expired offset gets a tombstone in `__consumer_offsets`, and so does the group at the end. A group without members
+and offsets is removed by the next check, whatever its age. Offsets that an open transaction covers stay, and so does
+their group. All of this is done in shares; what was found before a pause is checked again after it.
 
 Source: `OffsetMetadataManager.cleanupExpiredOffsets`, `ClassicGroup` of Kafka 4.3.1; KIP-211.
 """
@@ -27,7 +27,7 @@ UNKNOWN_MS: Final = -1
 
 
 class OffsetExpiration:
-    """Ends the offsets that nobody needs. `retention_ms` is that of offsets without a time of their own."""
+    """Removes expired offsets. `retention_ms` is for offsets without an expiration time of their own."""
 
     def __init__(self, manager: GroupMetadataManager, turns: Turns, clock: Clock, retention_ms: int) -> None:
         self._manager = manager
@@ -67,7 +67,7 @@ class OffsetExpiration:
             self._manager.log_group(metadata.index, metadata.group.group_id, None)
 
     async def _may_expire(self, metadata: GroupMetadata) -> bool:
-        """Nobody's and no member's offsets, or those that consumers of whom we can tell do not read any more."""
+        """Whether offsets of the group may expire: it has no members, or its consumers' subscriptions are known."""
         await self._tombstones.read_subscriptions(metadata)
         group = metadata.group
         if not self._tombstones.is_there(metadata):

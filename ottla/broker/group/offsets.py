@@ -76,7 +76,7 @@ class GroupOffsets:
         by_transaction[transaction] = OffsetAndMetadata(value, record_offset)
 
     def settle(self, key: TopicPartition, transaction: OffsetTransaction) -> None:
-        """What an ended transaction committed for a key becomes the committed offset, or goes."""
+        """Make the pending offset of an ended transaction the committed one, or drop it."""
         by_transaction = self.in_transactions.get(key)
         pending = None if by_transaction is None else by_transaction.pop(transaction, None)
         if pending is None:
@@ -115,7 +115,7 @@ class GroupOffsets:
                 yield transaction.producer_id, pending.value.offset
 
     def depth(self, key: TopicPartition) -> int:
-        """How many transactions are looked at to tell of a key."""
+        """Return the number of transactions that a lookup of the key examines."""
         return len(self.in_transactions.get(key, ()))
 
     @property
@@ -141,7 +141,8 @@ class GroupOffsets:
         return None if any(offset >= end for offset in pending) else True
 
     def places(self) -> Iterator[TopicPartition]:
-        """Every key that has a committed or a pending offset now. Some may be told twice, or have none any more."""
+        """Iterate over the keys with a committed or a pending offset. A key may occur twice, or have no offset any
+        more."""
         return chain([*self.committed], [*self.in_transactions])
 
     def some_places(self, most: int) -> list[TopicPartition]:

@@ -1,4 +1,4 @@
-"""What a group answers to members that wait, and what follows from an event. pure"""
+"""Replies of a group to waiting members, and the outcome of an event. pure"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from ottla.protocol.offsets_records import GroupValue
 
 
 class JoinReply(NamedTuple):
-    """What JoinGroup answers; `members` is filled for the leader alone: (member id, instance id, subscription)."""
+    """The reply to JoinGroup; `members` is only for the leader: (member id, instance id, subscription)."""
 
     error: ErrorCode
     member_id: str = ""
@@ -24,7 +24,7 @@ class JoinReply(NamedTuple):
 
 
 class SyncReply(NamedTuple):
-    """What SyncGroup answers."""
+    """The reply to SyncGroup."""
 
     error: ErrorCode
     protocol_type: str | None = None
@@ -33,7 +33,7 @@ class SyncReply(NamedTuple):
 
 
 class Assigned(NamedTuple):
-    """The leader has brought everybody's assignment, by member id: the group is Stable with it."""
+    """The leader has sent the assignments, by member id: the group becomes Stable."""
 
     record: GroupValue
     leader_id: str
@@ -41,7 +41,7 @@ class Assigned(NamedTuple):
 
 
 class Restarted(NamedTuple):
-    """A static member of a stable group goes on under a new member id, and the group with its generation."""
+    """A static member of a stable group gets a new member id; the generation stays."""
 
     record: GroupValue
     old_id: str
@@ -52,19 +52,18 @@ class Restarted(NamedTuple):
 
 
 class Emptied(NamedTuple):
-    """The last member is gone: a generation of nobody."""
+    """The last member has left: the next generation has no members."""
 
     record: GroupValue
 
 
 Step = Assigned | Restarted | Emptied
-"""What a group has decided and must log first: `record` is the group as it will be. `logged` applies it."""
+"""A decision of a group that must be logged first: `record` is the group after it. `logged` applies it."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What follows from an event: replies by member id, the step that must be logged, if it came to one, and what is
-    told of it."""
+    """The outcome of an event: replies by member id, the step to log, if any, and lines for the log."""
 
     joined: dict[str, JoinReply] = field(default_factory=dict)
     synced: dict[str, SyncReply] = field(default_factory=dict)
@@ -72,12 +71,12 @@ class Outcome:
     told: list[Line] = field(default_factory=list, compare=False)
 
     def tell(self, line: Line) -> "Outcome":
-        """This outcome, with a line about it."""
+        """Add a line for the log, and return this outcome."""
         self.told.append(line)
         return self
 
     def add(self, more: "Outcome") -> "Outcome":
-        """This outcome, with what else follows."""
+        """Add another outcome, and return this one."""
         self.joined |= more.joined
         self.synced |= more.synced
         self.step = more.step or self.step

@@ -1,10 +1,10 @@
-"""The groups of one partition of `__consumer_offsets`, their offsets, and what its log says of them. pure
+"""The groups of one partition of `__consumer_offsets` with their offsets, replayed from its log. pure
 
-A shard is all that is known of its partition: to load it anew is to replace one object. `apply` replays a record, and
-what is logged by the coordinator itself goes through it as well, but for two things: a group that is here applies its
-own next record (`ClassicGroup.logged`), and a live marker ends its transaction (`end_transaction`) without being read
-back. A group is known from the first record that names it, a commit in a transaction that was aborted included, or
-from the first request that makes it (`obtain`), to its tombstone.
+A shard holds the whole state of its partition, so loading it again replaces one object. `apply` replays a record;
+records that the coordinator logs are applied by it too, with two exceptions. A loaded group applies its own next record
+(`ClassicGroup.logged`), and a new marker ends its transaction (`end_transaction`) without being read back. A group
+exists from the first record that names it (also an aborted commit), or from the first request that creates it
+(`obtain`), until its tombstone.
 """
 
 from collections import deque
@@ -25,9 +25,9 @@ SETTLED_AT_ONCE: Final = 200
 
 
 class GroupMetadata:
-    """One group with its offsets, the handlers that wait in it, and the timer for its next deadline.
+    """A group with its offsets, its waiting handlers, and the timer for its next deadline.
 
-    `ending`: it is being deleted, and nobody may use it until its tombstone is logged.
+    `ending`: the group is being deleted, and cannot be used until its tombstone is logged.
     """
 
     __slots__ = ("ending", "group", "index", "joins", "offsets", "syncs", "timer", "wake_at_ms")
@@ -43,7 +43,7 @@ class GroupMetadata:
         self.wake_at_ms = 0.0
 
     def cancel_timer(self) -> None:
-        """No deadline is watched any more."""
+        """Cancel the timer of the next deadline."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -140,7 +140,7 @@ class GroupStore:
             metadata.offsets.remove((key.topic, key.partition))
 
     def _remove_group(self, group_id: str, wall_ms: int) -> None:
-        """A group's tombstone: what it leaves behind are offsets that nobody removed."""
+        """Apply the tombstone of a group. The group stays while it has offsets."""
         metadata = self.groups.get(group_id)
         if metadata is not None:
             metadata.group = self._new_group(group_id, wall_ms)
@@ -157,7 +157,7 @@ class GroupStore:
 
 
 class GroupShard(GroupStore):
-    """The same with its log, as a coordinator serves it. `settling`: what is left of ended transactions is settled."""
+    """A store with its log. `settling`: the offsets of ended transactions are being settled in the background."""
 
     __slots__ = ("log", "settling")
 

@@ -1,4 +1,4 @@
-"""Which topics the members of a consumer group have subscribed to, read from what they gave when they joined. pure
+"""Read the topics to which the members of a consumer group are subscribed. pure
 
 Source: `ConsumerProtocol`, `ConsumerProtocolSubscription.json` (version 0, with which every later one begins),
 `ClassicGroup.computeSubscribedTopics` of Kafka 4.3.1.
@@ -12,9 +12,9 @@ from ottla.protocol.fields import Reader
 
 
 class Subscriptions:
-    """The topics of all members of one generation, read when somebody asks: a member may name very many.
+    """The topics of all members of one generation, read on demand: a member may name very many.
 
-    Whoever may take its time reads them by and by with `read`; `topics` reads what is left.
+    `read` reads some of the names; `topics` reads all that are left.
     """
 
     __slots__ = ("_names", "_topics")

@@ -22,7 +22,7 @@ PLACE_US: Final = 0.3
 
 
 class Tombstones:
-    """What all who remove offsets do alike."""
+    """Writes tombstones of committed offsets."""
 
     def __init__(self, manager: GroupMetadataManager, turns: Turns, clock: Clock) -> None:
         self._manager = manager
@@ -56,7 +56,7 @@ class Tombstones:
 
 
 def keys_at_once(group_id: str) -> int:
-    """How many tombstones of a group go into one batch."""
+    """Return the number of tombstones of a group that fit into one batch."""
     # A topic's name has at most 249 bytes, the rest of a record some 30.
     return max(1, min(KEYS_AT_ONCE, BATCH_BYTES // (4 * len(group_id) + 300)))
 

@@ -1,1 +1,1 @@
-"""How much clients may take, and for how long they have to wait when they took more. pure"""
+"""Client quotas and the throttling of clients that exceed them. pure"""

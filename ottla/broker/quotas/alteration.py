@@ -1,7 +1,7 @@
-"""What becomes of the quotas of one entity that a client wants changed. pure
+"""Decide a change of the quotas of one entity. pure
 
-Source: `ClientQuotaControlManager`, `QuotaConfig` of Kafka 4.3.1, whose words these are. Stricter than Kafka: a value
-that is no number, and a host name in the place of an address, which Kafka asks the DNS for, are refused.
+Source: `ClientQuotaControlManager`, `QuotaConfig` of Kafka 4.3.1; the error texts are Kafka's. Stricter than Kafka: NaN
+is refused, and so is a host name in place of an address, which Kafka looks up in the DNS.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,23 +36,25 @@ _LARGEST_REMAINDER: Final = 1e-6
 
 
 def _quota_entity(entity: Entity) -> QuotaEntity:
-    """The same as the records have it: by type, in order."""
+    """Return the entity as records have it: pairs sorted by type."""
     return tuple(sorted(entity.items()))
 
 
 def decide(
     entity: Entity, ops: Sequence[tuple[str, float | None]], current: Mapping[str, float]
 ) -> ApiError | list[ClientQuotaRecord]:
-    """The records that make `current` what is asked for, (key, value or None to take it away), or why that is refused;
-    then nothing of the entity is changed."""
+    """Return the records for the changes `ops`, which are (key, value or None to remove it), or an error.
+
+    After an error no quota of the entity is changed.
+    """
     asked: set[str] = set()
     for key, _ in ops:
         if key in asked:
-            return _refused(f"Duplicate quota key {key} not updating quota for this entity {_shown(entity)}")
+            return _refusal(f"Duplicate quota key {key} not updating quota for this entity {_format_entity(entity)}")
         asked.add(key)
     problem = _entity_problem(entity)
     if problem:
-        return _refused(problem)
+        return _refusal(problem)
     kinds = _OF_ADDRESSES if IP in entity else _OF_CLIENTS
     where = _quota_entity(entity)
     records = []
@@ -63,24 +65,24 @@ def decide(
             continue
         problem = _value_problem(kinds, key, value)
         if problem:
-            return _refused(problem)
+            return _refusal(problem)
         if current.get(key) != value:
             records.append(ClientQuotaRecord(where, key, value, False))
     return records
 
 
 def named_twice(entity: Entity) -> ApiError:
-    """An entity that has two rows in one request."""
-    return _refused(f"Ignoring duplicate entity {_shown(entity)}")
+    """Return the error for an entity that occurs twice in one request."""
+    return _refusal(f"Ignoring duplicate entity {_format_entity(entity)}")
 
 
-def _shown(entity: Entity) -> str:
-    """As Java shows it."""
+def _format_entity(entity: Entity) -> str:
+    """Format an entity like Java's `ClientQuotaEntity.toString`."""
     entries = ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in entity.items())
     return f"ClientQuotaEntity(entries={{{entries}}})"
 
 
-def _refused(message: str) -> ApiError:
+def _refusal(message: str) -> ApiError:
     return ApiError(ErrorCode.INVALID_REQUEST, message)
 
 

@@ -1,4 +1,4 @@
-"""How many connections an address may make a second. pure
+"""Limit the connection rate of client addresses. pure
 
 Source: `SocketServer.ConnectionQuotas` of Kafka 4.3.1 (`recordIpConnectionMaybeThrottle`), KIP-612.
 """
@@ -11,7 +11,7 @@ from ottla.broker.quotas.rates import Rate, Window
 
 
 class ConnectionRates:
-    """The rates of addresses: of those that have one of their own, and of each of the others."""
+    """Connection rates by address, with a limit for each address or the default limit."""
 
     __slots__ = ("_by_address", "_default", "_limits", "_window", "throttled")
 
@@ -27,8 +27,10 @@ class ConnectionRates:
         return len(self._by_address)
 
     def set(self, address: str | None, limit: float | None) -> None:
-        """The rate of an address (None: of those without one of their own); None takes it away. What is no address
-        is passed over."""
+        """Set the limit of an address, or the default limit if `address` is None; a limit of None removes it.
+
+        Ignored if `address` is not an IP address.
+        """
         if address is None:
             self._default = limit
         else:
@@ -40,7 +42,7 @@ class ConnectionRates:
             self._by_address.clear()
 
     def enter(self, address: str, now_ms: float) -> bool:
-        """Whether one more connection may come from there; then it is counted."""
+        """Count a new connection and return True, or return False if it exceeds the limit of its address."""
         if not self._limits and self._default is None:
             return True
         address = normal_address(address)
@@ -67,7 +69,7 @@ class ConnectionRates:
 
 
 def normal_address(text: str) -> str:
-    """An IP address as it is written here; an empty string if this is none."""
+    """Return the canonical text of an IP address, or an empty string if `text` is none."""
     try:
         address = ip_address(text)
     except ValueError:

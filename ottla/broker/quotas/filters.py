@@ -1,6 +1,6 @@
-"""Which entities a client asks to have described. pure
+"""Parse and match the filter of DescribeClientQuotas. pure
 
-Source: `ClientQuotasImage.describe` of Kafka 4.3.1, whose words these are.
+Source: `ClientQuotasImage.describe` of Kafka 4.3.1; the error texts are Kafka's.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ _WITHOUT_MATCH: Final = {DEFAULT: "MATCH_TYPE_DEFAULT", SPECIFIED: "MATCH_TYPE_S
 
 
 class Component(NamedTuple):
-    """What is asked of the names of one type."""
+    """The condition on the names of one entity type."""
 
     entity_type: str
     match_type: int
@@ -26,13 +26,13 @@ class Component(NamedTuple):
 
 
 class Filter(NamedTuple):
-    """All of it. `strict`: an entity has no other types."""
+    """A filter of entities. With `strict` an entity has no other types than those of the filter."""
 
     components: dict[str, Component]
     strict: bool
 
     def matches(self, entity: QuotaEntity) -> bool:
-        """Whether the entity is one of those that are asked for."""
+        """Whether the entity matches the filter."""
         names = dict(entity)
         if self.strict and len(names) != len(self.components):
             return False
@@ -43,7 +43,7 @@ class Filter(NamedTuple):
 
 
 def read_filter(components: Iterable[Component], strict: bool) -> Filter | ApiError:
-    """What the request asks for, or why it is refused. It looks at no more components than there are types, and one."""
+    """Return the filter of a request, or an error. Reads at most one component more than there are types."""
     found: dict[str, Component] = {}
     for component in components:
         problem = _problem(component, found)
@@ -51,7 +51,7 @@ def read_filter(components: Iterable[Component], strict: bool) -> Filter | ApiEr
             return problem
         found[component.entity_type] = component
     if IP in found and (USER in found or CLIENT_ID in found):
-        return _refused(
+        return _refusal(
             "Invalid entity filter component combination. IP filter component should not be used with user or clientId "
             "filter component."
         )
@@ -61,19 +61,19 @@ def read_filter(components: Iterable[Component], strict: bool) -> Filter | ApiEr
 def _problem(component: Component, found: dict[str, Component]) -> ApiError | None:
     kind, match_type, match = component
     if not kind:
-        return _refused("Invalid empty entity type.")
+        return _refusal("Invalid empty entity type.")
     if kind in found:
-        return _refused(f"Entity type {kind} cannot appear more than once in the filter.")
+        return _refusal(f"Entity type {kind} cannot appear more than once in the filter.")
     if kind not in (IP, USER, CLIENT_ID):
         return ApiError(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {kind}")
     if match_type == EXACT:
-        return _refused("Request specified MATCH_TYPE_EXACT, but set match string to null.") if match is None else None
+        return _refusal("Request specified MATCH_TYPE_EXACT, but set match string to null.") if match is None else None
     if match_type not in _WITHOUT_MATCH:
-        return _refused(f"Unknown match type {match_type}")
+        return _refusal(f"Unknown match type {match_type}")
     if match is not None:
-        return _refused(f"Request specified {_WITHOUT_MATCH[match_type]}, but also specified a match string.")
+        return _refusal(f"Request specified {_WITHOUT_MATCH[match_type]}, but also specified a match string.")
     return None
 
 
-def _refused(message: str) -> ApiError:
+def _refusal(message: str) -> ApiError:
     return ApiError(ErrorCode.INVALID_REQUEST, message)

@@ -1,7 +1,8 @@
-"""Which quota applies to a client, of those that are set for users, client ids, both and the defaults of either. pure
+"""Find the quota that applies to a client, among those of users, client ids, both, and their defaults. pure
 
-A user has a quota together with a client id, or alone; a client id has one alone. The first of these that is set counts
-(`<default>` is for each name that has none of its own, and each of them is measured apart):
+A quota is for a user together with a client id, for a user alone, or for a client id alone. The first of these that is
+set applies. `<default>` applies to every name without a quota of its own, and each of these names is measured
+separately:
 
     user and client id; user and <default>; user; <default> and client id; <default> and <default>; <default> user;
     client id; <default> client id
@@ -16,12 +17,12 @@ CLIENT_ID: Final = "client-id"
 IP: Final = "ip"
 USER: Final = "user"
 DEFAULT: Final = None
-"""In the place of a name."""
+"""The default entity, in place of a name."""
 NOBODY: Final = ""
-"""In the place of a name where an entity has none of this type. No name is empty."""
+"""Stands for the name of a type that an entity does not have. No name is empty."""
 
 Owner = tuple[str, str]
-"""Who is measured together: (user, client id), either of which may be `NOBODY`."""
+"""The entity that shares one measurement: (user, client id), either of which may be `NOBODY`."""
 _Key = tuple[str | None, str | None]
 
 
@@ -38,7 +39,7 @@ class Limits:
         return bool(self._by_key)
 
     def set(self, entity: Mapping[str, str | None], limit: float | None) -> None:
-        """The quota of an entity, the names of `user` and `client-id`; None takes it away."""
+        """Set the quota of an entity, given by the names of `user` and `client-id`; None removes it."""
         user, client_id = entity.get(USER, NOBODY), entity.get(CLIENT_ID, NOBODY)
         key = user, client_id
         both = user != NOBODY and client_id != NOBODY
@@ -50,7 +51,7 @@ class Limits:
             self._with_both += both
 
     def owner(self, user: str, client_id: str) -> Owner:
-        """Whom a client of this user and client id is measured with."""
+        """Return the entity that a client of this user and client id is measured with."""
         found, both = self._by_key, self._with_both
         if both and ((user, client_id) in found or (user, DEFAULT) in found):
             return user, client_id
@@ -63,7 +64,7 @@ class Limits:
         return NOBODY, client_id
 
     def of(self, owner: Owner) -> float | None:
-        """What the owner may take a second; None if that is not limited."""
+        """Return the limit per second of an owner; None if it is not limited."""
         user, client_id = owner
         keys: tuple[_Key, ...] = ()
         if user and client_id:

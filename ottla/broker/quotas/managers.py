@@ -1,7 +1,7 @@
-"""What clients took, and for how long whoever took more than a quota has to wait. pure
+"""Measure the usage of clients and compute how long to throttle those that exceed a quota. pure
 
-Each user or client id that a quota is for has a sensor. It is forgotten when it was not used for an hour, and the one
-that has rested longest when there are too many: client ids cost nothing, so who invents them has a sensor for each.
+Each user or client id that is limited has a sensor. A sensor is removed after an hour without use. The least recently
+used sensor is removed when there are too many, because a client can invent any number of client ids.
 
 Source: `ClientQuotaManager`, `ClientRequestQuotaManager`, `ControllerMutationQuotaManager` of Kafka 4.3.1.
 """
@@ -16,7 +16,7 @@ from ottla.broker.quotas.rates import Rate, TokenBucket, Window
 EXPIRY_MS: Final = 3_600_000.0
 """`ClientQuotaManager.InactiveSensorExpirationTimeSeconds`."""
 MOST_SENSORS: Final = 10_000
-"""Of one kind of quota. One takes 1.7 KB if it is in use all the time, 0.5 KB if it was used once."""
+"""The maximum for one kind of quota. A sensor takes 1.7 KB if it is in use all the time, 0.5 KB if it was used once."""
 
 Meter = TypeVar("Meter")
 
@@ -32,7 +32,7 @@ class _Sensor(Generic[Meter]):
 
 
 class Sensors(Generic[Meter]):
-    """The sensors of one kind of quota that are in use, those that rested longest first."""
+    """The sensors of one kind of quota, the least recently used first."""
 
     __slots__ = ("_by_owner", "_changes", "_limits", "_new")
 
@@ -51,18 +51,18 @@ class Sensors(Generic[Meter]):
         return bool(self._limits)
 
     def set(self, entity: Mapping[str, str | None], limit: float | None) -> None:
-        """Set a quota, or take it away (None). What was taken before counts in the one that applies now."""
+        """Set a quota, or remove it (None). Earlier usage counts in the quota that applies now."""
         self._limits.set(entity, limit)
         self._changes += 1
         if not self._limits:
             self._by_owner.clear()
 
     def limit(self, user: str, client_id: str) -> float | None:
-        """What a client may take a second; None if that is not limited."""
+        """Return the limit per second of a client; None if it is not limited."""
         return self._limits.of(self._limits.owner(user, client_id)) if self._limits else None
 
     def find(self, user: str, client_id: str, now_ms: float) -> tuple[Meter, float] | None:
-        """What measures a client, and its limit; None if it is not limited."""
+        """Return the meter of a client and its limit; None if it is not limited."""
         if not self._limits:
             return None
         owner = self._limits.owner(user, client_id)
@@ -83,7 +83,7 @@ class Sensors(Generic[Meter]):
         return sensor.meter, limit
 
     def _make_room(self, now_ms: float) -> None:
-        """Forget two that are not needed any more: more than come, and no step is long."""
+        """Remove up to two sensors that are expired or too many. Each call adds one at most, so the number falls."""
         for _ in range(2):
             if not self._by_owner:
                 return
@@ -94,9 +94,9 @@ class Sensors(Generic[Meter]):
 
 
 class ClientQuotaManager:
-    """The rates of one kind that clients may have: bytes produced or fetched, or the percentage of time they take.
+    """Client rates of one kind: bytes produced, bytes fetched, or the percentage of request time.
 
-    `most_ms` is the longest time that one reply is throttled.
+    `most_ms` is the longest time for which one reply is throttled.
     """
 
     __slots__ = ("_most_ms", "_whole_s", "sensors")
@@ -107,7 +107,7 @@ class ClientQuotaManager:
         self._most_ms = most_ms
 
     def record(self, user: str, client_id: str, value: float, now_ms: float) -> int:
-        """A client has taken so much; for how many milliseconds it has to wait."""
+        """Record the usage of a client and return its throttle time in milliseconds."""
         found = self.sensors.find(user, client_id, now_ms)
         if found is None:
             return 0
@@ -117,19 +117,19 @@ class ClientQuotaManager:
         return throttle_ms if self._most_ms is None else min(throttle_ms, self._most_ms)
 
     def take_back(self, user: str, client_id: str, value: float, now_ms: float) -> None:
-        """What was recorded in this moment has not been given."""
+        """Undo a `record` of the same moment, whose data is not sent."""
         found = self.sensors.find(user, client_id, now_ms)
         if found is not None:
             found[0].record(-value, now_ms)
 
     def most_at_once(self, user: str, client_id: str) -> float | None:
-        """What a client may take in one go that has taken nothing for a while, before it is throttled for it."""
+        """Return what an idle client may take at once without being throttled; None if it is not limited."""
         limit = self.sensors.limit(user, client_id)
         return None if limit is None else limit * self._whole_s
 
 
 class ControllerMutationQuotaManager:
-    """How many partitions clients may create and delete."""
+    """The rates at which clients create and delete partitions."""
 
     __slots__ = ("sensors",)
 
@@ -139,14 +139,17 @@ class ControllerMutationQuotaManager:
     def quota_of(
         self, user: str, client_id: str, now_ms: Callable[[], float], *, strict: bool
     ) -> "ControllerMutationQuota | None":
-        """For one request; None if it is not limited."""
+        """Return the quota for one request; None if it is not limited."""
         found = self.sensors.find(user, client_id, now_ms())
         return None if found is None else ControllerMutationQuota(*found, now_ms, strict)
 
 
 class ControllerMutationQuota:
-    """The quota of one request. A strict one takes no more changes once too much was taken, but is not overdrawn by
-    whoever asks for much at once (KIP-599); another takes all, and only throttles."""
+    """The controller mutation quota of one request (KIP-599).
+
+    A strict quota refuses changes once it is exceeded, but allows a single large change to exceed it. Another allows
+    all changes, and only throttles.
+    """
 
     __slots__ = ("_bucket", "_limit", "_now_ms", "_strict", "_throttled_at_ms", "_throttled_ms")
 
@@ -159,7 +162,7 @@ class ControllerMutationQuota:
         self._throttled_at_ms = 0.0
 
     def takes(self, partitions: int) -> bool:
-        """Whether so many partitions may come or go; then they are counted."""
+        """Count the partitions to create or delete and return True, or return False if a strict quota is exceeded."""
         now_ms = self._now_ms()
         if self._strict:
             throttle_ms = self._bucket.throttle_ms(self._limit, now_ms)
@@ -174,5 +177,5 @@ class ControllerMutationQuota:
 
     @property
     def throttle_ms(self) -> int:
-        """How long the client has to wait, less the time since that was found."""
+        """The remaining throttle time of the client."""
         return max(0, round(self._throttled_ms - (self._now_ms() - self._throttled_at_ms)))

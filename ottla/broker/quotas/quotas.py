@@ -1,7 +1,7 @@
-"""The quotas of one broker, and what one request takes of them. pure
+"""The quotas of one broker, and their use by one request. pure
 
-What counts is the user of the connection and the client id of the request. A request percentage is that of the one
-event loop, in the broker's own ledger of work (`turns.py`): 100 is all that there is.
+Quotas apply to the user of the connection and the client id of the request. A request percentage is measured in the
+broker's own account of work (`turns.py`): 100 is the whole time of its only event loop.
 
 Source: `QuotaFactory.QuotaManagers`, `RequestHandlerHelper`, `KafkaApis` of Kafka 4.3.1.
 """
@@ -34,16 +34,16 @@ CONTROLLER_MUTATION_RATE: Final = "controller_mutation_rate"
 CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
 
 RECORD_US: Final = 6.0
-"""What a request costs that is held against quotas."""
+"""The cost of measuring one request."""
 _PERCENT_OF_US: Final = 100 / 1_000_000
-"""Of a second."""
+"""Converts microseconds per second to a percentage."""
 _PRODUCE: Final = ApiKey.PRODUCE.value
 _EXEMPT: Final = frozenset((ApiKey.WRITE_TXN_MARKERS.value,))
-"""What brokers ask of each other."""
+"""Requests between brokers."""
 
 
 class Windows(NamedTuple):
-    """What rates are measured over, and how many partitions' tokens there are at once."""
+    """The windows of client rates, and of the token buckets for partitions."""
 
     client: Window = Window(11, 1_000.0)
     controller: Window = Window(11, 1_000.0)
@@ -53,7 +53,7 @@ DEFAULT_WINDOWS: Final = Windows()
 
 
 def windows_of(config: Config) -> Windows:
-    """As the options say."""
+    """Return the windows that the options configure."""
     return Windows(
         Window(config.quota_window_num, config.quota_window_size_seconds * 1_000.0),
         Window(config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1_000.0),
@@ -61,7 +61,7 @@ def windows_of(config: Config) -> Windows:
 
 
 class Throttled:
-    """How many requests were throttled, and for how many milliseconds in all."""
+    """The number of throttled requests, and their total throttle time in milliseconds."""
 
     __slots__ = ("ms", "times")
 
@@ -69,13 +69,13 @@ class Throttled:
         self.times = self.ms = 0
 
     def count(self, throttle_ms: int) -> None:
-        """One more."""
+        """Count a throttled request."""
         self.times += 1
         self.ms += throttle_ms
 
 
 class QuotaManagers:
-    """All quotas of one broker. `enabled` is whether requests are held against any."""
+    """All quotas of one broker. `enabled` is whether any quota applies to requests."""
 
     __slots__ = (
         "_by_key",
@@ -109,21 +109,23 @@ class QuotaManagers:
         """By the key of the quota that it was for."""
 
     def load(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
-        """Take what a directory has."""
+        """Set the quotas of a data directory."""
         for entity, values in quotas.items():
             for key, value in values.items():
                 self.set(entity, key, value)
 
     def changed(self, records: Iterable[SecurityRecord]) -> None:
-        """Take what has changed; records of other things are passed over."""
+        """Apply changed quotas; other records are ignored."""
         for record in records:
             if isinstance(record, ClientQuotaRecord):
                 self._turns.charged_us += LOOK_US
                 self.set(record.entity, record.key, None if record.remove else record.value)
 
     def set(self, entity: Iterable[tuple[str, str | None]], key: str, value: float | None) -> None:
-        """Set a quota of an entity, the (type, name) pairs of a user, a client id, both, or an address; None takes it
-        away."""
+        """Set a quota of an entity, or remove it (None).
+
+        `entity` has the (type, name) pairs of a user, a client id, both, or an address.
+        """
         names = dict(entity)
         if IP in names:
             if key == CONNECTION_CREATION_RATE:
@@ -140,7 +142,7 @@ class QuotaManagers:
         self.enabled = any(each.limited for each in self._by_key.values())
 
     def begin(self, api_key: int, principal: str, client_id: str, size_bytes: int) -> "RequestQuota":
-        """A request of so many bytes has come."""
+        """Return the quota of a request of `size_bytes` bytes."""
         self._turns.charged_us += RECORD_US
         return RequestQuota(
             self, self._turns, self._now_ms, api_key, principal.partition(":")[2], client_id, size_bytes
@@ -148,7 +150,7 @@ class QuotaManagers:
 
 
 class RequestQuota:
-    """What one request takes of the quotas of its client."""
+    """The use of its client's quotas by one request."""
 
     __slots__ = (
         "_api_key",
@@ -187,28 +189,28 @@ class RequestQuota:
         self._settled_ms: int | None = None
         self.mutation: ControllerMutationQuota | None = None
 
-    # --- how long its handler works -------------------------------------------------------------------------------
+    # --- request time ---------------------------------------------------------------------------------------------
 
     def resumed(self) -> None:
-        """Its handler goes on."""
+        """Start the measurement: the handler runs."""
         self._began_us = self._turns.charged_us
 
     def rested(self) -> None:
-        """Its handler waits, or has ended."""
+        """Add the work since the handler was resumed. Called when it waits or has ended."""
         self._us += self._turns.charged_us - self._began_us
         self._began_us = self._turns.charged_us
 
-    # --- what handlers ask ----------------------------------------------------------------------------------------
+    # --- for handlers ---------------------------------------------------------------------------------------------
 
     def most_fetched(self) -> float | None:
-        """Bytes that may be fetched at once without being throttled in any case; None if that is not limited."""
+        """Return how many bytes a fetch may certainly return without being throttled; None if it is not limited."""
         return self._managers.fetch.most_at_once(self._user, self._client_id)
 
     def may_fetch(self, size_bytes: int) -> bool:
-        """Whether so much may be answered to a Fetch, or nothing and the client has to wait.
+        """Whether a Fetch may return so many bytes; if not, it returns none and the client is throttled.
 
-        A single batch that is more than the whole window has room for is answered, and waited for afterwards: who would
-        have to wait before it would never get it.
+        A single batch that is larger than the whole window allows is returned, and throttled afterwards. Otherwise the
+        client would never get it.
         """
         self.rested()
         now_ms = self._now_ms()
@@ -225,16 +227,18 @@ class RequestQuota:
         return False
 
     def controller_mutation(self, *, strict: bool) -> ControllerMutationQuota | None:
-        """What partitions that come and go are counted in; None if they are not limited."""
+        """Return the quota for creating and deleting partitions; None if it is not limited."""
         manager = self._managers.controller_mutation
         self.mutation = manager.quota_of(self._user, self._client_id, self._now_ms, strict=strict)
         return self.mutation
 
-    # --- when it is answered --------------------------------------------------------------------------------------
+    # --- the throttle time ----------------------------------------------------------------------------------------
 
     def settle(self, *, answered: bool) -> int:
-        """For how many milliseconds the client has to wait. A request that is not `answered` (Produce with acks=0) is
-        not held against the percentage."""
+        """Return the throttle time in milliseconds.
+
+        A request without a reply (Produce with acks=0) does not count in the request percentage: `answered` is False.
+        """
         if self._settled_ms is None:
             now_ms = self._now_ms()
             user, client_id, managers = self._user, self._client_id, self._managers
@@ -256,7 +260,7 @@ class RequestQuota:
 
 
 class Measured:
-    """A handler whose work is counted in what its request takes; it is driven as the handler itself is."""
+    """A handler whose work counts in the quota of its request. It is driven like the handler itself."""
 
     __slots__ = ("_handler", "_quota")
 
@@ -266,7 +270,7 @@ class Measured:
         quota.rested()
 
     def send(self, value: None) -> Wait[Any]:
-        """Go on to the next wait; StopIteration has the result."""
+        """Resume the handler until its next wait; StopIteration has the result."""
         quota = self._quota
         quota.resumed()
         try:
@@ -276,5 +280,5 @@ class Measured:
         return wait
 
     def close(self) -> None:
-        """Drop the handler where it stands."""
+        """Close the handler."""
         self._handler.close()

@@ -1,4 +1,4 @@
-"""What a client took a second, over a window of samples; and a bucket of tokens. pure
+"""A rate over a window of samples, and a token bucket. pure
 
 Source: `Rate`, `SampledStat`, `TokenBucket` and `QuotaUtils` of Kafka 4.3.1: the same values at the same times are
 throttled for the same time.
@@ -8,18 +8,18 @@ from typing import Final, NamedTuple
 
 _SECOND_MS: Final = 1_000.0
 _NEVER_MS: Final = 2**31 - 1
-"""What a reply has room for: 24 days."""
+"""The longest throttle time that a reply can hold: 24 days."""
 
 
 class Window(NamedTuple):
-    """How many samples are kept, the one that is being filled included, and how long each of them lasts."""
+    """The number of samples, including the current one, and the duration of each."""
 
     samples: int
     sample_ms: float
 
     @property
     def whole_ms(self) -> float:
-        """What all samples but the last one last together."""
+        """The duration of all samples without the current one."""
         return (self.samples - 1) * self.sample_ms
 
 
@@ -35,9 +35,9 @@ class _Sample:
 
 
 class Rate:
-    """The sum of what was recorded in the window, by the time since its oldest sample began.
+    """The sum of the values in the window, divided by the time since its oldest sample began.
 
-    That time is taken to be all samples but one at least, so that a burst after silence is no rate yet.
+    That time is at least the duration of all samples but one, so that a burst after an idle time is not a high rate.
     """
 
     __slots__ = ("_current", "_samples", "_window")
@@ -48,7 +48,7 @@ class Rate:
         self._current = 0
 
     def record(self, value: float, now_ms: float) -> None:
-        """Something was taken; less than nothing takes it back."""
+        """Record a value; a negative value undoes an earlier one."""
         samples = self._samples
         if not samples:
             samples.append(_Sample(now_ms))
@@ -68,7 +68,7 @@ class Rate:
         return self._samples[self._current]
 
     def throttle_ms(self, limit: float, now_ms: float) -> int:
-        """For how long nothing may be taken until the rate is `limit` a second again: 0 if it is not above it.
+        """Return how long to wait until the rate is `limit` a second again; 0 if it is not above the limit.
 
         With a rate of O over W milliseconds that is X in O * W / (W + X) = limit.
         """
@@ -79,7 +79,7 @@ class Rate:
         return bounded((rate - limit) / limit * window_ms)
 
     def _measure(self, now_ms: float) -> tuple[float, float]:
-        """The sum, and the milliseconds that it is of."""
+        """Return the sum, and the milliseconds to divide it by."""
         samples, (count, sample_ms) = self._samples, self._window
         if not samples:
             samples.append(_Sample(now_ms))
@@ -97,7 +97,7 @@ class Rate:
 
 
 class TokenBucket:
-    """Tokens that come at a rate, as many as a whole window brings at most. It may owe some, and begins full."""
+    """A token bucket that holds the tokens of a whole window at most. It begins full, and may be overdrawn."""
 
     __slots__ = ("_filled_ms", "_tokens", "_window")
 
@@ -107,12 +107,12 @@ class TokenBucket:
         self._filled_ms = 0.0
 
     def record(self, value: float, limit: float, now_ms: float) -> None:
-        """Take tokens, more than there are if need be; `limit` come a second."""
+        """Take tokens, even more than there are; `limit` are added per second."""
         self._fill(limit, now_ms)
         self._tokens -= value
 
     def throttle_ms(self, limit: float, now_ms: float) -> int:
-        """How long until nothing is owed; 0 if that is so."""
+        """Return how long it takes until the bucket is not overdrawn; 0 if it is not."""
         self._fill(limit, now_ms)
         return bounded(-self._tokens / limit * _SECOND_MS) if self._tokens < 0 else 0
 
@@ -123,5 +123,5 @@ class TokenBucket:
 
 
 def bounded(throttle_ms: float) -> int:
-    """A time as a reply has room for."""
+    """Round a time to milliseconds, at most what a reply can hold."""
     return _NEVER_MS if throttle_ms >= _NEVER_MS else round(throttle_ms)

@@ -1,1 +1,1 @@
-"""Who may come in, and what is kept from others' eyes. frozen"""
+"""Authentication, authorization and encryption. frozen"""

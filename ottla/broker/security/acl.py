@@ -1,11 +1,11 @@
-"""Who may do what, by the entries that were made: what Kafka's StandardAuthorizer decides. pure
+"""Authorization by ACLs, with the decisions of Kafka's StandardAuthorizer. pure
 
 Source: `StandardAuthorizerData` of Kafka 4.3.1, and the default of `Authorizer.authorizeByResourceType`. Super users
-may do everything. Else a DENY that matches, wherever it stands, wins over every ALLOW; without a match the answer is
-no, unless no entry at all is about the resource and `allow.everyone.if.no.acl.found` says otherwise.
+may do everything. Otherwise a matching DENY wins over every ALLOW. Without a match the answer is no, except where no
+entry matches the resource name and `allow.everyone.if.no.acl.found` is true.
 
-An answer costs lookups by the name and by as many beginnings of it as PREFIXED entries have lengths, not by how many
-entries there are; and the last ones are remembered until an entry changes.
+A decision looks up the name, and one prefix of it for each length that PREFIXED entries have. Its cost does not depend
+on the number of entries. Recent decisions are cached until an entry changes.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -86,7 +86,7 @@ class _Patterns:
         self._of_length: dict[int, int] = {}
 
     def grants(self, pattern_type: int, name: str) -> dict[_Holder, _Mask]:
-        """What is said of a pattern, to be added to."""
+        """Return the grants of a pattern, which the caller may change."""
         if pattern_type == _LITERAL:
             return self.literal.setdefault(name, {})
         if name not in self.prefixed:
@@ -156,7 +156,7 @@ class AclAuthorizer:
                 yield _LOADED_AT_ONCE * LOAD_US
 
     def follow(self, records: Sequence[SecurityRecord]) -> None:
-        """Take changes from the metadata; what is no entry is somebody else's."""
+        """Apply changed entries; other records are ignored."""
         for record in records:
             if isinstance(record, AccessControlEntryRecord):
                 self.add(record)
@@ -165,7 +165,7 @@ class AclAuthorizer:
 
     def has(self, entry: AccessControlEntryRecord) -> bool:
         """Whether an entry that is there says the same."""
-        resource_type, kind, name, holder, bit = _said(entry)
+        resource_type, kind, name, holder, bit = _unpack_entry(entry)
         patterns = self._types.get(resource_type)
         if patterns is None:
             return False
@@ -173,7 +173,7 @@ class AclAuthorizer:
         return bool(grants.get(holder, 0) & bit)
 
     def add(self, entry: AccessControlEntryRecord) -> None:
-        """One more; one with an id that is there takes its place."""
+        """Add an entry. It replaces the entry with the same id."""
         if entry.id in self.entries:
             self.remove(entry.id)
         self.entries[entry.id] = entry
@@ -181,7 +181,7 @@ class AclAuthorizer:
         patterns = self._types.get(entry.resource_type)
         if patterns is None:
             patterns = self._types[entry.resource_type] = _Patterns()
-        said = _said(entry)
+        said = _unpack_entry(entry)
         resource_type, kind, name, holder, bit = said
         grants = patterns.grants(kind, name)
         before = grants.get(holder, 0)
@@ -195,12 +195,12 @@ class AclAuthorizer:
             self._allowed.setdefault((resource_type, bit, holder), {})[kind, name] = None
 
     def remove(self, entry_id: bytes) -> None:
-        """The entry with this id is no more; there may be none."""
+        """Remove the entry with this id, if there is one."""
         entry = self.entries.pop(entry_id, None)
         if entry is None:
             return
         self._decisions.clear()
-        said = _said(entry)
+        said = _unpack_entry(entry)
         again = self._again.pop(said, 0)
         if again:
             if again > 1:
@@ -310,7 +310,7 @@ class AclAuthorizer:
         return False
 
     def _holders(self, principal: str, host: str) -> tuple[_Holder, ...]:
-        """Whose entries count for a principal at a host."""
+        """Return the holders whose entries apply to a principal at a host."""
         if host in self._hosts:
             return principal, WILDCARD_PRINCIPAL, (principal, host), (WILDCARD_PRINCIPAL, host)
         return principal, WILDCARD_PRINCIPAL
@@ -321,10 +321,11 @@ class AclAuthorizer:
         self._decisions[key] = allowed
 
 
-def _said(entry: AccessControlEntryRecord) -> _Said:
-    """What an entry says; what is neither LITERAL nor PREFIXED matches beginnings, as in Kafka.
+def _unpack_entry(entry: AccessControlEntryRecord) -> _Said:
+    """Return an entry as (resource type, kind of pattern, name, holder, bit).
 
-    An operation that is not known here is that of UNKNOWN, for which nobody asks.
+    A pattern type other than LITERAL is a prefix, as in Kafka. An unknown operation has the bit of UNKNOWN, which no
+    request needs.
     """
     kind = _LITERAL if entry.pattern_type == _LITERAL else _PREFIXED
     holder = entry.principal if entry.host == WILDCARD else (entry.principal, canonical_host(entry.host))

@@ -1,4 +1,4 @@
-"""Which entries a client means. pure
+"""Filters of ACL entries. pure
 
 Source: `AclBindingFilter`, `ResourcePatternFilter`, `AccessControlEntryFilter` of Kafka 4.3.1.
 """
@@ -24,7 +24,7 @@ class AclFilter(NamedTuple):
 
     @property
     def problem(self) -> str:
-        """What of it nobody knows, in Kafka's words, or an empty string."""
+        """The unknown part of the filter in Kafka's words, or an empty string."""
         if is_unknown(ResourceType, self.resource_type) or is_unknown(PatternType, self.pattern_type):
             return "Unknown patternFilter."
         if is_unknown(AclOperation, self.operation) or is_unknown(PermissionType, self.permission_type):
@@ -32,7 +32,7 @@ class AclFilter(NamedTuple):
         return ""
 
     def matches(self, entry: AccessControlEntryRecord) -> bool:
-        """Whether an entry is meant."""
+        """Whether an entry matches the filter."""
         return (
             self.resource_type in (_ANY, entry.resource_type)
             and self.principal in (None, entry.principal)

@@ -1,4 +1,4 @@
-"""What an API needs, and who decides whether a client has it. pure
+"""The rights that APIs need, and the interface that checks them. pure
 
 Source: `Authorizer`, `AuthHelper` of Kafka 4.3.1.
 """
@@ -12,10 +12,10 @@ from ottla.protocol.security_records import AccessControlEntryRecord
 
 
 class Need(NamedTuple):
-    """One right that an API needs, and the error of who lacks it.
+    """A right that an API needs, and the error if the client lacks it.
 
-    `is_quiet`: that it is lacking is no refusal, because it is only asked what to show or which of two rights is there;
-    so nothing is told.
+    `is_quiet`: a missing right is not a denial and not logged, because it only decides what is shown, or another right
+    may do.
     """
 
     operation: AclOperation

@@ -1,7 +1,7 @@
-"""Whom a certificate names, and whether another may stand in its place. pure
+"""Read the names in a certificate, and compare them with those of its replacement. pure
 
-A certificate is read as far as its subject and its alternative names, in DER (RFC 5280, section 4.1): Python's own
-`ssl` tells these of a peer's certificate only. It is the operator's, and OpenSSL has taken it before.
+Only the subject and the alternative names are read, from DER (RFC 5280, section 4.1): Python's `ssl` reads these only
+of a peer's certificate. The certificate is the operator's, and OpenSSL has accepted it before.
 
 Source: `SslFactory.CertificateEntries` of Kafka 4.3.1, KIP-978.
 """
@@ -87,25 +87,25 @@ def _written(attribute: _Field) -> str:
     kind, value = _fields(attribute.content)
     keyword = _ATTRIBUTES.get(kind.content)
     if keyword is None or value.tag not in _STRINGS:
-        return f"{keyword or _dotted(kind.content)}=#{_encoded(value).hex()}"
+        return f"{keyword or _format_oid(kind.content)}=#{_encode(value).hex()}"
     escaped = "".join(_ESCAPED.get(letter, letter) for letter in value.content.decode("utf-8", "replace"))
     text = escaped.lstrip(_BLANKS)
     blanks = escaped[: len(escaped) - len(text)]
     within = text.rstrip(_BLANKS)
-    return f"{keyword}={_each_escaped(blanks)}{within}{_each_escaped(text[len(within) :])}"
+    return f"{keyword}={_escape_each(blanks)}{within}{_escape_each(text[len(within) :])}"
 
 
-def _each_escaped(blanks: str) -> str:
+def _escape_each(blanks: str) -> str:
     return "".join(f"\\{blank}" for blank in blanks)
 
 
-def _encoded(field: _Field) -> bytes:
+def _encode(field: _Field) -> bytes:
     size = len(field.content)
     length = size.to_bytes((size.bit_length() + 7) // 8, "big")
     return bytes([field.tag, size] if size < _LONG else [field.tag, _LONG + len(length), *length]) + field.content
 
 
-def _dotted(identifier: bytes) -> str:
+def _format_oid(identifier: bytes) -> str:
     numbers = [0]
     for byte in identifier:
         numbers[-1] = numbers[-1] << 7 | byte & 0x7F

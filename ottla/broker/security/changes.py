@@ -1,4 +1,4 @@
-"""Changes of who may do what, as the log tells them. pure"""
+"""Log texts for changes of ACLs, SCRAM users and quotas. pure"""
 
 from collections.abc import Mapping
 
@@ -18,7 +18,7 @@ SCRAM_MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 
 
 def told(record: SecurityRecord, acls: Mapping[bytes, AccessControlEntryRecord]) -> str:
-    """What a record changes, without any secret, in the words of `kafka-acls` and `kafka-configs`.
+    """Describe the change of a record, without secrets, in the words of `kafka-acls` and `kafka-configs`.
 
     `acls` are those before the change.
     """

@@ -1,15 +1,15 @@
-"""Which refusals are told: each once a minute. pure"""
+"""Limit the log lines about denied requests to one a minute for each denial. pure"""
 
 from typing import Final, NamedTuple
 
-from ottla.broker.seldom import Seldom
+from ottla.broker.log_limiter import LogLimiter
 
 MOST_DENIALS: Final = 500
 """That are remembered. Of more than that some are told again within the minute; the log has limits of its own."""
 
 
 class Denial(NamedTuple):
-    """Who may not do what."""
+    """A denied operation of a principal on a resource."""
 
     principal: str
     host: str
@@ -19,20 +19,20 @@ class Denial(NamedTuple):
 
 
 class Denials:
-    """What was refused lately."""
+    """The recent denials."""
 
     __slots__ = ("_seen",)
 
     def __init__(self) -> None:
         # The one that came longest ago first.
-        self._seen: dict[Denial, Seldom] = {}
+        self._seen: dict[Denial, LogLimiter] = {}
 
     def times(self, denial: Denial, now_ms: float) -> int:
-        """It has happened: how often since it was told last, if it is to be told; else 0."""
-        seldom = self._seen.pop(denial, None)
-        if seldom is None:
-            seldom = Seldom()
+        """Count a denial. Return the number since its last log line if it is to be logged now, else 0."""
+        limiter = self._seen.pop(denial, None)
+        if limiter is None:
+            limiter = LogLimiter()
             if len(self._seen) >= MOST_DENIALS:
                 del self._seen[next(iter(self._seen))]
-        self._seen[denial] = seldom
-        return seldom.times(now_ms)
+        self._seen[denial] = limiter
+        return limiter.count(now_ms)

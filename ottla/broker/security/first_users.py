@@ -12,7 +12,7 @@ from ottla.protocol.security_records import UserScramCredentialRecord
 
 
 def user_record(user: ScramUser, new_salt: Callable[[], bytes]) -> UserScramCredentialRecord:
-    """What is kept of a user; his password takes some 3 ms."""
+    """Return the credential record of a user; hashing a password takes some 3 ms."""
     mechanism = BY_NAME[user.mechanism]
     salt = user.salt or new_salt()
     salted = user.salted_password

@@ -16,7 +16,7 @@ _STRONGEST_FIRST: Final = (ScramMechanism.SCRAM_SHA_512, ScramMechanism.SCRAM_SH
 
 
 class HashedPasswords:
-    """Those of the users that were made for SCRAM."""
+    """Checks passwords of PLAIN against SCRAM credentials."""
 
     __slots__ = ("_elsewhere", "_gate", "_turns", "_users")
 

@@ -1,8 +1,8 @@
-"""The keys of a listener's tokens: fetched beside the loop, kept, fetched again. pure
+"""The key set (JWKS) that checks the tokens of a listener: fetched in a thread, cached, fetched again. pure
 
-Source: `RefreshingHttpsJwks` of Kafka 4.3.1. There a token with an unknown key has the keys fetched, each key once a
-minute, and is refused meanwhile; here its client waits for them, and all unknown keys together have them fetched once
-in `MISSED_AGAIN_MS`. A file is read again in the same way. While there are no keys nobody is let in.
+Source: `RefreshingHttpsJwks` of Kafka 4.3.1. In Kafka a token with an unknown key starts a fetch, once a minute for
+each key, and is refused meanwhile. Here its client waits for the fetch, and all unknown keys together start one fetch
+in `MISSED_AGAIN_MS`. A file is read again in the same way. Without keys every token is refused.
 """
 
 import logging
@@ -27,7 +27,7 @@ _AGAIN_MS_LEAST: Final = 10.0
 
 
 class Surroundings(NamedTuple):
-    """What keys need of the broker."""
+    """The parts of the broker that fetching keys needs."""
 
     clock: Clock
     turns: Turns
@@ -35,7 +35,7 @@ class Surroundings(NamedTuple):
 
 
 class Jwks:
-    """One key set, under a URL."""
+    """A key set, under a URL."""
 
     __slots__ = (
         "_around",
@@ -72,7 +72,7 @@ class Jwks:
         self._under_way = True
         self._fetched_ms = self._around.clock.monotonic_ms()
         url = self._settings.jwks_endpoint_url
-        self._around.web.start(lambda: parse_keys(fetch(url, MOST_BYTES, TIMEOUT_S)), self._fetched)
+        self._around.web.start(lambda: parse_keys(fetch(url, MOST_BYTES, TIMEOUT_S)), self._take_keys)
 
     def stop(self) -> None:
         """Fetch nothing any more."""
@@ -81,7 +81,7 @@ class Jwks:
             self._timer.cancel()
 
     async def key_for(self, head: Head) -> VerificationKey:
-        """The key that a token names; one that is not there may be new. TokenRefused."""
+        """Return the key that a token names, fetching the keys if it is unknown. Raises TokenRefused."""
         found = self._find(head)
         if found is None and len(head.key_id) <= _KEY_ID_CHARS_MOST:
             if self._around.clock.monotonic_ms() - self._fetched_ms >= MISSED_AGAIN_MS:
@@ -115,7 +115,7 @@ class Jwks:
         await wait
         forget()
 
-    def _fetched(self, keys: Any, failure: Exception | None) -> None:
+    def _take_keys(self, keys: Any, failure: Exception | None) -> None:
         self._under_way = False
         where = f"the keys of OAUTHBEARER on listener {self.listener_name}"
         if failure is None:
@@ -128,7 +128,7 @@ class Jwks:
         else:
             stays = "; those of before stay" if self._keys else "; nobody can log in with a token"
             log.warning(
-                "Cannot fetch %s from %s: %s%s", where, _shown(self._settings.jwks_endpoint_url), failure, stays
+                "Cannot fetch %s from %s: %s%s", where, _redact_url(self._settings.jwks_endpoint_url), failure, stays
             )
             again_ms = self._backoff_ms
             self._backoff_ms = min(2 * self._backoff_ms, float(self._settings.jwks_endpoint_retry_backoff_max_ms))
@@ -138,6 +138,6 @@ class Jwks:
             self._timer = self._around.clock.call_later(max(again_ms, _AGAIN_MS_LEAST), self.start)
 
 
-def _shown(url: str) -> str:
+def _redact_url(url: str) -> str:
     """Without what may be a secret."""
     return re.sub("//[^/@]*@", "//", url.partition("?")[0])

@@ -36,7 +36,7 @@ class VerificationKey(NamedTuple):
 
 
 class Head(NamedTuple):
-    """What a token says of its signature, before anybody believes it."""
+    """The header of a token, before its signature is checked."""
 
     algorithm: str
     key_id: str
@@ -60,7 +60,7 @@ def parse_keys(content: bytes) -> tuple[VerificationKey, ...]:
 
 
 def _parse_key(given: dict[str, Any]) -> VerificationKey | None:
-    """None for one that is for something else, or that nobody should believe."""
+    """Return the key; None if it is not for checking signatures, or not safe."""
     from joserfc.errors import JoseError
     from joserfc.jwk import JWKRegistry, RSAKey
 
@@ -101,7 +101,7 @@ def read_head(token: str) -> Head:
 
 
 def verified_claims(token: str, head: Head, key: VerificationKey) -> dict[str, Any]:
-    """What the token says, when its signature is by this key. TokenRefused."""
+    """Return the claims of a token after checking its signature with the key. Raises TokenRefused."""
     from joserfc import jwt
     from joserfc.errors import BadSignatureError, JoseError
 

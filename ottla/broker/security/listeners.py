@@ -1,4 +1,4 @@
-"""What encrypts the connections of each listener, and what becomes of it when options or files change. shell"""
+"""TLS contexts of the listeners, and their renewal when options or files change. shell"""
 
 import logging
 import ssl
@@ -10,13 +10,13 @@ from ottla.broker.config.principal_rules import mapped_name, parse_principal_rul
 from ottla.broker.config.tls import TlsSettings, tls_settings
 from ottla.broker.costs import HANDSHAKE_US
 from ottla.broker.foreign import Strangers, foreign_to_tls
+from ottla.broker.log_limiter import LogLimiter
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.key_files import stamp
 from ottla.broker.security.certificates import distinguished_name, why_not
 from ottla.broker.security.session import ANONYMOUS
 from ottla.broker.security.stores import TlsError
 from ottla.broker.security.tls import ServerTls, server_tls
-from ottla.broker.seldom import Seldom
 from ottla.broker.turns import Turns
 
 log = logging.getLogger(__name__)
@@ -28,15 +28,15 @@ _Stamps = tuple[tuple[int, int], ...]
 
 
 class ListenerTls:
-    """TLS of one listener. A change that cannot be is told, and what was there stays in force."""
+    """TLS of one listener. A change that fails is logged, and the previous certificate stays in use."""
 
     def __init__(self, config: Config, listener: Listener, turns: Turns, clock: Clock, strangers: Strangers) -> None:
-        """TlsError if it cannot be begun."""
+        """Load keys and certificates. Raises TlsError if that fails."""
         self._name = listener.name
         self._turns = turns
         self._clock = clock
         self._strangers = strangers
-        self._seldom = Seldom()
+        self._limiter = LogLimiter()
         # With logins it is they that say who a client is, not its certificate.
         self._names_clients = not config.has_logins(listener)
         self._settings = tls_settings(config, self._name)
@@ -46,7 +46,7 @@ class ListenerTls:
         self._looked_ms = clock.monotonic_ms()
 
     def current_context(self) -> ssl.SSLContext:
-        """That of connections that begin now; those that are there keep theirs. Files are looked at now and then."""
+        """Return the context for new connections. Changes of the files are noticed every `LOOK_MS`."""
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._looked_ms >= LOOK_MS:
             self._looked_ms = now_ms
@@ -57,9 +57,10 @@ class ListenerTls:
         return self._current.context
 
     def principal(self, certificate: bytes | None) -> str:
-        """Who shows this certificate, in DER, to ACLs. ValueError if ssl.principal.mapping.rules has no rule for it.
+        """Return the principal of a client's certificate, given in DER.
 
-        Source: `DefaultKafkaPrincipalBuilder.applySslPrincipalMapper`.
+        Raises ValueError if no rule of ssl.principal.mapping.rules matches. Source:
+        `DefaultKafkaPrincipalBuilder.applySslPrincipalMapper`.
         """
         if certificate is None or not self._names_clients:
             return ANONYMOUS
@@ -78,7 +79,7 @@ class ListenerTls:
             self._renew(settings)
 
     def take(self) -> None:
-        """Read the stores anew, whether they look as if they had changed or not."""
+        """Reload the stores, even if the files seem unchanged."""
         self._stamps = _stamps(self._settings)
         self._renew(self._settings)
 
@@ -88,7 +89,7 @@ class ListenerTls:
         if settings == self._settings:
             return ""
         try:
-            self._renewed(settings)
+            self._load_renewal(settings)
         except TlsError as error:
             return str(error)
         return ""
@@ -103,10 +104,10 @@ class ListenerTls:
         self._turns.rest(run)
 
     def report_failure(self, peer: str, reason: str) -> None:
-        """A client did not get in; told at most once a while."""
-        times = self._seldom.times(self._clock.monotonic_ms())
+        """Log a failed handshake, at most once a minute."""
+        times = self._limiter.count(self._clock.monotonic_ms())
         if times:
-            told = _explained(reason)
+            told = _explain(reason)
             log.warning("%s: no TLS with %s: %s (%d times since this was said last)", self._name, peer, told, times)
 
     def report_foreign(self, peer: str, first: bytes) -> None:
@@ -117,15 +118,15 @@ class ListenerTls:
 
     def _renew(self, settings: TlsSettings) -> None:
         try:
-            self._current = self._renewed(settings)
+            self._current = self._load_renewal(settings)
         except TlsError as error:
             log.error("%s; the certificate that was there stays in use", error)
         else:
             self._settings = settings
             log.info("The listener %s has taken its keystore anew", self._name)
 
-    def _renewed(self, settings: TlsSettings) -> ServerTls:
-        """What comes in place of what is there. TlsError where it must not."""
+    def _load_renewal(self, settings: TlsSettings) -> ServerTls:
+        """Load the TLS context that replaces the current one. Raises TlsError if it may not."""
         made = self._made(settings)
         problem = why_not(
             self._current.entry,
@@ -145,7 +146,7 @@ class ListenerTls:
 
 
 def _stamps(settings: TlsSettings) -> _Stamps:
-    """When the files were changed last, and how long they are."""
+    """Return the modification time and size of each file."""
     return tuple(map(stamp, settings.files))
 
 
@@ -160,5 +161,5 @@ _REASONS: Final = {
 }
 
 
-def _explained(reason: str) -> str:
+def _explain(reason: str) -> str:
     return next((f"{words} ({reason})" for key, words in _REASONS.items() if key in reason), reason)

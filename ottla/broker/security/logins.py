@@ -1,4 +1,4 @@
-"""Who logs clients in on the listeners with SASL: their mechanisms, with their settings. pure"""
+"""The SASL mechanisms of the listeners, with their settings. pure"""
 
 import logging
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ class Logins:
         self._hashed = HashedPasswords(scram_users, around.turns, around.web) if _has_hashed(settings) else None
 
     def max_reauth_ms(self, name: str) -> int:
-        """How long a session by this mechanism lasts at most; 0 for ever."""
+        """Return the longest session of a mechanism; 0 for no limit."""
         return self._settings.max_reauth_ms[name]
 
     def server(self, name: str) -> SaslServer:
@@ -74,7 +74,7 @@ class Logins:
 
 
 def logins_of(config: Config, scram_users: ScramUsers, around: Surroundings) -> dict[str, Logins]:
-    """What logs clients in, by the name of the listener; those without SASL have none."""
+    """Return the logins of each listener with SASL, by listener name."""
     return {
         listener.name: Logins(listener.name, sasl_settings(config, listener.name), scram_users, around)
         for listener in config.listeners

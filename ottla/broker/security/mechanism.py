@@ -1,4 +1,4 @@
-"""One login by one SASL mechanism, from the client's first token to the last. pure
+"""The interface of SASL mechanisms: one login, from the client's first token to the last. pure
 
 Source: `javax.security.sasl.SaslServer` as `SaslServerAuthenticator` of Kafka 4.3.1 drives it.
 """
@@ -10,11 +10,11 @@ from ottla.broker.turns import Handler
 
 
 class SaslFailed(Exception):
-    """The client is not let in.
+    """A failed login.
 
-    `reason` is for the log alone; it names no secret and no token. `told` is what the client reads, where the mechanism
-    has words of its own in Kafka. They must not tell whether a user is there. Without them the client reads Kafka's
-    general sentence.
+    `reason` is for the log only; it holds no secret and no token. `told` is the error text for the client, where the
+    mechanism has its own in Kafka; otherwise the client gets Kafka's general one. It must not reveal whether a user
+    exists.
     """
 
     def __init__(self, reason: str, told: str = "") -> None:
@@ -32,17 +32,17 @@ class SaslServer(Protocol):
 
     @property
     def principal(self) -> str:
-        """Who it is, as TYPE:NAME; asked for when complete."""
+        """The principal as TYPE:NAME; read when the login is complete."""
 
     @property
     def expires_at_ms(self) -> float | None:
-        """When what it has shown ends, in ms since 1970; None where it does not. Asked for when complete."""
+        """The expiration time of the credentials, in ms since 1970; None if they do not expire. Read when complete."""
 
     def evaluate(self, token: bytes) -> Handler[bytes]:
-        """What to answer to the client's next token. SaslFailed.
+        """Return the answer to the client's next token. Raises SaslFailed.
 
-        An `async def` that suspends on `Wait` alone: work of many milliseconds is done in shares or elsewhere. A token
-        has at most sasl.server.max.receive.size bytes, and is charged for by the caller.
+        An `async def` that suspends on `Wait` only: work of many milliseconds is done in shares or in a thread. A token
+        has at most sasl.server.max.receive.size bytes, and is charged by the caller.
         """
 
 
@@ -63,7 +63,7 @@ NO_LOGINS: Final = LoginCounts()
 
 
 class Mechanisms(Protocol):
-    """What begins logins on one listener: its settings, and who may log in."""
+    """The mechanisms of one listener, with its settings and users."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -75,10 +75,10 @@ class Mechanisms(Protocol):
 
     @property
     def counts(self) -> LoginCounts:
-        """What has become of logins."""
+        """The numbers of logins."""
 
     def max_reauth_ms(self, name: str) -> int:
-        """How long a session by this mechanism lasts at most; 0 for ever."""
+        """Return the longest session of a mechanism; 0 for no limit."""
 
     def server(self, name: str) -> SaslServer:
         """Begin a login with one of `names`."""

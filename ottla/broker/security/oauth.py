@@ -1,8 +1,8 @@
-"""SASL/OAUTHBEARER: a token that somebody else has issued says who the client is. pure
+"""SASL/OAUTHBEARER: a token of another issuer authenticates the client. pure
 
-Source: RFC 7628, `OAuthBearerSaslServer` and `OAuthBearerClientInitialResponse` of Kafka 4.3.1. A token that is refused
-is answered with an error as JSON; the client acknowledges it with one byte, and fails then. Stricter than Kafka: behind
-an error no other token may follow, and no key may come twice.
+Source: RFC 7628, `OAuthBearerSaslServer` and `OAuthBearerClientInitialResponse` of Kafka 4.3.1. The answer to a refused
+token is an error as JSON; the client acknowledges it with one byte, and the login fails then. Stricter than Kafka: no
+other token may follow an error, and no key may occur twice.
 """
 
 import json
@@ -25,7 +25,7 @@ _AUTH: Final = re.compile(r"(?P<scheme>\w+) +(?P<token>[-_~+/.a-zA-Z0-9]+=*)", r
 
 
 class Checked(NamedTuple):
-    """What a token says, and is believed."""
+    """The claims of a valid token."""
 
     name: str
     expires_at_ms: float
@@ -44,11 +44,11 @@ class Tokens(Protocol):
     """Checks the tokens of one listener."""
 
     def check(self, token: str) -> Handler[Checked]:
-        """Who has this token. It may wait for keys. TokenRefused."""
+        """Return the claims of a token. May wait for keys. Raises TokenRefused."""
 
 
 class OAuthServer:
-    """One login."""
+    """The broker's side of one OAUTHBEARER login."""
 
     __slots__ = ("_checked", "_refused", "_tokens", "complete")
 
@@ -67,7 +67,7 @@ class OAuthServer:
         return self._checked.expires_at_ms
 
     async def evaluate(self, token: bytes) -> bytes:
-        """Nothing, for who is let in; an error as JSON, for a token that is refused. SaslFailed."""
+        """Return nothing for a valid token, or an error as JSON for a refused one. Raises SaslFailed."""
         if self._refused is not None:
             raise self._refused
         if len(token) > TOKEN_BYTES_MOST:

@@ -21,7 +21,7 @@ _NOBODYS: Final = "\x00"
 
 
 class PlainServer:
-    """One login. `users` has the password of each name, `hashed` those of others."""
+    """The broker's side of one PLAIN login. `users` has passwords by name; `hashed` checks other users."""
 
     __slots__ = ("_hashed", "_name", "_users", "complete")
 
@@ -44,17 +44,19 @@ class PlainServer:
         fields = token.decode(errors="replace").split("\0")
         if len(fields) != _FIELDS:
             # Kafka stops to count behind the fourth.
-            raise _failed(f"Invalid SASL/PLAIN response: expected 3 tokens, got {min(len(fields), _FIELDS + 1)}")
+            raise _failure(f"Invalid SASL/PLAIN response: expected 3 tokens, got {min(len(fields), _FIELDS + 1)}")
         wanted, name, password = fields
         if not name:
-            raise _failed("Authentication failed: username not specified")
+            raise _failure("Authentication failed: username not specified")
         if not password:
-            raise _failed("Authentication failed: password not specified")
+            raise _failure("Authentication failed: password not specified")
         problem = await self._problem(name, password)
         if problem:
             raise SaslFailed(f"PLAIN as {name!r}: {problem}", "Authentication failed: Invalid username or password")
         if wanted not in ("", name):
-            raise _failed("Authentication failed: Client requested an authorization id that is different from username")
+            raise _failure(
+                "Authentication failed: Client requested an authorization id that is different from username"
+            )
         self._name = name
         self.complete = True
         return b""
@@ -68,9 +70,9 @@ class PlainServer:
 
 
 def _same(given: str, kept: str) -> bool:
-    """Whether they are one password, in a time that tells nothing of it, not even how long it is (CVE-2021-38153)."""
+    """Whether the passwords are equal, in a time that does not depend on them or their lengths (CVE-2021-38153)."""
     return hmac.compare_digest(sha256(given.encode()).digest(), sha256(kept.encode()).digest())
 
 
-def _failed(told: str) -> SaslFailed:
+def _failure(told: str) -> SaslFailed:
     return SaslFailed(told, told)

@@ -53,7 +53,7 @@ _AWAITED: Final = {
 
 
 class Authenticator:
-    """One of a connection to a listener with SASL, as long as it lasts."""
+    """The SASL login of one connection."""
 
     __slots__ = (
         "_clock",
@@ -93,7 +93,7 @@ class Authenticator:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the login is over, for good or ill: no token is awaited."""
+        """Whether the login has succeeded or failed, so that no token is expected."""
         return self._state is not _State.AUTHENTICATE
 
     def is_login(self, api_key: int) -> bool:
@@ -118,11 +118,13 @@ class Authenticator:
             )
         if api_key in _AWAITED.get(state, ()):
             return ""
-        self._count_failed()
-        return f"Unexpected Kafka request of type {_named(api_key)} during SASL {_TEXT.get(state, 'authentication')}."
+        self._count_failure()
+        return (
+            f"Unexpected Kafka request of type {_api_name(api_key)} during SASL {_TEXT.get(state, 'authentication')}."
+        )
 
     def versions_told(self) -> None:
-        """ApiVersions has been answered without an error; before a login that happens once."""
+        """Note that ApiVersions was answered without an error, which is allowed once before a login."""
         if self._state is _State.HANDSHAKE_OR_VERSIONS_REQUEST:
             self._state = _State.HANDSHAKE_REQUEST
 
@@ -151,8 +153,11 @@ class Authenticator:
         return ErrorCode.NONE, ""
 
     async def authenticate(self, session: Session, token: bytes) -> tuple[bytes, int]:
-        """What to answer to the client's token, and for how many ms it is logged in then; 0 for ever, or if it is not
-        yet. SaslFailed, with what the client is told: then the connection must be closed."""
+        """Return the answer to the client's token, and the session lifetime in ms.
+
+        The lifetime is 0 without a limit, and before the login is complete. Raises SaslFailed with the error text for
+        the client; the connection must then be closed.
+        """
         server = self._server
         assert server is not None, "tokens come behind a handshake"
         try:
@@ -192,7 +197,8 @@ class Authenticator:
 
     def _hold_to_principal(self, before: str, after: str) -> None:
         if self._mechanism and before != after:
-            told = f"Cannot change principals during re-authentication from {_dotted(before)}: {_dotted(after)}"
+            names = f"{_format_principal(before)}: {_format_principal(after)}"
+            told = f"Cannot change principals during re-authentication from {names}"
             raise SaslFailed(told, told)
 
     def _may_log_in_anew(self) -> bool:
@@ -201,9 +207,9 @@ class Authenticator:
     def _fail(self) -> None:
         self._state = _State.FAILED
         self._server = None
-        self._count_failed()
+        self._count_failure()
 
-    def _count_failed(self) -> None:
+    def _count_failure(self) -> None:
         if self._mechanism:
             self._mechanisms.counts.failed_again += 1
         else:
@@ -211,17 +217,17 @@ class Authenticator:
 
     @property
     def _general_sentence(self) -> str:
-        """It tells nothing of the user: not even whether there is one."""
+        """The error text for the client. It does not reveal whether the user exists."""
         during = "re-authentication" if self._mechanism else "authentication"
         return f"Authentication failed during {during} due to invalid credentials with SASL mechanism {self._wanted}"
 
 
-def _named(api_key: int) -> str:
+def _api_name(api_key: int) -> str:
     try:
         return ApiKey(api_key).name
     except ValueError:
         return str(api_key)
 
 
-def _dotted(principal: str) -> str:
+def _format_principal(principal: str) -> str:
     return principal.replace(":", ".", 1)

@@ -41,7 +41,7 @@ class ScramMechanism(IntEnum):
 
     @property
     def hash_bytes(self) -> int:
-        """How long its keys are."""
+        """The length of its keys."""
         return 32 if self is ScramMechanism.SCRAM_SHA_256 else 64
 
 
@@ -77,7 +77,7 @@ def name_can_log_in(name: str) -> bool:
 def credential(
     name: str, mechanism: ScramMechanism, salt: bytes, salted_password: bytes, iterations: int
 ) -> UserScramCredentialRecord:
-    """What is kept of a password: it can check a proof, and cannot make one."""
+    """Return the credential record of a password. It can check a proof, but not make one."""
     client_key = _hmac(mechanism, salted_password, b"Client Key")
     stored_key = hashlib.new(mechanism.hash_name, client_key).digest()
     server_key = _hmac(mechanism, salted_password, b"Server Key")
@@ -91,7 +91,7 @@ def is_made_of(mechanism: ScramMechanism, kept: UserScramCredentialRecord, salte
 
 
 class _Looks(NamedTuple):
-    """How the credentials of a mechanism look, for those of names that nobody has."""
+    """The form of a mechanism's credentials, for the fake credentials of unknown names."""
 
     iterations: int
     salt_bytes: int
@@ -100,7 +100,7 @@ class _Looks(NamedTuple):
 
 
 class ScramUsers:
-    """The credentials of a broker, by (name, mechanism), and what is made up where there is none."""
+    """The credentials of a broker, by (name, mechanism), and fake credentials for unknown names."""
 
     __slots__ = ("_by_name", "_looks", "_own_secret", "random_bytes")
 
@@ -113,7 +113,7 @@ class ScramUsers:
         self.random_bytes = random_bytes
 
     def changed(self, records: Sequence[object]) -> None:
-        """The credentials, or anything else of who may do what, are not those of before."""
+        """Handle a change of credentials or other security records."""
         self._looks.clear()
 
     def has(self, name: str, mechanism: ScramMechanism) -> bool:
@@ -121,12 +121,15 @@ class ScramUsers:
         return (name, mechanism) in self._by_name
 
     def find(self, name: str, mechanism: ScramMechanism) -> tuple[UserScramCredentialRecord, bool]:
-        """The credential of this name and True, or one that nobody can log in with, always the same, and False."""
+        """Return the credential of a name and True, or a fake one and False.
+
+        The fake one is always the same for a name, and no client can log in with it.
+        """
         known = self._by_name.get((name, mechanism))
         looks = self._looks.get(mechanism)
         if looks is None:
             looks = self._looks[mechanism] = self._look(mechanism)
-        made_up = _made_up(name, mechanism, looks)
+        made_up = _fake_credential(name, mechanism, looks)
         return (made_up, False) if known is None else (known, True)
 
     def _look(self, mechanism: ScramMechanism) -> _Looks:
@@ -143,7 +146,7 @@ def _is_text(salt: bytes) -> bool:
     return all(byte in _DIGITS for byte in salt)
 
 
-def _made_up(name: str, mechanism: ScramMechanism, looks: _Looks) -> UserScramCredentialRecord:
+def _fake_credential(name: str, mechanism: ScramMechanism, looks: _Looks) -> UserScramCredentialRecord:
     stream = hashlib.shake_256(looks.secret + mechanism.mechanism_name.encode() + b"\0" + name.encode())
     length = mechanism.hash_bytes
     made = stream.digest(looks.salt_bytes + 2 * length)
@@ -167,7 +170,7 @@ class _Begun(NamedTuple):
 
 
 class ScramServer:
-    """One login."""
+    """The broker's side of one SCRAM login."""
 
     __slots__ = ("_begun", "_mechanism", "_name", "_users", "complete")
 
@@ -242,7 +245,7 @@ def _hmac(mechanism: ScramMechanism, key: bytes, message: bytes) -> bytes:
 
 
 def _xor(signature: bytes, proof: bytes) -> bytes:
-    """Of a proof of another length nothing, which is no key."""
+    """Return the XOR of two texts of equal length; an empty key if the lengths differ."""
     if len(signature) != len(proof):
         return b""
     return bytes(left ^ right for left, right in zip(signature, proof, strict=True))

@@ -1,4 +1,4 @@
-"""Who sits at the other end of a connection. pure
+"""The session of a connection. pure
 
 Source: `RequestContext`, `KafkaPrincipal` of Kafka 4.3.1.
 """
@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     from ottla.broker.security.sasl import Authenticator
 
 ANONYMOUS: Final = "User:ANONYMOUS"
-"""Whoever has not said who it is, where nobody asks."""
+"""The principal of clients that are not authenticated."""
 DEFAULT_LISTENER: Final = "PLAINTEXT"
 
 
 class Session:
-    """One of a connection, as long as it lasts. `principal` is TYPE:NAME, as ACLs name it."""
+    """The client of a connection. `principal` is TYPE:NAME, as ACLs name it."""
 
     __slots__ = ("authenticator", "listener_name", "peer", "principal", "throttle_ms")
 
@@ -24,7 +24,7 @@ class Session:
         """HOST:PORT of the client."""
         self.principal = principal
         self.throttle_ms = 0
-        """For how long nothing more of it is served behind the reply that is about to be sent."""
+        """The time for which no further request is served after the next reply."""
         self.authenticator: Authenticator | None = None
         """What logs the client in; None on a listener without SASL."""
 

@@ -67,7 +67,7 @@ class SignedTokens:
 
 
 def _check_scopes(given: object) -> None:
-    """What is said must be scopes, each once, as Kafka has it."""
+    """Check that the scopes are texts and each occurs once, as Kafka does."""
     scopes = [given] if isinstance(given, str) else given if isinstance(given, list) else []
     texts = [each.strip() for each in scopes if isinstance(each, str)]
     if not all(texts) or len(texts) < len(scopes) or len(set(texts)) < len(texts):

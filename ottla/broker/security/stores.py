@@ -16,7 +16,7 @@ _LINE_CHARACTERS: Final = 64
 
 
 class TlsError(OSError):
-    """What is wrong with a store, and with which option; the message holds no secret."""
+    """An unusable store. The message names the option and holds no secret."""
 
 
 class KeyStore(NamedTuple):
@@ -27,12 +27,12 @@ class KeyStore(NamedTuple):
 
     @property
     def certificate(self) -> str:
-        """That of the broker itself, as PEM."""
+        """The broker's own certificate, as PEM."""
         return next(found[0] for found in _BLOCK.finditer(self.pem) if found[1] == "CERTIFICATE")
 
 
 def key_store(settings: TlsSettings) -> KeyStore:
-    """What the broker shows. TlsError."""
+    """Read the broker's key and certificates. Raises TlsError."""
     if settings.ssl_keystore_key or settings.ssl_keystore_certificate_chain:
         if settings.ssl_keystore_location:
             raise TlsError("ssl.keystore.location and ssl.keystore.key are two keys; a listener has one")
@@ -82,7 +82,7 @@ def _blocks(text: str, where: str, *, keys: bool) -> str:
     """The blocks of one kind, each as OpenSSL wants it: in a variable or a properties file they often stand in one
     line."""
     found = [
-        f"-----BEGIN {kind}-----\n{_wrapped(base64)}\n-----END {kind}-----\n"
+        f"-----BEGIN {kind}-----\n{_wrap_lines(base64)}\n-----END {kind}-----\n"
         for kind, base64 in _BLOCK.findall(text)
         if (_KEY.fullmatch(kind) is not None if keys else kind == "CERTIFICATE")
     ]
@@ -92,7 +92,7 @@ def _blocks(text: str, where: str, *, keys: bool) -> str:
     return "".join(found)
 
 
-def _wrapped(base64: str) -> str:
+def _wrap_lines(base64: str) -> str:
     joined = "".join(base64.split())
     return "\n".join(joined[at : at + _LINE_CHARACTERS] for at in range(0, len(joined), _LINE_CHARACTERS))
 

@@ -1,4 +1,4 @@
-"""TLS of one listener: from its options to what OpenSSL is told. shell
+"""The TLS context of one listener, from its options. shell
 
 Source: `DefaultSslEngineFactory` and `SslConfigs` of Kafka 4.3.1.
 """
@@ -20,14 +20,14 @@ _JAVA: Final = re.compile("TLS_(?:RSA|(.+))_WITH_(.+)")
 
 
 class ServerTls(NamedTuple):
-    """What the connections of a listener are encrypted with, and whom the certificate names that clients are shown."""
+    """The context of a listener, and the names in the broker's certificate."""
 
     context: ssl.SSLContext
     entry: CertificateEntry
 
 
 def server_tls(settings: TlsSettings) -> ServerTls:
-    """That of a listener with these options. TlsError says which option is wrong, and why."""
+    """Load the context for these options. Raises TlsError with the wrong option and the reason."""
     store = key_store(settings)
     context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
     versions = [_VERSIONS[name] for name in settings.ssl_enabled_protocols.split(",")]
@@ -37,7 +37,7 @@ def server_tls(settings: TlsSettings) -> ServerTls:
     _load_key(context, store)
     context.verify_mode = _CLIENTS[settings.ssl_client_auth]
     if context.verify_mode is not ssl.CERT_NONE:
-        _load_trusted(context, settings)
+        _load_truststore(context, settings)
     return ServerTls(context, _entry(store))
 
 
@@ -64,7 +64,7 @@ def _entry(store: KeyStore) -> CertificateEntry:
         raise TlsError(f"The keystore cannot be used: the names in its certificate cannot be read ({error})") from None
 
 
-def _load_trusted(context: ssl.SSLContext, settings: TlsSettings) -> None:
+def _load_truststore(context: ssl.SSLContext, settings: TlsSettings) -> None:
     certificates = trusted(settings)
     if not certificates:
         context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
@@ -89,7 +89,7 @@ def _choose_ciphers(context: ssl.SSLContext, names: list[str]) -> None:
 
 
 def openssl_name(name: str) -> str:
-    """What OpenSSL calls a cipher suite of TLS 1.2 that is named as in Java and in the registry of IANA."""
+    """Return OpenSSL's name of a TLS 1.2 cipher suite that has its name in Java and the IANA registry."""
     found = _JAVA.fullmatch(name)
     if found is None:
         return name

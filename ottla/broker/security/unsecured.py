@@ -1,7 +1,7 @@
-"""Tokens that nobody has signed: for tests, where anybody may say who they are. pure
+"""Unsigned tokens, for tests: any client may claim any name. pure
 
-Only for listeners that name `OAuthBearerUnsecuredValidatorCallbackHandler`; Kafka takes such tokens where nothing is
-said. Source: that class, `OAuthBearerUnsecuredJws` and `OAuthBearerValidationUtils` of Kafka 4.3.1.
+Only for listeners that name `OAuthBearerUnsecuredValidatorCallbackHandler`; Kafka takes such tokens by default. Source:
+that class, `OAuthBearerUnsecuredJws` and `OAuthBearerValidationUtils` of Kafka 4.3.1.
 """
 
 import json

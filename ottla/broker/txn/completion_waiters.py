@@ -1,8 +1,8 @@
-"""Requests that wait, undecided, for the Complete record of their transactional id. shell
+"""Requests that wait for the Complete record of their transactional id before they are decided. shell
 
-Whoever is told CONCURRENT_TRANSACTIONS sleeps 20 to 100 ms, and markers are mostly written in less than one. So the
-request is kept for a while and decided when Complete is applied, as if it had arrived then. Until that it has changed
-nothing: when its connection closes, nothing is left of it.
+A client that gets CONCURRENT_TRANSACTIONS sleeps 20 to 100 ms, but markers are mostly written in less than one. So the
+coordinator keeps the request for a limited time and decides it when Complete is applied, as if it had arrived then.
+Until then the request has changed nothing: if its connection closes, no trace of it is left.
 """
 
 from typing import Final
@@ -20,7 +20,7 @@ _BUSY: Final = ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 class CompletionWaiters:
-    """Decides requests, and keeps those that come too early in `Shard.waiting` until `wait_ms` have passed."""
+    """Decides requests. Those that get CONCURRENT_TRANSACTIONS wait in `Shard.waiting` for up to `wait_ms`."""
 
     __slots__ = ("_clock", "_states", "_turns", "_wait_ms")
 
@@ -31,24 +31,24 @@ class CompletionWaiters:
         self._wait_ms = wait_ms
 
     async def decided(self, transactional_id: str, decide: Decide) -> Decision:
-        """What is decided, once it is durable; in the marker phase of the id, what is decided after it."""
+        """Return the decision when it is durable. In the marker phase of the id, wait for its end and decide again."""
         outcome = self._states.commit(transactional_id, decide)
         decision = outcome if isinstance(outcome, Decision) else await outcome
         if decision.error is not _BUSY or not self._wait_ms:
             return decision
-        return await self._decided_anew(transactional_id, decide, decision)
+        return await self._retry_after_completion(transactional_id, decide, decision)
 
     def stop(self) -> None:
-        """Nobody will write a marker any more: all are answered."""
+        """Wake all waiting requests, because no marker will be written any more."""
         for shard in self._states.shards.values():
             for transactional_id in list(shard.waiting):
                 shard.release(transactional_id, False)
 
-    async def _decided_anew(self, transactional_id: str, decide: Decide, decision: Decision) -> Decision:
-        """Decide after each marker phase until something else comes of it or the time is up.
+    async def _retry_after_completion(self, transactional_id: str, decide: Decide, decision: Decision) -> Decision:
+        """Decide after each marker phase until the answer is not CONCURRENT_TRANSACTIONS or the time is up.
 
-        The first decision may be an abort by InitProducerId itself. Its markers are waited for like those of others;
-        they may be written already when a record that became durable late resumes us.
+        The first decision may be an abort by InitProducerId itself. Its markers are waited for like those of others.
+        They may be written already when this handler resumes after its record became durable late.
         """
         monotonic_ms = self._clock.monotonic_ms
         until_ms = monotonic_ms() + self._wait_ms
@@ -58,15 +58,15 @@ class CompletionWaiters:
             if not isinstance(shard, Shard) or left_ms <= 0:
                 break
             if machine.is_ending(shard.states.get(transactional_id), shard.transient.get(transactional_id, NO_PENDING)):
-                if not await self._ended(shard, transactional_id, left_ms):
+                if not await self._wait_for_completion(shard, transactional_id, left_ms):
                     break
             elif decision.record is None:
                 break
             decision = await await_durable(self._states.commit(transactional_id, decide))
         return decision
 
-    async def _ended(self, shard: Shard, transactional_id: str, for_ms: float) -> bool:
-        """Wait until Complete of the id is applied; False when it is not within `for_ms`."""
+    async def _wait_for_completion(self, shard: Shard, transactional_id: str, for_ms: float) -> bool:
+        """Wait until Complete of the id is applied. Return False if it is not applied within `for_ms`."""
         wait: Wait[bool] = Wait(self._turns)
         line = shard.waiting.setdefault(transactional_id, {})
 

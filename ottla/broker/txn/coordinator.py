@@ -1,7 +1,8 @@
-"""The transaction coordinator: what is asked of transactional ids, request by request. shell
+"""The transaction coordinator: one method for each request. shell
 
-Each request becomes a decision of the machine, which `TransactionStateManager.commit` logs and applies. What would
-begin something new while the markers of an id's last transaction are written waits for a moment, undecided.
+Each request becomes a decision of the machine, which `TransactionStateManager.commit` logs and applies. A request that
+would begin a transaction while the markers of the previous one are written waits for a limited time before it is
+decided.
 
 Source: `TransactionCoordinator` of Kafka 4.3.1.
 """
@@ -30,7 +31,8 @@ log = logging.getLogger(__name__)
 
 
 class Description(NamedTuple):
-    """What DescribeTransactions says of an id. `partitions` are those that still wait for a marker, once prepared."""
+    """The description of an id for DescribeTransactions. If it is prepared, `partitions` are those without a marker
+    yet."""
 
     error: ErrorCode
     state: TransactionState | None = None
@@ -51,15 +53,15 @@ class TransactionCoordinator:
         self._waiters = CompletionWaiters(self.states, turns, clock, settings.markers_wait_ms)
         self._housekeeping = Housekeeping(self.states, turns, clock, settings)
 
-    # ---- life
+    # ---- life cycle
 
     def start(self) -> None:
-        """Replay the logs (in shares, the first at once), finish what is prepared, start the timers."""
+        """Replay the logs (in turns, the first part at once), finish prepared transactions, start the timers."""
         self.states.start()
         self._housekeeping.start()
 
     def stop(self) -> None:
-        """Nothing is read or written after this: the logs may be closed."""
+        """Stop timers, markers and waiting requests. Nothing is read or written after this: the logs may be closed."""
         self._housekeeping.stop()
         self.states.stop()
         self._waiters.stop()
@@ -71,15 +73,15 @@ class TransactionCoordinator:
 
     @property
     def remaining_to_load(self) -> int:
-        """Partitions that are still being replayed."""
+        """The number of partitions that are still being replayed."""
         return len(self.states.loading)
 
     def count_open(self) -> int:
-        """How many transactions are open, their outcome undecided."""
+        """Return the number of open transactions, whose outcome is not decided."""
         return sum(len(shard.open) for shard in self.states.shards.values())
 
     def shards(self) -> Iterator[Shard]:
-        """The replayed partitions; a snapshot, so that a scan may pause."""
+        """Return the replayed partitions, as a snapshot, so that a scan may suspend."""
         return iter(tuple(self.states.shards.values()))
 
     # ---- requests
@@ -87,7 +89,8 @@ class TransactionCoordinator:
     async def init_producer_id(
         self, transactional_id: str | None, timeout_ms: int, expected_producer_id: int = -1, expected_epoch: int = -1
     ) -> Decision:
-        """InitProducerId. Without an id (idempotence only) a fresh producer id, epoch 0, and nothing is logged."""
+        """Handle InitProducerId. Without a transactional id, return a fresh producer id with epoch 0 and log
+        nothing."""
         if (expected_producer_id == -1) != (expected_epoch == -1):
             return ANSWERS[ErrorCode.INVALID_REQUEST]
         if transactional_id is None:
@@ -109,7 +112,7 @@ class TransactionCoordinator:
             ):
                 log.info(
                     "Aborting the open transaction of transactionalId %(transactional_id).100s: it is initialized "
-                    "anew. ProducerId %(producer_id)d with producer epoch %(producer_epoch)d is fenced",
+                    "again. ProducerId %(producer_id)d with producer epoch %(producer_epoch)d is fenced",
                     {
                         "transactional_id": transactional_id,
                         "producer_id": state.producer_id,
@@ -120,7 +123,7 @@ class TransactionCoordinator:
                     self.states.events.fenced(transactional_id, state.producer_id, state.producer_epoch)
             return decision
 
-        # Most need none, but a decision cannot wait for one.
+        # Most decisions need no producer id, but a decision cannot wait for one.
         await self._cluster.producer_ids()
         return await self._waiters.decided(transactional_id, decide)
 
@@ -133,9 +136,10 @@ class TransactionCoordinator:
         client_version: int = 0,
         waits: bool = True,
     ) -> ErrorCode:
-        """AddPartitionsToTxn and AddOffsetsToTxn: durable before it is answered.
+        """Add partitions for AddPartitionsToTxn and AddOffsetsToTxn. The result is durable.
 
-        With `waits` the marker phase of the id is waited for, and only then CONCURRENT_TRANSACTIONS.
+        With `waits` the request waits for the end of the id's marker phase before it is answered
+        CONCURRENT_TRANSACTIONS.
         """
 
         def decide(state: TransactionState | None, transient: TransientState, fresh: int) -> Decision:
@@ -150,9 +154,9 @@ class TransactionCoordinator:
     def verify(
         self, transactional_id: str, producer_id: int, epoch: int, partitions: Sequence[TopicPartition]
     ) -> list[ErrorCode]:
-        """Whether each partition is in the open transaction, in order; for Produce and TxnOffsetCommit.
+        """Return for each partition, in order, whether it is in the open transaction. For Produce and TxnOffsetCommit.
 
-        Answered at once. PRODUCER_FENCED is given as it is: Produce and TxnOffsetCommit send 47 for it.
+        Does not suspend. PRODUCER_FENCED is returned as it is; Produce and TxnOffsetCommit send 47 for it.
         """
         shard = self.states.shard_of(transactional_id)
         if not isinstance(shard, Shard):
@@ -162,9 +166,10 @@ class TransactionCoordinator:
         return machine.verify_partitions(state, transient, producer_id, epoch, partitions)
 
     async def end(self, transactional_id: str, producer_id: int, epoch: int, commit: bool, *, v2: bool) -> Decision:
-        """EndTxn, answered when the outcome is durable; `v2` for request version 5, whose epoch moves (KIP-890).
+        """Handle EndTxn. Returns when the outcome is durable. `v2`: request version 5, which bumps the epoch (KIP-890).
 
-        It does not wait for the marker phase: a repetition has lost its reply, and its client is in no hurry.
+        It does not wait for the marker phase: only a client that has lost the reply repeats EndTxn, and it is in no
+        hurry.
         """
         now_ms = self._clock.now_ms()
 
@@ -176,7 +181,7 @@ class TransactionCoordinator:
         return await await_durable(self.states.commit(transactional_id, decide))
 
     def describe(self, transactional_id: str) -> Description:
-        """One id, for DescribeTransactions."""
+        """Describe one id for DescribeTransactions."""
         shard = self.states.shard_of(transactional_id)
         if not isinstance(shard, Shard):
             return Description(shard)
@@ -190,7 +195,7 @@ class TransactionCoordinator:
     async def _idempotent_producer(self) -> Decision:
         fresh = self._cluster.next_producer_id()
         while fresh is None:
-            if not await self._cluster.producer_ids():  # the log directory is offline, and has said so
+            if not await self._cluster.producer_ids():  # the log directory is offline, which was logged
                 return ANSWERS[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
             fresh = self._cluster.next_producer_id()
         return Decision(NO_ERROR, producer_id=fresh, producer_epoch=0)

@@ -1,8 +1,8 @@
-"""How transactions end: EndTxn of both generations, aborts by the coordinator, the Complete record. pure
+"""Rules for the end of transactions: EndTxn of both versions, aborts by the coordinator, the Complete record. pure
 
-The two tables say what EndTxn means in each state once producer id, epoch and pending state have been checked. The
-generation is the client's for EndTxn (version 5 is V2) and the cluster's (`transaction.version`) for aborts by the
-coordinator itself.
+The two tables define the result of EndTxn in each state, after producer id, epoch and pending state have been checked.
+The client chooses the version for EndTxn (request version 5 is V2); the cluster (`transaction.version`) chooses it for
+aborts by the coordinator itself.
 
 Source: `TransactionCoordinator.endTransaction*` and `TransactionMetadata.prepare*` of Kafka 4.3.1; KIP-98, KIP-890.
 """
@@ -28,7 +28,7 @@ V2: Final = 2
 
 
 class End(Enum):
-    """What EndTxn does where it is not refused."""
+    """The action of EndTxn, if it is not refused."""
 
     PREPARE = "log the Prepare record, answer, send markers"
     EMPTY_ABORT = "log PrepareAbort without partitions: only the epoch moves"
@@ -81,7 +81,7 @@ _OK = ANSWERS[NO_ERROR]
 def decide_end(
     state: TransactionState | None, transient: TransientState, producer_id: int, epoch: int, commit: bool, now_ms: int
 ) -> Decision:
-    """EndTxn 0-4. Producer id and epoch are checked before the pending state."""
+    """Decide EndTxn 0-4. Producer id and epoch are checked before the pending state."""
     if state is None or state.producer_id != producer_id:
         return ANSWERS[ErrorCode.INVALID_PRODUCER_ID_MAPPING]
     if epoch != current_epoch(state, transient):
@@ -93,7 +93,7 @@ def decide_end(
         return ANSWERS[outcome]
     if outcome is _DONE:
         return _OK
-    record = _prepared(state, commit, epoch, now_ms)
+    record = _prepare(state, commit, epoch, now_ms)
     return Decision(NO_ERROR, record, last_epoch=transient.last_epoch)
 
 
@@ -106,9 +106,9 @@ def decide_end_v2(
     now_ms: int,
     fresh_producer_id: int = NO_PRODUCER_ID,
 ) -> Decision:
-    """EndTxn 5: the epoch moves with each transaction; the answer carries the producer id and epoch to go on with.
+    """Decide EndTxn 5. Each transaction bumps the epoch; the answer has the next producer id and epoch.
 
-    The pending state is checked before producer id and epoch. NEED_PRODUCER_ID when the epoch is exhausted.
+    The pending state is checked before producer id and epoch. Returns NEED_PRODUCER_ID when the epoch is exhausted.
     """
     if transient.pending is not None:
         return ANSWERS[ErrorCode.CONCURRENT_TRANSACTIONS]
@@ -137,22 +137,22 @@ def decide_abort(
     fresh_producer_id: int,
     answer: ErrorCode,
 ) -> Decision:
-    """The coordinator aborts an open transaction itself (a new instance, a timeout) and fences its producer.
+    """Decide an abort by the coordinator itself (a new instance, a timeout), which fences the producer.
 
     `level` is the cluster's `transaction.version`. The id passes through PrepareEpochFence and PrepareAbort in one
-    decision. At level 0 and 1 a failed append is remembered, so that the epoch does not move twice.
+    decision. At level 0 and 1 the epoch of a failed append is kept, so that it is not bumped twice.
     """
     if level >= V2:
         return _prepare_v2(state, transient, False, now_ms, fresh_producer_id, answer)
     fence = transient.fenced_epoch
     if fence < 0:
         fence = min(state.producer_epoch + 1, MAX_PRODUCER_EPOCH)
-    record = _prepared(state, False, fence, now_ms)
+    record = _prepare(state, False, fence, now_ms)
     return Decision(answer, record, fenced_epoch=fence)
 
 
 def completion(state: TransactionState, now_ms: int) -> TransactionState:
-    """The Complete record of a prepared transaction; it switches to the next producer id if one was drawn."""
+    """Return the Complete record of a prepared transaction. It switches to the next producer id if there is one."""
     rotates = state.client_version >= V2 and state.next_producer_id != NO_PRODUCER_ID
     return TransactionState(
         state.next_producer_id if rotates else state.producer_id,
@@ -168,7 +168,7 @@ def completion(state: TransactionState, now_ms: int) -> TransactionState:
     )
 
 
-def _prepared(state: TransactionState, commit: bool, epoch: int, now_ms: int) -> TransactionState:
+def _prepare(state: TransactionState, commit: bool, epoch: int, now_ms: int) -> TransactionState:
     return TransactionState(
         state.producer_id,
         epoch,
@@ -191,7 +191,7 @@ def _prepare_v2(
     fresh_producer_id: int,
     answer: ErrorCode,
 ) -> Decision:
-    """Prepare with the epoch moved on. Epoch 32767 stays where it is in an abort and cannot commit."""
+    """Prepare with a bumped epoch. An abort at epoch 32767 keeps it; a commit at that epoch fails."""
     current = current_epoch(state, transient)
     if current >= MAX_PRODUCER_EPOCH and commit:
         return ANSWERS[ErrorCode.UNKNOWN_SERVER_ERROR]

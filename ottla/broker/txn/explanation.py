@@ -1,6 +1,7 @@
-"""What pins the last stable offset of a partition, in words. pure
+"""An explanation why the last stable offset of a partition does not advance. pure
 
-`ottla txn why` asks over the wire, of any Kafka; the admin port asks the broker that it belongs to.
+`ottla txn why` collects the facts over the wire from any Kafka broker; the admin port collects them from its own
+broker.
 """
 
 from typing import NamedTuple
@@ -10,7 +11,7 @@ from ottla.verdict import OpenTransaction, Standing, Verdict, age_ms, remedies
 
 
 class Explanation(NamedTuple):
-    """A partition at one moment: its open transactions, the oldest first, and what their coordinators say."""
+    """A partition at one moment: its open transactions, oldest first, each with the coordinator's state of it."""
 
     topic: str
     partition: int
@@ -22,14 +23,14 @@ class Explanation(NamedTuple):
 
     @property
     def held_back(self) -> int:
-        """How many offsets committed readers do not get yet."""
+        """The number of offsets that readers with read_committed do not get yet."""
         return self.high_watermark - self.last_stable_offset
 
 
 def remedy_rows(found: Explanation, bootstrap: str) -> list[tuple[int, str, str | None]]:
-    """What ends the open transactions: (first offset, advice, command).
+    """Return the remedies for the open transactions: (first offset, advice, command).
 
-    Those behind the first one have time left or an outcome, except the forgotten, which would pin next.
+    Of the later ones only forgotten and decided transactions are listed. The others still have time.
     """
     return [
         (each.start_offset, remedy.advice, remedy.command)
@@ -40,7 +41,7 @@ def remedy_rows(found: Explanation, bootstrap: str) -> list[tuple[int, str, str 
 
 
 def answer(found: Explanation) -> str:
-    """In a sentence."""
+    """Return the explanation as one sentence."""
     where = f"{found.topic}-{found.partition}"
     if not found.held_back:
         opened = len(found.transactions)

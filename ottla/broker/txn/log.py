@@ -30,31 +30,31 @@ _STATUSES = {int(status): status for status in TransactionStatus if status not i
 
 
 class StoredChange(NamedTuple):
-    """One record of the log, read: the id and its state, None for a tombstone."""
+    """A decoded record of the log: the id and its state, or None for a tombstone."""
 
     transactional_id: str
     state: TransactionState | None
 
 
 def encode_change(transactional_id: str, state: TransactionState, level: int, now_ms: int) -> bytearray:
-    """The batch that logs one state; `level` is the cluster's `transaction.version`.
+    """Return the batch that logs one state. `level` is the cluster's `transaction.version`.
 
-    What a client of transactions V2 began before a downgrade to level 0 is logged in version 1 to its end, which every
-    Kafka that knows the feature reads; Kafka itself cannot log it.
+    A transaction that a V2 client began before a downgrade to level 0 is logged in version 1 to its end. Every Kafka
+    that knows the feature reads that version; Kafka itself cannot log it.
     """
     # Partitions are null in Empty, as Kafka writes them.
-    partitions = None if state.status is EMPTY else _grouped(state.partitions)
+    partitions = None if state.status is EMPTY else _group_by_topic(state.partitions)
     value = encode_transaction_fields(state, partitions, 1 if level >= 1 or state.client_version else 0)
     return build_record_batch(transaction_key(transactional_id), value, now_ms)
 
 
 def encode_tombstones(transactional_ids: Sequence[str], now_ms: int) -> bytearray:
-    """The batch that forgets expired ids."""
+    """Return the batch of tombstones that removes expired ids."""
     return build_batch([(transaction_key(each), None) for each in transactional_ids], timestamp_ms=now_ms)
 
 
 def read_changes(header: BatchHeader, batch: memoryview, where: str) -> Iterator[StoredChange]:
-    """The changes of one batch. Records that we cannot read are skipped with a warning that names `where`."""
+    """Yield the changes of one batch. Records that cannot be read are skipped with a warning that names `where`."""
     if header.is_control:
         return
     for record in iter_records(batch, header):
@@ -81,7 +81,7 @@ def _read_change(record: Record) -> StoredChange | None:
 
 
 def from_value(value: TransactionValue) -> TransactionState:
-    """The state that a record holds; ProtocolError for a status that is never logged."""
+    """Return the state in a record's value. Raises ProtocolError for a status that is never logged."""
     status = _STATUSES.get(value.status)
     if status is None:
         raise ProtocolError(f"transaction status {value.status}")
@@ -100,7 +100,7 @@ def from_value(value: TransactionValue) -> TransactionState:
     )
 
 
-def _grouped(partitions: Collection[TopicPartition]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+def _group_by_topic(partitions: Collection[TopicPartition]) -> tuple[tuple[str, tuple[int, ...]], ...]:
     if not partitions:
         return ()
     if len(partitions) == 1:  # almost always

@@ -1,8 +1,8 @@
 """The transaction machine: decide, then apply. pure
 
-`decide_*` look at the durable state, the transient state and the request, and return a `Decision`; they change nothing.
-`apply` turns a durable record into the new state, live and in recovery alike, and `effects` says what follows from it.
-The functions that return a `TransientState` are the only events that change what lives in memory alone.
+`decide_*` take the durable state, the transient state and the request, and return a `Decision`; they change nothing.
+`apply` makes a durable record the new state, live and in recovery alike, and `effects` returns the actions that follow.
+Only the functions that return a `TransientState` change the state that is kept in memory alone.
 
 Source: `TransactionCoordinator`, `TransactionMetadata` of Kafka 4.3.1; KIP-98, KIP-360, KIP-890.
 """
@@ -34,7 +34,7 @@ _OK = ANSWERS[NO_ERROR]
 
 
 class Effect(Enum):
-    """What follows from a record once it is durable."""
+    """An action that follows a durable record."""
 
     START_TIMEOUT = "the transaction began: it ends at start + timeout"
     STOP_TIMEOUT = "the transaction has an outcome: it cannot time out any more"
@@ -42,7 +42,8 @@ class Effect(Enum):
 
 
 class Impossible(Exception):
-    """A record that does not follow from the state before it: a bug of the machine, found before it is logged."""
+    """A record that cannot follow the state before it. This is a bug of the machine, found before the record is
+    logged."""
 
 
 # ---- decisions
@@ -58,10 +59,10 @@ def decide_init_producer_id(
     now_ms: int,
     fresh_producer_id: int = NO_PRODUCER_ID,
 ) -> Decision:
-    """InitProducerId of a transactional id. Expected id and epoch are both >= 0 (KIP-360) or both -1.
+    """Decide InitProducerId of a transactional id. Expected id and epoch are both >= 0 (KIP-360) or both -1.
 
-    An open transaction is aborted and the client told to come back. NEED_PRODUCER_ID for a new transactional id and
-    for one whose epoch is exhausted.
+    An open transaction is aborted, and the client must repeat the request. Returns NEED_PRODUCER_ID for a new
+    transactional id and for one whose epoch is exhausted.
     """
     if transient.pending is not None:
         return ANSWERS[ErrorCode.CONCURRENT_TRANSACTIONS]
@@ -79,14 +80,16 @@ def decide_init_producer_id(
         return decide_abort(state, transient, level, now_ms, fresh_producer_id, ErrorCode.CONCURRENT_TRANSACTIONS)
     if is_exhausted(current):
         if not expects or expected_epoch == current:
-            return _rotated(state, timeout_ms, now_ms, fresh_producer_id, current if expects else NO_PRODUCER_EPOCH)
+            return _rotate_producer_id(
+                state, timeout_ms, now_ms, fresh_producer_id, current if expects else NO_PRODUCER_EPOCH
+            )
         return ANSWERS[ErrorCode.UNKNOWN_SERVER_ERROR]
     if not expects:
-        return _initialised(state, current + 1, NO_PRODUCER_EPOCH, timeout_ms, now_ms)
+        return _initialize(state, current + 1, NO_PRODUCER_EPOCH, timeout_ms, now_ms)
     if current == NO_PRODUCER_EPOCH or expected_epoch == current:
-        return _initialised(state, current + 1, current, timeout_ms, now_ms)
+        return _initialize(state, current + 1, current, timeout_ms, now_ms)
     if expected_epoch == transient.last_epoch:
-        return _initialised(state, current, transient.last_epoch, timeout_ms, now_ms)
+        return _initialize(state, current, transient.last_epoch, timeout_ms, now_ms)
     return ANSWERS[ErrorCode.PRODUCER_FENCED]
 
 
@@ -99,7 +102,7 @@ def decide_add_partitions(
     now_ms: int,
     client_version: int = 0,
 ) -> Decision:
-    """AddPartitionsToTxn and AddOffsetsToTxn; the first addition begins the transaction."""
+    """Decide AddPartitionsToTxn and AddOffsetsToTxn. The first addition begins the transaction."""
     if transient.pending is not None:
         return ANSWERS[ErrorCode.CONCURRENT_TRANSACTIONS]
     if state is None or state.producer_id != producer_id:
@@ -134,7 +137,7 @@ def verify_partitions(
     epoch: int,
     partitions: Sequence[TopicPartition],
 ) -> list[ErrorCode]:
-    """Whether each partition belongs to the open transaction, in order. The pending state does not matter here."""
+    """Return for each partition, in order, whether it is in the open transaction. The pending state is ignored."""
     if state is None or state.producer_id != producer_id:
         refusal = ErrorCode.INVALID_PRODUCER_ID_MAPPING
     elif epoch != current_epoch(state, transient):
@@ -148,7 +151,8 @@ def verify_partitions(
 
 
 def is_ending(state: TransactionState | None, transient: TransientState) -> bool:
-    """Whether an outcome is being logged or its markers written: the id can be asked again when Complete is applied."""
+    """Whether an outcome is being logged or its markers written. A request can be decided again when Complete is
+    applied."""
     if state is None:
         return False
     pending = transient.pending
@@ -156,7 +160,7 @@ def is_ending(state: TransactionState | None, transient: TransientState) -> bool
 
 
 def has_timed_out(state: TransactionState, transient: TransientState, now_ms: int) -> bool:
-    """Whether the coordinator must abort the open transaction. The time runs from the first added partition."""
+    """Whether the coordinator must abort the open transaction. The timeout runs from the first added partition."""
     return (
         state.status is ONGOING
         and transient.pending is None
@@ -166,12 +170,12 @@ def has_timed_out(state: TransactionState, transient: TransientState, now_ms: in
 
 
 def has_expired(state: TransactionState, transient: TransientState, now_ms: int, expiration_ms: int) -> bool:
-    """Whether the transactional id is to be forgotten."""
+    """Whether the transactional id has expired and is to be removed."""
     return state.status in RESTING and transient.pending is None and state.last_update_ms <= now_ms - expiration_ms
 
 
 def dead(state: TransactionState) -> TransactionState:
-    """The pending state of an id whose tombstone is being logged."""
+    """Return the pending state of an id whose tombstone is being logged."""
     check_move(state.status, _S.DEAD)
     return state._replace(status=_S.DEAD, partitions=NO_PARTITIONS)
 
@@ -180,7 +184,7 @@ def dead(state: TransactionState) -> TransactionState:
 
 
 def apply(states: dict[str, TransactionState], transactional_id: str, record: TransactionState | None) -> None:
-    """Make a durable record (None: a tombstone) the state of its id. The same live and in recovery."""
+    """Make a durable record the state of its id, live and in recovery alike. None is a tombstone."""
     if record is None:
         states.pop(transactional_id, None)
     else:
@@ -204,12 +208,12 @@ _EFFECTS: Final[dict[tuple[TransactionStatus | None, TransactionStatus], tuple[E
 
 
 def effects(before: TransactionState | None, after: TransactionState) -> tuple[Effect, ...]:
-    """What follows from the durable record `after`; `before` is None in recovery."""
+    """Return the actions that follow the durable record `after`. `before` is None in recovery."""
     return _EFFECTS.get((None if before is None else before.status, after.status), ())
 
 
 def check_step(before: TransactionState | None, after: TransactionState) -> None:
-    """Raise unless `after` may follow `before`: IllegalMove by its state, Impossible by its fields."""
+    """Raise if `after` cannot follow `before`: IllegalMove because of its state, Impossible because of its fields."""
     if after.producer_id < 0 or after.producer_epoch < 0:
         raise Impossible(f"a record without a producer: {after}")
     if before is None:
@@ -240,26 +244,29 @@ def check_step(before: TransactionState | None, after: TransactionState) -> None
 def append_began(
     transient: TransientState, pending: TransactionState, fenced_epoch: int = NO_PRODUCER_EPOCH
 ) -> TransientState:
-    """A record of the id is being logged: competing requests are refused, and those of a fenced epoch for good."""
+    """Return the transient state while a record is logged. Competing requests are refused, and those of a fenced epoch
+    are refused also afterwards."""
     return transient._replace(pending=pending, fenced_epoch=max(transient.fenced_epoch, fenced_epoch))
 
 
 def append_failed(transient: TransientState, decision: Decision) -> TransientState:
-    """The record was not logged. A failed fence stays in memory, so that the old producer cannot go on."""
+    """Return the transient state after a failed append. The epoch of a failed fence is kept, so that the old producer
+    stays fenced."""
     if decision.fenced_epoch < 0:
         return transient._replace(pending=None)
     return TransientState(fenced_epoch=decision.fenced_epoch)
 
 
 def record_applied(transient: TransientState, last_epoch: int) -> TransientState:
-    """The record is the state now; it says what the last epoch was."""
+    """Return the transient state after a record was applied, with the last epoch of its decision."""
     if transient.fenced_epoch < 0:
         return NO_PENDING if last_epoch == NO_PRODUCER_EPOCH else TransientState(last_epoch=last_epoch)
     return TransientState(last_epoch=last_epoch, fenced_epoch=transient.fenced_epoch)
 
 
 def completion_prepared(transient: TransientState, state: TransactionState, now_ms: int) -> TransientState:
-    """A Prepare record is the state now: its Complete record is pending until the markers are written."""
+    """Return the transient state after a Prepare record: its Complete record is pending until the markers are
+    written."""
     complete = completion(state, now_ms)
     return TransientState(complete, transient.last_epoch, NO_PRODUCER_EPOCH, state.partitions.copy())
 
@@ -279,7 +286,7 @@ def _producer_id_is_valid(state: TransactionState, current: int, producer_id: in
     )
 
 
-def _initialised(state: TransactionState, epoch: int, last_epoch: int, timeout_ms: int, now_ms: int) -> Decision:
+def _initialize(state: TransactionState, epoch: int, last_epoch: int, timeout_ms: int, now_ms: int) -> Decision:
     record = TransactionState(
         state.producer_id,
         epoch,
@@ -295,12 +302,12 @@ def _initialised(state: TransactionState, epoch: int, last_epoch: int, timeout_m
     return Decision(NO_ERROR, record, last_epoch, state.producer_id, epoch)
 
 
-def _rotated(
+def _rotate_producer_id(
     state: TransactionState, timeout_ms: int, now_ms: int, fresh_producer_id: int, last_epoch: int
 ) -> Decision:
     if fresh_producer_id == NO_PRODUCER_ID:
         return NEED_PRODUCER_ID
-    born = _initialised(state, 0, last_epoch, timeout_ms, now_ms)
+    born = _initialize(state, 0, last_epoch, timeout_ms, now_ms)
     assert born.record is not None
     record = born.record._replace(producer_id=fresh_producer_id)
     return born._replace(record=record, producer_id=fresh_producer_id)

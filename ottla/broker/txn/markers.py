@@ -1,9 +1,11 @@
-"""Marker fan-out: the outcome of a transaction goes to each of its partitions, then Complete is logged. shell
+"""Marker fan-out: write the outcome of a transaction to each of its partitions, then log Complete. shell
 
-Local markers follow the reply of EndTxn in the same turn while its share lasts; the rest go on in later turns.
-A prepared transaction has been decided and must end. A partition that cannot take its marker now is tried again, with
-back-off, until it can or until its topic is gone; one that never will is left out, with a warning. Kafka gives such a
-transaction up; here nobody else would complete it (docs/decisions/marker-phase.md).
+Local markers are written after the reply of EndTxn in the same turn while its budget lasts, and the rest in later
+turns.
+
+A prepared transaction is decided and must end. If a partition cannot take its marker now, the write is repeated with
+back-off until it succeeds or the topic is deleted. A partition that will never take the marker is left out, with a
+warning. Kafka gives up such a transaction; here no other broker would complete it (docs/decisions/marker-phase.md).
 
 Source: `TransactionMarkerChannelManager`, `TransactionMarkerRequestCompletionHandler` of Kafka 4.3.1.
 """
@@ -31,11 +33,11 @@ log = logging.getLogger(__name__)
 FIRST_RETRY_MS: Final = 20.0
 LAST_RETRY_MS: Final = 1000.0
 MARKERS_POSTPONED_MS: Final = 5.0
-"""How long markers wait where clients are to meet CONCURRENT_TRANSACTIONS: longer than a round trip on one machine."""
+"""The delay of markers if clients are to get CONCURRENT_TRANSACTIONS: longer than a round trip on one machine."""
 
 
 class Next(Enum):
-    """What a partition's answer means for its marker."""
+    """The next action for a marker after a partition's answer."""
 
     DONE = "the marker is written, or can never be"
     RETRY = "try again later"
@@ -63,11 +65,11 @@ _DONE: Final = Next.DONE
 
 
 class Completion:
-    """A prepared transaction on its way to Complete. `awaiting` is the set in the id's transient state.
+    """A prepared transaction whose markers are being written. `awaiting` is the set in the id's transient state.
 
     `complained` is the last answer that was logged as an error, so that a lasting one is not logged each time.
-    `flushing` counts the markers that are written and not yet durable: a partition awaits its marker until it is. When
-    nothing else is to be done, the completion is `parked` until then.
+    `flushing` counts the markers that are written and not yet durable: a partition stays in `awaiting` until its marker
+    is durable. When nothing else is left to do, the completion is `parked` until then.
     """
 
     __slots__ = (
@@ -104,10 +106,10 @@ class Completion:
 
 
 class MarkerFanout:
-    """Writes markers and reports each transaction that has all of them.
+    """Writes markers, and logs Complete for each transaction that has all of them.
 
-    `log_complete(completion)` logs the Complete record and returns the error of that append. With a `delay_ms` the
-    first markers of a transaction are put off for so long.
+    `log_complete(completion)` logs the Complete record and returns the error of that append. With `delay_ms` the first
+    markers of a transaction are delayed.
     """
 
     def __init__(
@@ -128,14 +130,14 @@ class MarkerFanout:
         self._delay_ms = delay_ms
         self._metrics = metrics or TransactionMetrics()
         self.events: Events | None = None
-        """Who is told of each marker; None if nobody asks."""
+        """The event history, or None without an admin port."""
         self._queue: deque[Completion] = deque()
         self._backing_off: dict[Completion, Timer] = {}
         self._scheduled = False
         self._stopped = False
 
     def begin(self, completion: Completion) -> None:
-        """Write the markers behind what this turn has still to do (the reply), or when the delay is over."""
+        """Write the markers after the other work of this turn (the reply), or after the delay."""
         if self._delay_ms and completion.awaiting:
             self._clock.call_later(self._delay_ms, lambda: self._enqueue(completion))
         else:
@@ -150,19 +152,19 @@ class MarkerFanout:
             self._turns.later(self._run)
 
     def stop(self) -> None:
-        """Write no marker any more; recovery takes up what is left."""
+        """Write no more markers. Recovery continues with the rest."""
         self._queue.clear()
         self._backing_off.clear()
         self._stopped = True
 
     def retry_now(self) -> None:
-        """Go on with what is backing off: what has kept it from its partitions is over."""
+        """Retry all markers that are in back-off now, because the cause has ended."""
         for completion, timer in list(self._backing_off.items()):
             timer.cancel()
             self._again(completion)
 
     def _run(self) -> None:
-        """Work off the queue within the share."""
+        """Process the queue while the turn budget lasts."""
         self._scheduled = False
         queue = self._queue
         while queue and not self._turns.over:
@@ -170,7 +172,7 @@ class MarkerFanout:
             try:
                 finished = self._write(completion)
             except Exception:
-                # A decided transaction must end whatever broke: say so and come back to it.
+                # A decided transaction must end in spite of the bug: log it and retry.
                 log.exception(
                     "Completing %(transactional_id).100s was interrupted, and is tried again", _about(completion)
                 )
@@ -183,7 +185,7 @@ class MarkerFanout:
             self._turns.rest(self._run)
 
     def _write(self, completion: Completion) -> bool:
-        """Write markers of one transaction; False when the share is spent before its round is over."""
+        """Write markers of one transaction. Return False if the turn budget is spent before its round is over."""
         awaiting, marker, turns = completion.awaiting, completion.marker, self._turns
         topics, write_marker = self._cluster.topics, self._sink.write_marker
         for partition in completion.round:
@@ -192,7 +194,7 @@ class MarkerFanout:
             topic = topics.get(name)
             if topic is None or index >= topic.partition_count:
                 log.info(
-                    "%(topic)s-%(partition)d is gone: %(transactional_id).100s ends without it",
+                    "%(topic)s-%(partition)d is deleted: %(transactional_id).100s ends without it",
                     _about(completion, partition),
                 )
                 del awaiting[partition]
@@ -201,7 +203,7 @@ class MarkerFanout:
                 error = write_marker(name, index, marker)
             except Exception:
                 log.exception(
-                    "%(topic)s-%(partition)d broke over the marker of %(transactional_id).100s",
+                    "%(topic)s-%(partition)d: writing the marker of %(transactional_id).100s failed",
                     _about(completion, partition),
                 )
                 continue
@@ -223,7 +225,7 @@ class MarkerFanout:
             if turns.over and awaiting:
                 return False
         if completion.flushing:
-            completion.parked = True  # the last of them brings it back
+            completion.parked = True  # the last flush enqueues it again
             return True
         if awaiting:
             self._later(completion)
@@ -232,7 +234,7 @@ class MarkerFanout:
         return True
 
     def _flush(self, completion: Completion, partition: TopicPartition) -> None:
-        """A marker was written: once it is durable, the partition waits no more."""
+        """Remove the partition from `awaiting` when its marker is durable."""
         completion.flushing += 1
 
         def settled(error: ErrorCode) -> None:
@@ -255,7 +257,7 @@ class MarkerFanout:
             self._later(completion)
         else:
             log.warning(
-                "Complete of %(transactional_id).100s is left to the next start: %(error)s",
+                "Complete of %(transactional_id).100s is logged at the next start: %(error)s",
                 _about(completion) | {"error": error.name},
             )
 
@@ -290,7 +292,7 @@ def _complain(completion: Completion, partition: TopicPartition, error: ErrorCod
 
 
 def _about(completion: Completion, partition: TopicPartition | None = None) -> dict[str, object]:
-    """The fields of a line."""
+    """Return the fields of a log line."""
     marker = completion.marker
     about: dict[str, object] = {
         "transactional_id": completion.transactional_id,

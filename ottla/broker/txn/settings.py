@@ -1,4 +1,4 @@
-"""What is set of the transaction coordinator. pure"""
+"""Settings of the transaction coordinator. pure"""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""One partition of `__transaction_state`: the ids that it owns and their states. free"""
+"""A partition of `__transaction_state`: its transactional ids and their states. free"""
 
 from ottla.broker.coordinator.shard import StateLog
 from ottla.broker.ports.clock import Timer
@@ -13,10 +13,10 @@ from ottla.protocol.batch_header import BatchHeader
 class Shard:
     """The transactional ids of one log partition.
 
-    `states` is the log replayed and nothing else; `transient` holds the ids that have something beside it;
-    `open` holds those whose transaction is open, for the timeout scan; `waiting` the requests that wait for the end of
-    their id's marker phase, in the order in which they came, each with the timer that ends its patience. `unfinished`
-    are the ids that were open or prepared when the log was replayed.
+    `states` is exactly the replayed log. `transient` holds the ids that have transient state. `open` holds those whose
+    transaction is open, for the timeout scan. `waiting` holds the requests that wait for the end of their id's marker
+    phase, in order of arrival, each with the timer that ends its wait. `unfinished` are the ids that were open or
+    prepared when the log was replayed.
     """
 
     __slots__ = ("epoch", "log", "open", "states", "transient", "unfinished", "waiting")
@@ -40,19 +40,19 @@ class Shard:
                 self.unfinished[transactional_id] = None
 
     def set_transient(self, transactional_id: str, transient: TransientState) -> None:
-        """Keep what lives in memory only, and nothing for an id that has none of it."""
+        """Set the transient state of an id, or remove it if it is `NO_PENDING`."""
         if transient == NO_PENDING:
             self.transient.pop(transactional_id, None)
         else:
             self.transient[transactional_id] = transient
 
     def forget(self, transactional_id: str) -> None:
-        """The id's tombstone is durable."""
+        """Remove an id whose tombstone is durable."""
         machine.apply(self.states, transactional_id, None)
         self.transient.pop(transactional_id, None)
 
     def release(self, transactional_id: str, ended: bool) -> None:
-        """Wake the requests that wait for the end of the id's marker phase, in the order in which they came."""
+        """Wake the requests that wait for the end of the id's marker phase, in order of arrival."""
         for wait, timer in self.waiting.pop(transactional_id).items():
             timer.cancel()
             wait.wake(ended)

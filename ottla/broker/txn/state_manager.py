@@ -1,9 +1,10 @@
-"""The states of all transactional ids: decided, logged, applied, and what follows. shell
+"""The states of all transactional ids: decided, logged, applied, with their effects. shell
 
     request -> machine decides -> record appended (the id is pending) -> durable -> machine.apply -> answer, effects
 
-`commit` is the only way to change an id. Decide and append happen in one plain function, so nothing comes between.
-A partition of `__transaction_state` is a `Shard`; it answers COORDINATOR_LOAD_IN_PROGRESS until its log is replayed.
+`commit` is the only way to change an id. Decide and append happen in one plain function, so no other request is decided
+in between. A partition of `__transaction_state` is a `Shard`; it answers COORDINATOR_LOAD_IN_PROGRESS until its log is
+replayed.
 
 Source: `TransactionStateManager` of Kafka 4.3.1.
 """
@@ -48,24 +49,24 @@ _STOP_TIMEOUT: Final = machine.Effect.STOP_TIMEOUT
 _DEAD: Final = TransactionStatus.DEAD
 
 Decide = Callable[[TransactionState | None, TransientState, int], Decision]
-"""(state, transient, fresh producer id or -1) -> decision; asked again with an id after NEED_PRODUCER_ID, and when the
-marker phase that it met is over."""
+"""(state, transient, fresh producer id or -1) -> decision. Called again with a producer id after NEED_PRODUCER_ID, and
+after the end of a marker phase."""
 
 Changes = Sequence[tuple[str, Decision]]
-"""What one batch logs: one id and what was decided for it, or ids that are forgotten, each with a Dead record."""
+"""The content of one batch: one id and its decision, or expired ids, each with a Dead record."""
 
 
 class TransactionCluster(ClusterView, Protocol):
-    """What the coordinator needs of the cluster."""
+    """The part of the cluster that the coordinator uses."""
 
     def next_producer_id(self) -> int | None:
-        """A producer id that was never handed out; None while none is durable."""
+        """Return a producer id that was never returned before, or None while none is durable."""
 
     async def producer_ids(self) -> bool:
-        """Wait until there is a producer id; False when none can be logged."""
+        """Wait until there is a producer id. Return False if none can be logged."""
 
     def feature(self, name: str) -> int:
-        """The finalized level of a feature."""
+        """Return the finalized level of a feature."""
 
 
 class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
@@ -85,7 +86,7 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
 
     @property
     def events(self) -> Events | None:
-        """Who is told what becomes of transactions; None if nobody asks."""
+        """The event history, or None without an admin port."""
         return self._events
 
     @events.setter
@@ -93,12 +94,12 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
         self._events = self._fanout.events = events
 
     def stop(self) -> None:
-        """Read nothing and write no marker any more."""
+        """Stop reading logs and writing markers."""
         super().stop()
         self._fanout.stop()
 
     def retry_markers(self) -> None:
-        """Send markers that wait for their back-off at once: what has kept them from their partitions is over."""
+        """Write markers that are in back-off now, because the cause has ended."""
         self._fanout.retry_now()
 
     @property
@@ -109,7 +110,7 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
     # ---- the one way to change an id
 
     def commit(self, transactional_id: str, decide: Decide) -> Decision | Wait[Decision]:
-        """Decide, then log, then apply. The decision at once if it stands already, else a wait for durability."""
+        """Decide, log, apply. Return the decision if it needs no record, else a wait until it is durable."""
         shard = self.shard_of(transactional_id)
         if not isinstance(shard, Shard):
             return ANSWERS[shard]
@@ -127,13 +128,13 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
         machine.check_step(state, record)
         level = self._cluster.feature(TRANSACTION_FEATURE)
         if record.client_version >= V2 and record.status not in RESTING and level == 0:
-            return ANSWERS[ErrorCode.UNSUPPORTED_VERSION]  # the records of level 0 have no room for it
+            return ANSWERS[ErrorCode.UNSUPPORTED_VERSION]  # the records of level 0 cannot hold it
         self._turns.charged_us += APPEND_US
         batch = encode_change(transactional_id, record, level, self._clock.now_ms())
         return self.write_durable(shard, batch, ((transactional_id, decision),))
 
     def abort_timed_out(self, transactional_id: str) -> Decision | Wait[Decision]:
-        """Abort an open transaction whose time is up, and fence its producer."""
+        """Abort an open transaction that has timed out, and fence its producer."""
         now_ms, level = self._clock.now_ms(), self.level
 
         def decide(state: TransactionState | None, transient: TransientState, fresh: int) -> Decision:
@@ -144,7 +145,7 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
         try:
             outcome = self.commit(transactional_id, decide)
         except Exception:
-            # The transactions behind this one have timed out too; it is tried again by the next scan.
+            # Other transactions have timed out too. The next scan retries this one.
             log.exception(
                 "Could not abort %(transactional_id).100s, which timed out", {"transactional_id": transactional_id}
             )
@@ -152,7 +153,7 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
         if isinstance(outcome, Wait) or outcome.record is not None:
             self.metrics.timed_out += 1
             if self._events is not None:
-                self._tell_timed_out(transactional_id)
+                self._record_timeout(transactional_id)
         if isinstance(outcome, Decision) and outcome.record is not None:
             log.info(
                 "Aborted %(transactional_id).100s: its transaction timed out", {"transactional_id": transactional_id}
@@ -164,14 +165,14 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
             )
         return outcome
 
-    def _tell_timed_out(self, transactional_id: str) -> None:
+    def _record_timeout(self, transactional_id: str) -> None:
         shard = self.shard_of(transactional_id)
         state = shard.states.get(transactional_id) if isinstance(shard, Shard) else None
         if self._events is not None and state is not None:
             self._events.timed_out(transactional_id, state.producer_id, state.producer_epoch)
 
     def forget(self, shard: Shard, expired: Sequence[str]) -> Decision | Wait[Decision]:
-        """Log the tombstones of expired ids in one batch; each is Dead, and pending, until that is durable."""
+        """Log the tombstones of expired ids in one batch. Each id is Dead, and pending, until they are durable."""
         if not expired:
             return ANSWERS[NO_ERROR]
         self._turns.charge(APPEND_US + len(expired) * STATE_RECORD_US)
@@ -179,30 +180,30 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
         return self.write_durable(shard, encode_tombstones(expired, self._clock.now_ms()), changes)
 
     def log_complete(self, completion: Completion) -> ErrorCode:
-        """All markers are written: log the pending Complete record; why it was not logged."""
+        """Log the pending Complete record, when all markers are written. Return the error of the append."""
         shard, transactional_id = completion.shard, completion.transactional_id
         transient = shard.transient.get(transactional_id, NO_PENDING)
         complete = transient.pending
         if complete is None:
-            return NO_ERROR  # it is logged: what broke came after
+            return NO_ERROR  # it is logged; the exception came after that
         machine.check_step(shard.states[transactional_id], complete)
         decision = Decision(NO_ERROR, complete, last_epoch=transient.last_epoch)
         batch = encode_change(transactional_id, complete, self.level, self._clock.now_ms())
         outcome = self.write_durable(shard, batch, ((transactional_id, decision),))
         if isinstance(outcome, Wait) or not outcome.error:
             return NO_ERROR
-        # The transaction is decided: it stays pending, and no request may come between.
+        # The transaction is decided: it stays pending, so that no other request is decided before Complete.
         shard.transient[transactional_id] = transient
         return outcome.error
 
-    # ---- what the runtime asks
+    # ---- callbacks of the runtime
 
     def new_shard(self, partition: StateLog) -> Shard:
-        """A shard without ids."""
+        """Return a shard without ids."""
         return Shard(partition)
 
     async def on_load(self, shard: Shard) -> None:
-        """Take up what a replayed shard has open or prepared."""
+        """Apply the effects of transactions that a replayed shard has open or prepared."""
         for transactional_id in shard.unfinished:
             state = shard.states[transactional_id]
             for effect in machine.effects(None, state):
@@ -210,7 +211,7 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
         shard.unfinished.clear()
 
     def mark_pending(self, shard: Shard, changes: Changes) -> None:
-        """The ids are pending until their records are durable."""
+        """Mark the ids as pending until their records are durable."""
         for transactional_id, decision in changes:
             assert decision.record is not None
             transient = shard.transient.get(transactional_id, NO_PENDING)
@@ -219,7 +220,7 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
             )
 
     def answer_refusal(self, shard: Shard, changes: Changes, error: ErrorCode) -> Decision:
-        """Nothing was logged."""
+        """Undo the pending state after a failed append, and log it."""
         (first, decision), *others = changes
         assert decision.record is not None
         name, more = decision.record.status.wire_name, f" and {len(others)} others" if others else ""
@@ -233,11 +234,11 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
         return ANSWERS[client_error(error)]
 
     def answer_offline(self, changes: Changes, error: ErrorCode) -> Decision:
-        """The ids stay pending: nobody can say what is in the log."""
+        """Keep the ids pending, because it is not known whether their records are in the log."""
         return ANSWERS[client_error(error)]
 
     def apply(self, shard: Shard, changes: Changes, base_offset: int) -> Decision:
-        """The records are the states now; do what follows from them."""
+        """Make the durable records the states, and run their effects."""
         forgotten = 0
         self._turns.charged_us += len(changes) * STATE_RECORD_US
         for transactional_id, decision in changes:
@@ -265,7 +266,7 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
         return decision
 
     def _count(self, status: TransactionStatus) -> None:
-        """A transaction is open from now on, or no more."""
+        """Count a transaction that has begun or was decided."""
         if status is ONGOING:
             self.metrics.begun += 1
         elif status is PREPARE_COMMIT:

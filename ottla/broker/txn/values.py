@@ -1,7 +1,8 @@
-"""What the transaction machine speaks in: the durable state, the transient state, decisions. pure
+"""Values of the transaction machine: the durable state, the transient state, decisions. pure
 
-`TransactionState` is the last record of a transactional id in `__transaction_state` and nothing else. All that lives in
-memory only is a field of `TransientState`; recovery starts from `NO_PENDING`, and replay equality compares the rest.
+`TransactionState` is exactly the last record of a transactional id in `__transaction_state`. All state that is kept in
+memory only is a field of `TransientState`; recovery starts from `NO_PENDING`, and the check that a replay gives the
+same state compares the rest.
 """
 
 from typing import Final, NamedTuple
@@ -13,17 +14,17 @@ from ottla.protocol.values import MAX_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, NO_PROD
 NEVER_TIMES_OUT_MS: Final = 2147483647
 
 Partitions = dict[TopicPartition, None]
-"""A set that keeps its order (markers go out in the order of adding). Never changed once it is part of a record."""
+"""An ordered set (markers are written in the order of adding). Never changed once it is part of a record."""
 
 NO_PARTITIONS: Final[Partitions] = {}
 
 
 class TransactionState(NamedTuple):
-    """The durable state of a transactional id. Times in ms, -1 for none.
+    """The durable state of a transactional id. Times are in ms, -1 for none.
 
-    `previous_producer_id` is the id held before the last move (another one only after a rotation),
-    `next_producer_id` the one that the Complete record will switch to, `client_version` is 2 when the client speaks
-    transactions V2 (KIP-890), else 0.
+    `previous_producer_id` is the producer id before the last move (different only after a rotation), `next_producer_id`
+    the one that the Complete record switches to. `client_version` is 2 if the client uses transactions V2 (KIP-890),
+    else 0.
     """
 
     producer_id: int
@@ -39,19 +40,19 @@ class TransactionState(NamedTuple):
 
 
 class TransientState(NamedTuple):
-    """What is known of a transactional id beside its last record. Lost in a restart, by design.
+    """State of a transactional id that is not in its last record. It is lost in a restart, by design.
 
     pending: the record being logged, or the Complete record that waits for its markers. Set when a decision's append
         has begun and when a Prepare record is applied; cleared when the record is durable or its append has failed.
-    last_epoch: the epoch before the last bump, so that a repeated request is recognised. Set with each record.
-    fenced_epoch: the epoch that an abort by the coordinator reaches, from the append of its Prepare on. When that
-        fails it stays, so that the old producer is fenced and the next attempt does not bump again. Cleared when a
-        Complete record is prepared.
+    last_epoch: the epoch before the last bump, so that a repeated request is recognized. Set with each record.
+    fenced_epoch: the epoch that an abort by the coordinator reaches, from the append of its Prepare on. It is kept
+        if that append fails, so that the old producer stays fenced and the next attempt does not bump again. Cleared
+        when a Complete record is prepared.
     awaiting: the partitions of a prepared transaction whose markers are not written yet. The fan-out deletes from it
-        in place, the one change that is not a replacement.
+        in place; all other changes are replacements.
 
-    Beside it, `Shard.waiting` holds the requests that wait undecided while a Complete record is pending. One enters
-    when it is asked, and leaves when Complete is applied, when its time is up or when its connection closes.
+    In addition, `Shard.waiting` holds the requests that wait while a Complete record is pending. A request is added
+    before it is decided, and removed when Complete is applied, when its time is up or when its connection closes.
     """
 
     pending: TransactionState | None = None
@@ -64,11 +65,11 @@ NO_PENDING: Final = TransientState()
 
 
 class Decision(NamedTuple):
-    """What a request leads to.
+    """The result of a request.
 
-    Without a record the answer stands at once. With one, `error` and the producer id and epoch are the answer once the
-    record is durable. What follows from the record (markers, timers) follows from it alone (`machine.effects`), so
-    that recovery does the same. `fenced_epoch` counts from the append on, also when that fails.
+    Without a record the answer is final at once. With one, `error` and the producer id and epoch are the answer when
+    the record is durable. The effects of the record (markers, timers) depend on the record alone (`machine.effects`),
+    so that recovery has the same ones. `fenced_epoch` is set from the append on, also if the append fails.
     """
 
     error: ErrorCode
@@ -80,7 +81,7 @@ class Decision(NamedTuple):
 
 
 ANSWERS: Final = {error: Decision(error) for error in ErrorCode}
-"""A refusal for every error code: nothing is logged, nothing changes."""
+"""An answer without a record for every error code: nothing is logged, nothing changes."""
 
 NEED_PRODUCER_ID: Final = Decision(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 """Not an answer: decide again with a fresh producer id (compare with `is`)."""
@@ -92,6 +93,6 @@ def is_exhausted(epoch: int) -> bool:
 
 
 def current_epoch(state: TransactionState, transient: TransientState) -> int:
-    """The epoch that requests are held against."""
+    """Return the epoch that requests must have."""
     epoch, fenced_epoch = state.producer_epoch, transient.fenced_epoch
     return epoch if epoch >= fenced_epoch else fenced_epoch

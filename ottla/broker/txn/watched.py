@@ -1,4 +1,4 @@
-"""What a change of a transactional id is for those who watch: a beginning, a decision, an end. pure"""
+"""Changes of a transactional id as events of the history: a begin, a decision, an end. pure"""
 
 from itertools import islice
 
@@ -11,7 +11,8 @@ _COMPLETE = (_COMPLETE_COMMIT, TransactionStatus.COMPLETE_ABORT)
 
 
 def tell(events: Events, transactional_id: str, before: TransactionState | None, after: TransactionState) -> None:
-    """A record of the id is durable. Empty aborts, which move an epoch and end nothing, are not told of."""
+    """Add a durable record to the event history. Empty aborts bump an epoch and end nothing, so they are not
+    recorded."""
     status = after.status
     owner = after.producer_id, after.producer_epoch
     if status is ONGOING:

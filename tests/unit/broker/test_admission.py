@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.broker.admission import FOR_EVER, Admission, Limits
-from ottla.broker.seldom import TELL_AGAIN_MS, Seldom
+from ottla.broker.log_limiter import LOG_AGAIN_MS, LogLimiter
 
 MANY = 2**31 - 1
 
@@ -79,7 +79,7 @@ def test_changed_limits_are_those_of_the_next_connection():
 
 
 def test_what_happens_often_is_told_once_a_minute_with_its_number():
-    seldom = Seldom()
-    assert seldom.times(0) == 1
-    assert [seldom.times(1000) for _ in range(5)] == [0] * 5
-    assert seldom.times(TELL_AGAIN_MS) == 6
+    limiter = LogLimiter()
+    assert limiter.count(0) == 1
+    assert [limiter.count(1000) for _ in range(5)] == [0] * 5
+    assert limiter.count(LOG_AGAIN_MS) == 6

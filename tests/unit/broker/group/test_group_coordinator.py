@@ -402,7 +402,7 @@ def test_timer_of_a_group_that_ends_while_the_sockets_are_read_does_nothing(rig)
 
 
 def test_members_are_told_a_generation_and_an_assignment_in_shares(rig, monkeypatch):
-    monkeypatch.setattr(coordinator, "TOLD_US", SHARE_US / 4)
+    monkeypatch.setattr(coordinator, "REPLY_US", SHARE_US / 4)
     members = rig.stable(20, session_ms=600_000)
     again = [rig.join(each.member_id, protocols=(("range", b"new"),), session_ms=600_000) for each in members]
     assert most_in_a_turn(rig, again) <= 5  # one may begin when the share is all but spent

@@ -1,0 +1,24 @@
+"""A limit on repeated log lines. pure"""
+
+from typing import Final
+
+LOG_AGAIN_MS: Final = 60_000.0
+
+
+class LogLimiter:
+    """Limits a repeated log line to one a minute, and counts the occurrences in between."""
+
+    __slots__ = ("_count", "_logged_ms")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._logged_ms = -LOG_AGAIN_MS
+
+    def count(self, now_ms: float) -> int:
+        """Count an occurrence. Return the number since the last log line if a minute has passed, else 0."""
+        self._count += 1
+        if now_ms - self._logged_ms < LOG_AGAIN_MS:
+            return 0
+        count, self._count = self._count, 0
+        self._logged_ms = now_ms
+        return count
