@@ -149,7 +149,7 @@ class PartitionSteps:
 
     def _advanced(self, before: Partition, entry: Entry, producers: ProducerStateManager) -> int:
         log = (*before.log, entry)
-        producers.on_high_watermark_updated(len(log))
+        producers.on_high_watermark_change(len(log))
         after = Partition(log, producers)
         if after.stable_offset < before.stable_offset:
             raise Violation("lso-went-back", f"from {before.stable_offset} to {after.stable_offset}")
@@ -171,7 +171,7 @@ def replay(log: Log) -> ProducerStateManager:
             _apply_marker(producers, entry, offset)
         else:
             producers.apply_batch(_header(entry), offset, NOW_MS)
-        producers.on_high_watermark_updated(offset + 1)
+        producers.on_high_watermark_change(offset + 1)
     return producers
 
 

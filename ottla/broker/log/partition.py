@@ -217,7 +217,7 @@ class Partition:
         watermark. Without such a transaction it is the high watermark.
         """
         log = self.log
-        log.producer_state.on_high_watermark_updated(self.high_watermark)
+        log.producer_state.on_high_watermark_change(self.high_watermark)
         unstable = log.producer_state.first_unstable_offset()
         if unstable is None:
             self.last_stable_offset = self.high_watermark

@@ -316,12 +316,12 @@ class ProducerStateManager:
             _enter_epoch(producer, producer_epoch)
         producer.last_timestamp_ms = max(producer.last_timestamp_ms, timestamp_ms)
 
-    def on_high_watermark_updated(self, high_watermark: int) -> None:
+    def on_high_watermark_change(self, high_watermark: int) -> None:
         """Forget ended transactions whose marker is below the high watermark: the last stable offset may pass them."""
         if self.unreplicated_txns:
             self.unreplicated_txns = [ending for ending in self.unreplicated_txns if ending[1] >= high_watermark]
 
-    def on_log_start_offset_updated(self, log_start_offset: int) -> None:
+    def on_log_start_offset_change(self, log_start_offset: int) -> None:
         """Forget transactions that ended below the log start offset: the last stable offset may pass them."""
         if self.unreplicated_txns:
             self.unreplicated_txns = [ending for ending in self.unreplicated_txns if ending[1] >= log_start_offset]

@@ -368,7 +368,7 @@ class UnifiedLog:
             return False
         self.log_start_offset = offset
         self.epochs.truncate_from_start(offset)
-        self.producer_state.on_log_start_offset_updated(offset)
+        self.producer_state.on_log_start_offset_change(offset)
         return True
 
     def drop_oldest(self, count: int) -> list[LogSegment]:

@@ -291,12 +291,12 @@ def test_an_ended_transaction_is_unstable_until_its_marker_is_below_the_high_wat
     producers = state(batch(transactional=True), batch(producer_id=8, transactional=True), base_offset=3)
     end(producers, offset=5)
     assert producers.first_unstable_offset() == 3
-    producers.on_high_watermark_updated(5)
+    producers.on_high_watermark_change(5)
     assert producers.first_unstable_offset() == 3
-    producers.on_high_watermark_updated(6)
+    producers.on_high_watermark_change(6)
     assert producers.first_unstable_offset() == 4
     end(producers, producer_id=8, offset=6)
-    producers.on_high_watermark_updated(7)
+    producers.on_high_watermark_change(7)
     assert producers.first_unstable_offset() is None
 
 
