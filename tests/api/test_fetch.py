@@ -219,6 +219,7 @@ def test_a_log_start_below_a_waiting_fetch_is_nothing_to_it():
     assert told == [] and ledger.partitions[0].offline is None
     # The stop of the broker ends it.
     ledger.lone.turns.event(ledger.lone.assembly.close)
+    ledger.lone.rest(1.0)
     assert [row.error_code for row in told] == [E.KAFKA_STORAGE_ERROR]
 
 

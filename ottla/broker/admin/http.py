@@ -482,7 +482,7 @@ class HttpConnection(StreamProtocol):
     def _write(self, event: h11.Event) -> None:
         data = self._http.send(event)
         if data and self._transport is not None and not self._closed:
-            self._turns.charge(len(data) * COPY_BYTE_US)
+            self._turns.charge(EVENT_US + len(data) * COPY_BYTE_US)
             self._transport.write(data)
 
 

@@ -207,8 +207,7 @@ function setSpan(ms) {
 function write() {
   const told = new URLSearchParams();
   if (view.tab !== "transactions") told.set("tab", view.tab);
-  if (view.at !== null) view.at = Math.round(view.at); // the address leads back to the same second
-  if (view.at !== null) told.set("at", String(view.at));
+  if (view.at !== null) told.set("at", String(view.at = Math.round(view.at))); // it leads back to the same moment
   if (view.span !== 60000) told.set("span", String(view.span));
   if (view.filter !== "") told.set("filter", view.filter);
   history.replaceState(null, "", `#${told}`);
