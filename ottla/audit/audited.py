@@ -1,4 +1,4 @@
-"""What an audit found: partitions, open transactions, findings. Reports are made from it. pure"""
+"""Results of an audit, from which reports are made: partitions, open transactions, findings. pure"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ class Tally(NamedTuple):
 
 
 class PartitionAudit(NamedTuple):
-    """One partition of one directory.
+    """Results for a partition of one directory.
 
     `log_end` is where the valid log ends, or where `--as-of` cut it. `recent`: the newest transactions that ended, rows
     of the `ENDED_` columns of `scan.events`, by marker offset.
@@ -55,7 +55,7 @@ class PartitionAudit(NamedTuple):
 class Audit(NamedTuple):
     """An audit of one directory or of those of several brokers of a cluster.
 
-    `now_ms` is the time that ages are told from: that of `--as-of`, which `as_of` repeats as it was given. `names`: the
+    `now_ms` is the time that ages are computed from: that of `--as-of`, whose text is in `as_of`. `names`: the
     transactional ids of producers whose transactions the partitions' `recent` have, as far as they are known. `ended`:
     the transactions of all partitions, each counted once.
     """
@@ -73,7 +73,7 @@ class Audit(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What was audited, for people."""
+        """The directory or directories that were audited, as text."""
         return f"Audit of {', '.join(map(shown, self.directories))}"
 
     @property
@@ -82,7 +82,7 @@ class Audit(NamedTuple):
 
     @property
     def longest(self) -> list[PartitionAudit]:
-        """Every partition once: of several replicas the one that goes on longest."""
+        """Return every partition once: of several replicas the longest."""
         found: dict[str, PartitionAudit] = {}
         for one in self.partitions:
             other = found.get(one.name)
@@ -97,12 +97,12 @@ class Audit(NamedTuple):
         return {name for name, count in many.items() if count > 1}
 
     def at_least(self, severity: Severity) -> list[Finding]:
-        """The findings of this severity or worse."""
+        """Return the findings of this severity or worse."""
         return [one for one in self.findings if one.is_at_least(severity)]
 
 
 def names_with_findings(findings: Iterable[Finding]) -> set[str]:
-    """The partitions (`topic-partition`) that errors or warnings name."""
+    """Return the partitions (`topic-partition`) that errors or warnings name."""
     return {
         f"{one.topic}-{one.partition}" for one in findings if one.partition is not None and one.is_at_least("warning")
     }

@@ -1,4 +1,4 @@
-"""The arguments of an audit: what may be said on the command line, and what it means. pure"""
+"""The arguments of an audit on the command line, and their meaning. pure"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from ottla.protocol.values import TopicPartition
 FORMATS = (PARQUET, JSON, DELTA)
 _COPIES = "copies"
 _DAY_MS = 86_400_000
-# Fewer are a date without dashes, or seconds: no broker has written anything before March 1973.
+# A smaller number is a date without dashes, or seconds: no broker has written anything before March 1973.
 _FIRST_MS = 100_000_000_000
 # What datetime can show: 1970 to the end of the year 9999.
 _LAST_MS = 253_402_300_799_999
@@ -24,12 +24,12 @@ EPILOG = f"Checks: {', '.join(CHECKS)}."
 
 
 class BadArgument(ValueError):
-    """An argument that cannot be meant; the text is one line."""
+    """An argument that is not valid; the text is one line."""
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """What was said on the command line, by the names of the options, as it was said."""
+    """Arguments of the command line by the names of the options, as they were given."""
 
     directories: tuple[str, ...]
     checks: str
@@ -50,12 +50,12 @@ class Arguments:
 
 
 def complete_folder(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The folders that the shell knows; a value may also be a URI, and is judged where it is opened."""
+    """Let the shell complete folders. A value may also be a URI, and is checked where it is opened."""
     return [CompletionItem(incomplete, type="dir")]
 
 
 def complete_names(known: Iterable[str]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
-    """Completes the last of comma-separated names with those of `known` that are not in front of it."""
+    """Complete the last of comma-separated names with those of `known` that do not come before it."""
 
     def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
         given, comma, last = incomplete.rpartition(",")
@@ -153,14 +153,14 @@ _PARAMETERS = (
 
 
 def takes_arguments(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The arguments and options of an audit; the command gets the fields of `Arguments`."""
+    """Add the arguments and options of an audit; the command gets the fields of `Arguments`."""
     for decorate in reversed(_PARAMETERS):
         command = decorate(command)
     return command
 
 
 def checks(given: str, *, has_copies: bool) -> tuple[str, ...]:
-    """The names in the order of reports, `copies` only with topics to compare. Raises BadArgument."""
+    """Return the names of checks in the order of reports, `copies` only with topics to compare. Raises BadArgument."""
     names = {name.strip() for name in given.split(",") if name.strip()}
     if unknown := sorted(names - set(CHECKS)):
         raise BadArgument(f"no check {', '.join(unknown)}; there are {', '.join(CHECKS)}")
@@ -172,7 +172,7 @@ def checks(given: str, *, has_copies: bool) -> tuple[str, ...]:
 
 
 def output_format(arguments: Arguments) -> str:
-    """The format of the tables. Raises BadArgument if there is nothing that it would be the format of."""
+    """Return the format of the tables. Raises BadArgument for `--output-format` or `--overwrite` without `--output`."""
     for name, given in (("--output-format", arguments.output_format), ("--overwrite", arguments.overwrite)):
         if given and not arguments.output:
             raise BadArgument(f"{name} is for the tables that --output DIR writes; --format is that of what is printed")
@@ -180,7 +180,7 @@ def output_format(arguments: Arguments) -> str:
 
 
 def time_ms(given: str, option: str) -> int:
-    """Milliseconds from them, or from ISO 8601 (UTC unless it says otherwise). Raises BadArgument."""
+    """Parse milliseconds, or ISO 8601 (UTC without a time zone), to milliseconds. Raises BadArgument."""
     if _is_number(given):
         since_1970_ms = int(given)
         if since_1970_ms < _FIRST_MS:
@@ -197,7 +197,7 @@ def time_ms(given: str, option: str) -> int:
 
 
 def as_of(given: str) -> tuple[int | None, dict[TopicPartition, int]]:
-    """(time in ms, None) or (None, offsets by topic and partition). Raises BadArgument."""
+    """Parse `--as-of`: a time in ms, or offsets by topic and partition. Raises BadArgument."""
     fields = [one.strip().rsplit(":", 2) for one in given.split(",")]
     if not given:
         return None, {}
@@ -209,7 +209,7 @@ def as_of(given: str) -> tuple[int | None, dict[TopicPartition, int]]:
 
 
 def ahead(as_of_ms: int | None, since_ms: int | None, now_ms: int) -> list[str]:
-    """What is to be told of times that have not come: the answer is another one than it may seem."""
+    """Return warnings about times in the future, with which the audit is not what a reader may expect."""
     told = []
     if as_of_ms is not None and as_of_ms > now_ms:
         told.append("--as-of is in the future: ages are those of then, all else is what the files hold now")
@@ -219,7 +219,7 @@ def ahead(as_of_ms: int | None, since_ms: int | None, now_ms: int) -> list[str]:
 
 
 def beyond(until_offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> list[str]:
-    """What is to be told of offsets of `--as-of` where no log has come; `ends`: where those that were read end."""
+    """Return warnings about offsets of `--as-of` beyond the log. `ends`: the ends of the logs that were read."""
     return [
         f"--as-of names offset {offset:,} of {topic}:{partition}, which ends at {end:,}: that is what was read"
         for (topic, partition), offset in until_offsets.items()
@@ -240,5 +240,5 @@ def _is_time(given: str) -> bool:
 
 
 def directories(given: Sequence[str]) -> tuple[str, ...]:
-    """Each once, in the order given."""
+    """Return each directory once, in the order given."""
     return tuple(dict.fromkeys(given))

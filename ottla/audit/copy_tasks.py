@@ -1,4 +1,4 @@
-"""The check `copies`: tasks name every committed record of two topics by a hash, and compare hashes by bucket. shell"""
+"""The check `copies`: tasks hash every committed record of two topics, and compare hashes by bucket. shell"""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from ottla.audit.runner import Runner
     from ottla.scan.records import Visibility
 
-# What a bucket keeps of identities that do not match.
+# At most this many identities that do not match are kept of a bucket.
 MOST_KEPT = 10_000
 
 
 def find_copies(runner: "Runner", pairs: Sequence[Pair], works: Mapping[int, Sequence[Work]]) -> list[Finding]:
-    """The findings on all pairs. `works`: of all partitions, by index in the listing. Raises AuditFailed."""
+    """Return the findings on all pairs. `works`: of all partitions, by index in the listing. Raises AuditFailed."""
     return [one for pair in pairs for one in _compared(runner, pair, works)]
 
 
@@ -101,12 +101,12 @@ class _Named:
             found.append(rows)
             unnamed += len(batch) - len(rows)
         for one in log.found:
-            if one.is_too_large:  # its records would be called missing
+            if one.is_too_large:  # its records would be reported as missing
                 raise ProtocolError(str(one))
         return np.concatenate(found), unnamed
 
     def _names(self, batch: "pa.RecordBatch") -> "tuple[pa.Array, Longs]":
-        """What identifies the records that have it, and their offsets."""
+        """Return the keys or header values that identify records, and the offsets of the records that have one."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -127,7 +127,7 @@ class _Named:
 
 
 def committed(work: Work) -> "Visibility":
-    """What a read_committed consumer is given of a whole partition, as far as `work.limit`."""
+    """Return the visibility of a whole partition to a read_committed consumer, up to `work.limit`."""
     from ottla.scan import states
     from ottla.scan.damage_log import REPORT, DamageLog
     from ottla.scan.fates import ABORTED_COLUMNS, aborted_of

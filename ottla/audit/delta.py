@@ -1,4 +1,4 @@
-"""Parquet files that tasks have written, made a Delta table by one commit of the driver. shell
+"""Make a Delta table of the Parquet files that tasks have written, by one commit of the driver. shell
 
 Only the log of the table is written here, with delta-rs (the extra `delta`): no jars, and nothing more on executors.
 """
@@ -20,7 +20,7 @@ _NAMES = {"region": "AWS_REGION", "endpoint_override": "AWS_ENDPOINT_URL"}
 
 
 def check(path: str) -> None:
-    """Whether a table can be made there, before there are files of it. Raises OutputFailed."""
+    """Check that a table can be made there, before files of it are written. Raises OutputFailed."""
     if importlib.util.find_spec("deltalake") is None:
         raise OutputFailed("the format delta needs deltalake: pip install 'ottla[delta]'")
     if storage.is_remote(path):
@@ -31,7 +31,7 @@ def check(path: str) -> None:
 
 def commit(path: str, schema: "pa.Schema", folders: Sequence[str] = (), *, has_files: bool = True) -> None:
     """Make the Parquet files below `path` a table. `folders`: the columns that folders name. Raises OutputFailed."""
-    # Its warnings that binary columns get no statistics are for nobody.
+    # delta-rs warns that binary columns get no statistics, which no user needs.
     os.environ.setdefault("RUST_LOG", "error")
     from deltalake import DeltaTable, convert_to_deltalake
     from deltalake import Schema as DeltaSchema
@@ -52,7 +52,7 @@ def commit(path: str, schema: "pa.Schema", folders: Sequence[str] = (), *, has_f
 
 
 def _options(path: str) -> dict[str, str]:
-    """What the query of an S3 URI says, for delta-rs, which takes credentials from the environment too."""
+    """Return the query of an S3 URI as options of delta-rs, which takes credentials from the environment too."""
     if not storage.is_remote(path):
         return {}
     given = dict(parse_qsl(urlsplit(path).query))
@@ -66,6 +66,6 @@ def _options(path: str) -> dict[str, str]:
 
 
 def _line(error: Any) -> str:
-    """The last cause that delta-rs tells, of a line for each."""
+    """Return the last cause of an error of delta-rs, which has one line for each."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1].rpartition("↳\x1b[0m ")[2] if lines else type(error).__name__

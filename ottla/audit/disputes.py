@@ -1,4 +1,4 @@
-"""Torn transactions without their decision: tasks tell the markers by number, and look up those in dispute. shell"""
+"""Torn transactions without their decision: tasks return numbers of markers, and look up conflicting ones. shell"""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,7 +25,7 @@ class Disputed(NamedTuple):
 
 
 def find_disputed(runner: "Runner", works: Sequence[Work], facts: Mapping[int, Sequence[RangeFacts]]) -> Disputed:
-    """What partitions say of each other's transactions where no decision tells. Raises AuditFailed."""
+    """Compare the markers of transactions across partitions where no decision is known. Raises AuditFailed."""
     import numpy as np
 
     opened = [open_of(row) for parts in facts.values() if parts for row in parts[-1].open_rows]
@@ -49,7 +49,7 @@ def find_disputed(runner: "Runner", works: Sequence[Work], facts: Mapping[int, S
 
 
 def look_up(work: Work) -> Result:
-    """The markers in the range that `work.numbers` name."""
+    """Return the markers in the range that `work.numbers` name."""
     return told(work, lambda: _look_up(work, work.numbers))
 
 
@@ -61,7 +61,7 @@ def _look_up(work: Work, numbers: "Longs | None") -> list[Marker]:
 
 
 def walk_again(work: Work) -> "Walk":
-    """A second walk over a range, on the headers alone."""
+    """Return a second walk over a range, on the headers alone."""
     from ottla.scan.damage_log import REPORT, DamageLog
     from ottla.scan.partitions import entering
     from ottla.scan.walk import Walk

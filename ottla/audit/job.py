@@ -1,4 +1,4 @@
-"""The audit of log directories as a program: from its arguments to what it tells and its exit code. free
+"""The audit of log directories as a program: from its arguments to its output and its exit code. free
 
 Data goes to stdout, everything else to stderr. Exit codes: 0 clean, 1 findings of the severity of `--fail-on` or worse,
 2 could not run.
@@ -31,7 +31,7 @@ MOST_TRIES = 3
 def audit(arguments: Arguments, open_runner: "Callable[[], AbstractContextManager[Runner]]") -> int:
     """Audit as `arguments` say, on what `open_runner` gives; returns the exit code.
 
-    This Python has what a worker needs (`scan.needs`). The runner is opened when all that was asked for is possible.
+    This Python has what a worker needs (`scan.needs`). The runner is opened after all arguments are checked.
     """
     from ottla.audit import outputs
     from ottla.audit.output_tables import write_tables
@@ -68,7 +68,7 @@ def audit(arguments: Arguments, open_runner: "Callable[[], AbstractContextManage
 
 @contextmanager
 def threads() -> "Iterator[Runner]":
-    """The runner of a process that is alone."""
+    """Open the runner of a process without Spark: threads of this process."""
     from ottla.audit.runner import HereRunner
 
     yield HereRunner(os.cpu_count() or 1)
@@ -76,7 +76,7 @@ def threads() -> "Iterator[Runner]":
 
 @contextmanager
 def _tables(arguments: Arguments, form: str) -> "Iterator[Tables | None]":
-    """Where the tables go, begun before the scan: what cannot be written is told at once. Raises OutputFailed."""
+    """Open the tables before the scan, so that an output that cannot be written fails at once. Raises OutputFailed."""
     from ottla.audit import outputs
     from ottla.audit.output_tables import writing
 
@@ -89,7 +89,7 @@ def _tables(arguments: Arguments, form: str) -> "Iterator[Tables | None]":
 
 
 def _audit_anew(runner: "Runner", request: "Request", listed: "list[Listed]") -> "Audit":
-    """The audit; listed again when the broker deleted what was to be read."""
+    """Audit, and list again when the broker deleted files that were to be read."""
     from ottla.audit.output_tables import clear
     from ottla.audit.pipeline import audit_listed
     from ottla.audit.request import list_everything
@@ -106,7 +106,7 @@ def _audit_anew(runner: "Runner", request: "Request", listed: "list[Listed]") ->
 
 
 def _request(arguments: Arguments) -> "Request":
-    """What is asked for. Raises BadArgument."""
+    """Build the request from the arguments. Raises BadArgument."""
     from ottla.audit.checks import copies
     from ottla.audit.request import Request
     from ottla.scan.listing import topic_patterns
@@ -133,7 +133,7 @@ def _request(arguments: Arguments) -> "Request":
 
 
 def _topics_exist(request: "Request", listed: "list[Listed]") -> None:
-    """A misspelt topic must not be reported as clean. Raises BadArgument."""
+    """Check that the topics exist: a misspelt one must not be reported as clean. Raises BadArgument."""
     from ottla.scan.listing import describe_unmatched, select_topics
 
     logs = [one.log for one in listed]
@@ -148,7 +148,7 @@ def _topics_exist(request: "Request", listed: "list[Listed]") -> None:
 
 
 def _ends(found: "Audit") -> dict[TopicPartition, int]:
-    """Where the log of each partition ends: in the replica that goes on longest, whether it was cut there or not."""
+    """Return the log end of each partition, in its longest replica, whether the log was cut there or not."""
     ends: dict[TopicPartition, int] = {}
     for one in found.partitions:
         place = one.log.topic, one.log.partition
@@ -170,7 +170,7 @@ def _print(found: "Audit", arguments: Arguments) -> None:
 
 
 def _everything(arguments: Arguments) -> bool:
-    """Whether internal topics are shown too: who names topics gets those."""
+    """Whether internal topics are shown too, as when the arguments name topics."""
     return arguments.all or bool(arguments.topics)
 
 
@@ -179,6 +179,6 @@ def _tell(what: str) -> None:
 
 
 def failed(reason: str) -> int:
-    """Says why there is no audit; the exit code."""
+    """Report why there is no audit, and return the exit code."""
     _tell(reason)
     return COULD_NOT_RUN

@@ -1,4 +1,4 @@
-"""From what all ranges tell to the audit: partitions with their fates, and every check's findings. pure"""
+"""Merge the facts of all ranges into the audit: partitions with their fates, and every check's findings. pure"""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -46,7 +46,7 @@ def judge(
     disputed: Disputed,
     changed: Collection[str] = (),
 ) -> Audit:
-    """The audit of the partitions in `listed`; `limits` are the offsets at which some were cut.
+    """Return the audit of the partitions in `listed`; `limits` are the offsets at which some were cut.
 
     `changed`: the paths of partitions that changed while they were read, so that they may lack what others have.
     """
@@ -58,16 +58,16 @@ def judge(
     arrived_ms = request.now_ms - hanging.SETTLED_MS
 
     def settled_ms(one: "Listed") -> int:
-        """Time in ms; later transactions are not judged by what the partition lacks. NEVER: all are judged."""
+        """Return a time in ms; later transactions are not judged by what the partition lacks. NEVER: all are judged."""
         return arrived_ms if one.log.path in changed else NEVER
 
     sure = {
         index: _there(request, one, facts[index], min(reach.until_ms(index), settled_ms(one)))
         for index, one in listed.items()
     }
-    # The marker of another partition may be on its way still.
+    # The marker of another partition may not be written yet.
     there = {index: one._replace(until_ms=min(one.until_ms, arrived_ms)) for index, one in sure.items()}
-    # Coordinators that do not hold it open any more have got every marker confirmed.
+    # Coordinators that no longer hold it open have received the confirmation of every marker.
     ended_there = sure if known.whole else there
     across_partitions = across.judge(disputed.markers, there, known)
     for index, one in listed.items():
@@ -115,13 +115,13 @@ def _gather_ended(one: "Listed", parts: Sequence[RangeFacts], known: History) ->
 
 
 def _there(request: "Request", one: "Listed", parts: Sequence[RangeFacts], until_ms: int) -> across.There:
-    """A partition as the others see it. Cut at offsets, nothing open in it says anything."""
+    """Return a partition as the others see it. If it was cut at offsets, its open transactions prove nothing."""
     opened = () if request.until_offsets or not parts else tuple(open_of(row) for row in parts[-1].open_rows)
     return across.There((one.log.topic, one.log.partition), one.log.path, one.log.name, until_ms, opened)
 
 
 def told_apart(findings: Sequence[Finding], directory: str) -> list[Finding]:
-    """The findings on a partition that several directories have."""
+    """Add the directory to findings on a partition that several directories have."""
     return [one._replace(message=f"{one.message}; replica in {directory}") for one in findings]
 
 
@@ -132,7 +132,7 @@ def _names(partitions: Sequence[PartitionAudit], known: History) -> dict[int, st
 
 
 class _Partition:
-    """One partition: `findings` are filled by `audit`."""
+    """Audit of a single partition: `audit` fills `findings`."""
 
     def __init__(
         self,
@@ -196,7 +196,7 @@ class _Partition:
         )
 
     def _log_end(self) -> int:
-        """The last segment may be empty: the log goes on at its base."""
+        """Return the log end. The last segment may be empty: the log continues at its base offset."""
         if self._limit is not None:
             return max([self._log.log_start, *(part.next_offset for part in self._parts)])
         return end_of(self._one, self._parts)
@@ -221,7 +221,7 @@ class _Partition:
         return missing
 
     def _transactions(self, missing: gaps.Missing) -> tuple[hanging.OpenFinding, ...]:
-        """Torn and hanging ones. Cut at an offset there is no time to compare them with the coordinator at."""
+        """Check for torn and hanging transactions. A cut at an offset has no time to compare with the coordinator."""
         found = [open_of(row) for row in self._open]
         if self._limit is not None and self._request.until_ms is None:
             return tuple(hanging.unjudged(self._place, one, self._known) for one in found)
@@ -243,7 +243,10 @@ class _Partition:
         return open_now
 
     def _first_ms(self, opened: Sequence[OpenTransaction]) -> int:
-        """From when on the partition was there; an open transaction tells if a decision would have ended it in time."""
+        """Return the earliest time at which the partition is known to exist, or -1.
+
+        The start of an open transaction counts if a decision would have ended it in time.
+        """
         told = [one.first_batch_ms for one in self._parts if one.first_batch_ms >= 0][:1]
         decisions = self._known.for_place(self._place)
         for one in opened:
@@ -276,6 +279,6 @@ class _Partition:
         every = np.concatenate(rows) if rows else np.empty((0, events.ANOMALY_COLUMNS), dtype=np.int64)
         for check in (sequence, zombie, reused):
             self.findings += check.findings(self._place, self._log.path, every, left_out, self._known)
-        # Where the decision without marker is told, so is this.
+        # The finding on the decision without marker covers this.
         others = every[~np.isin(every[:, events.ANOMALY_PRODUCER_ID], [*self._lacking])]
         self.findings += across.swallowed(self._place, self._log.path, others, left_out, self._known)

@@ -1,7 +1,7 @@
 """The tables that an audit writes: findings and partitions by the driver, transactions by the tasks. shell
 
 `DIR/findings`, `DIR/partitions` and `DIR/transactions`, each a folder of Parquet files or of JSON lines, as Spark and
-others read them, or a Delta table. `DIR/_SUCCESS` tells that they are whole.
+others read them, or a Delta table. `DIR/_SUCCESS` exists when they are complete.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ FINDINGS, TRANSACTIONS, PARTITIONS = TABLES = ("findings", "transactions", "part
 
 @contextmanager
 def writing(directory: str, form: str, *, overwrite: bool) -> Iterator[Tables]:
-    """Tables in a folder, which may hold other things, such as the report. Raises OutputFailed."""
+    """Open tables in a folder, which may hold other things, such as the report. Raises OutputFailed."""
     if form == DELTA:
         delta.check(outputs.absolute(directory))
     with outputs.writing(
@@ -36,12 +36,12 @@ def writing(directory: str, form: str, *, overwrite: bool) -> Iterator[Tables]:
 
 
 def clear(tables: Tables) -> None:
-    """Take back what tasks wrote of an audit that begins anew. Raises OutputFailed."""
+    """Delete the files that tasks wrote, as the audit starts again. Raises OutputFailed."""
     outputs.clear(tables.folder.below(TRANSACTIONS))
 
 
 def write_tables(audit: "Audit", tables: Tables) -> None:
-    """The tables `findings` and `partitions`; all three are tables then. Raises OutputFailed."""
+    """Write the tables `findings` and `partitions`, after which all three are complete. Raises OutputFailed."""
     import pyarrow as pa
 
     rows = {FINDINGS: [one._asdict() for one in audit.findings], PARTITIONS: list(partition_rows(audit))}
@@ -50,7 +50,7 @@ def write_tables(audit: "Audit", tables: Tables) -> None:
         with tables.file(name, "part-0") as file:
             file.add(pa.Table.from_pylist(found, schemas[name]))
     if not outputs.holds_files(tables.folder.below(TRANSACTIONS)):
-        # No transactions is a table too: readers need its columns.
+        # Without transactions there is a table too: readers need its columns.
         with tables.file(TRANSACTIONS, "part-0") as file:
             file.add(schemas[TRANSACTIONS].empty_table())
     if tables.form == DELTA:
@@ -105,7 +105,7 @@ def _schemas() -> "dict[str, pa.Schema]":
 
 
 def _transactions() -> "pa.Schema":
-    """The columns of the view of that name."""
+    """Return the columns of the view `transactions`."""
     from ottla.scan import schemas
 
     return schemas.arrow_schema(schemas.TRANSACTIONS, [(name, True) for name in schemas.VIEWS[schemas.TRANSACTIONS]])
@@ -113,7 +113,7 @@ def _transactions() -> "pa.Schema":
 
 @contextmanager
 def transactions_of(work: "Work") -> "Iterator[TransactionTable | None]":
-    """The table of the transactions of one range, if it is asked for: a file, whole when the block ends."""
+    """Open the table of the transactions of one range, if it is wanted: a file, complete when the block ends."""
     tables = work.settings.output
     if tables is None:
         yield None
@@ -136,7 +136,7 @@ class TransactionTable:
         self._place = Place(work.part.topic, work.part.number, work.names or {})
 
     def add(self, step: "Step") -> None:
-        """The transactions that ended in this step."""
+        """Add the transactions that ended in this step."""
         from ottla.scan import events
         from ottla.scan.transaction_rows import columns_of_ended_rows
 
@@ -145,7 +145,7 @@ class TransactionTable:
             self._write(columns_of_ended_rows(rows))
 
     def add_open(self, left: "States") -> None:
-        """What is still open, behind the last range."""
+        """Add the transactions that are still open after the last range."""
         import numpy as np
 
         from ottla.scan.transaction_rows import of_open

@@ -1,7 +1,7 @@
-"""Where tables, exports and reports are written: local disks, or any URI that `pyarrow.fs` takes. shell
+"""Outputs for tables, exports and reports: local disks, or any URI that `pyarrow.fs` takes. shell
 
-While a run writes to a folder UNFINISHED stands in it, in the end SUCCESS. A file appears when it is whole: where files
-can be renamed it has another name before; an object of a store appears only when it is closed.
+A folder contains UNFINISHED while a run writes to it, and SUCCESS after the run. A file appears when it is complete:
+where files can be renamed it has another name before; an object of a store appears only when it is closed.
 """
 
 import errno
@@ -26,22 +26,22 @@ T = TypeVar("T")
 
 PARQUET, JSON, DELTA = "parquet", "json", "delta"
 SUCCESS, UNFINISHED = "_SUCCESS", "_UNFINISHED"
-# What Arrow calls the stores where a rename is a copy, and what is not closed is not there.
+# Arrow's names of the stores where a rename is a copy, and an object exists only after it is closed.
 _OBJECT_STORES = ("s3", "gcs", "abfs")
 
 
 class OutputFailed(OSError):
-    """Something cannot be written; the text is one line."""
+    """An output cannot be written; the text is one line."""
 
 
 class Folder(NamedTuple):
-    """A folder that a run writes to. The token in its UNFINISHED tells it from a folder of the same name elsewhere."""
+    """A folder that a run writes to. The token in UNFINISHED distinguishes it from one of the same name elsewhere."""
 
     path: str
     token: str
 
     def below(self, *names: str) -> str:
-        """The path of what is in it."""
+        """Return the path of an entry of the folder."""
         path = self.path
         for name in names:
             path = storage.join(path, name)
@@ -49,14 +49,14 @@ class Folder(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """Where tables go, and their format. Light, as tasks are sent it."""
+    """The folder of tables, and their format. Small, because it is sent to tasks."""
 
     folder: Folder
     form: str
 
     @property
     def file_form(self) -> str:
-        """That of the files: a Delta table has Parquet files."""
+        """Format of the files: a Delta table has Parquet files."""
         return PARQUET if self.form == DELTA else self.form
 
     def file(self, table: str, name: str) -> "TableFile":
@@ -64,7 +64,7 @@ class Tables(NamedTuple):
 
 
 def absolute(given: str) -> str:
-    """A path that means the same to every process of this machine, or a URI as it is."""
+    """Return a path that means the same to every process of this machine, or a URI as it is."""
     path = storage_path(given)
     return path if storage.is_remote(path) else str(Path(path).absolute())
 
@@ -73,10 +73,10 @@ def absolute(given: str) -> str:
 def writing(
     given: str, what: str, is_ours: Callable[[str], bool], *, overwrite: bool, alone: bool = True
 ) -> Iterator[Folder]:
-    """The folder of a run, which is complete when the block ends; if that fails, what it wrote is taken back.
+    """Open the folder of a run, which is complete when the block ends; if the block fails, delete what it wrote.
 
-    `what` names the folder to people. `is_ours`: whether a run writes something of this name there; `alone`: whether
-    nothing else may be there. What an earlier run left is deleted only with `overwrite`. Raises OutputFailed.
+    `what` names the folder in error texts. `is_ours`: whether a run writes something of this name there; `alone`:
+    whether nothing else may be there. What an earlier run left is deleted only with `overwrite`. Raises OutputFailed.
     """
     folder = Folder(absolute(given), uuid.uuid4().hex)
     shown = f"{what}{storage.shown(folder.path)}"
@@ -98,7 +98,7 @@ def writing(
 
 
 def check_outside(given: str, what: str, log_directories: Iterable[str]) -> None:
-    """A folder in a log directory would be taken for a partition: Kafka does not start on it. Raises OutputFailed."""
+    """Refuse an output in a log directory: Kafka would take it for a partition and not start. Raises OutputFailed."""
     path = absolute(given)
     for directory in map(absolute, log_directories):
         if storage.is_remote(path) or storage.is_remote(directory):
@@ -108,7 +108,7 @@ def check_outside(given: str, what: str, log_directories: Iterable[str]) -> None
 
 
 def check_here(folder: Folder) -> None:
-    """Tasks call this: a local path may be another folder on another machine. Raises OutputFailed."""
+    """Check, in a task, that a local path is not another folder on another machine. Raises OutputFailed."""
     if storage.is_remote(folder.path):
         return
     with suppress(OSError):
@@ -134,9 +134,9 @@ def holds_files(path: str) -> bool:
 
 @contextmanager
 def new_file(path: str) -> Iterator[Any]:
-    """An Arrow stream to write to. The file is there when the block has ended, and not if that fails.
+    """Open an Arrow stream to write to. The file exists after the block has ended, and not if the block fails.
 
-    Arrow cannot give up an object that it has begun: one that fails is closed and deleted at once. Raises OutputFailed.
+    Arrow cannot abandon an object that it has begun: one that fails is closed and deleted at once. Raises OutputFailed.
     """
     with _telling(storage.shown(path)):
         filesystem, place = storage.locate(path)
@@ -161,7 +161,7 @@ def new_file(path: str) -> Iterator[Any]:
 
 
 def write(path: str, content: bytes) -> None:
-    """A whole file in place of what was there; devices such as /dev/stdout are written to. Raises OutputFailed."""
+    """Write a whole file in place of an earlier one; write to devices such as /dev/stdout. Raises OutputFailed."""
     if not storage.is_remote(path) and Path(path).exists() and not Path(path).is_file():
         with _telling(storage.shown(path)):
             Path(path).write_bytes(content)
@@ -171,9 +171,9 @@ def write(path: str, content: bytes) -> None:
 
 
 def check_file(path: str, shown: str) -> None:
-    """Whether a file can be written there, before the work that is to be in it. Raises OutputFailed.
+    """Check that a file can be written there, before the work for its content begins. Raises OutputFailed.
 
-    A folder that is missing is a misspelt one: none is made.
+    A missing folder is probably misspelt: it is not created.
     """
     if not storage.is_remote(path) and not Path(path).parent.exists():
         raise OutputFailed(f"{shown}: there is no folder {Path(path).parent}")
@@ -206,7 +206,7 @@ class TableFile:
         return self
 
     def add(self, rows: "pa.Table | pa.RecordBatch") -> None:
-        """Rows of the schema of the first ones; a group of rows of their own. Raises OutputFailed."""
+        """Write rows, which have the schema of the first ones, as a row group of their own. Raises OutputFailed."""
         import pyarrow as pa
 
         if self._file is None:
@@ -233,7 +233,7 @@ class TableFile:
             return
         try:
             if self._writer is not None:
-                # Also if the file is given up: a writer that is left open would close itself later, and complain.
+                # Also if the file is abandoned: a writer that is left open would close itself later, and fail.
                 _write(self._path, self._writer.close)
         except OutputFailed as failed:
             if error is None:
@@ -243,7 +243,7 @@ class TableFile:
 
 
 def _text(value: Any) -> str:
-    """What JSON has no type for: times."""
+    """Return the text of a value that JSON has no type for: a time."""
     return str(value.isoformat())
 
 
@@ -260,7 +260,7 @@ def _empty(path: str, shown: str, is_ours: Callable[[str], bool], *, overwrite: 
         ended = any(one.name == SUCCESS for one in found)
         why = "is not empty" if ended else "has what a run left that did not end, or has not yet"
         raise OutputFailed(f"{shown} {why}: --overwrite replaces it")
-    # What says that all is there goes first.
+    # SUCCESS, which marks the output as complete, is deleted first.
     for entry in sorted(found, key=lambda one: one.name != SUCCESS):
         _delete(storage.join(path, entry.name), is_directory=entry.is_directory)
 
@@ -284,7 +284,7 @@ def _write(path: str, do: Callable[[], object]) -> None:
 
 @contextmanager
 def _telling(shown: str) -> Iterator[None]:
-    """Errors on one line that begins with `shown`, also where what failed is a file in it."""
+    """Raise errors on one line that begins with `shown`, also where a file in it failed."""
     try:
         yield
     except OSError as error:

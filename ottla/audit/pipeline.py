@@ -1,4 +1,4 @@
-"""The audit from end to end: list, plan, let tasks read, merge what they know, and judge it. shell"""
+"""The audit from end to end: list, plan, read in tasks, merge their results, judge. shell"""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -22,7 +22,7 @@ from ottla.scan.ranges import cut_partition
 
 # A partition is cut for several cores only if it is worth reading its headers twice.
 LEAST_CUT_BYTES = TASK_BYTES
-# The first dirty offset where nobody knows it.
+# The first dirty offset where it is not known.
 ANYWHERE = 2**62
 # Transactions that are kept of a range, and of all, for the timelines of a report.
 MOST_RECENT = 500
@@ -36,7 +36,7 @@ def audit(runner: Runner, request: Request) -> Audit:
 
 
 def audit_listed(runner: Runner, request: Request, listed: Sequence[Listed]) -> Audit:
-    """The audit of what was listed."""
+    """Audit the listed partitions."""
     logs = [one.log for one in listed]
     chosen = [
         index
@@ -86,13 +86,13 @@ def audit_listed(runner: Runner, request: Request, listed: Sequence[Listed]) -> 
 def _told_decisions(one: Work, known: history.History) -> Work:
     decisions = known.for_place((one.part.topic, one.part.number))
     names = known.names_in(decisions) if one.settings.output else None
-    # Tasks need no more of the columns, and every range of a partition is sent all rows.
+    # Tasks need only these columns, and every range of a partition gets all rows.
     columns = np.ascontiguousarray(decisions[:, : history.UPDATED_MS + 1])
     return one._replace(decisions=columns, names=names, longest_ms=known.longest_timeout_ms)
 
 
 def _longest(logs: Sequence[PartitionLog], topics: Collection[str]) -> dict[TopicPartition, int]:
-    """Partition of these topics -> index in the listing: of several replicas the longest."""
+    """Map each partition of these topics to its index in the listing: of several replicas the longest."""
     found: dict[TopicPartition, int] = {}
     for index, log in enumerate(logs):
         other = found.get((log.topic, log.partition))
@@ -123,7 +123,7 @@ def _works(runner: Runner, index: int, one: Listed, settings: Settings) -> list[
 def _limits(
     runner: Runner, request: Request, listed: Sequence[Listed], works: Mapping[int, Sequence[Work]]
 ) -> dict[int, int]:
-    """Index in the listing -> the offset at which `--as-of` cuts the partition."""
+    """Map an index in the listing to the offset at which `--as-of` cuts the partition."""
     limits: dict[int, int] = {}
     for index in works:
         log = listed[index].log
@@ -164,7 +164,7 @@ def _history(
 
 
 def _entered(runner: Runner, works: Mapping[int, Sequence[Work]]) -> list[Work]:
-    """The work with the states that enter each range: those of cut partitions take a pass over the headers."""
+    """Return the work with the states that enter each range. A cut partition needs a pass over its headers for them."""
     from ottla.scan.partitions import entering
 
     cut = {index: parts for index, parts in works.items() if len(parts) > 1}

@@ -1,4 +1,4 @@
-"""How a program starts and ends: from its arguments, at Ctrl-C, at closed pipes. shell"""
+"""Start and end of a program: its arguments, Ctrl-C, closed pipes. shell"""
 
 import os
 import sys
@@ -14,7 +14,10 @@ Arguments = TypeVar("Arguments")
 
 
 def run_command(command: "click.Command", argv: list[str] | None) -> int:
-    """The exit code of `ottla COMMAND` with `argv` (without the program's name; None: that of this process)."""
+    """Run `ottla COMMAND` with `argv` and return the exit code.
+
+    `argv` has no program name; None: the arguments of this process.
+    """
     try:
         command.main(argv, prog_name=f"ottla {command.name}")
     except SystemExit as stop:
@@ -22,7 +25,7 @@ def run_command(command: "click.Command", argv: list[str] | None) -> int:
 
 
 def run_job(name: str, job: Callable[[Arguments], int], arguments: Arguments) -> NoReturn:
-    """Do what `ottla NAME` is for, and exit with the code that `job` returns."""
+    """Run `job` as `ottla NAME`, and exit with the code that it returns."""
     try:
         code = job(arguments)
     except KeyboardInterrupt:
@@ -32,12 +35,12 @@ def run_job(name: str, job: Callable[[Arguments], int], arguments: Arguments) ->
 
 
 def show(text: str) -> bool:
-    """Text on stdout; False if nobody reads it any more, as behind `| head`: no reason to fail, nor to go on."""
+    """Write text to stdout. Return False if the pipe is closed, as by `| head`: stop then, without an error."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        # What the interpreter flushes at its end goes nowhere.
+        # The interpreter flushes stdout at its end, which must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return False
     return True

@@ -1,4 +1,4 @@
-"""How far replicas and the directories of several brokers reach: what came later they cannot know. pure
+"""Ends of replicas and of the directories of several brokers, which lack everything later. pure
 
 Brokers of a cluster are not read at one instant, and one that was down, or whose directory was copied earlier, ends
 before the others. What it lacks is not lost.
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def end_of(one: "Listed", parts: Sequence[RangeFacts]) -> int:
-    """Behind the last batch; the last segment may be empty: the log goes on at its base."""
+    """Return the offset after the last batch. The last segment may be empty: the log continues at its base offset."""
     base = one.log.segments[-1].base_offset if one.log.segments else 0
     return max([one.log.log_start, base, *(part.next_offset for part in parts)])
 
 
 class Reach:
-    """What is known of all partitions, by index in the listing."""
+    """Ends of all partitions, by index in the listing."""
 
     def __init__(
         self,
@@ -53,14 +53,14 @@ class Reach:
                 self._longest[one.log.name] = index
 
     def until_ms(self, index: int) -> int:
-        """Up to when the partition would have what was written to it."""
+        """Return the time up to which the directory has everything that was written to the partition."""
         if not self._several:
             return NEVER
         newest = self._newest[self._listed[index].directory]
         return self._latest[index] if self._is_behind(index) else newest
 
     def counts(self, index: int) -> bool:
-        """Whether the partition counts in what is told of all together: of several replicas the longest does."""
+        """Whether the partition counts in the totals: of several replicas only the longest does."""
         return self._longest[self._listed[index].log.name] == index
 
     def of(self, index: int) -> Reached:

@@ -1,4 +1,4 @@
-"""Markers that seem to belong to other decisions, as clocks differ: tasks read them again where in doubt. shell"""
+"""Match markers again where clocks differ and the first match is in doubt, by another read in tasks. shell"""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def match_again(
     runner: "Runner", works: Sequence[Work], facts: Mapping[int, Sequence[RangeFacts]], known: History
 ) -> dict[int, list[RangeFacts]]:
-    """`facts` with the markers matched anew where clocks may explain what does not fit. Raises AuditFailed."""
+    """Return `facts`, with markers matched again where clocks may explain a mismatch. Raises AuditFailed."""
     found = {index: list(parts) for index, parts in facts.items()}
     decisions, doubts = {}, {}
     for work in works:
@@ -47,7 +47,7 @@ def match_again(
 
 
 def look_up(work: Work) -> Result:
-    """All markers in the range of the producers and epochs that `work.numbers` name, as rows of the marker columns."""
+    """Return the markers of the producers and epochs in `work.numbers`, as rows of the marker columns."""
     return told(work, lambda: _look_up(work, work.numbers))
 
 

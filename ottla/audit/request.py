@@ -1,4 +1,4 @@
-"""What to audit, and the partitions that lie there. shell"""
+"""The request for an audit, and the partitions that it covers. shell"""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -24,7 +24,7 @@ from ottla.scan.listing import (
 
 
 class Request(NamedTuple):
-    """What to audit.
+    """Request for an audit.
 
     `topics`: globs (none: all). `until_ms` or `until_offsets` ((topic, partition) -> offset) is `--as-of`, `as_of` its
     text. `since_ms`: segments that hold nothing later are left out where a snapshot allows it. `output`: where the
@@ -46,7 +46,7 @@ class Request(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """A partition of a directory. `cleaned_below`: its first dirty offset, None if nothing tells.
+    """A partition of a directory. `cleaned_below`: its first dirty offset, None if not known.
 
     `created_ms`: since when it is there under this name, -1 if the cluster's metadata are not at hand.
     `of_topic`: the number of partitions of its topic, 0 likewise.
@@ -61,7 +61,7 @@ class Listed(NamedTuple):
 
 
 def list_everything(request: Request) -> list[Listed]:
-    """The partitions of all directories, as far back as `--since` asks.
+    """List the partitions of all directories, as far back as `--since` asks.
 
     Raises UnreadableDirectory, also where two of them are of different clusters.
     """
@@ -88,7 +88,7 @@ def _check_one_cluster(directories: tuple[str, ...]) -> None:
 
 
 def list_all(directory: str) -> list[Listed]:
-    """All partitions of a directory with what its checkpoints say of them, which are read before the sizes."""
+    """List all partitions of a directory with their checkpoints, which are read before the sizes."""
     root = storage_path(directory)
     cleaned = find_checkpoint(storage.join(root, CLEANER_OFFSETS))
     topics = read_topics(root)
@@ -121,7 +121,7 @@ def changed_since(request: Request, listed: Iterable[Listed]) -> frozenset[str]:
 
 
 def compacted_meanwhile(listed: Mapping[int, Listed]) -> dict[int, Listed]:
-    """`listed` with the first dirty offsets of now: a broker may have compacted segments before they were read."""
+    """Return `listed` with current first dirty offsets: a broker may have compacted segments before they were read."""
     directories = {one.directory for one in listed.values()}
     now = {each: find_checkpoint(storage.join(storage_path(each), CLEANER_OFFSETS)) or {} for each in directories}
     found = {}
@@ -134,7 +134,7 @@ def compacted_meanwhile(listed: Mapping[int, Listed]) -> dict[int, Listed]:
 
 
 def later_than(log: PartitionLog, since_ms: int) -> PartitionLog:
-    """The log without the segments at its start that hold nothing later, if a snapshot tells the producers' states."""
+    """Return the log without older segments at its start, if a snapshot has the producers' states after them."""
     names = {storage.stem_of(path) for path in log.snapshots}
     first = 0
     for index, segment in enumerate(log.segments[:-1]):
@@ -148,7 +148,7 @@ def later_than(log: PartitionLog, since_ms: int) -> PartitionLog:
 
 
 def _latest_ms(path: str) -> int | None:
-    """The last entry, which a roll writes for the largest timestamp of the segment; None if there is none."""
+    """Return the time of the last entry, which a roll writes for the largest timestamp of the segment, or None."""
     try:
         content = storage.read(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""Where the tasks of an audit run: in threads of this process, or wherever else; the results are the same. shell"""
+"""Runners of the tasks of an audit: threads of this process, or another runner with the same results. shell"""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# What a task should have to do at least: one of Spark costs a Python worker about 50 ms.
+# The least work of a task: a Spark task costs a Python worker about 50 ms.
 TASK_BYTES = 256 * 1024 * 1024
 
 Function = Callable[[Work], Result]
@@ -25,41 +25,41 @@ class AuditFailed(Exception):
 
 
 class FilesVanished(AuditFailed):
-    """A file that was listed is gone: the broker deleted or compacted meanwhile. Listed anew, the audit may succeed."""
+    """A listed file is gone, because the broker deleted or compacted it. After another listing an audit may succeed."""
 
 
 class Runner(Protocol):
-    """Runs a function over pieces of work. `parallelism`: how many run at once."""
+    """A runner of a function over pieces of work. `parallelism`: how many run at once."""
 
     @property
     def parallelism(self) -> int: ...
 
     def run(self, function: Function, works: Sequence[Work], label: str) -> list[Result]:
-        """The results, in any order. `label` says what is going on, for people."""
+        """Return the results, in any order. `label` describes the work on the progress line."""
         ...
 
     def reduce(
         self, function: Naming, combine: "Callable[[Sequence[Longs]], T]", works: Sequence[Work], label: str
     ) -> tuple[list[T], list[Result]]:
-        """`function` gives rows whose first column is a hash, and a result. Rows of one hash are combined together."""
+        """Combine the rows of one hash. `function` returns rows whose first column is a hash, and a result."""
         ...
 
 
 def run(runner: Runner, function: Function, works: Sequence[Work], label: str) -> list[Result]:
-    """The results in order of partition and range. Raises AuditFailed with the first reason that there is."""
+    """Return the results in order of partition and range. Raises AuditFailed with the first reason."""
     results = sorted(runner.run(function, works, label), key=lambda one: (one.partition, one.ordinal))
     raise_first_error(results)
     return results
 
 
 def raise_first_error(results: Sequence[Result]) -> None:
-    """Raises FilesVanished if that is all that went wrong, else AuditFailed with the first other reason."""
+    """Raise FilesVanished if that is all that went wrong, else AuditFailed with the first other reason."""
     for result in sorted((one for one in results if one.error), key=lambda one: one.has_vanished):
         raise (FilesVanished if result.has_vanished else AuditFailed)(result.error)
 
 
 class Progress:
-    """A line on a terminal that says how far the work is; nothing where nobody watches."""
+    """A progress line on a terminal; nothing where the stream is not a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -80,7 +80,7 @@ class Progress:
 
     @contextmanager
     def report_compiling(self) -> Iterator[None]:
-        """Say when kernels are compiled, as once on a machine: nothing else moves for some seconds."""
+        """Report that kernels are compiled, as once on a machine: it takes some seconds without other progress."""
         if not self._watched:
             yield
             return
@@ -116,7 +116,7 @@ class HereRunner:
         size = f" of {size_mib:,.0f} MiB" if size_mib >= 1 else ""
         done = 0
         results: list[T] = []
-        # The largest first, so that none is left alone at the end.
+        # The largest first, so that no large one runs alone at the end.
         ordered = sorted(works, key=lambda work: -work.part.cost_bytes)
         with self._progress.report_compiling(), ThreadPoolExecutor(self._threads) as pool:
             self._progress.show(f"{label}: 0%{size}")

@@ -1,6 +1,6 @@
-"""What the tasks of an audit do: each reads the ranges it is given and returns what is small. shell
+"""Tasks of an audit: each reads its ranges and returns small results. shell
 
-Light to import: an executor that lacks a library must be able to say so.
+Light to import: an executor that lacks a library must be able to report it.
 """
 
 from collections import Counter
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from ottla.scan.states import States
     from ottla.scan.walk import Step
 
-# Of each range, as many anomalies and gaps are kept; the rest is counted.
+# At most this many anomalies and gaps are kept of each range; the rest is counted.
 MOST_ANOMALIES = 1_000
 MOST_GAPS = 1_000
-# Counts of as many steps are kept apart.
+# The counts of this many steps are kept apart.
 MOST_APART = 64
 
 _OFFSET_KEY_VALUE = [("offset", True), ("key", True), ("value", True)]
 
 
 class Settings(NamedTuple):
-    """What all tasks of an audit go by.
+    """Settings of all tasks of an audit.
 
     `output`: where the transactions go, or None. `recent`: how many of the newest transactions of each range are kept,
     for the timelines of a report.
@@ -50,12 +50,12 @@ class Settings(NamedTuple):
 
 
 class Work(NamedTuple):
-    """One range to read.
+    """A range to read.
 
-    `log`: with the first range of a partition only, which a snapshot may have to tell how to enter; `entering` with the
-    others. `limit`: batches that begin there or behind are left out. `decisions`: the coordinator's for this partition.
-    `names`: transactional ids by producer id, for the table of transactions. `numbers`: of markers to look up.
-    `longest_ms`: the longest timeout of a transactional id.
+    `log`: only with the first range of a partition, whose entering states may come from a snapshot; `entering`: with
+    the others. `limit`: batches that begin there or later are left out. `decisions`: those of the coordinator for this
+    partition. `names`: transactional ids by producer id, for the table of transactions. `numbers`: those of markers to
+    look up. `longest_ms`: the longest timeout of a transactional id.
     """
 
     part: "LogRange"
@@ -72,7 +72,7 @@ class Work(NamedTuple):
 
 
 class RangeFacts(NamedTuple):
-    """What one range tells an audit. Rows have the columns of `scan.events`.
+    """Facts of one range for an audit. Rows have the columns of `scan.events`.
 
     `first_batch_ms`: of the first batch with a time to go by, -1 without one (`torn.first_ms`). `latest_ms`: the
     latest time that a broker wrote itself, -1: none. `ends`: the markers without a decision, by which partitions are
@@ -100,7 +100,7 @@ class RangeFacts(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What came of one piece of work: a value that depends on the function, or the reason why there is none.
+    """Result of one piece of work: a value that depends on the function, or the reason why there is none.
 
     `has_vanished`: a file that was listed is gone, as when a running broker deletes or compacts.
     """
@@ -113,29 +113,29 @@ class Result(NamedTuple):
 
 
 def scan(work: Work) -> Result:
-    """RangeFacts of the range."""
+    """Return the RangeFacts of the range."""
     return told(work, lambda: _scan(work))
 
 
 def read_history(work: Work) -> Result:
-    """RangeHistory of a range of `__transaction_state`."""
+    """Return the RangeHistory of a range of `__transaction_state`."""
     return told(work, lambda: _read_history(work))
 
 
 def leaving(work: Work) -> Result:
-    """States that leave the range if nothing is known of what came before it."""
+    """Return the states that leave the range if nothing is known of what came before it."""
     return told(work, lambda: _leaving(work))
 
 
 def cut(work: Work) -> Result:
-    """The first offset whose batch is later than `settings.until_ms`; None if there is none in the range."""
+    """Return the first offset whose batch is later than `settings.until_ms`; None if there is none in the range."""
     return told(work, lambda: _cut(work))
 
 
 def told(
     work: Work, read: "Callable[[], RangeFacts | RangeHistory | States | Longs | list[Marker] | int | None]"
 ) -> Result:
-    """What cannot be read is told, not raised: no traceback, no retries."""
+    """Return the result of `read`, with an error in the result, not raised: no traceback, no retries."""
     part = work.part
     try:
         check_worker()
@@ -145,7 +145,7 @@ def told(
 
 
 def failed(work: Work, error: Exception) -> Result:
-    """The result of work that ended in an error that can be told."""
+    """Return the result of work that ended in an error that users can understand."""
     part = work.part
     gone = isinstance(error, FileNotFoundError)
     return Result(part.partition, part.ordinal, None, f"{part.topic}-{part.number}: {error}", gone)
@@ -236,7 +236,7 @@ def _cut(work: Work) -> int | None:
 
 
 class _Collector:
-    """Takes the steps of a walk and keeps what is small of each."""
+    """Collector of the small facts of each step of a walk."""
 
     def __init__(self, work: Work) -> None:
         import numpy as np

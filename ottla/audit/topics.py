@@ -1,4 +1,4 @@
-"""What the cluster's metadata log says of topics, if a directory has one: replicas, age, what is compacted. shell
+"""Topics by the cluster's metadata log, if a directory has one: replicas, age, compaction. shell
 
 `__cluster_metadata-0` is on controllers; a broker that is none has no copy, and then nothing is known.
 """
@@ -33,7 +33,7 @@ _ALWAYS_COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group
 class Topics(NamedTuple):
     """`alone`: partitions that never had a second replica. `compacted`: topics that are or were compacted.
 
-    `created_ms`: when a partition came to be, or its topic came back after a deletion, where segments still tell.
+    `created_ms`: when a partition was created, or its topic created again, if the segments still have the record.
     `counts`: the number of partitions of each topic.
     """
 
@@ -43,10 +43,10 @@ class Topics(NamedTuple):
     counts: Mapping[str, int] = {}
 
     def cleaned_below(self, cleaned: Mapping[TopicPartition, int] | None, topic: str, partition: int) -> int | None:
-        """The first dirty offset of a partition; None if missing offsets may have been compacted anywhere.
+        """Return the first dirty offset of a partition; None if missing offsets may have been compacted anywhere.
 
         `cleaned`: the directory's checkpoint, None without one. A replica gets a log as compacted as its leader's, so
-        its own checkpoint tells nothing.
+        its own checkpoint proves nothing.
         """
         if cleaned is None:
             return None
@@ -57,7 +57,7 @@ class Topics(NamedTuple):
 
 
 def read_topics(directory: str) -> Topics:
-    """What is known; nothing of what cannot be read."""
+    """Return the known topics; files that cannot be read are skipped."""
     names: dict[bytes, str] = {}
     replicas: dict[tuple[bytes, int], int] = {}
     compacted: set[str] = set()
@@ -83,7 +83,7 @@ def read_topics(directory: str) -> Topics:
 
 
 def _batches(path: str, position: int) -> Iterator[tuple[bytes, int, BatchHeader]]:
-    """Each batch of a file from `position` on: the bytes it stands in, its place there, its header.
+    """Yield each batch of a file from `position` on: the bytes that contain it, its place in them, its header.
 
     The file is read in windows: a metadata segment has up to a GiB. Raises OSError, ProtocolError.
     """
@@ -101,7 +101,7 @@ def _batches(path: str, position: int) -> Iterator[tuple[bytes, int, BatchHeader
 
 
 def _files(folder: str) -> list[tuple[str, int]]:
-    """The newest snapshot, then the segments, each with the position from which on it tells more.
+    """Return the newest snapshot, then the segments, each with the position at which newer records begin.
 
     A controller writes two records a second when nothing happens, and keeps them for a week.
     """
@@ -122,7 +122,7 @@ def _files(folder: str) -> list[tuple[str, int]]:
 
 
 def _position(path: str, base_offset: int, offset: int) -> int:
-    """Where the batch starts that the last index entry below `offset` names; 0 if the index does not tell."""
+    """Return the position of the batch that the last index entry below `offset` names; 0 if there is none."""
     try:
         entries = batch_positions(path, base_offset, storage.status(path).size_bytes)
     except OSError:
@@ -137,7 +137,7 @@ def _take(
     replicas: dict[tuple[bytes, int], int],
     compacted: set[str],
 ) -> tuple[bytes, int] | None:
-    """Add what a record tells; the partition that it creates, None if it creates none."""
+    """Add the content of a record, and return the partition that it creates, or None."""
     record = None if value is None else decode_metadata_record(value)
     if isinstance(record, TopicRecord):
         names[record.topic_id] = record.name
@@ -146,7 +146,7 @@ def _take(
         replicas[key] = max(replicas.get(key, 0), len({*record.replicas, *record.adding_replicas}))
         return key
     elif isinstance(record, PartitionChangeRecord) and (record.replicas or record.adding_replicas):
-        # Moved at least once: what it has now came from another replica.
+        # Moved at least once: its present records came from another replica.
         replicas[record.topic_id, record.partition_id] = 2
     elif (
         isinstance(record, ConfigRecord)

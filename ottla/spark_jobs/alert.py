@@ -1,8 +1,8 @@
 """Alerts on hanging transactions while a broker runs: `spark-submit alert.py DIR`. free
 
-A line on stdout when a transaction begins to hang and one when it hangs no more, each once, also across restarts where
-`--checkpoint` names a folder. A single look, `--once`, is taken in this process, without a JVM; the stream needs Spark.
-Exit codes: 0 ended by a signal or `--once`, 2 could not run.
+A line on stdout when a transaction begins to hang and one when it no longer hangs, each once, also across restarts
+where `--checkpoint` names a folder. `--once` checks a single time in this process, without a JVM; the stream needs
+Spark. Exit codes: 0 ended by a signal or `--once`, 2 could not run.
 """
 
 import sys
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from ottla.spark_jobs.command_lines import AlertArguments
 
 ENDED = 0
-# How soon Ctrl-C is answered.
+# The delay until Ctrl-C is handled, at most.
 ANSWER_SECONDS = 1
-# The last line of a Python traceback of ours.
+# The last line of a Python traceback with an error of Ottla.
 _RAISED = re.compile(r"ottla[\w.]*: ")
-# In the folder of `--checkpoint`: what single looks told, and what Spark keeps of a stream.
+# In the folder of `--checkpoint`: the alerts that `--once` printed, and what Spark stores of a stream.
 _TOLD = "told.json"
 _SPARKS = "offsets"
 
@@ -53,14 +53,14 @@ class NobodyReads(Exception):
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Watch as `argv` says until interrupted; returns the exit code."""
+    """Watch as `argv` says until interrupted; return the exit code."""
     from ottla.spark_jobs import command_lines
 
     return run_command(command_lines.alert, argv)
 
 
 def run(arguments: "AlertArguments") -> int:
-    """Watch until interrupted; the exit code."""
+    """Watch until interrupted; return the exit code."""
     if missing := cannot_run("the alert", on_spark=not arguments.once):
         return _refuse(missing)
     from ottla.scan.listing import UnreadableDirectory, describe_unmatched, list_partitions, topic_patterns
@@ -90,7 +90,7 @@ def _refuse(reason: str) -> int:
 
 
 def _follow(arguments: "AlertArguments") -> int:
-    """Watch with a stream of Spark until interrupted; the exit code."""
+    """Watch with a stream of Spark until interrupted; return the exit code."""
     from pyspark.errors import StreamingQueryException
 
     try:
@@ -102,7 +102,7 @@ def _follow(arguments: "AlertArguments") -> int:
 
 
 def _prepare(checkpoint: str | None) -> None:
-    """Raises BadArgument for an unusable folder, which Spark would tell on many lines; URLs are left to Spark."""
+    """Check the folder, as Spark reports an unusable one on many lines. Raises BadArgument. Spark checks URLs."""
     if checkpoint is None or "://" in checkpoint:
         return
     folder = Path(checkpoint)
@@ -117,13 +117,13 @@ def _prepare(checkpoint: str | None) -> None:
 
 
 def _cause(text: str) -> str:
-    """What was raised in Python, of all that Spark tells of a failed query, else its first line."""
+    """Return the Python error in the text of Spark on a failed query, or the first line of the text."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return next((_RAISED.sub("", line) for line in reversed(lines) if _RAISED.match(line)), lines[0])
 
 
 def _look(arguments: "AlertArguments") -> int:
-    """Print what began and ended since the look before, as the stream does in a micro-batch; the exit code."""
+    """Print what began and ended since the last check, as a micro-batch of the stream does; return the exit code."""
     from ottla.scan import schemas
     from ottla.spark_jobs.stream.alert_rows import alert, changes, keep_first_seen
     from ottla.spark_jobs.stream.stream_options import stream_options
@@ -150,7 +150,7 @@ def _look(arguments: "AlertArguments") -> int:
 
 
 def _told(checkpoint: str | None) -> Path | None:
-    """Where single looks keep what they told; None without a checkpoint. Raises BadArgument."""
+    """Return the file with the alerts that `--once` printed; None without a checkpoint. Raises BadArgument."""
     if checkpoint is None:
         return None
     if "://" in checkpoint:
@@ -185,7 +185,10 @@ def _watch(spark: "SparkSession", arguments: "AlertArguments", checkpoint: str) 
 
 @contextmanager
 def _interrupted() -> "Iterator[threading.Event]":
-    """Set by Ctrl-C. PySpark's own handler calls the JVM in the middle of another call, which ends in tracebacks."""
+    """Yield an event that Ctrl-C sets.
+
+    PySpark's own handler calls the JVM in the middle of another call, which ends in tracebacks.
+    """
     pressed = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield pressed
@@ -207,12 +210,12 @@ def _printer(style: str) -> "Callable[[DataFrame, int], None]":
 
 def _print(rows: list[dict[str, Any]], style: str) -> None:
     if not show("".join(_json(row) if style == "json" else _text(row) for row in rows)):
-        # What was not told must not count as told: the checkpoint stays behind it.
+        # The checkpoint must not cover alerts that were not printed.
         raise NobodyReads("stdout is closed: nobody reads the alerts")
 
 
 def _json(row: dict[str, Any]) -> str:
-    # Spark gives datetimes of the local zone, and does not say so.
+    # Spark returns datetimes of the local zone without a time zone.
     return json.dumps({**row, "seen": row["seen"].astimezone(UTC).isoformat()}) + "\n"
 
 

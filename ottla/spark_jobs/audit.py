@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Audit as `argv` (without the program's name) says; returns the exit code."""
+    """Audit as `argv` (without the program's name) says; return the exit code."""
     from ottla.spark_jobs import command_lines
 
     return run_command(command_lines.audit, argv)
 
 
 def run(arguments: "Arguments") -> int:
-    """Audit; the exit code."""
+    """Audit; return the exit code."""
     on_spark = is_on_spark(arguments.run_on)
     if missing := cannot_run("the audit", on_spark=on_spark):
         return job.failed(missing)

@@ -17,13 +17,13 @@ from ottla.spark_jobs.options import READ_COMMITTED, READ_UNCOMMITTED
 
 COMPRESSIONS = ("zstd", "snappy", "lz4", "gzip", "none")
 MOST_SECONDS = 86_400
-# As of the group that these are commands of.
+# The settings of the group that has these commands.
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
 @dataclass(frozen=True)
 class AlertArguments:
-    """What was said on the command line of an alert; `interval` in seconds."""
+    """Arguments of the command line of an alert; `interval` in seconds."""
 
     directory: str
     topics: str
@@ -35,7 +35,7 @@ class AlertArguments:
 
 @dataclass(frozen=True)
 class ExportArguments:
-    """What was said on the command line of an export."""
+    """Arguments of the command line of an export."""
 
     directory: str
     output: str

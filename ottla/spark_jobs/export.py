@@ -1,8 +1,8 @@
 """Records to Parquet, written by the tasks that decode them: `spark-submit export.py DIR OUT`, or `main(argv)`. free
 
 Rows never become Spark's. `OUT/topic=T/partition=N/part-<offset>-<position>.parquet` is how Spark, DuckDB and others
-find topic and partition; with `--format delta` it is a Delta table as well. A file appears when it is whole, and
-`_SUCCESS` when all are. Exit codes: 0 done, 2 could not run, 130 interrupted.
+find topic and partition; with `--format delta` it is a Delta table as well. A file appears when it is complete,
+and `_SUCCESS` when all are. Exit codes: 0 done, 2 could not run, 130 interrupted.
 """
 
 import sys
@@ -48,7 +48,7 @@ class FilesVanished(CannotExport):
 
 
 class Export(NamedTuple):
-    """What every task goes by."""
+    """Settings of every task of an export."""
 
     options: Options
     columns: tuple[str, ...]
@@ -57,7 +57,7 @@ class Export(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What a task did, or why it could not."""
+    """Result of a task: counts, or the reason why it failed."""
 
     files: int
     rows: int
@@ -66,14 +66,14 @@ class Written(NamedTuple):
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Export as `argv` says; returns the exit code."""
+    """Export as `argv` says; return the exit code."""
     from ottla.spark_jobs import command_lines  # click: the tasks of an export import this module without it
 
     return run_command(command_lines.export, argv)
 
 
 def run(arguments: "ExportArguments") -> int:
-    """Export; the exit code."""
+    """Export; return the exit code."""
     if missing := cannot_run("the export", on_spark=is_on_spark(arguments.run_on)):
         return _failed(missing)
     from ottla.scan.damage_log import REMEDY, DamagedSegment
@@ -83,7 +83,7 @@ def run(arguments: "ExportArguments") -> int:
     try:
         written = _export(arguments)
     except (CannotExport, DamagedSegment, NoSpark, OptionError, OSError, UnreadableDirectory, WorkerLacks) as error:
-        # The reader names its option, which has another name here.
+        # The error names the option of the reader, which has another name here.
         return _failed(str(error).replace(REMEDY, "--on-damage report leaves it out"))
     show(f"{written.rows:,} records in {written.files:,} files in {shown(arguments.output)}\n")
     return DONE
@@ -136,7 +136,7 @@ def _is_ours(name: str) -> bool:
 
 
 def _written(export: Export, tasks: "Sequence[RangeTask]", arguments: "ExportArguments") -> list[Written]:
-    """What the tasks did. Raises CannotExport with the first reason why one could not."""
+    """Run the tasks and return their results. Raises CannotExport with the reason of the first that failed."""
     if is_on_spark(arguments.run_on):
         with session("ottla export") as spark:
             context = spark.sparkContext
@@ -150,7 +150,7 @@ def _written(export: Export, tasks: "Sequence[RangeTask]", arguments: "ExportArg
 
 
 def _topics_exist(options: Options) -> None:
-    """A misspelt topic must not be taken for one without records. Raises CannotExport."""
+    """Check that the topics exist: a misspelt one is not a topic without records. Raises CannotExport."""
     from ottla.scan.listing import describe_unmatched, list_partitions, select_topics, topic_patterns
 
     (directory,) = options.paths
@@ -195,7 +195,7 @@ def _writer(export: Export) -> "Callable[[RangeTask], Written]":
 
 
 def _write_range(export: Export, planned: "PlannedRange") -> int:
-    """One file of the visible records of a range; none if there are none. The number of records."""
+    """Write a file of the visible records of a range, or none without records. Return the number of records."""
     from ottla.scan.damage_log import DamageLog
     from ottla.spark_jobs.views.planning import told_damage
 

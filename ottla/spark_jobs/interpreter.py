@@ -1,4 +1,4 @@
-"""Workers of the same Python as whoever asks for them, unless somebody said otherwise. shell
+"""Run Spark's Python workers with the interpreter of this process, unless another is configured. shell
 
 Spark runs its Python workers, and looks for data sources, in what PYSPARK_PYTHON names, else in the `python3` of the
 path (`PythonUtils.defaultPythonExec`, `SparkContext.pythonExec`). A script that an environment's own interpreter runs,
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 WORKERS = "PYSPARK_PYTHON"
-# Of those that look for data sources and plan them, where it is set.
+# The Python of the workers that look for data sources and plan them, where it is set.
 _DRIVER = "PYSPARK_DRIVER_PYTHON"
 
 
 def use_this_python() -> None:
-    """Let Spark's local workers be of this interpreter, and let the session that runs already know the data source.
+    """Set this interpreter for Spark's local workers, and register the data source with a running session.
 
-    Of a Spark that is still to be started an environment variable tells; on a cluster the executors' own `python3`, and
-    what is said by anybody, stay.
+    A Spark that is not started yet reads an environment variable. The executors' own `python3` on a cluster, and any
+    configured interpreter, stay.
     """
     session = _running_session()
     if session is None:
@@ -40,7 +40,7 @@ def use_this_python() -> None:
 
 
 def _is_said() -> bool:
-    """Whether a Python is named, or the one of the path is this one anyway."""
+    """Whether a Python is configured, or the `python3` of the path is this one anyway."""
     found = shutil.which("python3")
     is_this = found is not None and Path(found).parent == Path(sys.executable).parent
     return is_this or not sys.executable or any(os.environ.get(name) for name in (WORKERS, _DRIVER))
@@ -51,13 +51,13 @@ def _is_local(master: str) -> bool:
 
 
 def _running_session() -> "SparkSession | None":
-    """That of this process, without loading Spark to look for it: executors import this."""
+    """Return the session of this process, without loading Spark for it: executors import this."""
     loaded = sys.modules.get("pyspark.sql")
     return None if loaded is None else getattr(loaded, "SparkSession").getActiveSession()  # noqa: B009
 
 
 def _register(session: Any, *, again: bool) -> None:
-    """Make the source known; not `again` where Spark has found it by itself, which it would log as a replacement."""
+    """Register the source; not `again` where Spark has found it by itself, which it would log as a replacement."""
     from ottla.spark_jobs.source import OttlaSource
 
     if again or not session._jsparkSession.sessionState().dataSourceManager().dataSourceExists("ottla"):

@@ -1,4 +1,4 @@
-"""Options of Spark's own Kafka source that this one does not have, and what does the same here. pure"""
+"""Options of Spark's own Kafka source that this one does not have, and their equivalents here. pure"""
 
 # In lower case -> what to do instead.
 _INSTEAD = {
@@ -27,7 +27,7 @@ _STREAM_ONLY = {
 
 
 def instead_of(name: str) -> str | None:
-    """What does here what an option of Spark's Kafka source does; None if that has no such option either."""
+    """Return the equivalent of an option of Spark's Kafka source; None if that has no such option either."""
     key = name.lower()
     if key.startswith("kafka.") and key not in _INSTEAD:
         return "no broker is asked, so settings of Kafka's consumer mean nothing"
@@ -35,7 +35,7 @@ def instead_of(name: str) -> str | None:
 
 
 def is_met(name: str, value: str) -> bool:
-    """Whether the option asks for what is done anyway, so that it can stay."""
+    """Whether the option asks for what this source does anyway, so that it is accepted."""
     key, word = name.lower(), value.strip().lower()
     return (key == "includeheaders" and word == "true") or (
         key == "startingoffsetsbytimestampstrategy" and word == "latest"

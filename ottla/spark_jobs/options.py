@@ -1,4 +1,4 @@
-"""The options of one read: their names, defaults, and what each may be. pure
+"""The options of one read: their names, defaults and values. pure
 
 Light on purpose, as `source.py`. Where Spark's own Kafka source has an option, ours has its name and its meaning.
 """
@@ -15,7 +15,7 @@ from ottla.spark_jobs.kafka_options import instead_of, is_met
 
 READ_COMMITTED = "read_committed"
 READ_UNCOMMITTED = "read_uncommitted"
-# How far a replica is read, in the words of Kafka's FetchIsolation; its third is read_committed.
+# The end of a read of a replica, in the words of Kafka's FetchIsolation; its third is read_committed.
 LOG_END, HIGH_WATERMARK = "log_end", "high_watermark"
 _FLAGS = ("false", "true")
 
@@ -39,12 +39,12 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "fetchIsolation": (LOG_END, (LOG_END, HIGH_WATERMARK)),
 }
 _CANONICAL = {name.lower(): name for name in OPTIONS}
-# What is asked for in another way.
+# Features that are used in another way.
 _ELSEWHERE = {"cache": "ottla.spark_jobs.cached(spark, DIR, CACHE) reads a log from a cache"}
-# What Spark itself adds.
+# Options that Spark itself adds.
 _SPARKS_OPTIONS = ("path", "paths", "serialization.format")
 
-# The views that read less when offsets, times or producers are named; in the others these mean nothing.
+# The views that read less when offsets, times or producers are named; the others ignore these.
 _BOUNDED = {
     "startingOffsets": (schemas.RECORDS, schemas.BATCHES, schemas.SEGMENTS),
     "endingOffsets": (schemas.RECORDS, schemas.BATCHES, schemas.SEGMENTS),
@@ -69,7 +69,7 @@ LOSS_HINT = 'option("failOnDataLoss", "false") goes on with what is there'
 
 
 class DataLost(Exception):
-    """Offsets that were asked for are gone; the text says which and what to do."""
+    """Requested offsets are gone; the text says which and what to do."""
 
 
 class OptionError(ValueError):
@@ -77,7 +77,7 @@ class OptionError(ValueError):
 
 
 class Options(NamedTuple):
-    """The options of one read, checked. Offsets and times: None where nothing bounds them; times in ms."""
+    """The options of one read, checked. Offsets and times: None without a bound; times in ms."""
 
     paths: tuple[str, ...]
     view: str = schemas.RECORDS
@@ -99,7 +99,7 @@ class Options(NamedTuple):
 
 
 def read_options(given: dict[str, str]) -> Options:
-    """Raises OptionError, which says what is possible, rather than reading something else than was meant."""
+    """Check the options. Raises OptionError, which lists what is possible, for each that is not valid."""
     values = {name: default for name, (default, _) in OPTIONS.items()}
     for name, value in given.items():
         key = _CANONICAL.get(name.lower(), name.lower())
@@ -137,7 +137,7 @@ def read_options(given: dict[str, str]) -> Options:
 
 
 def _paths(values: dict[str, str]) -> tuple[str, ...]:
-    """The log directories. Several come as JSON in `paths` (`DataSourceV2Utils.getOptionsWithPaths`)."""
+    """Return the log directories. Several come as JSON in `paths` (`DataSourceV2Utils.getOptionsWithPaths`)."""
     if "paths" not in values:
         if not values.get("path"):
             raise OptionError(_NO_PATH)
@@ -196,7 +196,7 @@ def _milliseconds(name: str, text: str) -> int | None:
 
 
 def _offsets(name: str, text: str, unbounded: int) -> OffsetsByPartition | None:
-    """`{"topic": {"0": 23}}`; the word, or -2 (-1 at the end) for a partition, leaves it unbounded."""
+    """Parse `{"topic": {"0": 23}}`; the word, or -2 (-1 at the end) for a partition, leaves it unbounded."""
     word = "earliest" if unbounded == EARLIEST_OFFSET else "latest"
     if text == word:
         return None
@@ -206,7 +206,7 @@ def _offsets(name: str, text: str, unbounded: int) -> OffsetsByPartition | None:
 
 
 def offsets_by_partition(name: str, text: str, form: str, words: tuple[int, ...]) -> OffsetsByPartition:
-    """The offsets in the JSON of an option; `words` are the negative ones that mean something. Raises OptionError."""
+    """Return the offsets in the JSON of an option; `words` are the negative ones with a meaning. Raises OptionError."""
     wrong = OptionError(f"option {name} is {form}, not {text!r}")
     try:
         given: Any = json.loads(text)
@@ -223,13 +223,13 @@ def offsets_by_partition(name: str, text: str, form: str, words: tuple[int, ...]
 
 
 def check_places(options: "Options", names: set[TopicPartition]) -> None:
-    """Offsets that are given for a partition which is not read are a slip. Raises OptionError."""
+    """Refuse offsets for a partition that is not read, which are a mistake. Raises OptionError."""
     for name, given in (("startingOffsets", options.starting_offsets), ("endingOffsets", options.ending_offsets)):
         check_named(name, given or {}, names)
 
 
 def check_named(option: str, given: OffsetsByPartition, names: set[TopicPartition]) -> None:
-    """Raises OptionError if `given` names a partition that is none of `names`, those that are read."""
+    """Raise OptionError if `given` names a partition that is none of `names`, those that are read."""
     unknown = sorted(given.keys() - names)
     if unknown:
         told = ", ".join(f"{topic}-{partition}" for topic, partition in unknown[:5])

@@ -1,4 +1,4 @@
-"""Decoded records in the groups of rows of a Parquet file: what an export writes, and the cache. shell"""
+"""Decoded records as row groups of a Parquet file, for exports and the cache. shell"""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from ottla.spark_jobs.views.planned_range import PlannedRange
 
 ROW_GROUP_BYTES = 64 * 1024 * 1024
-# Told by the names of the folders.
+# Columns whose values are in the names of the folders.
 IN_FOLDERS = ("topic", "partition")
-# Mostly.
+# Columns whose values are mostly unique.
 UNIQUE = ("key", "value", "offset", "headers", "sequence")
 
 
 def row_groups(planned: "PlannedRange", columns: Sequence[str], log: "DamageLog") -> "Iterator[pa.Table]":
-    """The visible records of a range, in offset order. Raises DamagedSegment if `log` does not take it, OSError."""
+    """Yield the visible records of a range, in offset order. Raises DamagedSegment if `log` refuses damage, OSError."""
     import pyarrow as pa
 
     from ottla.scan.records import RecordScan, uncommitted
@@ -39,5 +39,5 @@ def row_groups(planned: "PlannedRange", columns: Sequence[str], log: "DamageLog"
 
 
 def parquet_options(columns: Sequence[str], compression: str, *, unique: Sequence[str] = UNIQUE) -> dict[str, Any]:
-    """How Arrow writes them. A dictionary of a column that is `unique` costs, and gives nothing."""
+    """Return the options of Arrow's writer. A dictionary of a `unique` column would cost time and save nothing."""
     return {"compression": compression, "use_dictionary": [name for name in columns if name not in unique]}

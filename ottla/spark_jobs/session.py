@@ -1,4 +1,4 @@
-"""Spark sessions for the audit: a quiet local one, or that of spark-submit with our code shipped. shell"""
+"""Spark sessions for the audit: a quiet local one, or that of spark-submit with Ottla's code shipped. shell"""
 
 import importlib.util
 import os
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parents[2]
-# What an executor needs of ours; it never loads the broker.
+# The packages that an executor needs; it never loads the broker.
 SHIPPED = ("ottla/protocol", "ottla/scan", "ottla/audit", "ottla/spark_jobs")
 
-# Spark's own start-up chatter; errors still show.
+# Hides Spark's own start-up messages; errors still show.
 _QUIET_LOG4J = """\
 rootLogger.level = error
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
@@ -36,7 +36,7 @@ appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
 
 
 class NoSpark(Exception):
-    """The JVM did not come up; what it said went to stderr, the text is one line."""
+    """The JVM did not start; its output went to stderr, the text is one line."""
 
 
 def under_spark_submit() -> bool:
@@ -45,12 +45,12 @@ def under_spark_submit() -> bool:
 
 
 def is_on_spark(run_on: str) -> bool:
-    """What the option `--run-on` of a job means: `auto` is Spark where spark-submit is."""
+    """Whether a job with this `--run-on` runs on Spark: `auto` does if spark-submit started this process."""
     return run_on == "spark" or (run_on == "auto" and under_spark_submit())
 
 
 def cannot_run(what: str, *, on_spark: bool) -> str:
-    """Why `what` cannot run here, in one line; empty if it can."""
+    """Return why `what` cannot run here, in one line; empty if it can."""
     if on_spark and importlib.util.find_spec("pyspark") is None:
         return f"{what} on Spark needs PySpark: pip install 'ottla[spark]'"
     if on_spark and not (shutil.which("java") or os.environ.get("JAVA_HOME")):
@@ -66,8 +66,8 @@ def cannot_run(what: str, *, on_spark: bool) -> str:
 
 @contextmanager
 def session(app_name: str) -> "Iterator[SparkSession]":
-    """The running session, else that of spark-submit, else a local one on all cores; what was started is stopped."""
-    # Below spark-submit what Python warns of goes to stdout, between the findings. Nothing here uses pandas.
+    """Yield the running session, else that of spark-submit, else a local one on all cores. Stop a started one."""
+    # Under spark-submit Python's warnings go to stdout, between the findings. Nothing here uses pandas.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     from pyspark.sql import SparkSession
 
@@ -117,7 +117,7 @@ def _start(app_name: str, scratch: Path) -> "SparkSession":
     context = spark.sparkContext
     context.setLogLevel("ERROR")
     if context.master.startswith("local") and not context.master.startswith("local-cluster"):
-        # Workers run beside us: the files here, with their compiled kernels, need no shipping.
+        # Workers run on this machine: the files here, with their compiled kernels, need no shipping.
         known = context.environment.get("PYTHONPATH")
         context.environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *([known] if known else [])])
     elif not _is_shipped(context.getConf().get("spark.submit.pyFiles") or ""):
@@ -139,7 +139,7 @@ def _has_package(path: Path) -> bool:
 
 @contextmanager
 def _own_stderr(path: Path) -> Iterator[None]:
-    """What starts in here writes its stderr to `path`: the JVM greets everybody with warnings. Told if it fails."""
+    """Redirect stderr to `path` in the block, as the JVM starts with warnings. Show it if the block fails."""
     sys.stderr.flush()
     kept = os.dup(2)
     try:
@@ -155,7 +155,7 @@ def _own_stderr(path: Path) -> Iterator[None]:
 
 
 def packed(folder: Path) -> Path:
-    """A zip, in `folder`, of what an executor needs."""
+    """Write a zip, in `folder`, of the packages that an executor needs."""
     path = folder / "ottla.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in (

@@ -53,7 +53,7 @@ class OttlaSource(DataSource):
     """
 
     def __init__(self, options: dict[str, str]) -> None:
-        # Spark's own code imports Arrow next, and a process that dies of that is only said to have crashed.
+        # Spark's own code imports Arrow next, and if that ends the process Spark only reports a crash.
         check_planner()
         super().__init__(options)
 
@@ -100,7 +100,7 @@ class OttlaSource(DataSource):
         raise OptionError(_READ_ONLY)
 
     def _options(self) -> Options:
-        """Spark asks for the schema of a batch read and of a stream alike, without saying which."""
+        """Return the options. Spark asks for the schema of a batch read and of a stream without saying which it is."""
         from ottla.spark_jobs.stream.stream_options import named_for_streams, stream_options
 
         given = dict(self.options)
@@ -108,12 +108,12 @@ class OttlaSource(DataSource):
 
 
 def _fields(view: str, schema: StructType) -> list[tuple[str, bool]]:
-    """The columns that are asked for: the view's names of them, and whether they may be null."""
+    """Return the requested columns: their names in the view, and whether they may be null."""
     names = schemas.check_schema(view, [(field.name, field.dataType.simpleString()) for field in schema.fields])
     return [(name, field.nullable) for name, field in zip(names, schema.fields, strict=True)]
 
 
 def _written(fields: list[tuple[str, bool]], schema: StructType) -> list[str] | None:
-    """The names of columns as the schema has them; None if they are those of the view."""
+    """Return the names of columns as the schema has them; None if they are those of the view."""
     names = [field.name for field in schema.fields]
     return None if names == [name for name, _ in fields] else names

@@ -1,4 +1,4 @@
-"""The tasks of an audit as tasks of Spark. shell"""
+"""Runner of the tasks of an audit as tasks of Spark. shell"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -26,8 +26,11 @@ W = TypeVar("W", bound=OfRange)
 
 
 class SparkRunner:
-    """An RDD of groups of work: a task gets its own alone, costs half as much to start as mapInArrow, and needs no
-    pandas. Spark shows its own progress."""
+    """Runner over an RDD of groups of work.
+
+    A task receives only its own group, costs half as much to start as mapInArrow, and needs no pandas. Spark shows its
+    own progress.
+    """
 
     def __init__(self, spark: "SparkSession") -> None:
         self._context = spark.sparkContext
@@ -59,7 +62,7 @@ class SparkRunner:
 
 
 def grouped(works: Sequence[W], parallelism: int) -> list[list[W]]:
-    """Work in tasks of about equal size: one for each core while it is little, never much above TASK_BYTES."""
+    """Group work into tasks of about equal size: one for each core if there is little, never much above TASK_BYTES."""
     total = sum(work.part.cost_bytes for work in works)
     target = min(TASK_BYTES, -(-total // parallelism))
     groups: list[list[W]] = []

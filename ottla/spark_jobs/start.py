@@ -1,4 +1,4 @@
-"""How a job starts as a script of spark-submit. shell"""
+"""Start of a job as a script of spark-submit. shell"""
 
 import importlib.util
 import platform
@@ -9,7 +9,7 @@ from ottla.audit.program import COULD_NOT_RUN
 
 
 def mend_path() -> None:
-    """Python puts the folder of a script first on its path, where modules of ours would shadow others."""
+    """Remove this folder from the path, where Python puts it first for a script: its modules would shadow others."""
     ours = Path(__file__).resolve().parent
     sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ours]
 

@@ -1,6 +1,6 @@
-"""The options of a table that stands in Spark's catalog. pure
+"""Options of a table in Spark's catalog. pure
 
-Spark tells a Python data source the options of `CREATE TABLE` when it asks for the columns, and none of them when the
+Spark passes a Python data source the options of `CREATE TABLE` when it asks for the columns, and none of them when the
 table is read (seen with 4.0 and 4.3). So they go into the metadata of the first column, which the catalog keeps.
 """
 
@@ -12,14 +12,14 @@ from pyspark.sql.types import StructType
 from ottla.scan import schemas
 
 _METADATA = "ottla.options"
-# Among the properties of a table, which stand beside its options.
+# Among the properties of a table, which Spark passes together with its options.
 _PROVIDER, _PREFIX = "provider", "option."
 # Words of SQL whose names in the JSON of a schema differ.
 _JSON: dict[str, Any] = {"int": "integer", "bigint": "long"}
 
 
 def options_of_table(given: Mapping[str, str]) -> dict[str, str] | None:
-    """Of what Spark says where a table is made, the options; None where none is."""
+    """Return the options of a table from what Spark passes when it creates one; None if it creates none."""
     if _PROVIDER not in given:
         return None
     options = {name.removeprefix(_PREFIX): value for name, value in given.items() if name.startswith(_PREFIX)}
@@ -27,7 +27,7 @@ def options_of_table(given: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def table_schema(view: str, options: Mapping[str, str]) -> StructType:
-    """The columns of a view, of which the first keeps the options."""
+    """Return the columns of a view, of which the first has the options in its metadata."""
     fields = [
         {"name": name, "type": _type(kind), "nullable": True, "metadata": {}}
         for name, kind in schemas.VIEWS[view].items()
@@ -37,7 +37,7 @@ def table_schema(view: str, options: Mapping[str, str]) -> StructType:
 
 
 def kept_options(schema: StructType) -> dict[str, str]:
-    """What `table_schema` kept; nothing of a schema that is not of a table."""
+    """Return the options that `table_schema` stored; none for a schema of no table."""
     found: dict[str, str] = {}
     for field in schema.fields:
         found.update(field.metadata.get(_METADATA, {}))
@@ -45,7 +45,7 @@ def kept_options(schema: StructType) -> dict[str, str]:
 
 
 def _type(kind: str) -> Any:
-    """A type in the JSON of a schema, of those that views have: plain ones, and lists of structs and of numbers."""
+    """Return a type in the JSON of a schema, of the types of views: plain ones, lists of structs and of numbers."""
     if kind.startswith("array<"):
         element = _type(kind.removeprefix("array<").removesuffix(">"))
         return {"type": "array", "elementType": element, "containsNull": True}

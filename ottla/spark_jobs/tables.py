@@ -1,8 +1,8 @@
-"""For notebooks: functions from DataFrame to DataFrame over the views, in Spark SQL alone. free
+"""Functions for notebooks, from DataFrame to DataFrame over the views, in Spark SQL alone. free
 
 They work on DataFrames of the views `batches`, `transactions` and `transaction_state` from anywhere: this process, an
-export, several brokers put together. Column names and types are those of the views (docs/data-source.md); what each
-function returns stands in its docstring, in order. Rows come in no particular order.
+export, several brokers combined. Column names and types are those of the views (docs/data-source.md); what each
+function returns is in its docstring, in order. Rows come in no particular order.
 """
 
 from datetime import datetime
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # The default of Kafka's `producer.id.expiration.ms`.
 EXPIRATION_MS = 86_400_000
-# The files of a running broker are not read at one instant: what is younger is not judged.
+# The files of a running broker are not read at one instant, so younger transactions are not judged.
 SETTLED_MS = 60_000
 
 _LOG = ("topic", "partition")
@@ -121,7 +121,7 @@ def hanging(
 
 
 def _beside_coordinator(opened: "DataFrame", transaction_state: "DataFrame") -> "DataFrame":
-    """`opened` with transactionalId, timeoutMs, state, began, and whether the coordinator holds it open."""
+    """Return `opened` with transactionalId, timeoutMs, state, began, and whether the coordinator holds it open."""
     last = _last_states(transaction_state)
     states = last.select(
         F.explode(F.array_distinct(F.array(F.col("producerId"), F.coalesce("previousProducerId", "producerId")))).alias(
@@ -152,10 +152,10 @@ def _beside_coordinator(opened: "DataFrame", transaction_state: "DataFrame") -> 
 def _with_undone(
     beside: "DataFrame", transactions: "DataFrame", transaction_state: "DataFrame", now: "Column"
 ) -> "DataFrame":
-    """`beside` with the decision that each lacks the marker of, where that is certain.
+    """Add the decision whose marker each transaction lacks, where that is certain.
 
-    A decision with a newer epoch than the data can be on no other transaction; one with its epoch may be on the one
-    before, unless no marker came here since.
+    A decision with a newer epoch than the data belongs to no other transaction. A decision with the epoch of the data
+    may belong to the transaction before, unless the partition has no marker since.
     """
     last = transactions.groupBy(*_PRODUCER).agg(F.max("endTime").alias("lastMarker"))
     first = transactions.groupBy(*_LOG).agg(F.min("endTime").alias("firstMarker"))
@@ -202,7 +202,7 @@ def torn(transactions: "DataFrame", transaction_state: "DataFrame") -> "DataFram
         (F.col("decision") != F.col("marker"))
         | (F.col("decision").isNull() & (F.col("at") > F.col("knownSince")) & F.col("transactionalId").isNotNull())
     )
-    # What producers say of the time may be anything: it counts where a transaction took no longer than any may.
+    # Timestamps of producers may be anything: they count if the transaction took no longer than the longest timeout.
     longest = transaction_state.agg(F.coalesce(F.max("timeoutMs"), F.lit(0)).alias("longestMs"))
     in_time = F.col("durationMs").between(F.lit(0), F.col("longestMs")) | (F.col("fate") == "open")
     began = F.when(in_time, F.col("startTime")).otherwise(F.col("endTime"))
@@ -229,7 +229,7 @@ def torn(transactions: "DataFrame", transaction_state: "DataFrame") -> "DataFram
 
 
 def _with_decisions(markers: "DataFrame", decisions: "DataFrame") -> "DataFrame":
-    """Each marker with the decision that it carries out: the newest of its producer id and epoch up to it."""
+    """Return each marker with the decision that it carries out: the newest of its producer id and epoch up to it."""
     events = decisions.select(*_KEYS, F.col("decidedAt").alias("at"), "decision", "decidedAt")
     both = events.unionByName(markers, allowMissingColumns=True)
     up_to_it = Window.partitionBy(*_KEYS).orderBy("at", F.col("markerOffset").isNotNull(), "markerOffset")
@@ -262,7 +262,7 @@ def _decisions(history: "DataFrame") -> "DataFrame":
 
 
 def _known_since(history: "DataFrame") -> "DataFrame":
-    """From when on a coordinator's partition (`home`) still has all of its records: behind its last hole."""
+    """Return the time since which a coordinator's partition (`home`) has all records: after its last gap."""
     before = F.lag("offset").over(Window.partitionBy("partition").orderBy("offset"))
     holes = history.select(
         "partition", "timestamp", (F.col("offset") - F.coalesce(before, F.lit(-1)) > 1).alias("hole")
@@ -284,8 +284,8 @@ def sequence(batches: "DataFrame", expiration_ms: int = EXPIRATION_MS) -> "DataF
 
     topic, partition, segment, position, producerId, producerEpoch, baseOffset, expected, found (sequences; expected
     wraps from 2^31-1 to 0), kind: `sequence gap`, `duplicate sequence`, `sequence not restarted` (a new epoch that does
-    not begin at 0). Not told: the first batch of a producer, gaps that offsets missing from the log explain, producers
-    that were idle for `expiration_ms`, batches of an older epoch (see `zombie`), and what coordinators write.
+    not begin at 0). Not reported: the first batch of a producer, gaps that offsets missing from the log explain,
+    producers that were idle for `expiration_ms`, batches of an older epoch (see `zombie`), and what coordinators write.
     """
     judged = _with_highest_epoch(_with_missing(batches.where(~F.col("topic").startswith("__")), expiration_ms))
     is_sound = F.col("producerEpoch") >= F.coalesce("highest", F.lit(-1))
@@ -322,7 +322,7 @@ def sequence(batches: "DataFrame", expiration_ms: int = EXPIRATION_MS) -> "DataF
 
 
 def _with_missing(batches: "DataFrame", expiration_ms: int) -> "DataFrame":
-    """Of producers' batches: `missingSince` (offsets that the log lacks since the producer's last), `forgotten`."""
+    """Add to producers' batches: `missingSince` (offsets missing from the log since the last one), `forgotten`."""
     of_log, of_producer = _by_offset(*_LOG), _by_offset(*_PRODUCER)
     gap = F.greatest(F.col("baseOffset") - F.lag("lastOffset").over(of_log) - 1, F.lit(0))
     own_clock = F.when(F.col("isControl") | (F.col("timestampType") == 1), F.col("maxTimestamp"))
@@ -384,7 +384,7 @@ def gaps(batches: "DataFrame") -> "DataFrame":
 
     topic, partition, segment, fromOffset, toOffset (not in it), missing (offsets), kind: `between` batches (missing is
     all of them), or `inside` a batch, from which compaction took records. What is missing before the first batch of a
-    partition is not told: only the log start says whether something should be there.
+    partition is not reported: only the log start shows whether records should be there.
     """
     previous = F.lag("lastOffset").over(_by_offset(*_LOG))
     between = batches.withColumn("fromOffset", previous + 1).where(F.col("fromOffset") < F.col("baseOffset"))
@@ -407,7 +407,7 @@ def gaps(batches: "DataFrame") -> "DataFrame":
 
 
 def shape(transactions: "DataFrame") -> "DataFrame":
-    """What the ended transactions of each partition look like.
+    """Statistics of the ended transactions of each partition.
 
     topic, partition, committed, aborted, open (transactions with data), records, size (bytes, without markers),
     abortedShare (of the ended, 0 to 1), recordsMedian, records95, recordsMost, durationMedianMs, duration95Ms,
@@ -435,7 +435,7 @@ def shape(transactions: "DataFrame") -> "DataFrame":
 
 
 def throughput(batches: "DataFrame", interval: str = "1 minute") -> "DataFrame":
-    """What was written in each `interval` (by the batches' largest timestamps), and what of it was in vain.
+    """Counts of writes in each `interval` (by the batches' largest timestamps), and of the aborted ones among them.
 
     topic, partition, start (timestamp), records, size (bytes), batches, controlBatches, abortedRecords, abortedSize.
     """

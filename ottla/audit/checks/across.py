@@ -1,10 +1,10 @@
-"""Torn transactions without their decision: what the partitions of one transaction say of each other. pure
+"""Torn transactions without their decision, found by comparing the partitions of a transaction. pure
 
-A transaction whose marker has the epoch behind that of its data (transactions V2, KIP-890, and what a coordinator
-aborted by fencing) is told apart by producer id and marker epoch: no other has these two. So a COMMIT in one partition
-and an ABORT in another are torn for sure, and one that is open where others have its marker lacks the marker. Where
+The producer id and marker epoch identify a transaction whose marker has the epoch after that of its data
+(transactions V2, KIP-890, and aborts by fencing): no other transaction has both. So a COMMIT in one partition and an
+ABORT in another prove a torn transaction, and one that is open where others have its marker lacks the marker. Where
 marker and data have the same epoch (V1) many transactions share it, and nothing can be proved: they stay unverifiable.
-And where data of a newer epoch stand in an open transaction, the marker of what was before is not here.
+Where an open transaction contains data of a newer epoch, the partition lacks the marker of the earlier transaction.
 """
 
 import zlib
@@ -24,9 +24,9 @@ from ottla.scan import events
 from ottla.scan.fates import OpenTransaction
 from ottla.scan.kernels import Longs
 
-# As many transactions are told one by one.
+# At most this many transactions have a finding of their own.
 MOST_TOLD = 1_000
-# As many markers are compared at once.
+# At most this many markers are compared at once.
 MOST_AT_ONCE = 8_000_000
 _KINDS = ("ABORT", "COMMIT")
 _NONE = np.empty(0, dtype=np.int64)
@@ -49,7 +49,7 @@ class Ends(NamedTuple):
 
 
 def numbers(ended: Longs) -> Longs:
-    """A number for each row of a walk's `ended` that names its transaction: its last bit is the kind, 1 a commit."""
+    """Return a number for each row of a walk's `ended` that names its transaction; its last bit is 1 for a commit."""
     named = (ended[:, events.ENDED_FIRST_OFFSET] >= 0) & (
         ended[:, events.ENDED_MARKER_EPOCH] == ended[:, events.ENDED_EPOCH] + 1
     )
@@ -61,7 +61,7 @@ def numbers(ended: Longs) -> Longs:
 
 
 def pack(parts: Sequence[Longs]) -> Ends:
-    """`numbers` of one range."""
+    """Pack the `numbers` of one range."""
     found = np.unique(np.concatenate([_NONE, *parts]))
     return Ends(zlib.compress(np.diff(found, prepend=0).tobytes(), 1), len(found)) if len(found) else Ends()
 
@@ -74,14 +74,14 @@ def unpack(ends: Ends) -> Longs:
 
 
 def of_open(one: OpenTransaction) -> tuple[int, int]:
-    """The numbers that the markers of an open transaction would have: of an abort and of a commit."""
+    """Return the numbers that the markers of an open transaction would have: of an abort and of a commit."""
     return _number(one.producer_id, one.producer_epoch + 1, 0), _number(one.producer_id, one.producer_epoch + 1, 1)
 
 
 def disputed(parts: Iterable[Ends], opened: Iterable[OpenTransaction]) -> tuple[Longs, int]:
-    """The numbers to look up: of transactions that have both kinds, and of open ones that ended somewhere.
+    """Return the numbers to look up: of transactions that have both kinds, and of open ones that ended somewhere.
 
-    Beside them how many transactions with both kinds are too many to be told.
+    Also return how many transactions with both kinds are beyond the limit of those that are reported.
     """
     parts = list(parts)
     awaited = np.unique(np.array([number for one in opened for number in of_open(one)], dtype=np.int64))
@@ -103,7 +103,7 @@ def disputed(parts: Iterable[Ends], opened: Iterable[OpenTransaction]) -> tuple[
 def swallowed(
     place: TopicPartition, folder: str, anomalies: Longs, left_out: Counter[int], known: History
 ) -> list[Finding]:
-    """Findings on transactions that have no marker, by the epoch of what follows; V2 (KIP-890) and after fencing."""
+    """Return findings on transactions without a marker, by the epoch that follows; V2 (KIP-890), after fencing."""
     return told("torn", _SAID, place, folder, anomalies, left_out, known)
 
 
@@ -119,7 +119,7 @@ class Marker(NamedTuple):
 
 
 def looked_up(partition: int, ended: Longs, wanted: Longs) -> list[Marker]:
-    """The markers with a number among `wanted` in rows of `ended`."""
+    """Return the markers with a number among `wanted` in rows of `ended`."""
     found = []
     for row in ended:
         number = numbers(row[None])
@@ -140,7 +140,7 @@ class There(NamedTuple):
 
 
 def judge(markers: Iterable[Marker], there: Mapping[int, There], known: History) -> dict[int, list[Finding]]:
-    """The findings by index of the partition, on markers that were looked up."""
+    """Return the findings by index of the partition, on markers that were looked up."""
     by_transaction: dict[int, list[Marker]] = defaultdict(list)
     for marker in markers:
         by_transaction[marker.number >> 1].append(marker)
@@ -162,7 +162,7 @@ def judge(markers: Iterable[Marker], there: Mapping[int, There], known: History)
 def ended_elsewhere(
     one: OpenTransaction, partition: int, markers: Iterable[Marker], there: Mapping[int, There]
 ) -> Marker | None:
-    """The earliest marker with which an open transaction ended in another partition long enough ago; None if none."""
+    """Return the earliest marker that ended an open transaction in another partition long enough ago, or None."""
     numbers_of_it = of_open(one)
     found = [
         marker
@@ -178,7 +178,7 @@ def _torn(number: int, mine: Sequence[Marker], there: Mapping[int, There], known
     sides = [[marker for marker in mine if marker.number & 1 == kind] for kind in (0, 1)]
     if not all(sides) or len({marker.partition for marker in mine}) == 1:
         return []
-    # Most partitions tell the decision, if any do.
+    # Most partitions show the decision, if any do.
     fewest = min(len(side) for side in sides)
     found = []
     for side, others in (sides, sides[::-1]):
@@ -243,5 +243,5 @@ def _number(producer_id: int, epoch: int, kind: int) -> int: ...
 @overload
 def _number(producer_id: Longs, epoch: Longs, kind: Longs) -> Longs: ...
 def _number(producer_id: int | Longs, epoch: int | Longs, kind: int | Longs) -> int | Longs:
-    """Ids are handed out in order and stay far below 2^46."""
+    """Return one number for the three. Producer ids are allocated in order and stay far below 2^46."""
     return (producer_id << 17) | (epoch << 1) | kind

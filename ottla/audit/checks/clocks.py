@@ -1,4 +1,4 @@
-"""Markers and decisions by clocks that differ: where one is behind, a marker seems older than its decision. pure
+"""Match markers and decisions although clocks differ: a slow one makes a marker older than its decision. pure
 
 Matched by the times as they stand, each marker then falls to the decision before its own, and the last decision of a
 row seems to lack its marker. Clocks differ by about the same for a long time, so a shift of the markers that leaves
@@ -13,12 +13,12 @@ from ottla.audit.checks import history, torn
 from ottla.audit.checks.torn import SKEW_MS, Matched
 from ottla.scan.kernels import Longs
 
-# As many markers of a partition are matched again at most.
+# At most this many markers of a partition are matched again.
 MOST_MATCHED_AGAIN = 2_000_000
 
 
 def in_doubt(decisions: Longs, ranges: Sequence[Matched]) -> Longs:
-    """The keys of producers and epochs that have a decision without a marker and a marker that fits no decision."""
+    """Return keys of producer and epoch that have a decision without a marker and a marker that fits no decision."""
     done = np.zeros(len(decisions), dtype=bool)
     for one in ranges:
         done[one.carried_out[:, 0]] = True
@@ -43,7 +43,7 @@ def matched_again(decisions: Longs, ranges: Sequence[Matched], markers: Longs) -
     matcher = torn.MarkerMatcher(decisions, 0)
     matcher.add(shifted)
     again = matcher.result()
-    # Findings tell the times that stand in the log.
+    # Findings report the times that are in the log.
     stands = np.searchsorted(markers[:, torn.MARKER_OFFSET], again.others[:, torn.MARKER_OFFSET])
     again.others[:, torn.END_MS] = markers[stands, torn.END_MS]
     kept = []
@@ -62,7 +62,7 @@ def matched_again(decisions: Longs, ranges: Sequence[Matched], markers: Longs) -
 
 
 def best_shift(decisions: Longs, markers: Longs) -> int:
-    """By how many ms the markers of one producer and epoch are to be taken as later: 0 unless another fits better."""
+    """Return the ms to add to the markers of one producer and epoch: 0 if no other shift fits better."""
     times, kinds = decisions[:, history.UPDATED_MS], decisions[:, history.KIND]
     best, fewest = 0, _misfits(times, kinds, markers, 0)
     for shift in _candidates(times, markers[:, torn.END_MS]):
@@ -73,7 +73,7 @@ def best_shift(decisions: Longs, markers: Longs) -> int:
 
 
 def _candidates(times: Longs, ends: Longs) -> list[int]:
-    """Differences between decisions and the markers at about their place in the row, the smallest first."""
+    """Return differences between decisions and the markers at about their place in the row, the smallest first."""
     found = {0}
     for ahead in range(-2, 3):
         first, behind = max(ahead, 0), max(-ahead, 0)
@@ -87,7 +87,7 @@ def _candidates(times: Longs, ends: Longs) -> list[int]:
 
 
 def _misfits(times: Longs, kinds: Longs, markers: Longs, shift: int) -> int:
-    """How many decisions have no marker of their kind, and how many markers no decision of theirs."""
+    """Return the number of decisions without a marker of their kind, plus that of markers without a decision."""
     at = np.searchsorted(times, markers[:, torn.END_MS] + shift, side="right") - 1
     fits = (at >= 0) & (kinds[at] == markers[:, torn.FATE])
     return len(times) - len(np.unique(at[fits])) + int(np.count_nonzero(~fits))

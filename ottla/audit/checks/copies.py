@@ -36,7 +36,7 @@ class Pair(NamedTuple):
 
 
 def parse(given: str) -> Pair:
-    """`INPUT=OUTPUT,key` or `INPUT=OUTPUT,header:NAME`. Raises ValueError."""
+    """Parse `INPUT=OUTPUT,key` or `INPUT=OUTPUT,header:NAME`. Raises ValueError."""
     topics, comma, how = given.rpartition(",")
     source, equals, target = topics.partition("=")
     header = how.removeprefix(_HEADER) if how.startswith(_HEADER) else None
@@ -47,7 +47,7 @@ def parse(given: str) -> Pair:
 
 @kernel
 def hash_parts(data: Bytes, ends: Longs, out: Longs) -> None:
-    """64-bit hashes of the byte strings `data[ends[i]:ends[i + 1]]` (FNV-1a with a final mix), into `out`."""
+    """Write 64-bit hashes of the byte strings `data[ends[i]:ends[i + 1]]` (FNV-1a with a final mix) to `out`."""
     for index in range(out.shape[0]):
         state = np.uint64(0xCBF29CE484222325)
         for at in range(ends[index], ends[index + 1]):
@@ -59,16 +59,16 @@ def hash_parts(data: Bytes, ends: Longs, out: Longs) -> None:
 
 
 def hashes(data: Bytes, ends: Longs) -> Longs:
-    """64-bit hashes of the byte strings `data[ends[i]:ends[i + 1]]`."""
+    """Return 64-bit hashes of the byte strings `data[ends[i]:ends[i + 1]]`."""
     out = np.empty(len(ends) - 1, dtype=np.int64)
-    # Uncompiled, a byte of these takes as long as several of a log.
+    # Without compiled kernels, hashing a byte takes as long as reading several bytes of a log.
     expect(8 * len(data))
     hash_parts(data, ends, out)
     return out
 
 
 def unequal(rows: Longs) -> Longs:
-    """The rows of all identities that have not as many outputs as inputs, sorted by identity, side and place."""
+    """Return the rows of identities whose numbers of inputs and outputs differ, sorted by identity, side and place."""
     rows = rows[np.lexsort((rows[:, OFFSET], rows[:, PARTITION], rows[:, SIDE], rows[:, HASH]))]
     _, group, sizes = np.unique(rows[:, HASH], return_inverse=True, return_counts=True)
     outputs = np.bincount(group, weights=rows[:, SIDE], minlength=len(sizes)).astype(np.int64)
@@ -77,7 +77,7 @@ def unequal(rows: Longs) -> Longs:
 
 
 class Tally(NamedTuple):
-    """What was compared: records on both sides, and those without the identifying key or header."""
+    """Counts of compared records on both sides, and of those without the identifying key or header."""
 
     inputs: int
     outputs: int
@@ -85,7 +85,7 @@ class Tally(NamedTuple):
 
 
 def findings(pair: Pair, rows: Longs, left_out: int, tally: Tally, partitions: Sequence[int]) -> list[Finding]:
-    """A finding for each identity. `partitions`: the numbers that PARTITION indexes; `left_out`: rows not kept."""
+    """Return a finding for each identity. `partitions`: numbers that PARTITION indexes; `left_out`: rows not kept."""
     found: list[Finding] = []
     edges = [0, *(np.flatnonzero(np.diff(rows[:, HASH])) + 1).tolist(), len(rows)] if len(rows) else [0]
     for first, behind in pairwise(edges):

@@ -1,4 +1,4 @@
-"""What a check reports: one finding, with its place and what to do. pure"""
+"""The result of a check: a finding, with its place and what to do. pure"""
 
 import json
 from typing import Any, Literal, NamedTuple
@@ -8,7 +8,7 @@ Severity = Literal["error", "warning", "info"]
 # Worst first.
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 
-# Every check of an audit, in the order in which a report tells them.
+# Every check of an audit, in the order of a report.
 CHECKS = (
     *("damage", "unread", "hanging", "torn", "sequence", "zombie", "reused", "index", "gaps", "copies", "stale"),
     "shape",
@@ -16,7 +16,7 @@ CHECKS = (
 
 
 class Finding(NamedTuple):
-    """One finding. None: does not apply or is not known. `position` is in `file`, in bytes."""
+    """A finding. None: does not apply or is not known. `position` is in `file`, in bytes."""
 
     check: str
     severity: Severity
@@ -42,7 +42,7 @@ class Finding(NamedTuple):
         return SEVERITIES.index(self.severity) <= SEVERITIES.index(severity)
 
     def as_json(self) -> dict[str, Any]:
-        """The finding as JSON has it: without `file` and `position` where there are none."""
+        """Return the finding as JSON has it: without `file` and `position` where there are none."""
         content = self._asdict()
         for key in ("file", "position"):
             if content[key] is None:
@@ -50,12 +50,12 @@ class Finding(NamedTuple):
         return content
 
     def line(self) -> str:
-        """The finding as one line of JSON."""
+        """Return the finding as one line of JSON."""
         return json.dumps(self.as_json())
 
 
 def in_order(findings: list[Finding]) -> list[Finding]:
-    """Errors first, then by check, place and offset."""
+    """Sort findings: errors first, then by check, place and offset."""
 
     def key(one: Finding) -> tuple[int, int, str, int, int]:
         partition = -1 if one.partition is None else one.partition

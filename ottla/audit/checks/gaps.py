@@ -1,4 +1,4 @@
-"""Offsets that consumers are never given, and why: some belong to the protocol, lost ones do not. pure"""
+"""Offsets that no consumer receives, and why: the protocol explains some, others are lost. pure"""
 
 from typing import NamedTuple
 
@@ -8,15 +8,15 @@ from ottla.protocol.values import TopicPartition
 from ottla.scan import events
 from ottla.scan.kernels import Longs
 
-# Kept of a partition; of the others only the number is told.
+# At most this many are kept of a partition; the others are only counted.
 MOST_TOLD = 1_000
 
 
 class Offsets(NamedTuple):
     """A partition as this check sees it.
 
-    `cleaned_below`: the first dirty offset (0: never compacted; None: nothing tells). `flushed_to` and
-    `high_watermark`: what the checkpoints promise to be there (0: nothing).
+    `cleaned_below`: the first dirty offset (0: never compacted; None: not known). `flushed_to` and
+    `high_watermark`: the ends of the log by the checkpoints (0: none).
     """
 
     place: TopicPartition
@@ -30,11 +30,11 @@ class Offsets(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """How many offsets of a partition hold no record that read_committed consumers are given, by reason."""
+    """Counts of the offsets of a partition without a record for read_committed consumers, by reason."""
 
     control: int
     aborted: int
-    waiting: int  # at or behind the last stable offset
+    waiting: int  # at or after the last stable offset
     compacted: int
     lost: int
 
@@ -55,7 +55,7 @@ class Missing(NamedTuple):
 
 
 def findings(part: Offsets, gaps: Longs, gaps_left_out: int, totals: Longs) -> tuple[Missing, list[Finding]]:
-    """The reasons, and a finding for each range of offsets that is lost."""
+    """Return the reasons, and a finding for each range of offsets that is lost."""
     found: list[Finding] = []
     compacted, lost = int(totals[events.MISSING_IN_BATCHES]), 0
     for first, behind, segment in gaps.tolist():
@@ -84,7 +84,7 @@ def findings(part: Offsets, gaps: Longs, gaps_left_out: int, totals: Longs) -> t
         lost=lost,
     )
     if missing.told:
-        # An end that a checkpoint promises may be above that of the log.
+        # The end by a checkpoint may be above that of the log.
         last = max(part.log_end, promised) - 1
         message = f"of offsets {part.log_start:,} to {last:,}, without a record for consumers: {missing.told}"
         found.append(Finding("gaps", "info", *part.place, part.log_start, None, None, message, "nothing to do"))

@@ -20,7 +20,7 @@ from ottla.scan.fates import OpenTransaction
 from ottla.scan.kernels import Longs
 from ottla.verdict import SKEW_MS, KnownTransaction, Standing
 
-# Where files change while they are read, one file may know what another does not: what is younger is not judged.
+# Files that change while they are read may disagree, so transactions younger than this are not judged.
 SETTLED_MS = 60_000
 CHANGED: Final = "the files changed while they were read: audit again"
 
@@ -175,13 +175,13 @@ def known_transaction(transactional_id: str, value: TransactionValue) -> KnownTr
 
 
 def unjudged(place: TopicPartition, found: OpenTransaction, known: History) -> OpenFinding:
-    """An open transaction of a log that was cut at an offset."""
+    """Return the verdict on an open transaction of a log that was cut at an offset."""
     name = known.name_of(found.producer_id)
     return OpenFinding(*place, name, *found[:4], None, None, Verdict.THEN)
 
 
 def behind(place: TopicPartition, found: OpenTransaction, known: History) -> OpenFinding:
-    """An open transaction of a replica, of which a longer one has the end."""
+    """Return the verdict on an open transaction of a replica where a longer replica has its end."""
     return unjudged(place, found, known)._replace(verdict=Verdict.BEHIND)
 
 

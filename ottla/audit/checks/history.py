@@ -1,4 +1,4 @@
-"""What `__transaction_state` tells: every decision that is left of it, and the last state of each id. pure
+"""Decisions that are left in `__transaction_state`, and the last state of each transactional id. pure
 
 A decision is a PrepareCommit or PrepareAbort record: its partitions get the marker, with the epoch of the record
 (`TransactionMarkerChannelManager`). The topic is compacted, so below the first dirty offset decisions are missing:
@@ -52,7 +52,7 @@ NEVER = 2**62
 
 
 class RangeHistory(NamedTuple):
-    """What one range of `__transaction_state` tells: picklable, in order of `next_offset`."""
+    """Records of one range of `__transaction_state`: picklable, in order of `next_offset`."""
 
     coordinator: int
     ids: tuple[str, ...]
@@ -88,7 +88,7 @@ class HistoryDecoder:
         self._is_damaged = False
 
     def add(self, offset: int, key: bytes | None, value: bytes | None) -> None:
-        """The record at `offset`. Unknown types and versions are skipped, as Kafka's coordinator skips them."""
+        """Add the record at `offset`. Unknown types and versions are skipped, as Kafka's coordinator skips them."""
         if self._first_offset < 0:
             self._first_offset = offset
         elif self._next_offset < offset and self._next_offset < self._cleaned_below:
@@ -246,16 +246,16 @@ class History:
         return self._by_producer.get(producer_id, (None, None))
 
     def name_of(self, producer_id: int) -> str | None:
-        """The transactional id that has or had this producer id."""
+        """Return the transactional id that has or had this producer id."""
         return self.state_of(producer_id)[0] or self._names.get(producer_id)
 
     def names_in(self, decisions: Longs) -> dict[int, str]:
-        """The transactional ids by producer id in these decisions."""
+        """Return the transactional ids by producer id in these decisions."""
         first = np.unique(decisions[:, PRODUCER_ID], return_index=True)[1]
         return {int(row[PRODUCER_ID]): self.ids[row[ID]] for row in decisions[first]}
 
     def for_place(self, place: TopicPartition) -> Longs:
-        """The decisions that name this partition, by producer id, epoch and time."""
+        """Return the decisions that name this partition, by producer id, epoch and time."""
         index = self._places.get(place)
         if index is None:
             return self.decisions[:0]
@@ -280,7 +280,7 @@ class History:
 
 
 def merge(ranges: Iterable[RangeHistory], cleaned_below: Mapping[int, int], log_starts: Mapping[int, int]) -> History:
-    """The history from all ranges of the topic, by coordinator partition and offset.
+    """Return the history from all ranges of the topic, by coordinator partition and offset.
 
     `cleaned_below` and `log_starts` are by partition of the topic; the latter has every partition that was read.
     """
@@ -324,7 +324,7 @@ def merge(ranges: Iterable[RangeHistory], cleaned_below: Mapping[int, int], log_
 
 
 def _mark_pending(decisions: Longs, ids: Sequence[str], states: Mapping[str, TransactionValue]) -> None:
-    """A decision is pending while it is the last that the coordinator wrote of the id."""
+    """Mark pending decisions: those that are the last record that the coordinator wrote of the id."""
     last = np.full((len(ids), 2), -1, dtype=np.int64)
     for index, name in enumerate(ids):
         state = states.get(name)

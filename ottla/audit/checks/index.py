@@ -1,9 +1,9 @@
-"""Check `index`: the files beside the segments, recomputed from the batches of a walk and compared. shell
+"""Check `index`: recompute the index files of segments from the batches of a walk and compare. shell
 
 A broker trusts these files after a clean stop: a wrong `.txnindex` shows aborted records, a wrong `.index` hides
-records, a wrong `.snapshot` accepts a duplicate. What the log at hand cannot prove is passed over: entries about what
-retention or compaction took, what is below the log start, which a start after a crash does not follow again, and
-producers that a broker has forgotten since.
+records, a wrong `.snapshot` accepts a duplicate. The check skips what the log cannot prove: entries about batches that
+retention or compaction deleted, or that are below the log start, which a start after a crash does not follow again,
+and producers that a broker has forgotten since.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ _SNAPSHOT_WORDS: Final = (
 
 
 class IndexCheck:
-    """Give it every step of a walk as it comes, with the walk; then `findings` has what differs."""
+    """Comparison of index files with a walk. `add` takes every step of it; then `findings` has the differences."""
 
     def __init__(
         self, part: LogRange, entering: states.States, expiration_ms: int = states.DEFAULT_EXPIRATION_MS
@@ -103,7 +103,7 @@ class IndexCheck:
             self._add(piece, suffix, severity, None, None, found.fault_at, found.fault)
 
     def _compare_offsets(self, step: Step, ends: Longs) -> None:
-        """Each entry names the start of a batch, and no offset that comes before that batch."""
+        """Check that each entry names the start of a batch, and no offset that comes before that batch."""
         starts = step.rows[:, headers.POSITION] + step.file_position
         entries = self._offsets.rows
         low, high = np.searchsorted(entries[:, 1], (starts[0], ends[-1]))
@@ -136,7 +136,7 @@ class IndexCheck:
         return offset <= int(ends[-1]) and offset not in ends
 
     def _compare_times(self, step: Step) -> None:
-        """An entry names a batch with its timestamp, and no batch before that one is later."""
+        """Check that an entry names a batch with its timestamp, and that no batch before it is later."""
         entries = self._times.rows
         rows = step.rows
         stamps = np.where(rows[:, headers.RECORD_COUNT] > 0, rows[:, headers.MAX_TIMESTAMP], _NEVER)
@@ -155,7 +155,7 @@ class IndexCheck:
             self._compare_largest(step, int(entries[-1, 1]), stamps)
 
     def _compare_largest(self, step: Step, largest: int, stamps: Longs) -> None:
-        """The last entry of a sealed segment has its largest timestamp: look-ups by time skip segments by it."""
+        """Check that the last entry of a sealed segment has its largest timestamp, by which look-ups skip segments."""
         later = np.flatnonzero(stamps > largest)
         if len(later):
             offset = int(step.rows[later[0], headers.LAST_OFFSET])
@@ -163,7 +163,7 @@ class IndexCheck:
             self._add(step.piece, ".timeindex", "error", offset, None, None, text)
 
     def _compare_aborted(self, step: Step) -> None:
-        """Entries and ABORT markers that ended something, one to one, in order."""
+        """Compare entries with the ABORT markers that ended something, one to one, in order."""
         ended = step.ended
         ended = ended[(ended[:, events.ENDED_FATE] == ABORT)]
         entries = self._aborted.rows
@@ -263,7 +263,7 @@ class IndexCheck:
                 yield "error", row[0], f"lacks producer id {row[0]}, last at offset {row[states.LAST_OFFSET]}"
 
     def _difference(self, stored: list[int], computed: list[int], marker: int) -> str:
-        """The first column that differs and that the log can prove; `marker`: offset of the producer's last one."""
+        """Return the first different column that the log can prove; `marker`: offset of the producer's last marker."""
         for column, word in enumerate(_SNAPSHOT_WORDS):
             said, found = stored[column], computed[column]
             if said == found:
@@ -273,7 +273,7 @@ class IndexCheck:
             if column == states.FIRST_OFFSET and self._unprovable(said, found) and said >= 0:
                 continue
             if self._holes or stored[states.LAST_OFFSET] < self._first_offset:
-                # Compaction and retention take what a state was made of.
+                # Compaction and retention delete the batches that a state came from.
                 continue
             return f"{word} {said}, the log says {found}"
         return ""
@@ -314,7 +314,7 @@ class IndexCheck:
 
 
 def _files_of(part: LogRange) -> Iterator[str]:
-    """What a check of `part` reads, about in its order: at the end of a segment the snapshot at the next one."""
+    """Yield the files that a check of `part` reads, about in its order: after a segment the snapshot at its end."""
     for piece, following in pairwise([*part.pieces, None]):
         assert piece is not None
         for suffix in (".index", ".timeindex", ".txnindex"):
@@ -324,7 +324,7 @@ def _files_of(part: LogRange) -> Iterator[str]:
 
 
 def first_of_each_file(ranges: Iterable[Sequence[Finding]]) -> list[Finding]:
-    """The findings of several ranges, no more of one file than one range would have told."""
+    """Return the findings of several ranges, of each file no more than a single range reports."""
     counts: Counter[str | None] = Counter()
     found = []
     for one in chain.from_iterable(ranges):

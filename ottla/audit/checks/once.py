@@ -1,4 +1,4 @@
-"""Transactions counted once, however many partitions they are in. pure
+"""Counts of transactions, each counted once, however many partitions it is in. pure
 
 A marker that carries out a decision of the coordinator is of the transaction of that decision. Without the decision a
 marker of transactions V2 (KIP-890), and one of an abort by fencing, is of the only transaction with its producer id and

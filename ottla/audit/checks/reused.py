@@ -2,11 +2,12 @@
 
 A broker answers a batch whose sequences stand in the producer's window as a duplicate, with the offset of the batch
 there (`ProducerStateEntry.findDuplicateBatch`), also where that one was aborted. A client that takes its sequences back
-when it aborts (librdkafka) is told that the records of its next transaction are written, and commits what is nowhere.
+when it aborts (librdkafka) gets a success for the records of its next transaction, and commits records that are
+nowhere.
 
-What is left of it in a log is a COMMIT that ends nothing, behind an ABORT in the same epoch. That is not proof: an
-application that adds a partition to a transaction, writes nothing there and commits leaves the same. Nor is it all:
-where the transaction wrote more than what was dropped, its sequences go on, and nothing can be seen.
+In a log this leaves a COMMIT that ends nothing, after an ABORT in the same epoch. That is no proof: an application that
+adds a partition to a transaction, writes nothing there and commits leaves the same. It does not show every case either:
+where the transaction wrote more than the dropped batch, its sequences continue, and the log shows nothing.
 """
 
 from collections import Counter
@@ -34,7 +35,7 @@ _SAID: dict[int, tuple[Severity, str, str]] = {
 def findings(
     place: TopicPartition, folder: str, anomalies: Longs, left_out: Counter[int], known: History
 ) -> list[Finding]:
-    """Findings from a walk's anomalies, and how many there are in the partition; `left_out` counts those not kept."""
+    """Return findings from a walk's anomalies, and their number in the partition; `left_out` counts those not kept."""
     found = told("reused", _SAID, place, folder, anomalies, left_out, known)
     kept = anomalies[anomalies[:, events.ANOMALY_KIND] == events.EMPTY_COMMIT]
     more = left_out[events.EMPTY_COMMIT]
@@ -44,7 +45,7 @@ def findings(
 
 
 def _count(place: TopicPartition, kept: Longs, more: int) -> Finding:
-    """How many there are: those that are told one by one, and `more`."""
+    """Report their number: the findings that are kept, and `more`."""
     producers = count(len(set(kept[:, events.ANOMALY_PRODUCER_ID].tolist())), "producer")
     times = kept[:, events.ANOMALY_TIME_MS]
     first, last = (at_time(int(one)).removeprefix("at ") for one in (times.min(), times.max()))

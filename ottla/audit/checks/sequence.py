@@ -43,7 +43,7 @@ _SAID: dict[int, tuple[Severity, str, str]] = {
 def findings(
     place: TopicPartition, folder: str, anomalies: Longs, left_out: Counter[int], known: History
 ) -> list[Finding]:
-    """Findings from a walk's anomalies; `left_out` counts, by kind, those that were not kept."""
+    """Return findings from a walk's anomalies; `left_out` counts, by kind, those that were not kept."""
     return told("sequence", _SAID, place, folder, anomalies, left_out, known)
 
 
@@ -56,7 +56,7 @@ def told(
     left_out: Counter[int],
     known: History,
 ) -> list[Finding]:
-    """A finding for each anomaly of a kind in `said`."""
+    """Return a finding for each anomaly of a kind in `said`."""
     found = []
     for row in anomalies.tolist():
         if row[events.ANOMALY_KIND] not in said:
@@ -87,7 +87,7 @@ def told(
 
 
 def _values(row: Sequence[int]) -> dict[str, object]:
-    """What a message may tell of an anomaly; of an empty commit also its time, the abort, and the aborted batch."""
+    """Return the values for messages on an anomaly; of an empty commit also its time, the abort, the aborted batch."""
     expected, found, last = row[events.ANOMALY_EXPECTED], row[events.ANOMALY_FOUND], row[events.ANOMALY_LAST_OFFSET]
     last_sequence = (expected - 1) & MAX_SEQUENCE
     return {

@@ -1,4 +1,4 @@
-"""What transactions look like: sizes, durations, aborts, marker overhead, and what a larger size would buy. pure
+"""Statistics of transactions: sizes, durations, aborts, marker overhead, the gain of a larger size. pure
 
 The model is effective throughput = N S / (N T_write + O_tx): N records of S bytes in a transaction, T_write for each,
 O_tx once for each transaction. Durations run from the first batch to the marker, as one partition sees them.
@@ -21,14 +21,14 @@ from ottla.scan.kernels import Longs
 SIZE_BINS = 32
 DURATION_BINS = 160
 _PER_OCTAVE = 4
-# A bin of fewer transactions does not vote.
+# A bin of fewer transactions is not used for the fit.
 _LEAST = 5
 # Bytes of the batch of a marker, of which one is written for each partition.
 _MARKERS_ARE_SMALL = 0.1
 
 
 class Shape(NamedTuple):
-    """What one range, or all, know.
+    """Histograms of the transactions of one range, or of all.
 
     `grid`: committed transactions by bin of size and of duration. `records`: their records by bin of size.
     """
@@ -87,7 +87,7 @@ def empty() -> Shape:
 
 
 def of_step(rows: Longs, ended: Longs) -> Shape:
-    """The shape of one step of a walk."""
+    """Return the shape of one step of a walk."""
     known = ended[(ended[:, events.ENDED_BATCHES] > 0) & (ended[:, events.ENDED_RECORDS] > 0)]
     committed = known[known[:, events.ENDED_FATE] == COMMIT]
     aborted = known[known[:, events.ENDED_FATE] == ABORT]
@@ -114,13 +114,13 @@ def of_step(rows: Longs, ended: Longs) -> Shape:
 
 
 def packed(shape: Shape) -> Packed:
-    """The same in some hundred bytes: there is one for each range."""
+    """Return the shape in some hundred bytes, as each range sends one."""
     at = np.flatnonzero(shape.grid)
     return Packed(np.stack([at, shape.grid.ravel()[at]], axis=1), shape.records, tuple(shape[2:]))
 
 
 def merge(parts: Iterable[Packed]) -> Shape:
-    """All of them together."""
+    """Return the sum of the shapes."""
     total = empty()
     rest = np.zeros(len(total) - 2, dtype=np.int64)
     for one in parts:
@@ -131,9 +131,9 @@ def merge(parts: Iterable[Packed]) -> Shape:
 
 
 def fit(shape: Shape) -> Model | None:
-    """The model through the median duration of each size; None if there are too few sizes, or size does not matter.
+    """Fit the model to the median duration of each size; None if there are too few sizes, or size does not matter.
 
-    Medians, as one transaction that was left open for minutes says nothing about the cost of the others.
+    Medians, because one transaction that stayed open for minutes says nothing about the cost of the others.
     """
     many = shape.grid.sum(axis=1)
     voting = many >= _LEAST
@@ -141,7 +141,7 @@ def fit(shape: Shape) -> Model | None:
         return None
     sizes = shape.records[voting] / many[voting]
     durations = np.array([quantile(row, 0.5) for row in shape.grid[voting]])
-    # A duration of 1 ms is measured as well, relative to its size, as one of 1 s.
+    # A duration of 1 ms has the same relative error as one of 1 s.
     weights = np.sqrt(many[voting]) / np.maximum(durations, 1.0)
     system = np.stack([sizes, np.ones_like(sizes)], axis=1) * weights[:, None]
     (write_ms, overhead_ms), *_ = np.linalg.lstsq(system, durations * weights, rcond=None)
@@ -151,7 +151,7 @@ def fit(shape: Shape) -> Model | None:
 
 
 def quantile(histogram: Longs, share: float) -> float:
-    """Milliseconds below which `share` of a histogram of durations lies."""
+    """Return the milliseconds below which `share` of a histogram of durations lies."""
     total = int(histogram.sum())
     if not total:
         return 0.0
@@ -160,12 +160,12 @@ def quantile(histogram: Longs, share: float) -> float:
 
 
 def duration_of(index: int) -> float:
-    """The middle of a bin, in ms."""
+    """Return the middle of a bin, in ms."""
     return 0.0 if index == 0 else float(2 ** ((index - 0.5) / _PER_OCTAVE))
 
 
 def findings(shape: Shape, outcome: once.Outcome) -> list[Finding]:
-    """Information on all transactions together."""
+    """Return information on all transactions together."""
     ended = shape.committed + shape.aborted
     if not ended:
         return []

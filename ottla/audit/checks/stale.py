@@ -1,4 +1,4 @@
-"""Transactional ids and producers that fell silent: what brokers are about to forget. pure
+"""Idle transactional ids and producers, which brokers are about to forget. pure
 
 `transactional.id.expiration.ms`: a coordinator forgets an id without a transaction that long; a producer that comes
 back is refused with INVALID_PRODUCER_ID_MAPPING. `producer.id.expiration.ms`: a partition forgets the sequences of a
@@ -21,7 +21,7 @@ from ottla.scan.kernels import Longs
 
 TRANSACTIONAL_ID_EXPIRATION_MS = 7 * 86_400_000
 PRODUCER_ID_EXPIRATION_MS = 86_400_000
-# The last part of the time in which something expires: then it is about to.
+# Something is about to expire in this last part of its time.
 SOON_SHARE = 0.1
 MOST_TOLD = 50
 
@@ -36,7 +36,7 @@ class Idle(NamedTuple):
 
 
 def idle_producers(rows: Longs, now_ms: int, expiration_ms: int) -> Idle:
-    """What the states that leave a partition tell. Rows known from a snapshot count too."""
+    """Count idle producers in the states at the end of a partition. Rows known from a snapshot count too."""
     times = rows[rows[:, states.FIRST_OFFSET] < 0][:, states.LAST_TIMESTAMP]
     if not len(times):
         return Idle()
@@ -53,7 +53,7 @@ def findings(
     id_expiration_ms: int,
     producer_expiration_ms: int,
 ) -> list[Finding]:
-    """Information on ids, longest silent first, and one finding for each partition that has idle producers."""
+    """Return information on ids, the longest idle first, and one finding for each partition that has idle producers."""
     found = _ids(ids, now_ms, id_expiration_ms)
     for place, idle in producers:
         if not idle.expired and not idle.soon:

@@ -1,8 +1,8 @@
 """Torn transactions: decisions of the coordinator against the markers that a partition has. pure
 
 A marker has the producer id and epoch of the decision that it carries out, and is written after it. So it belongs to
-the newest such decision of its time. Counting the n-th marker to the n-th decision instead would call every transaction
-behind a lost marker torn.
+the newest such decision of its time. Matching the n-th marker to the n-th decision instead would call every transaction
+after a lost marker torn.
 """
 
 from collections import Counter
@@ -34,19 +34,19 @@ POSITION = 7
 DECISION = 8
 MARKER_COLUMNS = 9
 
-# What is kept of a range at most: more of them say nothing more.
+# At most this many markers are kept of a range: more of them add nothing.
 MOST_MARKERS = 10_000
-# Clocks of two brokers: as much may a marker seem older than its decision.
+# By this much a marker may seem older than its decision, because the clocks of two brokers differ.
 SKEW_MS = 5_000
 
 _KINDS = ("ABORT", "COMMIT")
 NOWHERE = 2**62
-# As many missing markers are told one by one where offsets are lost as well, which explains them.
+# At most this many missing markers have a finding each where lost offsets explain them.
 _FEW = 3
 
 
 class Matched(NamedTuple):
-    """What one range knows: the decisions of the place that markers in it carry out, and the markers that do not.
+    """Matches of one range: the decisions of the partition that its markers carry out, and the other markers.
 
     `carried_out`: rows (index of the decision, number of markers, offset at which what it ended begins or `NOWHERE`).
     """
@@ -62,7 +62,7 @@ class MarkerMatcher:
 
     Of `decisions` it needs the columns up to UPDATED_MS.
 
-    `cleaned_below`: markers below it are no witness of what was there, as compaction takes them.
+    `cleaned_below`: markers below it prove nothing about the transactions there, because compaction deletes markers.
     """
 
     def __init__(self, decisions: Longs, cleaned_below: int) -> None:
@@ -82,7 +82,7 @@ class MarkerMatcher:
         self._first_marker_ms = -1
 
     def add(self, markers: Longs) -> None:
-        """Rows of the marker columns; DECISION is filled in here."""
+        """Add rows of the marker columns; this fills in DECISION."""
         if not len(markers):
             return
         if self._first_marker_ms < 0:
@@ -104,7 +104,7 @@ class MarkerMatcher:
             self._kept += len(self._others[-1])
 
     def _again(self, markers: Longs, decision: Longs, ended: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Which markers ended something though one before them did so for the same decision."""
+        """Return a mask of the markers that ended something although an earlier one did so for the same decision."""
         again = ended.copy()
         at = np.flatnonzero(ended)
         mine = decision[at]
@@ -113,14 +113,14 @@ class MarkerMatcher:
         again[at[first & (self._first_offsets[mine] == NOWHERE)]] = False
         at = np.flatnonzero(again)
         following = np.minimum(decision[at] + 1, len(self._decisions) - 1)
-        # It may be that of the next decision, from a broker whose clock is behind.
+        # It may be the marker of the next decision, from a broker whose clock is slow.
         is_next = (self._keys[following] == self._keys[decision[at]]) & (following > decision[at])
         is_next &= self._decisions[following, history.UPDATED_MS] <= markers[at, END_MS] + SKEW_MS
         again[at[is_next]] = False
         return again
 
     def _newest(self, markers: Longs) -> Longs:
-        """The newest decision with producer id and epoch of each marker, not later than it; -1 if there is none."""
+        """Return the newest decision with producer id and epoch of each marker, not later than it, or -1."""
         none = np.full(len(markers), -1, dtype=np.int64)
         if not len(self._decisions):
             return none
@@ -157,7 +157,7 @@ class Partition(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """How far the files reach where several brokers' are read.
+    """Limits of the files where those of several brokers are read.
 
     `until_ms`: the partition would have a marker up to then, `decided_until_ms`: the coordinators' log its decision.
     `still_open`: the open transactions (producer id, first offset) of a longer replica; None: there is none.
@@ -190,7 +190,7 @@ def judge(
     since_ms: int = 0,
     reached: Reached = EVERYTHING,
 ) -> Judged:
-    """The findings of one partition from all its ranges, in order, on decisions from `since_ms` to `settled_ms`."""
+    """Return the findings of a partition from its ranges, in order, on decisions from `since_ms` to `settled_ms`."""
     decisions = known.for_place(part.place)
     carried_out = np.zeros(len(decisions), dtype=np.int64)
     first_offsets = np.full(len(decisions), NOWHERE, dtype=np.int64)
@@ -229,7 +229,7 @@ def judge(
     producers = decisions[:, history.PRODUCER_ID]
     last = {int(producers[index]): index for index in undone}
     lacking = frozenset(last)
-    # Where a later decision was carried out, what is open began behind it.
+    # Where a later decision was carried out, the open transaction began after it.
     last = {one: at for one, at in last.items() if not carried_out[at:][producers[at:] == one].any()}
     told.all_missing(undone, set(last.values()), first_offsets)
     for row in others:
@@ -245,14 +245,14 @@ def judge(
 
 
 def _known_from_ms(part: Partition, first_marker_ms: int) -> int:
-    """Decisions up to then may have had a marker here that is gone, or may name a topic that is gone."""
+    """Return the time up to which the marker of a decision, or the topic that the decision names, may be gone."""
     if part.known_from_offset > 0:
         return history.NEVER if first_marker_ms < 0 else first_marker_ms + SKEW_MS
     return history.NEVER if part.first_batch_ms < 0 else max(part.first_batch_ms - SKEW_MS, part.created_ms)
 
 
 def _pair_across_clocks(missing: list[int], others: list[Longs], decisions: Longs) -> None:
-    """Take off both lists what belongs together when a marker may bear the earlier time of another broker's clock."""
+    """Remove pairs that match if a marker may have the earlier time of another broker's clock from both lists."""
     for row in list(others):
         for index in missing:
             decision = decisions[index]
@@ -272,7 +272,7 @@ def _agrees(row: Longs, decisions: Longs) -> bool:
 
 
 class _Teller:
-    """Puts what is wrong in one partition into words."""
+    """Builder of the findings of one partition."""
 
     def __init__(self, part: Partition, known: History, decisions: Longs) -> None:
         self._part = part
@@ -295,7 +295,7 @@ class _Teller:
         )
 
     def all_missing(self, undone: Sequence[int], last: set[int], first_offsets: Longs) -> None:
-        """Decisions without a marker; `last` are those that an open transaction of their producers awaits."""
+        """Report decisions without a marker; `last` are those that an open transaction of their producers awaits."""
         topic, number = self._part.place
         one_by_one = [at for at in undone if not self._part.lacks_offsets or len(undone) <= _FEW]
         for index in one_by_one:
@@ -309,7 +309,7 @@ class _Teller:
             self.findings.append(Finding("torn", "error", topic, number, None, None, None, message, action))
 
     def _swallowed(self, index: int, first_offsets: Longs) -> tuple[int | None, str]:
-        """Where the records of a decision without marker begin, if the producer's next marker ended them, and how."""
+        """Return the first offset of the records of a decision without marker, and how the next marker ended them."""
         if index + 1 < len(self._decisions) and first_offsets[index + 1] < NOWHERE:
             mine, following = self._decisions[index], self._decisions[index + 1]
             if (mine[[history.PRODUCER_ID, history.EPOCH]] == following[[history.PRODUCER_ID, history.EPOCH]]).all():
@@ -419,15 +419,15 @@ class _Teller:
 
 
 def keys(producer_ids: Longs, epochs: Longs) -> Longs:
-    """One number for producer id and epoch: ids are handed out in order and stay far below 2^47."""
+    """Return one number for producer id and epoch: ids are allocated in order and stay far below 2^47."""
     return (producer_ids << 16) | (epochs & 0xFFFF)
 
 
 def first_ms(rows: Longs, ended: Longs, longest_ms: int, *, is_internal: bool) -> int:
-    """From when on a partition is known to have been there, by the first rows of a walk that tell; -1 if none does.
+    """Return the earliest time at which a partition is known to exist, by the first rows of a walk that show it, or -1.
 
-    What producers say may be anything, the time of an event for one. A broker's own time is good: of a marker, of a
-    batch with LogAppendTime, of an internal topic; and the start of a transaction that took no longer than
+    Timestamps of producers may be anything, such as the time of an event. A broker's own time is reliable: of a marker,
+    of a batch with LogAppendTime, of an internal topic; and the start of a transaction that took no longer than
     `longest_ms`, the longest timeout of all ids.
     """
     own = is_internal | (rows[:, headers.CONTROL_TYPE] != headers.NOT_CONTROL)
@@ -440,7 +440,7 @@ def first_ms(rows: Longs, ended: Longs, longest_ms: int, *, is_internal: bool) -
 
 
 def markers(ended: Longs) -> Longs:
-    """Rows of the marker columns from the `ended` rows of a walk."""
+    """Return rows of the marker columns from the `ended` rows of a walk."""
     rows = np.empty((len(ended), MARKER_COLUMNS), dtype=np.int64)
     for to, source in (
         (PRODUCER_ID, events.ENDED_PRODUCER_ID),

@@ -2,16 +2,16 @@
 
 
 def who(transactional_id: str | None, producer_id: int, epoch: int) -> str:
-    """`order-1 (producer 13, epoch 2)`, or without the id that is not known."""
+    """Return `order-1 (producer 13, epoch 2)`, or `producer 13, epoch 2` if the id is not known."""
     known = f"producer {producer_id}, epoch {epoch}"
     return known if transactional_id is None else f"{transactional_id} ({known})"
 
 
 def count(many: int, word: str, plural: str | None = None) -> str:
-    """`1 batch`, `1,200 batches`."""
+    """Return `1 batch` or `1,200 batches`."""
     return f"{many:,} {word if many == 1 else plural or word + 's'}"
 
 
 def span(word: str, first: int, last: int) -> str:
-    """`offset 5`, `offsets 5 to 1,200`."""
+    """Return `offset 5` or `offsets 5 to 1,200`."""
     return f"{word} {first:,}" if first == last else f"{word}s {first:,} to {last:,}"

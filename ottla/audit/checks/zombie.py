@@ -33,5 +33,5 @@ _SAID: dict[int, tuple[Severity, str, str]] = {
 def findings(
     place: TopicPartition, folder: str, anomalies: Longs, left_out: Counter[int], known: History
 ) -> list[Finding]:
-    """Findings from a walk's anomalies; `left_out` counts, by kind, those that were not kept."""
+    """Return findings from a walk's anomalies; `left_out` counts, by kind, those that were not kept."""
     return told("zombie", _SAID, place, folder, anomalies, left_out, known)

@@ -1,1 +1,1 @@
-"""An audit for people and for programs. pure"""
+"""Reports of an audit for people and for programs. pure"""

@@ -13,7 +13,7 @@ _NAME = 170
 
 
 def durations(shape: Shape) -> str:
-    """How long committed transactions took, a bar for each doubling."""
+    """Draw the durations of committed transactions, with a bar for each doubling."""
     by_bin = shape.grid.sum(axis=0)
     octaves = [int(by_bin[0])]
     octaves += [int(by_bin[at : at + 4].sum()) for at in range(1, DURATION_BINS, 4)]
@@ -22,14 +22,14 @@ def durations(shape: Shape) -> str:
 
 
 def sizes(shape: Shape) -> str:
-    """How many records committed transactions have, a bar for each doubling."""
+    """Draw the numbers of records of committed transactions, with a bar for each doubling."""
     by_size = [int(many) for many in shape.grid.sum(axis=1)]
     labels = [_number(2**at) for at in range(len(by_size))]
     return _bars(by_size, labels, "Records in committed transactions")
 
 
 def aborts(ended: Sequence[tuple[str, int, int]]) -> str:
-    """`ended`: (producer, committed, aborted), the most aborts first. Bars of both."""
+    """Draw bars of both. `ended`: (producer, committed, aborted), the most aborts first."""
     most = max((committed + aborted for _, committed, aborted in ended), default=0)
     if not most:
         return ""
@@ -50,7 +50,7 @@ def aborts(ended: Sequence[tuple[str, int, int]]) -> str:
 
 
 def throughput(model: Model) -> str:
-    """The fitted model over the records in a transaction, both axes logarithmic."""
+    """Draw the fitted model over the records in a transaction, both axes logarithmic."""
     sizes = [10 ** (at / 8) for at in range(41)]
     rates = [model.bytes_per_second(size) for size in sizes]
     high = max(rates)
@@ -80,7 +80,7 @@ def throughput(model: Model) -> str:
 
 
 def share(committed: int, aborted: int, opened: int) -> str:
-    """A small bar of what became of a partition's transactions."""
+    """Draw a small bar of the fates of a partition's transactions."""
     total = committed + aborted + opened
     if not total:
         return '<svg viewBox="0 0 90 8" style="width:90px"><rect class="share-none" y="3" width="90" height="2"/></svg>'

@@ -34,7 +34,7 @@ def lay_out(
 ) -> Layout:
     """Return a layout that fits into `width`, as far as numbers and parts of heads do.
 
-    Where a line would be too long heads are folded (behind `breaks`), then columns stand closer, then texts are folded.
+    Where a line would be too long heads are folded (after `breaks`), then columns are closer, then texts are folded.
     """
     needed = [max(map(len, column)) for column in zip(*cells, strict=True)]
     folded = [max(map(len, fold(head, 0, breaks))) for head in heads]
@@ -52,7 +52,7 @@ def lay_out(
 
 
 def fold(text: str, width: int, separator: str = " ") -> list[str]:
-    """Return the lines of a cell, broken behind separators, and within a word that is longer than a line.
+    """Return the lines of a cell, broken after separators, and within a word that is longer than a line.
 
     With a `width` of 0 every word is a line.
     """

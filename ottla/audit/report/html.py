@@ -16,9 +16,9 @@ from ottla.protocol.times import duration, utc
 from ottla.scan import events
 from ottla.scan.storage import shown
 
-# Of findings, timelines and producers as many are shown; `--format json` and the tables have all.
+# At most this many findings, timelines and producers are shown; `--format json` and the tables have all.
 MOST_FINDINGS = 200
-# As many of one check stand open, the others are one click away.
+# At most this many of one check are unfolded, the others are one click away.
 MOST_OPEN = 5
 MOST_OPEN_ROWS = 200
 MOST_TIMELINES = 40
@@ -49,7 +49,7 @@ _HEADS = [
 
 
 def render(audit: Audit, everything: bool = True) -> str:
-    """The whole document; without `everything` internal topics with nothing to tell are one line."""
+    """Return the whole document; without `everything` internal topics that are in order are one line."""
     report = _Report(audit, everything)
     return page(audit.title, report.parts())
 
@@ -173,7 +173,7 @@ class _Report:
         return element("div", "".join(lines), class_=f"finding {one.severity}", id=f"f{at}")
 
     def _with_timelines(self) -> list[tuple[PartitionAudit, list[timeline.Span]]]:
-        """Partitions that have transactions to draw: those with findings first, internal topics only with findings."""
+        """Return partitions with transactions to draw: those with findings first, internal topics only with some."""
         audit = self._audit
         named = names_with_findings(audit.findings)
         drawn = [
@@ -303,7 +303,7 @@ class _Report:
 
 
 def _action(action: str) -> list[str]:
-    """An action as markup. A command line stands by itself."""
+    """Return an action as markup. A command line is an element of its own."""
     said, command = split_action(action)
     return [element("p", f"→ {escape(said or 'run:')}")] + ([_command(command)] if command else [])
 

@@ -15,7 +15,7 @@ def lines(audit: Audit) -> str:
 
 
 def partition_rows(audit: Audit) -> Iterator[dict[str, Any]]:
-    """The rows of the table `partitions`; names as in the view of the data source."""
+    """Yield the rows of the table `partitions`; names as in the view of the data source."""
     return map(_partition_row, audit.partitions)
 
 

@@ -83,7 +83,7 @@ details { margin-top: 10px; } summary { cursor: pointer; color: var(--soft); fon
 
 
 def page(title: str, parts: Iterable[str]) -> str:
-    """A whole document."""
+    """Return a whole document."""
     body = "\n".join(part for part in parts if part)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -93,18 +93,18 @@ def page(title: str, parts: Iterable[str]) -> str:
 
 
 def element(name: str, content: str, **attributes: object) -> str:
-    """`content` is markup. `class_` and `for_` stand for attributes that Python keeps for itself."""
+    """Return an element. `content` is markup. `class_` and `for_` stand for attributes that Python keeps for itself."""
     said = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"' for key, value in attributes.items())
     return f"<{name}{said}>{content}</{name}>"
 
 
 def table(heads: Sequence[tuple[str, bool]], rows: Iterable[Sequence[str]]) -> str:
-    """`heads`: text, and whether the column is aligned to the left. Cells are whole `td` elements."""
+    """Return a table. `heads`: text, and whether the column is aligned to the left. Cells are whole `td` elements."""
     head = "".join(element("th", escape(text), class_="left" if left else "right") for text, left in heads)
     body = "".join(f"<tr>{''.join(row)}</tr>\n" for row in rows)
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>'
 
 
 def anchor(place: str) -> str:
-    """An id for a partition's timeline."""
+    """Return an id for a partition's timeline."""
     return "p-" + "".join(letter if letter.isalnum() else "-" for letter in place)

@@ -20,12 +20,12 @@ from ottla.protocol.times import utc
 from ottla.scan.storage import shown as shown_path
 
 _COLOURS = {"error": RED, "warning": YELLOW, "info": DIM, "clean": GREEN, "waiting": YELLOW}
-# Of one check and severity as many are shown; JSON has all.
+# At most this many findings of one check and severity are shown; JSON has all.
 _MOST_SHOWN = 20
 _WIDEST_PROSE = 120
 _CHART_SIZES = [10**power for power in range(6)]
 _CHART_BAR = 40
-# A command line is at the end of an action, alone or behind a colon.
+# A command line is at the end of an action, alone or after a colon.
 _COMMAND = re.compile(r"(?:^|(?<=: ))(?:kafka-[a-z-]+\.sh|kafka-python|ottla txn) .*$")
 # What a check finds, for the verdict.
 _NOUNS = {
@@ -77,7 +77,7 @@ def text_report(audit: Audit, *, everything: bool, colour: bool, width: int | No
 
 
 def chart(model: Model, style: Style) -> str:
-    """The fitted throughput over the size of a transaction."""
+    """Draw the fitted throughput over the size of a transaction."""
     rates = [model.bytes_per_second(size) for size in _CHART_SIZES]
     lines = [style(BOLD, "Throughput of one producer by records in a transaction, N S / (N T_write + O_tx)")]
     for size, rate in zip(_CHART_SIZES, rates, strict=True):
@@ -114,7 +114,7 @@ def verdict(audit: Audit) -> tuple[str, Severity | Literal["clean", "waiting"]]:
 
 
 def _without_findings(audit: Audit) -> tuple[str, Literal["clean", "waiting"]]:
-    """No more than the checks that were made can tell."""
+    """Return the verdict without findings, which claims no more than the selected checks can prove."""
     checked_all = {"hanging", "damage"} <= set(audit.checks)
     by_some = f"othing found by {', '.join(audit.checks)}"
     waits = open_now.waiting(audit)
@@ -147,7 +147,7 @@ def _partitions(audit: Audit, everything: bool, style: Style, width: int) -> str
 
 
 def parted(audit: Audit, everything: bool) -> tuple[list[PartitionAudit], list[PartitionAudit]]:
-    """The partitions to show, and those of internal topics with nothing to tell, unless everything is shown."""
+    """Return the partitions to show and the hidden ones: internal topics in order, if not everything is shown."""
     named = names_with_findings(audit.findings)
     hidden = [
         one
@@ -159,7 +159,7 @@ def parted(audit: Audit, everything: bool) -> tuple[list[PartitionAudit], list[P
 
 
 def internal_words(hidden: Sequence[PartitionAudit]) -> str:
-    """What stands for the partitions that are not shown; empty without any."""
+    """Return a sentence about the partitions that are not shown; empty if all are shown."""
     return f"Internal topics were audited too ({count(len(hidden), 'partition')}); --all shows them" if hidden else ""
 
 
@@ -241,7 +241,7 @@ def _notes(notes: Counter[str]) -> str:
 
 
 def _wrapped(text: str, width: int, indent: str = "") -> str:
-    """Commands and paths are not broken."""
+    """Wrap text. Commands and paths are not broken."""
     return textwrap.fill(
         printable(text),
         width,
@@ -253,7 +253,7 @@ def _wrapped(text: str, width: int, indent: str = "") -> str:
 
 
 def size_words(size: int) -> str:
-    """`1.5 MiB`."""
+    """Return a size such as `1.5 MiB`."""
     for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if size >= scale:
             return f"{size / scale:.1f} {unit}"

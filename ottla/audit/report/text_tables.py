@@ -49,15 +49,15 @@ _HEADS = [
     Head("records", "", "open", True),
     Head("records", "no", "transaction", True),
 ]
-# What a narrow terminal does without, in this order.
+# Columns that a narrow terminal leaves out, in this order.
 _DROPPED = ([8, 9, 10, 11], [2], [5, 6])
 _SHORTEST_TOPIC = 12
 
 
 def partition_table(rows: Sequence[PartitionAudit], replicated: set[str], style: Style, width: int) -> str:
-    """One line per partition and a sum. A last stable offset below the log end is marked.
+    """Return a line per partition and a sum. A last stable offset below the log end is marked.
 
-    Those in `replicated` are in several directories, so their line names the directory.
+    Partitions in `replicated` are in several directories, so their line names the directory.
     """
     lines: list[list[Cell]] = [_cells(one) for one in rows]
     for index, one in enumerate(rows):
@@ -139,7 +139,7 @@ def _row(kept: Sequence[int], widths: dict[int, int], cells: Sequence[str]) -> s
 
 
 def _group_line(kept: Sequence[int], widths: dict[int, int]) -> str:
-    """The names of the groups, each above its columns."""
+    """Return the names of the groups, each above its columns."""
     text = ""
     for place, at in enumerate(kept):
         group = _HEADS[at].group
@@ -152,7 +152,7 @@ def _group_line(kept: Sequence[int], widths: dict[int, int]) -> str:
 
 
 def _number(cell: Cell, is_count: bool) -> str:
-    """A count of zero is a dot: what happened stands out."""
+    """Return a number. A count of zero is a dot, so that other counts are easy to see."""
     if cell is None:
         return ""
     if isinstance(cell, str):

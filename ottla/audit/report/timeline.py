@@ -27,7 +27,7 @@ _LEAST_SHARE = 0.1
 
 
 class Span(NamedTuple):
-    """One transaction. `end` is the marker's offset, of an open one the log end. Times in ms, -1: not known."""
+    """A transaction. `end` is the marker's offset, of an open one the log end. Times in ms, -1: not known."""
 
     fate: str
     producer: str
@@ -50,7 +50,7 @@ class Axis(NamedTuple):
 
 
 def spans_of(one: PartitionAudit, names: "Callable[[int], str]", now_ms: int) -> list[Span]:
-    """The open transactions and the newest of those that ended with data, by first offset."""
+    """Return the open transactions and the newest of those that ended with data, by first offset."""
     rows = one.recent[one.recent[:, events.ENDED_FIRST_OFFSET] >= 0][-MOST_SPANS:]
     spans = [
         Span(
@@ -72,8 +72,11 @@ def spans_of(one: PartitionAudit, names: "Callable[[int], str]", now_ms: int) ->
 
 
 def drawn_from(one: PartitionAudit, spans: Sequence[Span]) -> int:
-    """Where the axis of offsets begins: with the log, unless transactions that are not drawn, or so many plain records
-    stand before the first span that the spans would be hard to see."""
+    """Return the start of the axis of offsets: the log start, or the first span.
+
+    It is the first span if transactions that are not drawn come before it, or so many plain records that the spans
+    would be hard to see.
+    """
     first, end = min(span.first for span in spans), max(one.log_end, *(span.end + 1 for span in spans))
     all_drawn = sum(span.fate != "open" for span in spans) >= one.committed.transactions + one.aborted.transactions
     return one.log_start if all_drawn and end - first >= (end - one.log_start) * _LEAST_SHARE else first
@@ -82,7 +85,7 @@ def drawn_from(one: PartitionAudit, spans: Sequence[Span]) -> int:
 def over_offsets(
     one: PartitionAudit, spans: Sequence[Span], marks: Sequence[tuple[int, str, str]], begin: int | None = None
 ) -> str:
-    """From `begin` on, or the first span. `marks`: (offset, id of the finding, its message) to point at."""
+    """Draw offsets from `begin` on, or the first span. `marks`: (offset, id of the finding, its message)."""
     first = min(span.first for span in spans) if begin is None else begin
     axis = Axis(first, max(one.log_end, *(span.end + 1 for span in spans)))
     picture = _Picture(axis, spans, lambda span: (span.first, span.end + 1))
@@ -95,7 +98,7 @@ def over_offsets(
 
 
 def over_time(one: PartitionAudit, spans: Sequence[Span], now_ms: int) -> str:
-    """Transactions whose start is known; empty without any."""
+    """Draw the transactions whose start is known; empty without any."""
     timed = [span for span in spans if span.start_ms >= 0 and span.end_ms >= span.start_ms]
     if not timed:
         return ""
@@ -113,7 +116,7 @@ def over_time(one: PartitionAudit, spans: Sequence[Span], now_ms: int) -> str:
 
 
 class _Picture:
-    """Spans in lanes: one that begins behind the end of a lane's last goes into that lane."""
+    """Spans in lanes: a span that begins after the end of a lane's last one goes into that lane."""
 
     def __init__(self, axis: Axis, spans: Sequence[Span], ends: "Callable[[Span], tuple[int, int]]") -> None:
         self._axis = axis
@@ -135,7 +138,7 @@ class _Picture:
         self._bottom = TOP + max(len(lanes), 1) * LANE
 
     def mark(self, offset: int, target: str, text: str) -> str:
-        """A triangle above the lanes that leads to a finding."""
+        """Return a triangle above the lanes that links to a finding."""
         x = self._axis.x(offset)
         return (
             f'<a href="#{escape(target)}"><svg x="{x:.2f}%"><path class="mark" d="M-5 {TOP - 12} h10 l-5 9 z">'
@@ -208,7 +211,7 @@ def _stable_label(x: float, text: str) -> str:
 
 
 def _told(span: Span) -> str:
-    """What a pointer over the span shows."""
+    """Return the text that a pointer over the span shows."""
     where = f"offsets {span.first:,} to {span.end:,}" if span.fate != "open" else f"from offset {span.first:,}"
     times = ""
     if span.start_ms >= 0:
@@ -218,7 +221,7 @@ def _told(span: Span) -> str:
 
 
 def _round_steps(low: float, high: float, wanted: int = 8) -> list[float]:
-    """Round numbers between the two, about as many as wanted."""
+    """Return round numbers between the two, about as many as wanted."""
     step = 1.0
     while (high - low) / step > wanted:
         step *= 2.5 if str(step)[0] == "2" else 2

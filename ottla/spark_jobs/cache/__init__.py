@@ -1,1 +1,1 @@
-"""Decoded records kept as Parquet: read again by Spark itself, and valid only while the log still has them. free"""
+"""Decoded records as Parquet files, which Spark itself reads while the log still has the records. free"""

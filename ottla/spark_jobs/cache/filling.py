@@ -1,7 +1,7 @@
-"""A stretch of a segment, decoded and written as Parquet by a task. shell
+"""Decode a stretch of a segment and write it as Parquet, in a task. shell
 
-What is written is named when it is whole, and only if the segment still has what the name says. Two tasks that write
-the same stretch at once write the same under the same name.
+A file gets its name when it is complete, and only if the segment still has the records that the name stands for. Two
+tasks that write the same stretch at once write the same content under the same name.
 """
 
 import uuid
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 # As Spark writes it: it costs little to read.
 COMPRESSION = "snappy"
 COLUMNS = tuple(name for name in schemas.VIEWS[schemas.RECORDS] if name not in IN_FOLDERS)
-# Keys and values that repeat are read from a dictionary; where they do not, Arrow gives it up after a megabyte.
+# Keys and values that repeat are read from a dictionary; otherwise Arrow abandons it after a megabyte.
 _OPTIONS = parquet_options(COLUMNS, COMPRESSION, unique=("offset", "sequence"))
 
 
 class Fill(NamedTuple):
-    """What a task is to write. `aborted`: the aborted ranges, as far as they reach into the stretch."""
+    """A stretch that a task writes. `aborted`: the aborted ranges, as far as they overlap with the stretch."""
 
     part: "LogRange"
     stretch: "Stretch"
@@ -43,14 +43,14 @@ class Fill(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """The piece, or None if the segment is damaged or has become another; `error`: why nothing can be written."""
+    """Result of a task: the piece, or None if the segment is damaged or was replaced; `error`: why writing failed."""
 
     piece: Piece | None
     error: str = ""
 
 
 def fill(one: Fill) -> Filled:
-    """Runs in a task."""
+    """Write a piece. Runs in a task."""
     folder = Path(one.folder)
     written = [folder / f"_{uuid.uuid4().hex}" for _ in range(2)]
     try:
@@ -61,7 +61,7 @@ def fill(one: Fill) -> Filled:
     except (OutputFailed, WorkerLacks) as error:
         return Filled(None, str(error))
     except OSError:
-        # Retention, or the cleaner, took the segment.
+        # Retention, or the cleaner, deleted the segment.
         return Filled(None)
     finally:
         for path in written:
@@ -80,7 +80,7 @@ def _fill(one: Fill, committed: Path, aborted: Path) -> Piece | None:
         return None
     sizes = [path.stat().st_size if path.exists() else 0 for path in (committed, aborted)]
     piece = Piece(stretch.base_offset, stretch.start, stretch.end, one.identity, *sizes)
-    # The name of the committed ones says that both are there.
+    # The file of committed records is named last, so its name proves that both exist.
     try:
         if piece.aborted_bytes:
             aborted.replace(aborted.with_name(piece.aborted_name))
@@ -91,7 +91,7 @@ def _fill(one: Fill, committed: Path, aborted: Path) -> Piece | None:
 
 
 def _write_committed(one: Fill, path: Path) -> "list[Longs]":
-    """Returns the offsets, which the aborted ones are told by."""
+    """Write the committed records. Return their offsets: all other records are aborted."""
     offsets: list[Longs] = []
     with TableFile(str(path), PARQUET, _OPTIONS) as file:
         for table in _tables(one, committed_only=True):
@@ -123,7 +123,7 @@ def _tables(one: Fill, *, committed_only: bool) -> "Iterator[pa.Table]":
 
 
 def _visible(one: Fill, *, committed_only: bool) -> "Visibility":
-    """Below the log start too: where it is, is for a query to say."""
+    """Return the visibility of the stretch. It includes records below the log start, which each query leaves out."""
     from ottla.scan.records import Visibility
 
     return Visibility(committed_only, 0, one.stretch.end_offset, one.aborted)

@@ -1,4 +1,4 @@
-"""One partition in a cache: which pieces of it are valid, which are to be written, up to where it is covered. shell"""
+"""A partition in a cache: its valid pieces, the missing ones, and the offset up to which it is covered. shell"""
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -19,12 +19,15 @@ if TYPE_CHECKING:
 
 
 class PartitionCache:
-    """`lay_out`, then `to_fill`; `add` what was written, `finish`; then ask for `files` and `covered`."""
+    """A partition in a cache.
+
+    Call `lay_out`, `to_fill`, `add` for each written piece, and `finish`; then `valid` and `covered` are known.
+    """
 
     def __init__(
         self, root: Path, log: "PartitionLog", narrowed: "PartitionLog", wanted: "ReadFilter", fates: "PartitionFates"
     ) -> None:
-        """`narrowed`: `log` with the segments alone that the query reads."""
+        """Create it. `narrowed`: `log` with only the segments that the query reads."""
         self.log, self.wanted, self.fates = log, wanted, fates
         self.folder = root.joinpath(*folder_names(log.topic, log.partition))
         self._narrowed = narrowed
@@ -35,7 +38,7 @@ class PartitionCache:
         self._seen = Seen(self.folder)
 
     def lay_out(self, *, verify: bool) -> None:
-        """Find what is settled. `verify`: from every batch. Raises OSError if the folder cannot be made or read."""
+        """Find the settled stretches. `verify`: from every batch. Raises OSError if the folder is not usable."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._names = _sizes(self.folder)
         for piece in filter(None, map(piece_of, sorted(self._names))):
@@ -52,7 +55,7 @@ class PartitionCache:
             self._stretches += [(one, identity(one, aborted)) for one in layout.stretches]
 
     def to_fill(self) -> list[Fill]:
-        """What is settled and not in the cache."""
+        """Return the settled stretches that are not in the cache."""
         from ottla.scan.ranges import LogRange
 
         files = {segment.base_offset: segment for segment in self._narrowed.segments}
@@ -66,13 +69,13 @@ class PartitionCache:
         return fills
 
     def add(self, piece: Piece) -> None:
-        """A piece that a task wrote. Raises FileNotFoundError if it is not here."""
+        """Add a piece that a task wrote. Raises FileNotFoundError if it is not here."""
         sizes = {name: (self.folder / name).stat().st_size for name in piece.sizes}
         self._names |= sizes
         self._know(piece, sizes)
 
     def finish(self) -> None:
-        """Note what was seen, and take away what is not needed. Raises OSError."""
+        """Store the stretches of the segments, and remove files that are not needed. Raises OSError."""
         bases = {segment.base_offset for segment in self.log.segments}
         read = {segment.base_offset for segment in self._narrowed.segments}
         if self._unsound is not None:
@@ -84,7 +87,7 @@ class PartitionCache:
         take_away(self.folder, self._names, needed, lambda base: base in read or base not in bases)
 
     def valid(self) -> list[tuple[Stretch, Piece]]:
-        """What is read of the cache: without a gap, up to where it is `covered`."""
+        """Return the pieces that a query reads: without a gap, up to `covered`."""
         found = []
         for stretch, name in self._stretches:
             piece = self._piece(stretch, name)
@@ -95,7 +98,7 @@ class PartitionCache:
 
     @property
     def covered(self) -> int:
-        """The offset below which what the query wants is in the cache."""
+        """Return the offset below which everything that the query wants is in the cache."""
         valid = self.valid()
         if len(valid) < len(self._stretches):
             return self._stretches[len(valid)][0].first_offset
@@ -104,7 +107,7 @@ class PartitionCache:
         return max(self.fates.last_stable_offset, self.log.log_start)
 
     def _layout(self, segment: "SegmentFile", limit: int, *, verify: bool) -> Layout | None:
-        """As it was noted if the file is the same, else as it is found; None if the file is gone or changes."""
+        """Return the stored layout if the file is the same, else a new one; None if the file is gone or changes."""
         try:
             state = state_of(segment.path, limit)
             noted = self._seen.stretches(segment.base_offset, state)
@@ -123,7 +126,7 @@ class PartitionCache:
         return [piece for piece in self._pieces.values() if piece.base_offset == base_offset]
 
     def _know(self, piece: Piece, sizes: dict[str, int]) -> None:
-        """A file that is missing, or was cut by a crash, is none."""
+        """Add a piece of the folder, unless a file of it is missing or was cut by a crash."""
         if all(sizes.get(name) == size for name, size in piece.sizes.items()):
             self._pieces[piece.base_offset, piece.start, piece.end, piece.identity] = piece
 
@@ -132,7 +135,7 @@ class PartitionCache:
 
 
 def forget_partitions(root: Path, logs: "Iterable[PartitionLog]") -> None:
-    """Nothing is needed of partitions that are not among `logs`, all those of the log. Raises OSError."""
+    """Release the files of partitions that are not among `logs`, which are all of the log. Raises OSError."""
     known = {folder_names(log.topic, log.partition) for log in logs}
     for folder in root.glob("topic=*/partition=*"):
         if (folder.parent.name, folder.name) not in known:
@@ -140,10 +143,10 @@ def forget_partitions(root: Path, logs: "Iterable[PartitionLog]") -> None:
 
 
 def _sizes(folder: Path) -> dict[str, int]:
-    """The files there, with their bytes."""
+    """Return the files of a folder, with their bytes."""
     sizes = {}
     for path in folder.iterdir():
-        # What another query was writing has another name by then.
+        # A file that another query was writing may have been renamed.
         with suppress(FileNotFoundError):
             sizes[path.name] = path.stat().st_size
     return sizes

@@ -1,7 +1,7 @@
-"""`cached(spark, DIR, cache)`: the records of a log from Parquet files that are made when they are missing. free
+"""`cached(spark, DIR, cache)`: the records of a log from Parquet files, which it writes where they are missing. free
 
-Spark reads the files itself, without Python: it is told exactly which are valid. What is not settled, or cannot be
-kept, comes from the data source.
+Spark reads the valid files itself, without Python. Records that are not settled, or cannot be cached, come from the
+data source.
 """
 
 import json
@@ -39,7 +39,7 @@ TAKEN = (
     "on.damage",
     "verify",
 )
-# What Spark's globs give a meaning to.
+# Characters with a meaning in Spark's globs.
 _GLOB = set("{}[]*?\\")
 _DESCRIPTION = "spark.job.description"
 
@@ -47,12 +47,12 @@ _DESCRIPTION = "spark.job.description"
 def cached(
     spark: "SparkSession", path: str | Sequence[str], cache: str | os.PathLike[str], **options: str | int
 ) -> "DataFrame":
-    """The view `records` of the log directory `path`, or of several, with what is settled of it read from Parquet.
+    """Return the view `records` of the log directory `path`, or of several, with settled records read from Parquet.
 
     `cache` is a folder for these files, which each call brings up to date first. The rows are those of
     `spark.read.format("ottla").options(**options).load(path)` at the time of the call; options with a dot are given as
-    `**{"isolation.level": "read_uncommitted"}`. Call it for each query: a DataFrame that is kept knows nothing of what
-    was written since, and its files are taken away a day after the log has become another.
+    `**{"isolation.level": "read_uncommitted"}`. Call it for each query: an older DataFrame lacks the records that were
+    written later, and its files are deleted a day after the log has changed.
 
     Raises OptionError, CacheFailed, and what the data source raises (DamagedSegment, UnreadableDirectory, DataLost).
     """
@@ -100,7 +100,7 @@ def _root(cache: str | os.PathLike[str], options: Options) -> Path:
 
 
 def _run(spark: "SparkSession") -> Run:
-    """In tasks of Spark of about equal size."""
+    """Return a function that fills the cache in tasks of Spark of about equal size."""
 
     def run(fills: "Sequence[Fill]") -> list[Filled]:
         context = spark.sparkContext
@@ -132,7 +132,7 @@ def _filled(works: Iterable[_Work]) -> list[tuple[int, Filled]]:
 def _from_files(
     spark: "SparkSession", root: Path, caches: Sequence[PartitionCache], options: Options
 ) -> "list[DataFrame]":
-    """What is read whole, and apart from it what has offsets that are not wanted, so that only this is filtered."""
+    """Return the files that are read whole, and separately those with unwanted offsets, which are filtered."""
     found = list(parts(caches, committed_only=options.isolation_level == READ_COMMITTED))
     whole = [name for part in found if part.bounds is None for name in part.files]
     edges = [name for part in found if part.bounds is not None for name in part.files]
@@ -154,7 +154,7 @@ def _within(topic: str, partition: int, first: int, end: int) -> "Column":
 def _read(spark: "SparkSession", root: Path, files: Sequence[str], options: Options) -> "DataFrame":
     from pyspark.sql import functions as F
 
-    # What a session may be told otherwise: no file may be left out, and times are those of the log.
+    # A session may have other settings: no file may be left out, and times are those of the log.
     reader = spark.read.options(
         basePath=str(root), ignoreCorruptFiles="false", ignoreMissingFiles="false", datetimeRebaseMode="CORRECTED"
     )

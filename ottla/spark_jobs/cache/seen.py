@@ -1,9 +1,9 @@
-"""Which stretches a segment file had when it was last read, so that it need not be read while it is the same. shell
+"""Stretches of segment files as they were last read, so that an unchanged file is not read again. shell
 
-A file is the same while its device, inode, size and ctime are: nobody can set the ctime, and every write, rename and
-change of length does. A file that changed just before it was read is not noted, for it may change again within the tick
-of the clock that stamps it. That is all that can be wrong with it: a clock that is set back, and shows a file the very
-nanosecond again. What is noted spares reading and nothing else, so it may be lost.
+A file is the same while its device, inode, size and ctime are: no program can set the ctime, and every write, rename
+and change of length changes it. A file that changed just before it was read is not stored, because it may change again
+within the same tick of the clock. One error remains possible: a clock that is set back and gives a file the very same
+nanosecond again. The stored stretches only save reading, so they may be lost.
 """
 
 import json
@@ -38,13 +38,13 @@ class State(NamedTuple):
 
 
 def state_of(path: str, limit: int) -> State:
-    """Raises OSError."""
+    """Return the state of a file. Raises OSError."""
     found = os.stat(path)  # noqa: PTH116
     return State(found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns, limit)
 
 
 class Seen:
-    """What was noted in the folder of one partition."""
+    """Stored stretches in the folder of one partition."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / SEEN
@@ -58,7 +58,7 @@ class Seen:
             }
 
     def stretches(self, base_offset: int, state: State) -> tuple[Stretch, ...] | None:
-        """Those of a segment that is in this state, if that was noted."""
+        """Return the stretches of a segment if they were stored for this state, else None."""
         noted = self._noted.get(base_offset)
         return noted[1] if noted is not None and noted[0] == state else None
 
@@ -68,7 +68,7 @@ class Seen:
             self._is_changed = True
 
     def forget_others(self, base_offsets: set[int]) -> None:
-        """Keep what is noted of these segments only."""
+        """Forget the stretches of all segments but these."""
         gone = self._noted.keys() - base_offsets
         self._is_changed = self._is_changed or bool(gone)
         self._noted = {base: noted for base, noted in self._noted.items() if base in base_offsets}

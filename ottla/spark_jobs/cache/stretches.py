@@ -1,7 +1,7 @@
-"""Stretches of a segment, told from all others by what stands in the headers of their batches. shell
+"""Stretches of a segment, which the headers of their batches identify. shell
 
 A header has the CRC of its batch, its offsets, its place and its producer. So two stretches with the same headers have
-the same records, and which of these are visible follows from the aborted transactions that reach into the stretch.
+the same records, and which of these are visible follows from the aborted transactions that overlap with the stretch.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from ottla.scan.kernels import Longs
 from ottla.scan.listing import PartitionLog, SegmentFile
 from ottla.spark_jobs.cache.names import Piece
 
-# A stretch that is cached at once is cut behind so much: a task writes one.
+# A longer run of batches is cut into stretches of about this size: a task writes one.
 TARGET_BYTES = 128 * 1024 * 1024
 _DIGEST_BYTES = 16
 
@@ -34,14 +34,14 @@ class Stretch(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The settled part of a segment: in `stretches` that follow each other, unless some of it is damaged."""
+    """The settled part of a segment, in consecutive `stretches`, except where some of it is damaged."""
 
     stretches: tuple[Stretch, ...]
     is_sound: bool
 
 
 def aborted_in(stretch: Stretch, aborted: Longs) -> Longs:
-    """The aborted ranges, sorted, as far as they reach into the stretch: where else they reach does not matter."""
+    """Return the aborted ranges, sorted, cut to the stretch: their other offsets do not matter."""
     some = aborted[(aborted[:, 2] >= stretch.first_offset) & (aborted[:, 1] < stretch.end_offset)].copy()
     some[:, 1] = np.maximum(some[:, 1], stretch.first_offset)
     some[:, 2] = np.minimum(some[:, 2], stretch.end_offset)
@@ -49,16 +49,16 @@ def aborted_in(stretch: Stretch, aborted: Longs) -> Longs:
 
 
 def identity(stretch: Stretch, aborted: Longs) -> str:
-    """What a piece is named by: the headers, and what is aborted among them."""
+    """Return the hash in the name of a piece: of the headers, and of the aborted ranges among them."""
     found = hashlib.blake2b(bytes.fromhex(stretch.digest), digest_size=_DIGEST_BYTES)
     found.update(np.ascontiguousarray(aborted_in(stretch, aborted), dtype="<i8").tobytes())
     return found.hexdigest()
 
 
 def lay_out(log: PartitionLog, segment: SegmentFile, limit: int, aborted: Longs, candidates: Sequence[Piece]) -> Layout:
-    """The batches below offset `limit` in stretches: first those of `candidates` that are what is in the segment.
+    """Divide the batches below offset `limit` into stretches: first those of `candidates` that match the segment.
 
-    What is behind these is put together with as many of them as are not larger, so that a segment that grows has few.
+    The rest is combined with as many of them as are not larger, so that a growing segment has few stretches.
     Raises OSError.
     """
     damage = DamageLog(REPORT)
@@ -76,7 +76,7 @@ def lay_out(log: PartitionLog, segment: SegmentFile, limit: int, aborted: Longs,
 
 
 def digest_of(piece: SegmentPiece) -> str:
-    """That of all batches of `piece`, as they are now. Raises OSError."""
+    """Return the digest of all batches of `piece`, as they are now. Raises OSError."""
     found = _Digest(piece.base_offset, piece.start)
     for rows in _rows(piece, DamageLog(REPORT), check_crc=False):
         found.add(rows)
@@ -108,7 +108,7 @@ class _Digest:
 
 
 def _rows(piece: SegmentPiece, damage: DamageLog, *, check_crc: bool) -> Iterator[Longs]:
-    """Header rows with their positions in the file."""
+    """Yield header rows with their positions in the file."""
     for chunk in SegmentReader(damage, check_crc=check_crc).chunks(piece):
         rows = chunk.rows.copy()
         rows[:, headers.POSITION] += chunk.file_position
@@ -130,7 +130,7 @@ def _settled(
 def _digests(
     all_rows: Iterable[Longs], segment: SegmentFile, candidates: Sequence[Piece]
 ) -> tuple[dict[tuple[int, int], Stretch], int]:
-    """What is now where each candidate was, and where the last row ends."""
+    """Return the present stretch at the positions of each candidate, and the end of the last row."""
     digests = {(one.start, one.end): _Digest(segment.base_offset, one.start) for one in candidates}
     behind = 0
     for rows in all_rows:
@@ -149,7 +149,7 @@ def _is(piece: Piece, found: dict[tuple[int, int], Stretch], aborted: Longs) -> 
 
 
 def _chain(stretches: Iterable[Stretch]) -> list[Stretch]:
-    """From the beginning of the segment, each behind the one before; the longest where there are several."""
+    """Return consecutive stretches from the start of the segment; the longest where several begin together."""
     longest: dict[int, Stretch] = {}
     for one in stretches:
         if one.start not in longest or one.end > longest[one.start].end:

@@ -1,7 +1,7 @@
-"""Files of a cache that are not needed: taken away when nobody can be reading them any more. shell
+"""Files of a cache that are not needed: deleted when no query can be reading them any more. shell
 
-A query that does not need a file puts `_unused-NAME` beside it, one that does takes that away. So a file goes when it
-has not been needed for a day of queries, the first and the last of which were a day apart.
+A query that does not need a file puts `_unused-NAME` next to it; a query that needs the file removes the mark. So a
+file is deleted when no query has needed it for a day, between a first and a last query that did not.
 """
 
 import time
@@ -15,9 +15,9 @@ KEPT_S = 24 * 3600
 
 
 def take_away(folder: Path, names: Iterable[str], needed: set[str], is_judged: Callable[[int], bool]) -> None:
-    """Of the files `names` in the folder of a partition, those that are not `needed`, once they were not for long.
+    """Delete files among `names` in the folder of a partition that have not been `needed` for a day.
 
-    `is_judged`: whether it is known what of the segment with a base offset is needed. Raises OSError.
+    `is_judged`: whether the needed files of the segment with a base offset are known. Raises OSError.
     """
     found = set(names)
     for name in found:
@@ -37,7 +37,7 @@ def take_away(folder: Path, names: Iterable[str], needed: set[str], is_judged: C
 
 
 def _take_rest(path: Path, found: set[str]) -> None:
-    """What a query that was killed was writing, and marks of files that are gone."""
+    """Delete an incomplete file of a killed query, or the mark of a file that is gone."""
     name = path.name
     is_of_a_file = name.startswith(UNUSED) and name.removeprefix(UNUSED) in found
     if name.startswith("_") and name != SEEN and not is_of_a_file and _age_s(path) > KEPT_S:

@@ -1,6 +1,6 @@
-"""A cache brought up to date with a log directory, and what is then read of it and what of the log. shell
+"""Bring a cache up to date with a log directory, and divide a read between the cache and the log. shell
 
-Who runs the tasks that write is told by the caller: this needs no Spark.
+The caller passes the function that runs the writing tasks: this module needs no Spark.
 """
 
 import json
@@ -21,7 +21,7 @@ from ottla.spark_jobs.views.planning import fates_of, narrowed_log, selected_log
 if TYPE_CHECKING:
     from ottla.spark_jobs.cache.filling import Fill
 
-# Takes what is to be written, and returns what became of each, in this order.
+# Takes the stretches to write, and returns the result of each, in this order.
 Run = Callable[[Sequence["Fill"]], list[Filled]]
 
 
@@ -39,7 +39,7 @@ class Part(NamedTuple):
 
 
 def up_to_date(root: Path, options: Options, run: Run) -> list[PartitionCache]:
-    """The partitions that `options` name, with what is settled of them in the cache.
+    """Return the partitions that `options` name, after writing their settled records to the cache.
 
     Raises CacheFailed, and what planning a read raises.
     """
@@ -85,7 +85,7 @@ def _add(cache: PartitionCache, piece: Piece) -> None:
 
 
 def parts(caches: Sequence[PartitionCache], *, committed_only: bool) -> Iterator[Part]:
-    """What is read of the cache."""
+    """Yield the files that a query reads from the cache."""
     for cache in caches:
         first, end = max(cache.wanted.first_offset, cache.log.log_start), cache.wanted.end_offset
         for stretch, piece in cache.valid():
@@ -98,7 +98,7 @@ def parts(caches: Sequence[PartitionCache], *, committed_only: bool) -> Iterator
 
 
 def live_options(caches: Sequence[PartitionCache], options: Options) -> dict[str, str] | None:
-    """Options of the data source for what is not in the cache, up to where the log was found to end.
+    """Return options of the data source for the records that are not in the cache, up to the listed end of the log.
 
     None if nothing is left.
     """

@@ -1,1 +1,1 @@
-"""`spark.readStream.format("ottla")`: log directories that grow. shell"""
+"""`spark.readStream.format("ottla")`: streams of growing log directories. shell"""

@@ -1,4 +1,4 @@
-"""Rows of alerts: transactions that began to hang, and those that ended, between two looks. pure"""
+"""Rows of alerts: transactions that began to hang, and those that ended, between two checks. pure"""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,7 @@ def alert(one: "OpenFinding", now_ms: int) -> Alert:
 
 
 def keep_first_seen(before: Sequence[Alert], now: Sequence[Alert]) -> list[Alert]:
-    """Return the alerts of `now`, each in the words of `before` if it is there."""
+    """Return the alerts of `now`, each as it is in `before` if it is there."""
     known = {_identity(one): one for one in before}
     return [known.get(_identity(one), one) for one in now]
 

@@ -1,6 +1,6 @@
-"""The stream of alerts: a row when a transaction begins to hang, and one when it hangs no more. shell
+"""The stream of alerts: a row when a transaction begins to hang, and one when it no longer hangs. shell
 
-Its position is the list of what hangs, so a micro-batch follows from two positions alone and each alert is given once.
+Its position is the list of hanging transactions, so two positions determine a micro-batch, with each alert once.
 """
 
 import time
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class AlertStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Looks at the directory once a micro-batch: choose a trigger of some seconds."""
+    """Stream reader that checks the directory once a micro-batch: choose a trigger of some seconds."""
 
     def __init__(self, options: StreamOptions, fields: list[tuple[str, bool]]) -> None:
         self._options = options
@@ -31,11 +31,11 @@ class AlertStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.written: list[str] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
-        """Nothing was told yet: what hangs already is told first."""
+        """Return a position without alerts: the first micro-batch reports what hangs already."""
         return {"hanging": []}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """What hangs now, in the words of when it was first told. `start` itself if that is the same."""
+        """Return what hangs now, each as it was first reported. Return `start` itself if nothing changed."""
         now = self._look() if self._only_one is None else self._only_one
         return {"hanging": keep_first_seen(start["hanging"], now)}
 

@@ -1,4 +1,4 @@
-"""A log directory that grows: its partitions, and what was lost between two looks at them. shell"""
+"""A log directory that grows: its partitions, and the offsets lost between two updates. shell"""
 
 from collections.abc import Mapping
 
@@ -19,7 +19,7 @@ class GrowingDirectory:
         self._on_damage = on_damage
 
     def update(self, logs: list[PartitionLog], needed: Mapping[TopicPartition, int]) -> None:
-        """Look at all partitions again. `needed`: the first offset that will be asked for; absent: the log start."""
+        """Update all partitions. `needed`: the first offset that will be requested; absent: the log start."""
         self.logs = {(log.topic, log.partition): log for log in logs}
         for place, log in self.logs.items():
             first = max(needed.get(place, 0), log.log_start)
@@ -32,12 +32,12 @@ class GrowingDirectory:
 
 
 def newest_segments(logs: list[PartitionLog]) -> dict[TopicPartition, int]:
-    """The base of each last segment: to know where a partition ends and what is open, that one will do."""
+    """Return the base offset of each last segment, which is enough to find the end and the open transactions."""
     return {(log.topic, log.partition): log.segments[-1].base_offset for log in logs if log.segments}
 
 
 def topic_ids(logs: list[PartitionLog]) -> dict[str, str]:
-    """Topic -> id, of the topics whose directories tell (`partition.metadata`)."""
+    """Map topics to their ids, for topics whose directories have them (`partition.metadata`)."""
     ids: dict[str, str] = {}
     for log in logs:
         if log.topic not in ids and (found := _topic_id(storage.join(log.path, "partition.metadata"))):

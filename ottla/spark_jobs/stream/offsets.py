@@ -1,7 +1,7 @@
-"""Where a streaming query stands, as Spark keeps it in its checkpoint. pure
+"""Position of a streaming query, as Spark stores it in its checkpoint. pure
 
 A JSON object: `offsets` by topic and partition, the next to be read, in the format of Spark's own Kafka source, and
-`ids`, the id of each topic where its directories tell, so that a topic which was deleted and made again is noticed.
+`ids`, the id of each topic whose directories have it, which shows that a topic was deleted and created again.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ class Positions(NamedTuple):
 
 
 def to_json(positions: Positions) -> dict[str, Any]:
-    """What Spark writes to its checkpoint."""
+    """Return the JSON that Spark writes to its checkpoint."""
     offsets: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(positions.offsets.items()):
         offsets.setdefault(topic, {})[str(partition)] = offset
@@ -26,7 +26,7 @@ def to_json(positions: Positions) -> dict[str, Any]:
 
 
 def from_json(content: Mapping[str, Any]) -> Positions:
-    """What Spark read from its checkpoint."""
+    """Return the positions in the JSON that Spark read from its checkpoint."""
     offsets = {
         (topic, int(partition)): int(offset)
         for topic, by_partition in content.get("offsets", {}).items()
@@ -36,7 +36,7 @@ def from_json(content: Mapping[str, Any]) -> Positions:
 
 
 def starting(start: Positions, end: Positions) -> dict[TopicPartition, int]:
-    """The offsets to begin at on the way to `end`: none of a topic that was deleted and made again in between."""
+    """Return the offsets to begin at on the way to `end`: none of a topic that was created again in between."""
     return {
         (topic, partition): offset
         for (topic, partition), offset in start.offsets.items()
@@ -47,7 +47,7 @@ def starting(start: Positions, end: Positions) -> dict[TopicPartition, int]:
 def limited(
     start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], most: int
 ) -> dict[TopicPartition, int]:
-    """`end` drawn towards `start` so that at most about `most` offsets lie between, a like share of each partition."""
+    """Return `end` reduced towards `start` to at most about `most` offsets, an equal share of each partition's."""
     sizes = {place: max(behind - start.get(place, 0), 0) for place, behind in end.items()}
     total = sum(sizes.values())
     if total <= most:

@@ -1,7 +1,7 @@
 """The stream of records: micro-batches bounded by the last stable offset. shell
 
-What a batch holds follows from its two positions and the files alone, so a batch that Spark runs again after a crash
-holds the same: below the last stable offset every transaction is decided, and what is decided never changes.
+The two positions of a batch and the files determine its records, so a batch that Spark runs again after a crash has
+the same: below the last stable offset every transaction is decided, and a decision never changes.
 """
 
 import logging
@@ -41,7 +41,7 @@ _log = logging.getLogger("ottla.spark_jobs")
 
 
 class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows the partitions that the options select; new ones are read from their log start."""
+    """Stream reader of the partitions that the options select; new ones are read from their log start."""
 
     def __init__(self, options: StreamOptions, fields: list[tuple[str, bool]]) -> None:
         self._options = options
@@ -51,12 +51,12 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.written: list[str] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a new query begins. A query that goes on from a checkpoint does not ask."""
+        """Return the start of a new query. Spark does not call this for a query that continues from a checkpoint."""
         logs = self._logs()
         return to_json(Positions(self._begin(logs), self._ids(logs)))
 
     def _begin(self, logs: "list[PartitionLog]") -> dict[TopicPartition, int]:
-        """The first offset of each partition. Behind what is stable, the query waits until that gets there."""
+        """Return the first offset of each partition. Above the last stable offset, the query waits."""
         begin = self._options.starting
         if isinstance(begin, dict):
             check_named("startingOffsets", begin, {(log.topic, log.partition) for log in logs})
@@ -82,7 +82,7 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """How far the next micro-batch goes."""
+        """Return the end of the next micro-batch."""
         logs = self._logs()
         ids = self._ids(logs)
         before = self._still_there(from_json(start), ids)
@@ -97,21 +97,21 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 before[place] = ends[place]
         if self._target is not None:
             ends = {place: min(end, self._target[place]) for place, end in ends.items() if place in self._target}
-        # Where a query was told to begin behind what is stable, it waits.
+        # A query whose start is above the last stable offset waits.
         ends = {place: max(end, before.get(place, 0)) for place, end in ends.items()}
         if isinstance(limit, ReadMaxRows):
             ends = limited(before, ends, limit.max_rows)
         return to_json(Positions(ends, ids))
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Trigger.AvailableNow ends at what is stable now."""
+        """Fix the end of Trigger.AvailableNow at the present last stable offsets."""
         self._target = self._ends_now(self._logs())
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Tasks for the offsets between two positions."""
+        """Return tasks for the offsets between two positions."""
         from ottla.scan.ranges import plan_tasks
         from ottla.scan.records import ReadFilter, visible_in
 
@@ -136,7 +136,7 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return tasks
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The Arrow record batches of one task."""
+        """Return the Arrow record batches of one task."""
         check_worker()
         from ottla.scan.damage_log import DamageLog
         from ottla.scan.records import RecordScan
@@ -156,7 +156,7 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             _log.warning("damaged segment, not read: %s", one)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """The sink has everything below `end`."""
+        """Forget everything below `end`, which the sink has."""
         if self._directory is not None:
             for place, offset in from_json(end).offsets.items():
                 if place in self._directory.partitions:
@@ -182,7 +182,7 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._ends(logs, newest_segments(logs))
 
     def _ends(self, logs: "list[PartitionLog]", needed: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """How far each partition can be read."""
+        """Return the offset up to which each partition can be read."""
         committed = self._options.read.isolation_level == READ_COMMITTED
         partitions = self._follow(logs, needed).partitions
         return {
@@ -190,7 +190,7 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def _log_end(self, place: TopicPartition) -> int:
-        """Behind the last batch, of a partition that is followed."""
+        """Return the offset after the last batch of a partition that is followed."""
         assert self._directory is not None
         return self._directory.partitions[place].log_end
 
@@ -208,7 +208,7 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return topic_ids(logs)
 
     def _still_there(self, before: Positions, ids: dict[str, str]) -> dict[TopicPartition, int]:
-        """The positions of topics that are still those that were read."""
+        """Return the positions of topics that have not been created again since they were read."""
         for topic, topic_id in ids.items():
             if before.ids.get(topic, topic_id) != topic_id:
                 self._lost(f"topic {topic} was deleted and made again")
@@ -217,7 +217,7 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _check_there(
         self, first: dict[TopicPartition, int], wanted: dict[TopicPartition, Any], logs: "list[PartitionLog]"
     ) -> None:
-        """What a micro-batch is to read must be in the files."""
+        """Check that the records of a micro-batch are in the files."""
         there = {(log.topic, log.partition): log for log in logs}
         for place in wanted:
             if place not in there:

@@ -26,7 +26,9 @@ _FORM = 'earliest, latest or JSON such as {"ledger": {"0": 23, "1": -2, "2": -1}
 
 
 class StreamOptions(NamedTuple):
-    """`starting`: a word, a time in ms, or offsets by partition with -2 and -1 for the words (all others begin at the
+    """Options of a streaming read.
+
+    `starting`: a word, a time in ms, or offsets by partition with -2 and -1 for the words (all others begin at the
     log start). `max_offsets`: None, no limit.
     """
 
@@ -36,7 +38,7 @@ class StreamOptions(NamedTuple):
 
 
 def named_for_streams(given: dict[str, str]) -> str:
-    """The option, with its value if that is why, which only a stream has; empty if there is none."""
+    """Return the option that only a stream has, with its value if the value is the reason; empty without one."""
     lower = {name.lower(): value for name, value in given.items()}
     if _MOST in lower:
         return "maxOffsetsPerTrigger"
@@ -50,7 +52,7 @@ def named_for_streams(given: dict[str, str]) -> str:
 
 
 def stream_options(given: dict[str, str]) -> StreamOptions:
-    """Raises OptionError, which says what is possible."""
+    """Check the options. Raises OptionError, which lists what is possible."""
     lower = {name.lower(): (name, value) for name, value in given.items()}
     view = lower.get("view", ("", schemas.RECORDS))[1]
     for key, (name, _) in lower.items():

@@ -1,4 +1,4 @@
-"""Which transactions hang now: each look at a directory reads what was appended since the one before. shell"""
+"""Find the transactions that hang now: each check reads what was appended since the last one. shell"""
 
 from collections.abc import Mapping
 
@@ -31,7 +31,7 @@ _COLUMNS = ("offset", "key", "value")
 
 
 class Watch:
-    """Log directories, looked at again and again."""
+    """Repeated checks of log directories."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -49,8 +49,8 @@ class Watch:
     def look(self, now_ms: int) -> list[OpenFinding]:
         """Return what hangs at `now_ms`, by topic, partition and offset. Raises UnreadableDirectory, OSError.
 
-        The coordinators' log is read after the partitions, as it has to hold what was open in them, and partitions
-        with something that hangs are read again after it, as that may have ended meanwhile. So no clock counts.
+        The coordinators' log is read after the partitions, because it must contain their open transactions. Partitions
+        with a hanging transaction are read again after it, because that may have ended meanwhile. So no clock matters.
         """
         self._update()
         known = self._history()
@@ -81,10 +81,10 @@ class Watch:
     def _undone(
         self, place: TopicPartition, growing: GrowingPartition, one: OpenTransaction, known: History
     ) -> Mapping[int, Longs]:
-        """The decision that an open transaction lacks the marker of, if that is certain, by producer id.
+        """Return by producer id the decision whose marker an open transaction lacks, if that is certain.
 
-        A decision with a newer epoch can be on no other transaction. One with the epoch of its data may be on the one
-        before, unless no marker came here since.
+        A decision with a newer epoch belongs to no other transaction. A decision with the epoch of the data may belong
+        to the transaction before, unless the partition has no marker since.
         """
         decision = self._decided.get((place, one.producer_id))
         if decision is None or decision[history.EPOCH] < one.producer_epoch:
@@ -97,7 +97,7 @@ class Watch:
         return {one.producer_id: decision}
 
     def _history(self) -> History:
-        """The coordinators' last word on each transactional id."""
+        """Return the coordinators' last record of each transactional id."""
         logs = in_order(partitions_of(self._options._replace(partitions=None), (TOPIC,), warn=False))
         for log in logs:
             self._read_states(log)

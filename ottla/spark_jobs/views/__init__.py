@@ -1,1 +1,1 @@
-"""One module per view of the data source: what the driver plans, what a task reads, Arrow out. shell"""
+"""Views of the data source, a module each: the driver plans, tasks read and return Arrow data. shell"""

@@ -1,4 +1,4 @@
-"""What every view's reader has: options, columns, bounds; and rows of Python values to Arrow. shell"""
+"""Base of the views' readers: options, columns, bounds; conversion of Python rows to Arrow. shell"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,7 +19,7 @@ ROWS_PER_BATCH = 16_384
 
 
 class ViewReader(DataSourceReader):
-    """Reads one view. `fields`: (name, nullable) of the columns asked for, any subset in any order.
+    """Reader of one view. `fields`: (name, nullable) of the columns asked for, any subset in any order.
 
     pushFilters is not overridden: with Spark's default settings a reader that does fails every query, and with filter
     push-down on, Spark gives what it plans to every other use of the DataFrame (docs/decisions/filters.md).
@@ -31,22 +31,22 @@ class ViewReader(DataSourceReader):
         self.options = options
         self.fields = fields
         self.bounds: Bounds = UNBOUNDED
-        # Of the columns as whoever asked wrote them, where that differs from the view's names.
+        # Names of the columns as the query has them, where they differ from the view's names.
         self.written: list[str] | None = None
 
     def wants(self, *columns: str) -> bool:
-        """Whether any of the columns is asked for."""
+        """Whether any of the columns is requested."""
         return any(name in columns for name, _ in self.fields)
 
     def arrow_schema(self) -> "pa.Schema":
         return schemas.arrow_schema(self.view, self.fields)
 
     def plan(self) -> Sequence[Task]:
-        """The tasks. Runs on the driver, with all libraries at hand."""
+        """Return the tasks. Runs on the driver, which has all libraries."""
         raise NotImplementedError
 
     def rows_or_batches(self, task: Any) -> Iterator[Any]:
-        """The Arrow record batches of one task."""
+        """Yield the Arrow record batches of one task."""
         raise NotImplementedError
 
     def partitions(self) -> list[InputPartition]:
@@ -60,7 +60,7 @@ class ViewReader(DataSourceReader):
         return iter(()) if task is None else renamed(self.rows_or_batches(task), self.written)
 
     def to_arrow(self, rows: Iterable[dict[str, Any]]) -> "Iterator[pa.RecordBatch]":
-        """Rows as dicts by column name, with at least the columns asked for; times as int microseconds."""
+        """Convert rows: dicts by column name, with at least the requested columns; times as int microseconds."""
         schema = self.arrow_schema()
         columns: dict[str, list[Any]] = {name: [] for name in schema.names}
         count = 0
@@ -76,14 +76,14 @@ class ViewReader(DataSourceReader):
 
 
 def renamed(batches: Iterator[Any], written: Sequence[str] | None) -> Iterator[Any]:
-    """Record batches with the names of columns as they were `written`; as they are if that is None."""
+    """Yield record batches with the `written` names of columns; unchanged if that is None."""
     return batches if written is None else (batch.rename_columns(list(written)) for batch in batches)
 
 
 class PushedReader(DataSourceReader):
     """A view's reader that takes filters: they narrow its bounds, and Spark applies them again.
 
-    The rows are right as long as nothing else reads the DataFrame: Spark keeps the tasks of the last filters for all.
+    The rows are correct as long as nothing else reads the DataFrame: Spark keeps the tasks of the last filters for all.
     """
 
     def __init__(self, inner: ViewReader) -> None:

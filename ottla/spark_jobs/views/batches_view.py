@@ -42,7 +42,7 @@ FATES = ("none", "committed", "aborted", "open")
 
 
 class BatchReader(ViewReader):
-    """Only headers are read; fates are planned when they are asked for."""
+    """Reader of batch headers; fates are planned when they are asked for."""
 
     view = schemas.BATCHES
 
@@ -123,7 +123,7 @@ class _Columns:
         return self._rows[:, self._plain[name]] if name in self._plain else self._made[name]()
 
     def _time(self, column: int, where: "npt.NDArray[Any] | None" = None) -> Any:
-        """Null where there is no timestamp, or not `where`."""
+        """Return a column of times: null where there is no timestamp, or not `where`."""
         import numpy as np
 
         found = self._rows[:, column]
@@ -155,7 +155,7 @@ class _Columns:
         return numbers(self._rows[:, headers.COORDINATOR_EPOCH])
 
     def _fate(self) -> Any:
-        """Of control batches and those outside of transactions: none."""
+        """Return the fates; `none` for control batches and batches outside of transactions."""
         import numpy as np
 
         from ottla.scan.batch_fates import mark_fates
@@ -168,7 +168,7 @@ class _Columns:
 
 
 def _words(names: tuple[str, ...], index: Any, nulls: Any = None) -> Any:
-    """A string column from the numbers of its words."""
+    """Return a string column from the numbers of its words."""
     import pyarrow as pa
 
     return pa.DictionaryArray.from_arrays(pa.array(index, pa.int32(), mask=nulls), list(names)).cast(pa.string())

@@ -1,6 +1,6 @@
-"""What a query asks for, as far as it spares reading: from Spark's filters, one column against literals. pure
+"""Bounds of a query, which save reading: from Spark's filters that compare a column with literals. pure
 
-Every bound only leaves out what cannot matter: Spark applies its filters again to what is returned.
+A bound only leaves out what cannot match: Spark applies its filters again to what is returned.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ class Span(NamedTuple):
         return self.low <= number < self.end and (self.values is None or number in self.values)
 
     def narrowed(self, comparison: str, value: Any) -> "Span":
-        """`comparison` is the name of a filter class of pyspark; an unknown one narrows nothing."""
+        """Narrow the span. `comparison` is the name of a filter class of pyspark; an unknown one narrows nothing."""
         if comparison in ("EqualTo", "EqualNullSafe", "In"):
             values = frozenset(value if comparison == "In" else (value,))
             return self._replace(values=values if self.values is None else self.values & values)
@@ -37,12 +37,12 @@ class Span(NamedTuple):
 
     @property
     def first(self) -> int:
-        """The least number that can be in it."""
+        """Return the least number that can be in it."""
         return max(self.low, min(self.values)) if self.values else self.low
 
     @property
     def behind(self) -> int:
-        """The least number above all that can be in it."""
+        """Return the least number above all that can be in it."""
         return min(self.end, max(self.values) + 1) if self.values else self.end
 
 
@@ -69,7 +69,7 @@ class Bounds(NamedTuple):
 UNBOUNDED = Bounds()
 
 _PLACE = {"topic": "topic", "partition": "partition"}
-# View -> column -> what of the bounds it narrows. A batch or segment that reaches into the bounds is read.
+# View -> column -> the bound that it narrows. A batch or segment that overlaps with the bounds is read.
 _ROLES: dict[str, dict[str, str]] = {
     schemas.RECORDS: {
         "segment": "segment",
@@ -90,7 +90,7 @@ _ROLES: dict[str, dict[str, str]] = {
 
 
 def narrow(bounds: Bounds, view: str, filters: Iterable[Any]) -> Bounds:
-    """`bounds` with pyspark's `filters` (EqualTo, In, GreaterThan, ...) on columns of `view` that can spare reading."""
+    """Narrow `bounds` by pyspark's `filters` (EqualTo, In, GreaterThan, ...) on columns of `view` that save reading."""
     roles = _PLACE | _ROLES.get(view, {})
     for one in filters:
         column: tuple[str, ...] = getattr(one, "attribute", ())
@@ -113,7 +113,7 @@ def _narrowed(bounds: Bounds, role: str, comparison: str, value: Any) -> Bounds:
         return bounds._replace(topics=topics if bounds.topics is None else bounds.topics & topics)
     if role == "time_ms":
         times = [_milliseconds(each) for each in (value if comparison == "In" else (value,))]
-        # What is stored has whole milliseconds, a literal has microseconds: only lower bounds, rounded down, are used.
+        # Stored times have whole milliseconds, a literal has microseconds: only lower bounds, rounded down, are used.
         if times and comparison in ("EqualTo", "EqualNullSafe", "In", "GreaterThan", "GreaterThanOrEqual"):
             return bounds._replace(time_ms=bounds.time_ms.narrowed("GreaterThanOrEqual", min(times)))
         return bounds
@@ -121,5 +121,5 @@ def _narrowed(bounds: Bounds, role: str, comparison: str, value: Any) -> Bounds:
 
 
 def _milliseconds(moment: datetime) -> int:
-    """Spark hands over a time without a zone in the session's zone as the worker knows it: its local one."""
+    """Return milliseconds. Spark passes times without a time zone, which are in the local zone of the worker."""
     return (moment.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1)

@@ -11,7 +11,7 @@ from ottla.spark_jobs.views.query_tasks import RangeTask
 
 
 class DamageReader(ViewReader):
-    """A torn tail is not damage: the log ends before it."""
+    """Reader of damage. A torn tail is not damage: the log ends before it."""
 
     view = schemas.DAMAGE
 

@@ -1,8 +1,8 @@
-"""Which batches a task may show, decided by the task itself where that would keep the driver for long. shell
+"""Visibility of batches, determined by each task itself where that would take the driver too long. shell
 
-Spark asks for tasks in one Python process of the driver, without a context that could run any. What the indexes do not
-tell takes a walk over headers there, which is fine for a second or two; beyond that each task is told where its
-partition ends, and finds out. Tasks of one partition find the same: they list it again up to that end, and no further.
+Spark asks for tasks in one Python process of the driver, without a context that could run any. Fates that the indexes
+do not have need a walk over headers there, which is fine for a second or two. If it takes longer, each task gets the
+end of its partition and finds the fates. Tasks of one partition find the same: they list it again up to that end only.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from ottla.spark_jobs.views.planned_range import PlannedRange
 if TYPE_CHECKING:
     from ottla.scan.fates import PartitionFates
 
-# What the driver walks before tasks do: it takes a few seconds.
+# At most so many bytes are walked by the driver, which takes a few seconds; more are walked by tasks.
 DRIVER_BYTES = 4 * 1024 * 1024 * 1024
 REMOTE_DRIVER_BYTES = 256 * 1024 * 1024
 # A partition that has to be walked whole is walked by each of its tasks, so it has few of them.
@@ -28,9 +28,9 @@ _KEPT_FATES = 4
 
 
 class DeferredFates(NamedTuple):
-    """A partition whose fates its tasks find out. `known_end`: as it was listed, without the segments in between.
+    """A partition whose fates its tasks find. `known_end`: the partition as listed, without the segments in between.
 
-    `query` is different for each: what one found is not told to the next, for files may be others by then.
+    `query` differs for each query, so that none uses the fates of another: the files may have changed.
     """
 
     query: str
@@ -40,24 +40,24 @@ class DeferredFates(NamedTuple):
     to_log_end: bool
 
     def resolve(self, one: PlannedRange) -> PlannedRange:
-        """A range of the partition with what is visible in it. Raises DamagedSegment in mode `fail`, OSError."""
+        """Return a range of the partition with its visibility. Raises DamagedSegment in mode `fail`, OSError."""
         log, fates = _found(self.query, self.known_end, self.on_damage, self.verify)
         return one.with_fates(log, fates, to_log_end=self.to_log_end)
 
 
 def deferred(query: str, log: PartitionLog, options: Options, *, to_log_end: bool) -> DeferredFates:
-    """`log` is all of the partition."""
+    """Return the deferred fates of a partition. `log` is all of it."""
     end = log._replace(segments=log.segments[-1:], snapshots=log.snapshots[-1:])
     return DeferredFates(query, end, options.on_damage, options.verify, to_log_end)
 
 
 def is_walked_whole(log: PartitionLog, options: Options) -> bool:
-    """Whether the indexes cannot tell the fates, as far as the listing shows it."""
+    """Whether the indexes cannot determine the fates, as far as the listing shows it."""
     return options.verify or options.on_damage == REPORT or _indexed_below(log) is None
 
 
 def are_for_tasks(logs: Sequence[PartitionLog], options: Options) -> bool:
-    """Whether more has to be walked for the fates of all `logs` than the driver should."""
+    """Whether the fates of all `logs` need a longer walk than the driver should make."""
     least = REMOTE_DRIVER_BYTES if are_remote(logs) else DRIVER_BYTES
     return sum(_walked_bytes(log, options) for log in logs) > least
 
@@ -69,7 +69,7 @@ def _walked_bytes(log: PartitionLog, options: Options) -> int:
 
 
 def _indexed_below(log: PartitionLog) -> int | None:
-    """The newest snapshot that a broker would rely on, as `indexes` does; None without one."""
+    """Return the offset of the newest snapshot that a broker would use, as `indexes` does; None without one."""
     offsets = [int(storage.stem_of(path)) for path in log.snapshots]
     first = log.segments[0].base_offset if log.segments else 0
     return max((offset for offset in offsets if first < offset <= log.recovery_point), default=None)

@@ -1,6 +1,6 @@
 """Several log directories read as one: the `log.dirs` of a broker, or one directory of each broker of a cluster. shell
 
-Each partition must be in one of them, for its copies have the same records, and nobody says which copy is meant.
+Each partition must be in only one of them: its copies have the same records, and no option selects a copy.
 """
 
 import logging
@@ -11,12 +11,12 @@ from ottla.spark_jobs.options import OptionError, Options
 
 _log = logging.getLogger("ottla.spark_jobs")
 
-# Their rows name the file or the folder, so copies are told apart.
+# Their rows name the file or the folder, which distinguishes copies.
 _SHOW_COPIES = (schemas.PARTITIONS, schemas.SEGMENTS, schemas.DAMAGE)
 
 
 def partitions_of(options: Options, patterns: tuple[str, ...], *, warn: bool) -> dict[str, list[PartitionLog]]:
-    """The partitions of topics that match, by directory. Raises UnreadableDirectory, or OptionError for copies.
+    """Return the partitions of topics that match, by directory. Raises UnreadableDirectory, or OptionError for copies.
 
     `warn`: log the patterns that match no topic.
     """
@@ -37,12 +37,12 @@ def partitions_of(options: Options, patterns: tuple[str, ...], *, warn: bool) ->
 
 
 def in_order(found: dict[str, list[PartitionLog]]) -> list[PartitionLog]:
-    """The partitions of all directories, by topic and partition."""
+    """Return the partitions of all directories, by topic and partition."""
     return sorted((log for logs in found.values() for log in logs), key=lambda log: (log.topic, log.partition))
 
 
 def _check_one_cluster(directories: tuple[str, ...]) -> None:
-    """Topics and producer ids of two clusters may have the same names. Copies may lack the file that says which."""
+    """Refuse two clusters, whose topics and producer ids may be equal. Copies may lack the file with the cluster id."""
     ids = {directory: read_cluster_id(directory) for directory in directories}
     named = {cluster: directory for directory, cluster in ids.items() if cluster}
     if len(named) > 1:

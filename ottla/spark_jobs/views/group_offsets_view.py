@@ -1,4 +1,4 @@
-"""View `group_offsets`: what consumer groups committed, as a broker holds it or all of the records. shell"""
+"""View `group_offsets`: committed offsets of consumer groups, as a broker holds them, or all records. shell"""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ class Commit(NamedTuple):
 
 
 class GroupOffsetsReader(ViewReader):
-    """A task per partition of the topic: a group is always in the same one."""
+    """Reader with a task per partition of the topic: a group is always in the same one."""
 
     view = schemas.GROUP_OFFSETS
 
@@ -40,7 +40,7 @@ class GroupOffsetsReader(ViewReader):
         return self.to_arrow(_row(log, commit) for commit in commits)
 
     def _commits(self, log: PartitionLog) -> Iterator[Commit]:
-        """Unknown types and versions are skipped, as the group coordinator does when it loads the partition."""
+        """Yield the commits. Skip unknown types and versions, as the group coordinator does at loading."""
         from ottla.scan.frames import is_aborted
 
         (fates,) = fates_of([log], self.options)
@@ -67,7 +67,7 @@ class GroupOffsetsReader(ViewReader):
 
 
 def current(commits: Iterator[Commit]) -> Iterator[Commit]:
-    """What a broker answers OffsetFetch from: of each key the record with the highest offset that counts.
+    """Yield the records from which a broker answers OffsetFetch: of each key the valid one with the highest offset.
 
     A marker makes an offset of its transaction current only if no later record did so before
     (`OffsetMetadataManager.replayEndTransactionMarker`), so the order of the markers does not matter.

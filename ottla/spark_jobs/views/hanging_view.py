@@ -10,7 +10,7 @@ from ottla.spark_jobs.views.query_tasks import Task
 
 
 class HangingReader(ViewReader):
-    """One task: the verdict needs the coordinators' log beside all partitions, and reads little of either."""
+    """Reader with a single task: it needs all partitions and the coordinators' log, and reads little of either."""
 
     view = schemas.HANGING
 

@@ -1,4 +1,4 @@
-"""The records of an internal topic's partition, one after the other, and who is behind a producer id. shell"""
+"""Records of a partition of an internal topic, in order, and the transactional id of a producer id. shell"""
 
 import functools
 import logging
@@ -35,7 +35,7 @@ _COLUMNS = ("segment", "offset", "timestamp", "producerId", "producerEpoch", "ke
 
 
 def stored_records(log: PartitionLog, on_damage: str) -> Iterator[StoredRecord]:
-    """Every data record of the partition in offset order, whatever became of its transaction."""
+    """Yield every data record of the partition in offset order, whatever the fate of its transaction."""
     from ottla.scan.ranges import cut_partition
     from ottla.scan.records import RecordScan, uncommitted
 
@@ -52,7 +52,7 @@ def stored_records(log: PartitionLog, on_damage: str) -> Iterator[StoredRecord]:
 
 
 def row_at(view: str, log: PartitionLog, record: StoredRecord) -> dict[str, Any]:
-    """A row of a view of records: the columns of the record's place, the others null."""
+    """Return a row of a view of records: the columns of the record's place, the others null."""
     row: dict[str, Any] = dict.fromkeys(schemas.VIEWS[view])
     row.update(
         topic=log.topic,
@@ -66,7 +66,7 @@ def row_at(view: str, log: PartitionLog, record: StoredRecord) -> dict[str, Any]
 
 
 def told(error: ProtocolError, log: PartitionLog, offset: int, on_damage: str) -> None:
-    """A record that cannot be decoded is damage like any other: raises DamagedSegment in mode `fail`."""
+    """Log a record that cannot be decoded; raise DamagedSegment in mode `fail`, as for other damage."""
     text = f"{log.path}: offset {offset}: {error}"
     if on_damage == FAIL:
         raise DamagedSegment(f"{text}; {REMEDY}") from error
@@ -76,7 +76,7 @@ def told(error: ProtocolError, log: PartitionLog, offset: int, on_damage: str) -
 def transaction_states(
     log: PartitionLog, on_damage: str
 ) -> Iterator[tuple[StoredRecord, str, TransactionValue | None]]:
-    """(record, transactional id, value or None for a tombstone). Unknown types and versions are skipped.
+    """Yield (record, transactional id, value or None for a tombstone). Unknown types and versions are skipped.
 
     As the coordinator does when it loads the partition (`TransactionStateManager.loadTransactionMetadata`).
     """
@@ -93,9 +93,9 @@ def transaction_states(
 
 
 def transactional_ids(directories: tuple[str, ...], on_damage: str) -> dict[int, str]:
-    """Producer id -> transactional id, as far as `__transaction_state` tells; empty without it.
+    """Map producer ids to transactional ids, by the records of `__transaction_state`; empty without it.
 
-    Kept for as long as the files stay as they are: a worker runs many tasks.
+    The result is cached while the files stay the same: a worker runs many tasks.
     """
     logs = [log for directory in directories for log in select_topics(list_partitions(directory), (TRANSACTION_STATE,))]
     return _ids_of(tuple(logs), on_damage)

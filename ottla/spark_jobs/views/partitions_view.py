@@ -1,4 +1,4 @@
-"""View `partitions`: one row per partition: offsets, sizes, and how its records and transactions fared. shell"""
+"""View `partitions`: one row per partition: offsets, sizes, and the fates of its records and transactions. shell"""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from ottla.spark_jobs.views.query_tasks import PartitionTask
 if TYPE_CHECKING:
     from ottla.scan.fates import PartitionFates
 
-# What needs no fates, and what needs no count of every batch.
+# Columns that need no fates, and columns that need no count of every batch.
 _LISTED = {"topic", "partition", "segment", "path", "segments", "size", "logStart", "highWatermark"}
 _INDEXED = _LISTED | {"logEnd", "lastStableOffset", "openTransactions"}
 

@@ -1,4 +1,4 @@
-"""One range of a task of a query: what is asked of it, and what of it is visible. pure"""
+"""A range of a task of a query: its filter and its visibility. pure"""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,7 +21,7 @@ class PlannedRange(NamedTuple):
     opened: tuple[tuple[int, int], ...] = ()
 
     def with_fates(self, log: "PartitionLog", fates: "PartitionFates", *, to_log_end: bool) -> "PlannedRange":
-        """With the fates of its partition. `to_log_end`: what lies behind the last stable offset as well."""
+        """Add the fates of the partition. `to_log_end`: those after the last stable offset as well."""
         from ottla.scan.records import visibility, visible_in
 
         visible = visibility(fates, committed_only=True)

@@ -1,4 +1,4 @@
-"""What of a log directory a query has to read: partitions, segments, positions in them, and tasks of these. shell
+"""Plan what a query reads of a log directory: partitions, segments, positions in them, and tasks of these. shell
 
 Segments are left out by their base offsets and, as parts of segments are, by their indexes (`scan.narrowing`).
 """
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 LARGEST_TASK_BYTES = 256 * 1024 * 1024
 SNAPSHOT_RANGE_BYTES = 256 * 1024 * 1024
-# Partitions that are read whole, and ranges that are walked, are put together up to here.
+# Partitions that are read whole, and ranges that are walked, share a task up to this size.
 SMALL_TASK_BYTES = 64 * 1024 * 1024
 _MOST_TOGETHER = 200
 # They wait more than they compute, but each may hold some ranges of a segment.
@@ -54,7 +54,7 @@ _log = logging.getLogger("ottla.spark_jobs")
 
 
 def selected_logs(options: Options, bounds: Bounds, topic: str = "", *, warn: bool = True) -> list[PartitionLog]:
-    """The partitions that options and filters leave; those of `topic` if it is given. Raises OptionError.
+    """Return the partitions that options and filters leave; those of `topic` if it is given. Raises OptionError.
 
     `warn`: log the patterns of `topics` that match none, as streams do once.
     """
@@ -73,7 +73,7 @@ def selected_logs(options: Options, bounds: Bounds, topic: str = "", *, warn: bo
 
 
 def _check_starts(options: Options, logs: Sequence[PartitionLog]) -> None:
-    """Offsets below the log start are gone, as in Spark's Kafka source. Raises DataLost, or logs it."""
+    """Check for starts below the log start, which are gone, as in Spark's Kafka source. Raises DataLost, or logs it."""
     for log in logs:
         first = (options.starting_offsets or {}).get((log.topic, log.partition), log.log_start)
         if first < log.log_start:
@@ -85,7 +85,7 @@ def _check_starts(options: Options, logs: Sequence[PartitionLog]) -> None:
 
 
 def wanted_of(log: PartitionLog, options: Options, bounds: Bounds) -> "ReadFilter":
-    """What options and filters ask of one partition."""
+    """Return the filter that options and filters make for one partition."""
     from ottla.scan.records import ReadFilter
 
     first, end = bounds.offset.first, bounds.offset.behind
@@ -105,7 +105,7 @@ def wanted_of(log: PartitionLog, options: Options, bounds: Bounds) -> "ReadFilte
 
 
 def narrowed_log(log: PartitionLog, wanted: "ReadFilter", bounds: Bounds) -> PartitionLog:
-    """`log` with the segments alone that can hold what is wanted."""
+    """Return `log` with only the segments that can have wanted records."""
     if wanted.producer_ids == () or wanted.first_offset >= wanted.end_offset:
         return log._replace(segments=())
     kept = [
@@ -121,9 +121,9 @@ def narrowed_log(log: PartitionLog, wanted: "ReadFilter", bounds: Bounds) -> Par
 def plan_ranges(
     options: Options, bounds: Bounds, *, with_fates: bool = False, to_log_end: bool = False
 ) -> list[RangeTask]:
-    """Tasks of about equal size over the ranges that have to be read.
+    """Return tasks of about equal size over the ranges that have to be read.
 
-    `to_log_end`: fates are needed behind the last stable offset as well.
+    `to_log_end`: fates are needed after the last stable offset as well.
     """
     logs = selected_logs(options, bounds)
     wanted, narrowed = _wanted(logs, options, bounds)
@@ -152,13 +152,13 @@ def plan_ranges(
 def _wanted(
     logs: Sequence[PartitionLog], options: Options, bounds: Bounds
 ) -> "tuple[list[ReadFilter], list[PartitionLog]]":
-    """What is asked of each partition, and its segments that can hold it."""
+    """Return the filter of each partition, and its segments that can have matching records."""
 
     def narrowed(log: PartitionLog) -> "tuple[ReadFilter, PartitionLog]":
         wanted = wanted_of(log, options, bounds)
         return wanted, narrowed_log(log, wanted, bounds)
 
-    # Times are looked up in files, for which a store lets one wait.
+    # Times are looked up in files, which takes long on a store.
     with ThreadPoolExecutor(REMOTE_THREADS if are_remote(logs) else 1) as threads:
         found = list(threads.map(narrowed, logs))
     return [wanted for wanted, _ in found], [log for _, log in found]
@@ -167,7 +167,7 @@ def _wanted(
 def _cut(
     logs: Sequence[PartitionLog], walked: Sequence[PartitionLog], least_tasks: int
 ) -> "list[tuple[LogRange, ...]]":
-    """Ranges in tasks of about equal size; those that are `walked` by each of their tasks in few tasks."""
+    """Group ranges into tasks of about equal size; those that are `walked` by each of their tasks in few tasks."""
     from ottla.scan.ranges import cut_partition, pack, plan_tasks
 
     whole = {(log.topic, log.partition) for log in walked}
@@ -184,22 +184,22 @@ def _narrowed_ranges(parts: "Sequence[LogRange]", wanted: "Sequence[ReadFilter]"
     def narrowed(part: "LogRange") -> "LogRange":
         return narrowed_range(part, wanted[part.partition])
 
-    # Of remote ones, many indexes are asked for at once.
+    # Of remote segments, many indexes are read at once.
     is_remote = any(storage.is_remote(part.pieces[0].path) for part in parts)
     return ahead.each(narrowed, parts) if is_remote else [narrowed(part) for part in parts]
 
 
 def plan_partitions(options: Options, bounds: Bounds) -> list[PartitionTask]:
-    """Tasks of whole partitions, small ones together."""
+    """Return tasks of whole partitions, small ones together."""
     together = _together(selected_logs(options, bounds), lambda log: log.size_bytes)
     return [PartitionTask(logs) for logs in together]
 
 
 def plan_walks(options: Options, bounds: Bounds) -> list[WalkTask]:
-    """Tasks of snapshot ranges, small ones together.
+    """Return tasks of snapshot ranges, small ones together.
 
-    In one range stay: partitions that were compacted, for a snapshot tells more than is left; all of them where damage
-    is skipped, or with `verify`, which relies on nothing but the batches.
+    A partition that was compacted stays one range, because a snapshot has more than the log. All partitions do where
+    damage is skipped, or with `verify`, which uses nothing but the batches.
     """
     from ottla.scan.snapshot_ranges import SnapshotRange, cut_at_snapshots
 
@@ -216,7 +216,7 @@ def plan_walks(options: Options, bounds: Bounds) -> list[WalkTask]:
 
 
 def _together(ones: Iterable[T], size_bytes: Callable[[T], int]) -> Iterator[list[T]]:
-    """In groups of consecutive ones that are worth a task."""
+    """Yield groups of consecutive items, each large enough for a task."""
     group: list[T] = []
     size = 0
     for one in ones:
@@ -230,9 +230,9 @@ def _together(ones: Iterable[T], size_bytes: Callable[[T], int]) -> Iterator[lis
 
 
 def fates_of(logs: Sequence[PartitionLog], options: Options, *, counted: bool = False) -> "list[PartitionFates]":
-    """The fates of whole partitions: from their indexes, or from a scan where these do not do.
+    """Return the fates of whole partitions: from their indexes, or from a scan where these are not enough.
 
-    When damage is reported, they must not rest on batches that the tasks will skip, so CRCs are checked here too.
+    When damage is reported, fates must not come from batches that the tasks will skip, so CRCs are checked here too.
     """
     check_worker()
     from ottla.scan.partitions import visible_partitions
@@ -242,6 +242,6 @@ def fates_of(logs: Sequence[PartitionLog], options: Options, *, counted: bool = 
 
 
 def told_damage(log: DamageLog) -> None:
-    """Log what a task could not read."""
+    """Log the damage that a task could not read."""
     for damage in log.found:
         _log.warning("%s, not read: %s", "large batch" if damage.is_too_large else "damaged segment", damage)

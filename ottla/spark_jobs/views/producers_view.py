@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ProducerReader(ViewReader):
-    """The newest snapshot and a walk over what lies behind it, as when a broker starts; `verify` walks all of the log.
+    """Reader of the newest snapshot and the log after it, as when a broker starts; `verify` walks all of the log.
 
     A snapshot lacks the producers that the broker had forgotten by then, whose batches the log may still have.
     """

@@ -1,4 +1,4 @@
-"""Tasks of a query: ranges, whole partitions, or ranges to walk. Spark is sent each as an InputPartition. pure"""
+"""Tasks of a query: ranges, whole partitions, or ranges to walk. Spark gets each as an InputPartition. pure"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -16,30 +16,30 @@ class Task:
 
 
 class RangeTask(Task):
-    """Reads ranges."""
+    """A task that reads ranges."""
 
     def __init__(self, ranges: Sequence[PlannedRange], deferred: Mapping[int, DeferredFates] | None = None) -> None:
-        """`deferred`: by `part.partition`, what the task must find out before it reads its ranges there."""
+        """Create the task. `deferred`: by `part.partition`, the fates to find before the task reads ranges there."""
         self._ranges = tuple(ranges)
         self._deferred = deferred or {}
 
     @property
     def ranges(self) -> Iterator[PlannedRange]:
-        """Each with its fates when it is its turn. Raises DamagedSegment in mode `fail`, OSError."""
+        """Yield each range with its fates. Raises DamagedSegment in mode `fail`, OSError."""
         for one in self._ranges:
             fates = self._deferred.get(one.part.partition)
             yield one if fates is None else fates.resolve(one)
 
 
 class PartitionTask(Task):
-    """Reads whole partitions."""
+    """A task that reads whole partitions."""
 
     def __init__(self, logs: Sequence[PartitionLog]) -> None:
         self.logs = tuple(logs)
 
 
 class WalkTask(Task):
-    """Follows producers through ranges, each on its own."""
+    """A task that follows producers through ranges, each on its own."""
 
     def __init__(self, ranges: "Sequence[SnapshotRange]") -> None:
         self.ranges = tuple(ranges)

@@ -1,4 +1,4 @@
-"""View `records`: what a consumer would be given, decoded in the tasks. shell"""
+"""View `records`: the records that a consumer would get, decoded in the tasks. shell"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +12,7 @@ from ottla.spark_jobs.views.query_tasks import RangeTask
 
 
 class RecordReader(ViewReader):
-    """read_committed plans with the fates of every partition; read_uncommitted needs none."""
+    """Reader of records. read_committed plans with the fates of every partition; read_uncommitted needs none."""
 
     view = schemas.RECORDS
 

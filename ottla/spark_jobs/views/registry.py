@@ -1,4 +1,4 @@
-"""Which reader has which view. None of them loads more than Spark's own classes before it has to. free"""
+"""Registry of the readers by view. No reader loads more than Spark's own classes before it has to. free"""
 
 from ottla.scan import schemas
 from ottla.spark_jobs.options import Options
@@ -29,5 +29,5 @@ READERS: dict[str, type[ViewReader]] = {
 
 
 def view_reader(options: Options, fields: list[tuple[str, bool]]) -> ViewReader:
-    """The reader of the view that `options` name, for columns (name, nullable)."""
+    """Return the reader of the view that `options` name, for columns (name, nullable)."""
     return READERS[options.view](options, fields)

@@ -1,4 +1,4 @@
-"""View `segments`: the files of every segment; its batches are looked at only when a column needs them. shell"""
+"""View `segments`: the files of every segment; its batches are read only when a column needs them. shell"""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -27,12 +27,12 @@ _SCANNED_BYTES_PER_TASK = 256 * 1024 * 1024
 
 
 class SegmentsReader(ViewReader):
-    """Reads index files where their columns are asked for, batch headers where `firstOffset` to `maxTimestamp` are."""
+    """Reader of index files if their columns are requested, of batch headers for `firstOffset` to `maxTimestamp`."""
 
     view = schemas.SEGMENTS
 
     def plan(self) -> list[PartitionTask]:
-        """Tasks of many segments, or of so many bytes that the headers in them are soon read."""
+        """Return tasks of many segments, or of a size whose headers are read quickly."""
         tasks: list[PartitionTask] = []
         batch: list[PartitionLog] = []
         count = size = 0
@@ -74,7 +74,7 @@ class SegmentsReader(ViewReader):
             yield row
 
     def _index_columns(self, segment: SegmentFile, files: storage.Upcoming) -> dict[str, Any]:
-        """Entries of the files beside the segment; null where a file is missing."""
+        """Return entries of the index files of the segment; null where a file is missing."""
         from ottla.scan.index_files import offset_entries, snapshot_entries, time_entries
 
         def read(suffix: str) -> bytes | None:
@@ -99,7 +99,7 @@ class SegmentsReader(ViewReader):
         return row
 
     def _files_of(self, segment: SegmentFile) -> Iterator[str]:
-        """What `_index_columns` reads, in its order."""
+        """Yield the files that `_index_columns` reads, in its order."""
         for suffix, columns in _COLUMNS_OF.items():
             if self.wants(*columns) and not segment.lacks(suffix):
                 yield storage.beside(segment.path, suffix)

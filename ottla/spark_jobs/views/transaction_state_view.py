@@ -1,4 +1,4 @@
-"""View `transaction_state`: what the transaction coordinator keeps, its last word or all of its records. shell"""
+"""View `transaction_state`: the last record of each transactional id at the coordinator, or all. shell"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +17,7 @@ STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit",
 
 
 class TransactionStateReader(ViewReader):
-    """A task per partition of the topic: an id is always in the same one."""
+    """Reader with a task per partition of the topic: an id is always in the same one."""
 
     view = schemas.TRANSACTION_STATE
 

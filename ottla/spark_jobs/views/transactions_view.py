@@ -14,14 +14,14 @@ from ottla.spark_jobs.views.planning import told_damage
 if TYPE_CHECKING:
     from ottla.spark_jobs.views.query_tasks import WalkTask
 
-# What no snapshot tells of a transaction that began before a snapshot range.
+# Columns that no snapshot has for a transaction that began before a snapshot range.
 _COUNTED = ("lastOffset", "records", "batches", "size", "startTime", "durationMs")
 
 
 class TransactionReader(ViewReader):
-    """Large partitions are walked in snapshot ranges, whose tasks know from snapshots what is open where they begin.
+    """Reader of transactions. It walks large partitions in ranges, whose open transactions come from snapshots.
 
-    A transaction is told by the task that has its marker, an open one by the last.
+    The task that has its marker returns a transaction, the last task returns an open one.
     """
 
     view = schemas.TRANSACTIONS
