@@ -115,7 +115,7 @@ def _look(found: "Directory", name: str, verify: bool, now_ms: int) -> list["Par
 
 
 def _is_mere_internal(each: "PartitionState") -> bool:
-    """One of an internal topic, with nothing to tell."""
+    """Whether a partition is of an internal topic and has nothing to report."""
     from ottla.broker.cluster.image import INTERNAL_TOPICS
     from ottla.broker.cluster.kraft_log import METADATA_TOPIC
 
