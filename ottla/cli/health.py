@@ -146,7 +146,7 @@ def _said_in_a_file(path: str, timeout_s: float) -> str | None:
 
 
 def _asked_as_a_client(host: str, port: int, security: Mapping[str, object], timeout_s: float) -> str | None:
-    """Return the problem, None if it serves. A coordinator that is still loading reports it when asked for its state."""
+    """Return the problem, None if it serves. A coordinator that still loads answers a list request with an error."""
     from ottla.client.connection import BlockingConnection
     from ottla.protocol import codec
     from ottla.protocol.api_keys import ApiKey

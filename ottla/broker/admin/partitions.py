@@ -90,7 +90,7 @@ def partitions_route(broker: Broker) -> Route:
 async def _found(
     broker: Broker, limit: int, prefix: str
 ) -> tuple[Foremost[tuple[bool, bool, str, int], Partition], int]:
-    """Return the open partitions, those held back first and internal topics after others, and the number of unopened."""
+    """Return the open partitions, those held back first, internal topics after others; and the number of unopened."""
     found: Foremost[tuple[bool, bool, str, int], Partition] = Foremost(limit)
     unopened = 0
     cluster, turns = broker.cluster, broker.turns

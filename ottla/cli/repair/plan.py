@@ -45,7 +45,7 @@ class Change(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The changes to a partition, in this order. `damage` is the reason why they need the user's consent.
+    """The changes to a partition, in this order. With `damage` there are none: the user must ask for the cut.
 
     `end_offset` is the end of the log afterwards, `open_transactions` the number of transactions open there.
     """

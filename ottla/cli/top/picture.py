@@ -93,7 +93,7 @@ class Picture(NamedTuple):
     gaps: Sequence[str] = ()
 
     def matching(self, text: str) -> "Picture":
-        """Return the rows with this text in a name, ignoring case."""
+        """Return a picture of the rows with this text in a name, ignoring case."""
         wanted = text.casefold()
 
         def has(*names: str | None) -> bool:
