@@ -54,7 +54,7 @@ def dump(path: Path, records: bool, format_name: str, decoder: str | None) -> No
         try:
             verdict = printer.print_file(file)
         except BrokenPipeError:
-            raise  # nobody reads on: `| head`
+            raise  # the reader has closed the pipe: `| head`
         except FileNotFoundError:
             complain(f"{file} was deleted after it was listed: left out")
             code = code if path.is_dir() else UNREADABLE

@@ -59,7 +59,7 @@ def _lines(header: BatchHeader, raw: bytes) -> list[bytes]:
         if x & 1:
             raise ProtocolError("a negative length")
         stop = at + (x >> 1)
-        x = raw[at + 1]  # behind the attributes
+        x = raw[at + 1]  # after the attributes
         at += 2
         if x > 127:
             x, at = _longer(raw, at, MAX_VARLONG_SIZE)

@@ -44,7 +44,7 @@ def inspect(directory: Path, verify: bool, everything: bool, format_name: str) -
         found = Directory(directory)
         code = _inspect(found, verify, everything or format_name == "json", output_for(format_name))
     except BrokenPipeError:
-        raise  # nobody reads on: `| head`
+        raise  # the reader has closed the pipe: `| head`
     except UnreadableDirectory as error:
         complain(str(error))
         code = NOT_LOOKED

@@ -60,7 +60,7 @@ def repair(directory: Path, dry_run: bool, truncate: tuple[str, ...], format_nam
         complain(str(refusal))
         code = NOT_REPAIRED
     except BrokenPipeError:
-        raise  # nobody reads on: `| head`
+        raise  # the reader has closed the pipe: `| head`
     except OSError as error:
         complain(f"{error.filename or directory}: {error.strerror or error}")
         code = NOT_REPAIRED
