@@ -76,7 +76,7 @@ def token_or_exit(flag: str, path: str) -> str:
 
 
 def warn_of_readers(path: str) -> None:
-    """Say so in the log when others than the file's owner may read the token."""
+    """Log a warning if others than the file's owner may read the token."""
     if Path(path).stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
         _log.warning("--admin-token-file %s: others than its owner may read it; chmod 600 keeps the token", path)
 

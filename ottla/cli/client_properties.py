@@ -20,9 +20,9 @@ _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 def client_options(path: Path | None) -> dict[str, object]:
-    """What `--command-config` of Kafka's tools says of TLS and SASL; nothing without a file.
+    """Return the TLS and SASL options of a `--command-config` file of Kafka's tools; none without a file.
 
-    ValueError says what of it is not served here.
+    The ValueError names an option that is not supported.
     """
     if path is None:
         return {}
@@ -55,7 +55,7 @@ def _check_readable(location: str) -> None:
 
 
 def _login(path: Path, given: Mapping[str, str]) -> dict[str, object]:
-    """Who logs in, of the JAAS entry."""
+    """Return the login options of the JAAS entry."""
     if given.get("sasl.mechanism") not in _MECHANISMS:
         raise ValueError(f"{path}: sasl.mechanism must be {', '.join(_MECHANISMS[:-1])} or {_MECHANISMS[-1]} here")
     try:

@@ -72,7 +72,7 @@ def configs(
 
 
 def _file_and_glob(what: tuple[str, ...]) -> tuple[str | None, str]:
-    """What is there is the properties file, the other one is the pattern."""
+    """Return the properties file (the argument that exists as a file), and the pattern (the other one)."""
     files = [each for each in what if Path(each).exists() and not Path(each).is_dir()]
     globs = [each for each in what if each not in files]
     if len(files) > 1 or len(globs) > 1:

@@ -94,7 +94,7 @@ def health(
 def _check_of(
     url: str | None, bootstrap: str | None, command_config: Path | None, ready_file: str | None
 ) -> tuple[str, Check]:
-    """What is asked, in a word, and how."""
+    """Return what is checked (an address, a file or a URL), and the function that checks it."""
     if bootstrap is not None:
         from ottla.cli.brokers import parse_address  # and the client, which takes longer to import than to ask
         from ottla.cli.client_properties import client_options
@@ -146,7 +146,7 @@ def _said_in_a_file(path: str, timeout_s: float) -> str | None:
 
 
 def _asked_as_a_client(host: str, port: int, security: Mapping[str, object], timeout_s: float) -> str | None:
-    """A coordinator that is still loading says so when it is asked for all that it has, of which nothing is wanted."""
+    """Return the problem, None if it serves. A coordinator that still loads answers a list request with an error."""
     from ottla.client.connection import BlockingConnection
     from ottla.protocol import codec
     from ottla.protocol.api_keys import ApiKey

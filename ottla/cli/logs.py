@@ -52,7 +52,7 @@ class KafkaFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line, with the time in UTC."""
+    """Formatter of log lines as JSON objects, one a line, with the time in UTC."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {

@@ -1,4 +1,4 @@
-"""What a command has found, as text for people or as JSON for programs: commands say it once. shell
+"""Output of commands, as text for people or as JSON for programs, from the same calls. shell
 
 One style for all: a sentence that answers, then tables under their names, aligned, with numbers to the right. Numbers
 stand as other commands take them, without separators; what they count, and in which unit, the head says (`size_bytes`).
@@ -34,10 +34,10 @@ class Output(Protocol):
     """Takes sentences and tables, then is closed."""
 
     def line(self, name: str, text: str) -> None:
-        """What there is to say in a sentence."""
+        """Print a sentence."""
 
     def table(self, name: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-        """Rows of plain values under named columns; None is a value that there is none of."""
+        """Print rows of plain values under named columns; None is an absent value."""
 
     def entries(self, name: str, columns: Sequence[str], rows: Sequence[Row], summary: Callable[[Row], str]) -> None:
         """A table whose last column is prose. Text has the first column and the `summary` of a row in one line, and the
@@ -93,14 +93,14 @@ class TextOutput:
         """Nothing was held back."""
 
     def _begin_block(self) -> None:
-        """A blank line between what is told and the next."""
+        """Print a blank line between two sentences or tables."""
         if not self._first:
             click.echo()
         self._first = False
 
 
 class JsonOutput:
-    """One object: a string for each sentence, a list of objects for each table."""
+    """Output as one JSON object: a string for each sentence, a list of objects for each table."""
 
     def __init__(self) -> None:
         self._document: dict[str, str | list[dict[str, Any]]] = {}

@@ -7,7 +7,7 @@ import threading
 
 
 def stop_at_end_of_input() -> None:
-    """Send this process SIGTERM when its standard input ends: whoever holds the other end of the pipe is gone.
+    """Send this process SIGTERM when its standard input ends, because the process at the other end of the pipe ended.
 
     It works however that process ended, `kill -9` included, and wherever there are pipes.
     """

@@ -18,7 +18,7 @@ def read_plan(path: Path) -> list[dict[str, Any]]:
     """The faults of a file: one, or a list of them. PlanError, OSError."""
     try:
         text = files.read_argument(str(path)).decode()
-        # Most of JSON is YAML too, but what is wrong with it is told better by its own reader.
+        # Most of JSON is YAML too, but the JSON reader has better error texts.
         given = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise PlanError(f"{path}: {' '.join(str(error).split())}") from None

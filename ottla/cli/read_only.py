@@ -45,7 +45,7 @@ class ReadOnlyFile:
         self._refuse()
 
     def slice(self, position: int, size_bytes: int) -> None:
-        """What is read here is sent nowhere."""
+        """Do nothing: this file is not sent to sockets."""
 
     def overwrite(self, position: int, data: Buffer) -> None:
         self._refuse()

@@ -141,7 +141,7 @@ def serve(
     """
     if ready_file is not None:
         # At once: the imports and the logs take their time, and an earlier run that was killed has left its file.
-        with suppress(OSError):  # what is wrong with the file is told when it is written
+        with suppress(OSError):  # a fault of the file is reported when it is written
             Path(ready_file).unlink()
     loaded = load_or_exit(properties, data_dir, listen, override)
     if not format_data_dir and (reason := _holds_something_else(loaded.config.log_dirs)):

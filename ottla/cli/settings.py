@@ -46,7 +46,7 @@ def takes_settings(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def takes_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Of these, the flags."""
+    """Add the flags among these options to a command."""
     for decorate in (
         click.option(
             "--override", metavar="KEY=VALUE", multiple=True, help="Any option of `ottla configs`; may repeat."
@@ -81,8 +81,8 @@ def load_or_exit(properties: str | None, data_dir: str | None, listen: str | Non
 
 
 def _jaas_file() -> str:
-    """What stands in the file of JAAS entries that the environment names; nothing if it cannot be read, for it may be
-    meant for others."""
+    """Return the text of the JAAS file that the environment names; empty if it cannot be read, because it may be for
+    another program."""
     name = jaas_file_of(os.environ)
     with suppress(OSError, UnicodeDecodeError):
         return files.read_argument(name).decode() if name else ""
@@ -100,7 +100,7 @@ def _listener(listen: str) -> str:
 
 
 def _refuse_twice(flags: list[Setting], flag: str, keys: tuple[str, ...]) -> None:
-    """One of two equally strong flags would lose in silence."""
+    """Refuse an option given by two flags, because one of them would be ignored silently."""
     for setting in flags:
         if setting.key in keys:
             raise ConfigError(f"--override {setting.key}={setting.text}: {flag} says this already; give one of the two")

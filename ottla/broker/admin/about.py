@@ -1,4 +1,4 @@
-"""What the admin port of every broker can be asked: which it is, its log levels, what passes, `/openapi.json`. free"""
+"""Routes of every broker's admin port: its identity, its log levels, request traces, `/openapi.json`. free"""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -35,7 +35,7 @@ _BROKER: Final[dict[str, Any]] = {
 
 
 def own_routes(broker: Broker, clock: Clock, started_ms: int, data_dir: str) -> Sequence[Route]:
-    """The routes that every broker's admin port has, beside its description; `clock` is the machine's."""
+    """Return the routes of every broker's admin port, without its description; `clock` is the machine's."""
 
     async def show(request: AdminRequest) -> AdminResponse:
         listeners = [
@@ -61,7 +61,7 @@ def own_routes(broker: Broker, clock: Clock, started_ms: int, data_dir: str) -> 
 
 
 def with_description(routes: Sequence[Route], *, has_token: bool) -> Sequence[Route]:
-    """These routes, and one that describes all of them."""
+    """Return these routes, and one that describes all of them."""
 
     async def describe(request: AdminRequest) -> AdminResponse:
         return AdminResponse(body=described(everything, __version__, has_token=has_token))

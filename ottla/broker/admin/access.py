@@ -1,9 +1,9 @@
-"""Who may ask something of the admin port: no web page of another site, and who has the token if there is one. pure
+"""Access to the admin port: no web page of another site, and only clients with the token if there is one. pure
 
-A browser sends its user's requests wherever a page tells it to. So the port asks of each request under which name it
-was reached (else a page could point its own name at this machine: DNS rebinding), and which site it comes from.
-Programs that are no browsers send neither `Origin` nor `Sec-Fetch-Site`. What is public tells at most
-whether the broker serves: it is answered without the token, and its entry may be opened by a link from anywhere.
+A web page can make a browser send requests to any address. So the port checks two things of each request: the host
+name that it was sent to (else a page could point its own name at this machine: DNS rebinding), and the site that it
+comes from. Programs that are no browsers send neither `Origin` nor `Sec-Fetch-Site`. A public route shows at most
+whether the broker serves. It is answered without the token, and a link on any site may open its entry page.
 """
 
 import secrets
@@ -27,15 +27,15 @@ _ONCE: Final = (
 
 
 class Access(NamedTuple):
-    """Where the port is bound (an empty host or a wildcard address is every interface), and the token if it has one."""
+    """The host that the port is bound to (an empty host or a wildcard address is every interface), and its token."""
 
     host: str
     token: str | None
 
     def check(self, headers: Mapping[bytes, bytes], *, is_public: bool = False, is_entry: bool = False) -> None:
-        """AdminError 400, 401 or 403 unless who sends these headers (`single`) may ask.
+        """Raise AdminError 400, 401 or 403 if the sender of these headers (from `single`) has no access.
 
-        `is_public`: for what needs no token. `is_entry`: for a page that is opened by itself, whoever linked to it.
+        `is_public`: the route needs no token. `is_entry`: a page that any site may link to.
         """
         host = headers.get(b"host", b"").decode("latin-1")
         if b"host" in headers and not self._is_ours(_host_of(host)):
@@ -52,7 +52,7 @@ class Access(NamedTuple):
             raise AdminError(401, "This port wants its token: Authorization: Bearer TOKEN", challenge)
 
     def _is_ours(self, host: str) -> bool:
-        # Every name may lead here then, and a token is asked for: no page that borrows a name has it.
+        # On every interface, any name may lead here. A token is required then, and pages of other sites lack it.
         return is_every_interface(self.host) or is_loopback(host) or _same(host, self.host)
 
     def _names(self) -> str:
@@ -60,7 +60,7 @@ class Access(NamedTuple):
 
 
 def single(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """Headers by their names in lower case. AdminError 400 if one that decides something is there twice."""
+    """Return the headers by their names in lower case. AdminError 400 if a header of `_ONCE` is there twice."""
     found: dict[bytes, bytes] = {}
     for name, value in headers:
         if name in found and name in _ONCE:
@@ -70,7 +70,7 @@ def single(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches this host; of names, only `localhost` is known to be such."""
+    """Whether only this machine can reach this host. Of names, this is known of `localhost` only."""
     address = _address(host)
     return host.lower().rstrip(".") == LOCALHOST if address is None else address.is_loopback
 
@@ -82,7 +82,7 @@ def is_every_interface(host: str) -> bool:
 
 
 def _address(host: str) -> IPv4Address | IPv6Address | None:
-    """An IP address as it is meant; None for a name."""
+    """Return an IP address, IPv4 if it is mapped into IPv6; None for a name."""
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:
@@ -105,7 +105,7 @@ def _same(host: str, other: str) -> bool:
 
 
 def _opens_a_page(headers: Mapping[bytes, bytes]) -> bool:
-    """Whether a browser fetches what it will show in a window: no script of another page sees anything of it."""
+    """Whether a browser fetches a page to show it in a window: no script of another page can read that."""
     return headers.get(b"sec-fetch-mode") == b"navigate" and headers.get(b"sec-fetch-dest") == b"document"
 
 

@@ -1,8 +1,8 @@
-"""`GET /v1/events`: what happens to transactions, while it happens, as server-sent events. free
+"""`GET /v1/events`: events of transactions, as they happen, sent as server-sent events. free
 
-Each reader has a place in the ring of events, and is sent what is new a few times a second: nobody who writes an event
-knows of readers. Whoever reads slowly is told how many events he missed; who does not read is cut off, as any reader
-of this port.
+Each reader has a position in the ring of events, and is sent the new events a few times a second: the code that writes
+an event does not know the readers. A slow reader is sent the number of events that it missed. The connection of a
+client that does not read is closed, as for any reply of this port.
 
 Source: the HTML standard, "Server-sent events".
 """
@@ -27,14 +27,14 @@ EVENT_STREAM: Final = "text/event-stream"
 
 
 class EventStreams:
-    """The readers of one broker's events. `clock` is the real one: they wait outside of the broker's time."""
+    """The readers of one broker's events. `clock` is the real one, because they wait in real time."""
 
     def __init__(self, broker: Broker, events: Events, clock: Clock, glance: Glance) -> None:
         self._broker = broker
         self._events = events
         self._clock = clock
         self._glance = glance
-        # A reader who has gone is discarded with the coroutine that holds it, and so is not here any more.
+        # A reader that has disconnected is discarded with the coroutine that holds it, and so leaves this set.
         self._streams: WeakSet[_EventStream] = WeakSet()
 
     def route(self) -> Route:
@@ -50,7 +50,7 @@ class EventStreams:
             raise AdminError(503, told, (("Retry-After", "10"),))
         events = self._events
         since = whole_number(request, "since", events.next_seq - 1, 0, MOST_MS)
-        # Of another start of the broker is what there is not yet.
+        # A seq that does not exist yet is from an earlier run of the broker.
         first = since + 1 if since < events.next_seq else events.first_seq
         stream = _EventStream(self._broker, events, self._clock, self._glance, first)
         self._streams.add(stream)
@@ -58,7 +58,7 @@ class EventStreams:
 
 
 class _EventStream:
-    """One reader, who has been sent what is before `seq`."""
+    """A reader, which has been sent the events before `seq`."""
 
     def __init__(self, broker: Broker, events: Events, clock: Clock, glance: Glance, seq: int) -> None:
         self._broker = broker
@@ -69,7 +69,7 @@ class _EventStream:
         self._left_out = events.left_out
 
     async def run(self, send: Send) -> None:
-        """Send what is new, until nobody reads."""
+        """Send new events until the client disconnects."""
         ticks = 0
         while True:
             await self._send_new(send)

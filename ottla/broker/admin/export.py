@@ -13,7 +13,7 @@ from ottla.broker.events import Events
 
 
 def export_route(broker: Broker, events: Events, glance: Glance, lists: Mapping[str, Route]) -> Route:
-    """The route; `lists` are those of which the page has the first rows, by the names of their data."""
+    """Return the route. `lists` are the routes whose first rows the page has, by the names of their data."""
     before, behind = exported_page()  # it takes as long as two shares
 
     async def export(request: AdminRequest) -> AdminResponse:

@@ -1,9 +1,9 @@
-"""JSON values held against the schemas that describe them. pure
+"""Validation of JSON values against their schemas. pure
 
-A schema is JSON Schema as far as it goes here: `type` (one or a list), `enum`, `minimum`, `maximum`, `minLength`,
-`maxLength`, `items`, `maxItems`, and for objects `properties` and `required`. An object has no other names than its
-properties, unless `additionalProperties` is true. Nothing has more than `MOST_ITEMS` items or names, unless `maxItems`
-says so: it is all looked at in one step.
+A schema uses a part of JSON Schema: `type` (one or a list), `enum`, `minimum`, `maximum`, `minLength`, `maxLength`,
+`items`, `maxItems`, and for objects `properties` and `required`. An object may have other names than its properties
+only if `additionalProperties` is true. An array may have `maxItems` items, by default `MOST_ITEMS`, and an object
+`MOST_ITEMS` names: a value is checked in one step.
 """
 
 from collections.abc import Mapping
@@ -37,11 +37,11 @@ _WORDS: Final = {
 
 
 def checked(body: Any, schema: Schema) -> Any:
-    """The body of a request, which is as the schema says: an object, unless it names another type.
+    """Return the body of a request after checking it against the schema: an object by default.
 
-    No body is an empty object where nothing is required.
+    A missing body is an empty object if the schema requires nothing.
 
-    AdminError 422 with the first thing that is wrong.
+    AdminError 422 with the first fault.
     """
     if body is None and schema.get("required"):
         raise AdminError(422, "The request needs a body: a JSON object")
@@ -98,7 +98,7 @@ def _check_range(value: Any, schema: Schema, place: str) -> None:
 
 
 def _is_a(value: Any, kind: str) -> bool:
-    """Whether a value has a type of JSON Schema: true is no number, and 2.0 a whole one."""
+    """Whether a value has a type of JSON Schema: true is not a number, and 2.0 is an integer."""
     if isinstance(value, bool):
         return kind == "boolean"
     if kind == "integer" and isinstance(value, float):

@@ -24,7 +24,7 @@ MOST_OFFSETS: Final = 200
 MOST_PENDING: Final = 10
 """Open transactions with an offset for one partition."""
 MOST_OF_ALL: Final = 10_000
-"""Members, their partitions and offsets of one answer."""
+"""Members, their partitions and offsets in one reply."""
 
 _MEMBER: Final[dict[str, Any]] = {
     "member_id": TEXT,
@@ -114,7 +114,7 @@ async def _found(broker: Broker, limit: int, prefix: str) -> Foremost[tuple[str]
 
 
 def _row(broker: Broker, metadata: GroupMetadata, owners: Owners, left: int) -> tuple[dict[str, Any], int]:
-    """A group as it is shown, and how many items it has, which are not many more than `left`."""
+    """Return the row of a group, and its number of items, which is at most a little more than `left`."""
     group, offsets = metadata.group, metadata.offsets
     members, items = [], 0
     for member in islice(group.members.values(), MOST_MEMBERS):

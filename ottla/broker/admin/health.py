@@ -1,7 +1,7 @@
 """Whether the broker lives and serves: `/livez`, `/readyz`, and `/v1/status/ready` as Redpanda has it. free
 
-These answer whoever reaches the port, also without its token, because what checks a container's health has none. They
-tell counts, and no names. They answer from the first step of a start on.
+These answer every client, also without the token, because the health check of a container has none. They show counts,
+and no names. They answer from the first step of a start on.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from ottla.broker.health import Health
 UNAVAILABLE: Final = 503
 RETRY_LATER: Final = (("Retry-After", "1"),)
 STARTING: Final = AdminError(UNAVAILABLE, "The broker is starting: GET /readyz says what is left", RETRY_LATER)
-"""What any other request is told before the broker is there."""
+"""The reply to any other request before the broker has started."""
 
 _STATUS: Final[dict[str, Any]] = {"type": "object", "properties": {"status": {"type": "string"}}}
 _COUNT: Final = {"type": "integer"}
@@ -34,7 +34,7 @@ _READINESS: Final[dict[str, Any]] = {
 
 
 def health_routes(health: Health) -> Sequence[Route]:
-    """The routes that every broker's admin port has, and that need no token."""
+    """Return the routes of every broker's admin port that need no token."""
 
     async def live(request: AdminRequest) -> AdminResponse:
         return AdminResponse(body={"status": "live"})
@@ -54,7 +54,7 @@ def health_routes(health: Health) -> Sequence[Route]:
     return [
         _route("/livez", live, "Say that the broker lives", _STATUS),
         _route("/readyz", ready, "Say whether the broker serves", _READINESS),
-        # Redpanda answers 200 to both; who looks at the status alone would take a broker that boots for a ready one.
+        # Redpanda answers 200 to both; a client that checks only the status would take a booting broker for ready.
         _route("/v1/status/ready", status, "The same for Redpanda's tools", _STATUS),
     ]
 

@@ -1,4 +1,4 @@
-"""`GET /v1/history` and `GET /v1/refusals`: what has happened lately. free"""
+"""`GET /v1/history` and `GET /v1/refusals`: recent events and refused requests. free"""
 
 from json.encoder import encode_basestring
 from typing import Any, Final
@@ -12,7 +12,7 @@ from ottla.broker.costs import LOOK_US
 from ottla.broker.events import KINDS, MOST_SECONDS, SECOND_MS, Events, Refusal
 
 EVENT_US: Final = 4.0
-"""One event, written as JSON."""
+"""Cost of writing an event as JSON."""
 PIECE_EVENTS: Final = 300
 WINDOW_MS: Final = MOST_SECONDS * SECOND_MS
 
@@ -72,7 +72,7 @@ WINDOW_QUERY: Final = {
 
 
 def history_routes(broker: Broker, events: Events) -> list[Route]:
-    """The two routes."""
+    """Return the two routes."""
 
     async def history(request: AdminRequest) -> AdminResponse:
         from_ms, to_ms = window(broker, request)
@@ -101,7 +101,7 @@ def history_routes(broker: Broker, events: Events) -> list[Route]:
 
 
 def window(broker: Broker, request: AdminRequest) -> tuple[int, int]:
-    """The time that is asked for. AdminError 400."""
+    """Return the time window of a request, in ms since 1970. AdminError 400."""
     to_ms = whole_number(request, "to_ms", broker.clock.now_ms())
     from_ms = whole_number(request, "from_ms", max(0, to_ms - WINDOW_MS))
     if from_ms > to_ms:
@@ -110,7 +110,7 @@ def window(broker: Broker, request: AdminRequest) -> tuple[int, int]:
 
 
 async def write_history(broker: Broker, events: Events, from_ms: int, to_ms: int, send: Send) -> None:
-    """Send the events and seconds of this time, as they are kept when their turn comes."""
+    """Send the events and seconds of this time window, as far as they are still kept when they are sent."""
     seq, end = events.at_or_after(from_ms), events.at_or_after(to_ms + 1)
     await send(b'{"from_ms":%d,"to_ms":%d,"events":[' % (from_ms, to_ms))
     forgotten, separator = 0, b""
@@ -132,9 +132,9 @@ async def write_history(broker: Broker, events: Events, from_ms: int, to_ms: int
 
 
 def event_json(event: tuple[Any, ...]) -> bytes:
-    """An `Event`, or the tuple of one, as JSON, without what its kind has nothing to say of.
+    """Return an `Event`, or the tuple of one, as JSON, without the fields that its kind does not have.
 
-    By hand: there are thousands a second.
+    Written by hand, because there are thousands a second.
     """
     seq, at_ms, kind, name, producer_id, epoch, topic, partition, commit, records, size_bytes, error = event
     text = (
@@ -153,7 +153,7 @@ def event_json(event: tuple[Any, ...]) -> bytes:
 
 
 async def refused(broker: Broker, events: Events) -> AdminResponse:
-    """The last refusals, the latest first."""
+    """Return the last refusals, the latest first."""
     rows = JsonRows("refusals", broker.turns)
     for each in list(events.refusals()):
         await rows.add(_refusal(each))

@@ -1,7 +1,7 @@
-"""One connection of the admin port: HTTP/1.1 by h11, limits, and the handlers of its requests. shell
+"""A connection of the admin port: HTTP/1.1 by h11, limits, and the handlers of its requests. shell
 
-A connection is one conversation, a coroutine that `Turns` drives: each arrival of bytes and each step of a handler is
-an event of the broker's. Bytes are given to h11 in small pieces: what it does with a piece is done in one step.
+A connection is one coroutine that `Turns` drives: each arrival of bytes and each step of a handler is an event of the
+broker. h11 receives the bytes in small pieces, because it processes a piece in one step.
 """
 
 import logging
@@ -39,35 +39,35 @@ HEAD_BYTES: Final = 16 * 1024
 HEAD_LINES: Final = 100
 BODY_BYTES: Final = 1024 * 1024
 REQUEST_MS: Final = 10_000.0
-"""A request must be whole so long after its first byte, and a reader must take some of what is sent."""
+"""A request must be complete this long after its first byte. A client must read some of a reply within this time."""
 IDLE_MS: Final = 60_000.0
 LINGER_MS: Final = 2_000.0
-"""Whoever is still sending when he is refused may read why."""
+"""A client that is still sending when it is refused may read the reply for this long."""
 AHEAD_BYTES: Final = 64 * 1024
-"""So much of what comes behind a request in progress is read; the rest stays in the socket."""
+"""Bytes that are read after a request in progress; the rest stays in the socket."""
 
 REQUEST_US: Final = 400.0
-"""One request and its reply, beside their bodies: h11 is plain Python."""
+"""Cost of a request and its reply without their bodies: h11 is plain Python."""
 HEAD_BYTE_US: Final = 0.1
 BAD_US: Final = 1_000.0
-"""What h11 refuses it has looked at for longer than at what is sound."""
+"""Cost of bytes that h11 refuses: it takes longer than for valid ones."""
 EVENT_US: Final = 30.0
-"""One piece of a body, as h11 finds it."""
+"""Cost of a piece of a body that h11 returns."""
 PIECE_BYTES: Final = 64 * 1024
 CHUNK_BYTES: Final = 512
-"""A piece of a chunked body. It may be lines, which are parsed in one step, in quadratic time if they are bad."""
+"""Size of a piece of a chunked body. h11 parses the lines in it in one step, in quadratic time if they are bad."""
 
 TOKENS: Final = 256
 TOKEN_US: Final = 1.0
-"""One piece of JSON that is written."""
+"""Cost of writing a piece of JSON."""
 
 BUSY: Final = "All places for requests are taken, or all that one address may have: ask again, or end another request"
 
 _BODILESS: Final = frozenset((204, 304))
 _UNREAD: Final = (h11.IDLE, h11.SEND_BODY, h11.ERROR)
-"""States of a client of whose request something was not read."""
+"""States of a client whose request was not read to its end."""
 _REFUSALS: Final = frozenset((400, 413, 431, 501, 505))
-# What h11 would refuse, after 0.8 s for 16 KiB of blanks in front of it.
+# h11 would refuse these too, but takes 0.8 s if 16 KiB of blanks stand before them.
 _CONTROL: Final = re.compile(rb"[\x00\x0b\x0c]|\r(?!\n)")
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
 _ALWAYS: Final = (
@@ -91,10 +91,10 @@ class HttpConnection(StreamProtocol):
         on_refused: Callable[[str, str], None],
         take_place: Callable[["HttpConnection"], bool],
     ) -> None:
-        """`clock` is the real one, whatever clock the broker has: who waits here is outside.
+        """`clock` is the real one, whatever clock the broker has: the clients here wait in real time.
 
-        `on_refused` hears the address of whoever may not ask, and why. `take_place` is asked before a request is served
-        that is no health check.
+        `on_refused` is called with the address of a client without access, and the reason. `take_place` is called
+        before a request is served, except for health checks.
         """
         self._router = router
         self._access = access
@@ -108,7 +108,7 @@ class HttpConnection(StreamProtocol):
         self._deadline: Deadline | None = None
         self._received = bytearray()
         self._http = _new_http()
-        # What the conversation waits for, if it is bytes or room for them.
+        # Set while the coroutine waits for bytes to arrive, or for the socket to take bytes.
         self._arrival: Wait[None] | None = None
         self._departure: Wait[None] | None = None
         self._is_late = self._ended = self._closed = self._answering = False
@@ -118,11 +118,11 @@ class HttpConnection(StreamProtocol):
         self._unread_since_ms = 0.0
         self.peer = "?"
         self.came_ms = self.arrived_ms = clock.monotonic_ms()
-        """When it came; when it sent something last."""
+        """Times of its opening and of its last received bytes."""
 
     @property
     def gives_way(self) -> bool:
-        """Whether it may be closed for another: no whole request has come, or none is served that is not answered."""
+        """Whether it may be closed to free its place: no complete request has come, or the last one is answered."""
         return self._arrival is not None or self._between
 
     @property
@@ -137,7 +137,7 @@ class HttpConnection(StreamProtocol):
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
-        transport.set_write_buffer_limits(0)  # so that what is behind `_all_sent` has been taken by the socket
+        transport.set_write_buffer_limits(0)  # so that after `_all_sent` the socket has taken everything
         name = transport.get_extra_info("peername")
         self.peer = f"{name[0]}:{name[1]}" if name else "?"
         self._turns.event(self._begin)
@@ -152,7 +152,7 @@ class HttpConnection(StreamProtocol):
 
     def eof_received(self) -> bool:
         self._ended = True
-        if self._answering:  # whoever waits has given up
+        if self._answering:  # the client has given up
             return False
         self._turns.event(self._arrived)
         return not self._closed
@@ -215,7 +215,7 @@ class HttpConnection(StreamProtocol):
             wait.wake(None)
 
     def _limit(self, delay_ms: float | None, work: Callable[[], None] | None = None) -> None:
-        """Let what follows take so long, and call `work` if it does not end; None for no limit."""
+        """Call `work` (by default `_late`) after this time if no other limit is set before; None for no limit."""
         if self._deadline is not None:
             self._deadline.cancel()
         self._deadline = None
@@ -227,7 +227,7 @@ class HttpConnection(StreamProtocol):
         self._arrived()
 
     async def _converse(self) -> None:
-        """One request after the other, until nobody goes on."""
+        """Serve one request after the other until the connection ends."""
         while await self._comes():
             method = ""
             try:
@@ -255,10 +255,10 @@ class HttpConnection(StreamProtocol):
             self._between = False
 
     async def _comes(self) -> bool:
-        """Wait for the first byte of a request; whether there is one."""
+        """Wait for the first byte of a request, and return whether it came."""
         self._limit(IDLE_MS)
         while True:
-            self._received = self._received.lstrip(b"\r\n")  # behind a body, from clients of old
+            self._received = self._received.lstrip(b"\r\n")  # old clients send them after a body
             if self._received or self._ended or self._is_late:
                 self._limit(REQUEST_MS)
                 return bool(self._received)
@@ -273,7 +273,7 @@ class HttpConnection(StreamProtocol):
         await wait
 
     async def _more(self) -> None:
-        """Wait for bytes of a request that is not whole. AdminError 408 or 400 if they do not come."""
+        """Wait for more bytes of an incomplete request. AdminError 408 or 400 if they do not come."""
         size_bytes = len(self._received)
         if not self._ended and not self._is_late:
             await self._arrive()
@@ -308,7 +308,7 @@ class HttpConnection(StreamProtocol):
         headers = single(head.headers)
         has_body = b"transfer-encoding" in headers or int(headers.get(b"content-length", 0)) > 0
         if not has_body:
-            self._next_event()  # so that the connection can be used on whatever the answer is
+            self._next_event()  # so that the connection can be used again after any answer
         target = head.target.decode("latin-1")
         is_public = self._router.is_public(method, target)
         is_entry = is_public and target.partition("?")[0] == ENTRY
@@ -333,7 +333,7 @@ class HttpConnection(StreamProtocol):
         return AdminRequest(method, found.path, found.parameters, found.query, body), found.route
 
     async def _read(self, headers: Mapping[bytes, bytes]) -> Any:
-        """The body as a value. AdminError 400 or 413."""
+        """Return the body as a value. AdminError 400 or 413."""
         if int(headers.get(b"content-length", 0)) > BODY_BYTES:
             raise AdminError(413, f"A body may have {BODY_BYTES} bytes")
         most_bytes = CHUNK_BYTES if b"transfer-encoding" in headers else PIECE_BYTES
@@ -403,11 +403,11 @@ class HttpConnection(StreamProtocol):
         await self._all_sent()
 
     async def _stream(self, method: str, response: AdminResponse, may_go_on: bool) -> None:
-        """A body of unknown length: in chunks, or to the end of the connection for HTTP/1.0."""
+        """Send a body of unknown length: in chunks, or until the connection closes for HTTP/1.0."""
         self._write_head(response, (("Content-Type", response.content_type),), may_go_on)
         if method != "HEAD":
             stream: Stream = response.body
-            self._answering = True  # who ends his side has gone
+            self._answering = True  # a client that closes its side has gone
             await self._all_sent()
             await stream(self._send)
             self._answering = False
@@ -427,7 +427,7 @@ class HttpConnection(StreamProtocol):
             await self._all_sent()
 
     async def _pieces(self, response: AdminResponse) -> list[bytes] | None:
-        """The body of a response; None if it has none. TypeError or ValueError if it is no JSON."""
+        """Return the body of a response; None if it has none. TypeError or ValueError if it is not JSON."""
         if response.body is None and response.status in _BODILESS:
             return None
         if isinstance(response.body, bytes):
@@ -446,7 +446,7 @@ class HttpConnection(StreamProtocol):
         return pieces
 
     async def _all_sent(self) -> None:
-        """Wait until the socket has taken what was written. Who does not take it in time is cut off."""
+        """Wait until the socket has taken all written bytes. Close the connection if its client reads too late."""
         while self._writing_paused:
             self._limit(REQUEST_MS, self.close)
             self._departure = wait = Wait[None](self._turns)
@@ -456,7 +456,7 @@ class HttpConnection(StreamProtocol):
         await self._turns.share()
 
     async def _linger(self) -> None:
-        """Read on for a while without a look at it: to close at once would take back what was sent."""
+        """Read and ignore bytes for a while: if it closed at once, the client could lose the reply."""
         if self._transport is None or self._closed:
             return
         self._transport.write_eof()
@@ -467,7 +467,7 @@ class HttpConnection(StreamProtocol):
             await self._arrive()
 
     def _feed(self, most_bytes: int) -> None:
-        """Give h11 the first of what has been received."""
+        """Pass the first received bytes to h11."""
         self._http.receive_data(bytes(self._received[:most_bytes]))
         del self._received[:most_bytes]
 

@@ -1,8 +1,8 @@
-"""JSON read and written a piece at a time, so that none of it holds the broker for long. pure
+"""JSON read and written a piece at a time, so that it does not block the broker for long. pure
 
-What the standard library reads at once takes 20 ms for a mebibyte of small things. Here a step is some microseconds,
-and what is wrong is told with its place. Stricter than the library: a name twice in an object, NaN, a lone surrogate
-and an integer of thousands of digits are refused.
+The standard library takes 20 ms to read a mebibyte of small values in one step. Here a step takes some microseconds,
+and an error names its place. This is stricter than the library: a name twice in an object, NaN, a lone surrogate and
+an integer of thousands of digits are refused.
 """
 
 import json
@@ -11,9 +11,9 @@ from collections.abc import Generator, Iterator
 from typing import Any, Final
 
 STEP_ITEMS: Final = 64
-"""So many values, names and pieces of strings between two yields."""
+"""Values, names and pieces of strings between two yields."""
 ITEM_US: Final = 3.0
-"""What one of them takes."""
+"""Cost of one of them."""
 MOST_DEPTH: Final = 64
 MOST_DIGITS: Final = 400
 
@@ -24,17 +24,17 @@ _HEX = re.compile(r"[0-9A-Fa-f]{4}")
 _ESCAPES: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _WORDS: Final = {"t": ("true", True), "f": ("false", False), "n": ("null", None)}
 _ITEM_CHARS: Final = 1024
-"""So much plain text counts as an item."""
+"""Plain text of this length counts as an item."""
 
 Steps = Generator[float, None, Any]
 
 
 class BadJson(ValueError):
-    """Text that is no JSON: the message says what is wrong with it, and where."""
+    """Text that is not JSON: the message has the error and its place."""
 
 
 def read_json(text: str) -> Steps:
-    """The value of a text; yields what each step has cost, in microseconds. Raises BadJson."""
+    """Return the value of a text. Yields the cost of each step in microseconds. Raises BadJson."""
     reader = _Reader(text)
     value = yield from reader.value(0)
     reader.end()
@@ -42,12 +42,12 @@ def read_json(text: str) -> Steps:
 
 
 def write_json(value: Any) -> Iterator[str]:
-    """The text of a value in small pieces. ValueError or TypeError for what has none."""
+    """Yield the text of a value in small pieces. ValueError or TypeError for a value that JSON does not have."""
     return json.JSONEncoder(ensure_ascii=False, allow_nan=False).iterencode(value)
 
 
 class _Reader:
-    """A text, and how far it has been read."""
+    """A text, and the position up to which it has been read."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -55,7 +55,7 @@ class _Reader:
         self._items = 0
 
     def value(self, depth: int) -> Steps:
-        """The value that begins here."""
+        """Return the value that begins here."""
         self._skip_space()
         self._items += 1
         if self._items >= STEP_ITEMS:
@@ -77,7 +77,7 @@ class _Reader:
         return self._number()
 
     def end(self) -> None:
-        """Nothing may stand behind the value."""
+        """Raise BadJson if text follows the value."""
         self._skip_space()
         if self._at < len(self._text):
             raise self._bad("something behind the value")
@@ -181,7 +181,7 @@ class _Reader:
         return self._text[self._at : self._at + 1]
 
     def _takes(self, character: str) -> bool:
-        """Whether this character comes next, behind spaces; then it is read."""
+        """Whether this character comes next, after spaces; then it is read."""
         self._skip_space()
         if self._peek() != character:
             return False

@@ -1,6 +1,6 @@
-"""Lists that an answer has a bounded part of: the foremost rows of a walk, each written as JSON by itself. pure
+"""Bounded lists in replies: the first rows of a walk in order, each written as JSON by itself. pure
 
-What may be long is walked in shares, and of what a walk finds only the foremost rows are kept.
+A walk over a long list yields to other work, and only the first rows in order are kept.
 """
 
 import json
@@ -15,9 +15,9 @@ DEFAULT_LIMIT: Final = 100
 MOST_ROWS: Final = 1_000
 LIMIT_MEANS: Final = f"How many rows at most: {DEFAULT_LIMIT} if nothing is said, {MOST_ROWS} at most."
 ROW_JSON_US: Final = 15.0
-"""One row, made and written."""
+"""Cost of making and writing a row."""
 ITEM_US: Final = 2.0
-"""One entry of a list in a row."""
+"""Cost of an entry of a list in a row."""
 MOST_MS: Final = 1 << 53
 
 K = TypeVar("K", bound=tuple[Any, ...])
@@ -27,12 +27,12 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 
 
 def encoded(value: Mapping[str, Any]) -> bytes:
-    """A small value as JSON, in one step."""
+    """Return a small value as JSON, written in one step."""
     return _encode(value).encode()
 
 
 class Foremost(Generic[K, T]):
-    """The rows with the smallest keys of those that were added, and how many there were; keys differ."""
+    """The added rows with the smallest keys, and the number of all added rows. Keys must differ."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -41,7 +41,7 @@ class Foremost(Generic[K, T]):
         self.total = 0
 
     def add(self, key: K, row: T) -> None:
-        """One more row."""
+        """Add a row."""
         self.total += 1
         if self._last is not None and key > self._last:
             return
@@ -50,13 +50,13 @@ class Foremost(Generic[K, T]):
             self._cut()
 
     def rows(self) -> list[T]:
-        """The foremost, in order."""
+        """Return the rows with the smallest keys, in order."""
         self._cut()
         return [row for _, row in self._found]
 
     @property
     def left_out(self) -> int:
-        """How many were added beyond those."""
+        """The number of added rows that are not kept."""
         return max(0, self.total - self._most)
 
     def _cut(self) -> None:
@@ -67,14 +67,14 @@ class Foremost(Generic[K, T]):
 
 
 class JsonRows:
-    """An answer `{"NAME": [row, ...], ...}` whose rows are written one by one, in shares."""
+    """A reply `{"NAME": [row, ...], ...}` whose rows are written one by one, yielding to other work."""
 
     def __init__(self, name: str, turns: Turns) -> None:
         self._turns = turns
         self._pieces = [b'{"%b":[' % name.encode()]
 
     async def add(self, row: Mapping[str, Any], items: int = 0) -> None:
-        """One more row, with so many entries in its lists."""
+        """Add a row with this number of entries in its lists."""
         if len(self._pieces) > 1:
             self._pieces.append(b",")
         self._pieces.append(encoded(row))
@@ -82,7 +82,7 @@ class JsonRows:
         await self._turns.share()
 
     def finish(self, **more: Any) -> AdminResponse:
-        """The answer, with what stands beside the rows."""
+        """Return the reply, with these fields after the rows."""
         return AdminResponse(body=b"".join([*self._pieces, _end(more)]))
 
 
@@ -91,12 +91,12 @@ def _end(more: Mapping[str, Any]) -> bytes:
 
 
 def limit_of(request: AdminRequest) -> int:
-    """How many rows are asked for. AdminError 400."""
+    """Return the number of rows that the request wants. AdminError 400."""
     return whole_number(request, "limit", DEFAULT_LIMIT, 1, MOST_ROWS)
 
 
 def whole_number(request: AdminRequest, name: str, default: int, least: int = 0, most: int = MOST_MS) -> int:
-    """A number in the query. AdminError 400 for what is none, or out of range."""
+    """Return a number in the query. AdminError 400 if it is not a number, or out of range."""
     text = request.query.get(name)
     if text is None:
         return default

@@ -1,4 +1,4 @@
-"""`/v1/loglevel`: what the loggers of this process tell, and how to hear more of one for some minutes. free"""
+"""`/v1/loglevel`: the log levels of this process, and changing one for some minutes. free"""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 DEFAULT_FOR_MS: Final = 300_000
 MOST_FOR_MS: Final = 86_400_000
 MOST_LOGGERS: Final = 1_000
-"""With a level of their own: who asks for one must say its name, and there are as many as modules."""
+"""Loggers with a level of their own. A request must name an existing logger, and there are as many as modules."""
 
 _LEVEL: Final[Mapping[str, Any]] = {
     "type": "object",
@@ -44,7 +44,7 @@ class _Change(NamedTuple):
 
 
 class LogLevels:
-    """The levels of the loggers of a process, and which of them go back when. `clock` is the machine's."""
+    """The log levels of a process, and the times when changed levels are restored. `clock` is the machine's."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -52,7 +52,7 @@ class LogLevels:
 
     @property
     def routes(self) -> Sequence[Route]:
-        """What can be asked of them."""
+        """The routes."""
         named = "/v1/loglevel/{logger}"
         return (
             Route("GET", "/v1/loglevel", self.show, "List the levels of loggers", response_schema=_LEVELS),
@@ -61,13 +61,13 @@ class LogLevels:
         )
 
     async def show(self, request: AdminRequest) -> AdminResponse:
-        """All that are not their parent's."""
+        """List the root, and all loggers that have a level of their own."""
         known = sorted(logging.root.manager.loggerDict.items())[:MOST_LOGGERS]
         own = [name for name, each in known if isinstance(each, logging.Logger) and each.level]
         return AdminResponse(body=[self._shown(name) for name in (ROOT, *own)])
 
     async def change(self, request: AdminRequest) -> AdminResponse:
-        """Set a level now, and the one that was there before later."""
+        """Set a level now, and restore the previous one after `for_ms`."""
         name = _checked(request.parameters["logger"])
         for_ms = int(request.body.get("for_ms", DEFAULT_FOR_MS))
         before = self._forget(name)
@@ -78,7 +78,7 @@ class LogLevels:
         return AdminResponse(body=self._shown(name))
 
     async def restore(self, request: AdminRequest) -> AdminResponse:
-        """Go back at once."""
+        """Restore the previous level at once."""
         name = _checked(request.parameters["logger"])
         if name not in self._changes:
             raise AdminError(404, f"The level of {name} was not changed: GET /v1/loglevel says which are")
@@ -90,7 +90,7 @@ class LogLevels:
         log.info("Logger %s tells %s again", name, level_name(_logger(name).getEffectiveLevel()))
 
     def _forget(self, name: str) -> int:
-        """The level that lasts."""
+        """Cancel the change of a logger, and return its lasting level."""
         change = self._changes.pop(name, None)
         if change is None:
             return _logger(name).level
@@ -112,7 +112,7 @@ def _logger(name: str) -> logging.Logger:
 
 
 def _checked(name: str) -> str:
-    """The name of a logger that there is. AdminError 404: who invents names must not leave loggers behind."""
+    """Return the name if the logger exists. AdminError 404 otherwise: requests must not create loggers."""
     known = logging.root.manager.loggerDict
     if name in known or name == ROOT:
         return name

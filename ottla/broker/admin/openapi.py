@@ -14,7 +14,7 @@ _ERROR: Final[Mapping[str, Any]] = {
 
 
 def described(routes: Sequence[Route], version: str, *, has_token: bool) -> dict[str, Any]:
-    """The OpenAPI document of a broker of this version."""
+    """Return the OpenAPI document of a broker of this version."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         paths.setdefault(route.pattern, {})[route.method.lower()] = _operation(route)

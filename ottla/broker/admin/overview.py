@@ -58,7 +58,7 @@ SCHEMA: Final[dict[str, Any]] = {
 
 
 class Glance:
-    """What is seen of a broker at a glance. `clock` is the real one, by which rates are measured."""
+    """The overview of a broker. `clock` is the real one, which measures rates."""
 
     def __init__(self, broker: Broker, events: Events, clock: Clock) -> None:
         self._broker = broker
@@ -79,7 +79,7 @@ class Glance:
         return Route("GET", "/v1/overview", handler, "Show this broker at a glance", response_schema=SCHEMA)
 
     async def overview(self) -> dict[str, Any]:
-        """What the route answers: short, however much there is."""
+        """Return the body of the reply: short, however large the broker's state is."""
         await self._sum_up_logs()
         broker = self._broker
         broker.turns.charge(SAMPLE_US)
@@ -108,7 +108,7 @@ class Glance:
         }
 
     async def _sum_up_logs(self) -> None:
-        """What the logs that are open take: every ten seconds, if somebody asks."""
+        """Sum up the sizes of the open logs if the last sum is ten seconds old."""
         now_ms = self._clock.monotonic_ms()
         if self._summed_ms is not None and now_ms - self._summed_ms < LOGS_EVERY_MS:
             return
@@ -121,7 +121,7 @@ class Glance:
 
 
 def oldest_start_ms(broker: Broker) -> int | None:
-    """When the oldest of the open transactions began; each shard has them in the order in which they did."""
+    """Return the start of the oldest open transaction in ms since 1970; each shard has them ordered by start."""
     starts = []
     for shard in broker.transactions.shards():
         broker.turns.charge(LOOK_US)
@@ -132,7 +132,7 @@ def oldest_start_ms(broker: Broker) -> int | None:
 
 
 def bucket(second: Second) -> dict[str, int]:
-    """A second as it is shown."""
+    """Return a second as JSON fields."""
     return {
         "at_ms": second.at_ms,
         "committed": second.committed,

@@ -1,8 +1,8 @@
 """The page of the admin port: its files as routes, and all of them in one file that needs no broker. shell
 
-The page is plain HTML, CSS and modules of JavaScript in `page/`, as they are written: nothing is built. So that one
-file can hold them, a module imports by lines `import { name } from "./other.js";`, exports what it declares, and
-declares no name that another has.
+The page is plain HTML, CSS and modules of JavaScript in `page/`, without a build step. So that one file can hold them,
+a module imports with lines `import { name } from "./other.js";`, exports declarations only, and declares no name of
+another module.
 """
 
 import re
@@ -34,7 +34,7 @@ MODULES: Final = (
     "broker.js",
     "main.js",
 )
-"""Each behind those that it imports."""
+"""Each module stands after those that it imports."""
 _FILES: Final = (*MODULES, "style.css", "icon.svg")
 
 _NOTHING: Final = "default-src 'none'; base-uri 'none'; form-action 'none'; img-src 'self' data:"
@@ -48,7 +48,7 @@ _END_OF_TAG: Final = re.compile(r"</(?:script|style)|<!--", re.IGNORECASE)
 
 
 def page_routes() -> Sequence[Route]:
-    """`GET /` and the files that it loads. Nothing of the broker is in them, so anybody may have them."""
+    """`GET /` and the files that it loads. They hold no data of the broker, so they are public."""
     contents = {name: _read(name) for name in _FILES}
     index = _read("index.html")
 
@@ -69,9 +69,9 @@ def page_routes() -> Sequence[Route]:
 
 @cache
 def exported_page() -> tuple[bytes, bytes]:
-    """The page in one file, cut where the JSON of its data belongs (see `embedded`): what stands before and behind it.
+    """Return the page in one file as two parts: before and after the JSON of its data (see `embedded`).
 
-    Its policy allows this script and this style, by their hashes, and no request to anywhere.
+    Its policy allows this script and this style, by their hashes, and no requests.
     """
     style = _read("style.css").decode()
     script = "".join(_inlined(name) for name in MODULES)
@@ -100,7 +100,7 @@ def exported_page() -> tuple[bytes, bytes]:
 
 
 def embedded(piece: bytes) -> bytes:
-    """A piece of JSON as it may stand inside a script: no name in it can end the tag."""
+    """Return a piece of JSON escaped for a script element: no name in it can end the tag."""
     return piece.replace(b"<", rb"\u003c")
 
 
@@ -109,7 +109,7 @@ def _read(name: str) -> bytes:
 
 
 def _inlined(name: str) -> str:
-    """A module without its imports and exports. ValueError if it has others than can be taken away."""
+    """Return a module without its imports and exports. ValueError if some cannot be removed."""
     text = _read(name).decode()
     earlier = MODULES[: MODULES.index(name)]
     for other in _IMPORT.findall(text):

@@ -1,4 +1,4 @@
-"""`GET /v1/partitions`: how far the readers of each partition see, and what holds them back. free"""
+"""`GET /v1/partitions`: the offsets of each partition, and the open transactions that hold back its readers. free"""
 
 from collections.abc import Mapping
 from itertools import islice
@@ -16,7 +16,7 @@ from ottla.broker.log.partition import Partition
 from ottla.protocol.values import TopicPartition
 
 MOST_OPEN: Final = 20
-"""Open transactions of one partition, the earliest first."""
+"""Open transactions in a row, the earliest first."""
 MOST_OPEN_OF_ALL: Final = 5_000
 
 SCHEMA: Final[dict[str, Any]] = {
@@ -90,7 +90,7 @@ def partitions_route(broker: Broker) -> Route:
 async def _found(
     broker: Broker, limit: int, prefix: str
 ) -> tuple[Foremost[tuple[bool, bool, str, int], Partition], int]:
-    """Open partitions in order, the broker's own behind those of others, and how many are not open yet."""
+    """Return the open partitions, those held back first, internal topics after others; and the number of unopened."""
     found: Foremost[tuple[bool, bool, str, int], Partition] = Foremost(limit)
     unopened = 0
     cluster, turns = broker.cluster, broker.turns
@@ -114,7 +114,7 @@ async def _found(
 
 
 async def owners_of(broker: Broker, producer_ids: set[int]) -> dict[int, tuple[str, int]]:
-    """Which transactional ids have these producer ids: of what is open first, then of all that there are."""
+    """Find the transactional ids of these producer ids: among the open ones first, then among all."""
     owners: dict[int, tuple[str, int]] = {}
     for is_all in (False, True):
         for shard in broker.transactions.shards():
@@ -158,5 +158,5 @@ def _row(partition: Partition, owners: Owners, most: int) -> dict[str, Any]:
 
 
 def partition_of(broker: Broker, place: TopicPartition) -> Partition | None:
-    """The partition, if the cluster has it."""
+    """Return the partition, if the cluster has it."""
     return broker.cluster.partition(*place) if broker.cluster.has_partition(*place) else None

@@ -1,4 +1,4 @@
-"""What the live picture of a broker is made of: its routes. free"""
+"""Routes of the live picture of a broker. free"""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ from ottla.broker.ports.clock import Clock
 
 
 def picture_routes(broker: Broker, clock: Clock) -> Sequence[Route]:
-    """The routes; from now on the broker keeps what happens. `clock` is the real one."""
+    """Return the routes. From now on the broker keeps its events. `clock` is the real one."""
     events = broker.watch()
     glance = Glance(broker, events, clock)
     history, refusals = history_routes(broker, events)

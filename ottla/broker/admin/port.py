@@ -1,4 +1,4 @@
-"""An admin port: its sockets, and the connections that come in there. shell"""
+"""An admin port: its sockets and its connections. shell"""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -22,24 +22,24 @@ log = logging.getLogger(__name__)
 MOST_PLACES: Final = 100
 FEWEST_PLACES: Final = 8
 NEWCOMER_MS: Final = 100.0
-"""A new connection has so long to ask something before it gives way to the next."""
+"""A new connection has this long to send a request before the next one may replace it."""
 UNREAD_MS: Final = 1_000.0
-"""A reply that nobody has read for so long is cut off when another needs its place."""
+"""A reply that its client has not read for this long is cut off when another connection needs its place."""
 WAIT_MS: Final = 5.0
-"""Until it is looked again for a place at the door."""
+"""Time until the port checks again whether it can accept a connection."""
 DESCRIPTORS_EACH: Final = 16
-"""Of so many descriptors that the system allows, one is for a connection of this port, as the logs need theirs."""
+"""The port uses at most one of this many file descriptors of the process, because the logs need them too."""
 
 
 class AdminPort:
-    """A port that is bound, is told what to answer, and listens; it may have to answer more later."""
+    """The admin port: `bind` it, set its routes with `answer`, then `listen`. `answer` may set other routes later."""
 
     def __init__(self, settings: AdminSettings, network: LoopNetwork, clock: Clock) -> None:
-        """`clock` is the real one, also where the broker's is moved."""
+        """`clock` is the real one, also where the broker's is simulated."""
         self._settings = settings
         self._network = network
         self._clock = clock
-        # Who has asked nothing but for the broker's health, and who has a place, each with its address.
+        # Connections that have asked for health checks at most, and connections with a place, each with its address.
         self._at_door: dict[HttpConnection, str] = {}
         self._placed: dict[HttpConnection, str] = {}
         self._sockets: Sockets = []
@@ -52,7 +52,7 @@ class AdminPort:
         self._access = Access(settings.host, settings.token)
 
     async def bind(self) -> None:
-        """Take the port: who comes waits until it listens. OSError if it cannot be had."""
+        """Bind the port. Clients that connect wait until it listens. Raises OSError."""
         host, port = self._settings.host, self._settings.port
         try:
             self._sockets = await self._network.bind(host, port)
@@ -60,25 +60,25 @@ class AdminPort:
             raise OSError(f"Cannot listen on {address_text(host, port)}: {error.strerror}") from error
 
     def answer(self, routes: Sequence[Route], elsewhere: AdminError | None = None) -> None:
-        """Have these routes from now on, and a description of them; or, with `elsewhere`, these alone, and refuse any
-        other path so."""
+        """Serve these routes from now on, and a description of them. With `elsewhere`, serve these alone, and refuse
+        any other path with that error."""
         if elsewhere is None:
             routes = with_description(routes, has_token=self._settings.token is not None)
         self._router.serve(routes, elsewhere)
 
     def listen(self, turns: Turns) -> None:
-        """Let them come in, and answer in events of these turns."""
+        """Accept connections, and serve them in events of these turns."""
         self._turns = turns
         self._listener = self._network.accept(self._sockets, self)
         log.info("The admin port is %s", self.address)
 
     @property
     def address(self) -> str:
-        """Where it is, for a client on this machine if that is possible."""
+        """The port's HTTP address; the loopback address if the port is bound to an empty host."""
         return address_text(self._settings.host or "127.0.0.1", self._network.port_of(self._sockets))
 
     def close(self) -> None:
-        """Listen no more, and discard what is in progress."""
+        """Stop listening, and discard requests in progress."""
         if self._listener is not None:
             self._listener.close()
         else:
@@ -86,10 +86,10 @@ class AdminPort:
         for connection in [*self._at_door, *self._placed]:
             connection.close()
 
-    # What the listener asks of a door.
+    # The methods that the listener calls.
 
     def wait_ms(self) -> float:
-        """0, or a moment when all at the door are being served: who comes waits in the queue of the socket."""
+        """Return 0 if a connection may be accepted, else the time until the next check. Clients wait in the queue."""
         at_door = self._at_door
         if len(at_door) < self._most_at_door:
             return 0.0
@@ -108,9 +108,8 @@ class AdminPort:
         return connection
 
     def _take_place(self, connection: HttpConnection) -> bool:
-        """Give a connection one of the places for requests, of which an address may have half; False if it gets none.
-
-        It takes the place of one that asks nothing, or whose client does not read.
+        """Give a connection a place for requests; return whether it has one. An address may have half of the places.
+        If none is free, it replaces a connection that is idle, or whose client does not read.
         """
         if connection in self._placed:
             return True
@@ -132,11 +131,11 @@ class AdminPort:
         self._placed.pop(connection, None)
 
     def report_failure(self, error: OSError) -> None:
-        """No connection could be accepted."""
+        """Log that no connection could be accepted."""
         self._tell("connections", str(shortage(error) or error))
 
     def defer(self, go_on: Callable[[], None]) -> bool:
-        """False if one more may be accepted at once; else `go_on` is called when others have been served."""
+        """Return False if another connection may be accepted at once; else call `go_on` after other work."""
         turns = self._turns
         if turns.over:
             turns.rest(go_on)
@@ -158,8 +157,8 @@ class AdminPort:
 
 
 def _close_one(places: dict[HttpConnection, str], some: Sequence[HttpConnection], unread_ms: float) -> bool:
-    """Free a place: that of the one of `some` that has been silent longest, or has not read for so long; False if none
-    gives way."""
+    """Close the connection of `some` that has been silent longest among the idle ones, else among those with a reply
+    unread for this long. Return False if there is none."""
     silent = [each for each in some if each.gives_way]
     unread = [each for each in some if each.has_unread and each.unread_ms >= unread_ms]
     if not silent and not unread:

@@ -1,7 +1,7 @@
-"""What a broker has counted lately: rates and durations of the last ten seconds, from counts that only grow. pure
+"""Rates and durations of a broker in the last ten seconds, computed from growing counters. pure
 
-Whoever asks leaves a sample behind, which the next ones are held against. So the time that is told of is ten seconds
-where somebody watches, and longer for the first look after a while; the answer says how long.
+Each call stores a sample, and later calls compare with it. So the result covers ten seconds while a client polls, and
+a longer time at the first call after a pause; the result has this time.
 """
 
 from collections import deque
@@ -13,7 +13,7 @@ from ottla.protocol.api_keys import ApiKey
 
 SPAN_MS: Final = 10_000.0
 BETWEEN_MS: Final = 900.0
-"""Samples are no nearer to each other."""
+"""Least time between two samples."""
 TIMED: Final = {"produce": ApiKey.PRODUCE, "fetch": ApiKey.FETCH, "end_txn": ApiKey.END_TXN}
 RATES: Final = (
     "requests",
@@ -34,7 +34,7 @@ class _Sample(NamedTuple):
 
 
 class Recent:
-    """The counts of one broker, as they were lately. `now_ms` is milliseconds that never go back."""
+    """Recent samples of one broker's counters. `now_ms` is a monotonic clock in milliseconds."""
 
     def __init__(self, metrics: Metrics, now_ms: Callable[[], float]) -> None:
         self._metrics = metrics
@@ -42,7 +42,7 @@ class Recent:
         self._samples = deque([self._sample()])
 
     def look(self) -> dict[str, Any]:
-        """Rates per second and milliseconds, with the time `over_ms` that they are over."""
+        """Return rates per second and durations in milliseconds, with the time `over_ms` that they cover."""
         now, samples = self._sample(), self._samples
         while len(samples) > 1 and samples[1].at_ms <= now.at_ms - SPAN_MS:
             samples.popleft()
@@ -87,5 +87,5 @@ class Recent:
 
 
 def _quantile(share: float, times: Histogram) -> float | None:
-    """None where nothing was measured."""
+    """Return the quantile; None if nothing was measured."""
     return round(times.quantile(share), 3) if times.count else None

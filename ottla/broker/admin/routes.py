@@ -1,8 +1,8 @@
-"""Requests to the admin port as values, and which handler answers which. pure
+"""Requests to the admin port as values, and the routes to their handlers. pure
 
-A handler is `async def handler(request: AdminRequest) -> AdminResponse`, driven by hand as those of Kafka's APIs are:
-it suspends on a `turns.Wait` and on nothing else, awaits `turns.share()` in what may be long, and is discarded when its
-client has gone. What is wrong with a request it raises as an `AdminError`.
+A handler is `async def handler(request: AdminRequest) -> AdminResponse`, driven by hand like those of Kafka's APIs: it
+suspends on a `turns.Wait` only, awaits `turns.share()` during long work, and is discarded when its client has
+disconnected. It raises an `AdminError` for a bad request.
 """
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -16,7 +16,7 @@ from ottla.broker.turns import Wait
 JSON: Final = "application/json"
 MOST_QUERY_FIELDS: Final = 50
 ENTRY: Final = "/"
-"""The path of the page that is opened by itself; whatever it shows it asks for."""
+"""The path of the page that users open. It loads all data by further requests."""
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -24,9 +24,9 @@ _ANY: Final = "{}"
 
 
 class AdminRequest(NamedTuple):
-    """One request: what stands in its path for the names of the route's pattern, its query, and its JSON body.
+    """A request: the values of the pattern's names in its path, its query, and its JSON body.
 
-    A name stands once in `query`, and the route has it in its own.
+    Each name in `query` occurs once, and is one of the route's `query`.
     """
 
     method: str
@@ -38,17 +38,17 @@ class AdminRequest(NamedTuple):
 
 Send = Callable[[bytes], Coroutine[Wait[Any], None, None]]
 Stream = Callable[[Send], Coroutine[Wait[Any], None, None]]
-"""`async def stream(send)`: `await send(piece)` until it has all been said. A piece has been taken by the socket when
-`send` returns; who takes none of it in time is cut off, and the stream discarded as a handler is."""
+"""`async def stream(send)`: `await send(piece)` until the body is complete. The socket has taken a piece when `send`
+returns. If the client does not read in time, its connection is closed, and the stream is discarded like a handler."""
 
 
 def nothing() -> None:
-    """What there is to do when a stream ends that has registered nowhere."""
+    """Do nothing when the stream ends."""
 
 
 class AdminResponse(NamedTuple):
-    """An answer: bytes as they are, a function as a stream, anything else written as JSON. None with status 204 is no
-    body at all. `ended` is called once a stream that was begun is over, however it ends."""
+    """A reply: bytes are sent unchanged, a function is a stream, anything else is written as JSON. None with status
+    204 is no body at all. `ended` is called once after the reply, however it ends."""
 
     status: int = 200
     body: Any = None
@@ -58,7 +58,7 @@ class AdminResponse(NamedTuple):
 
 
 class AdminError(Exception):
-    """Why a request is refused: a status from 400 on, and a sentence that its sender can act on."""
+    """The refusal of a request: a status from 400 on, and a sentence that its sender can act on."""
 
     def __init__(self, status: int, message: str, headers: Headers = ()) -> None:
         super().__init__(message)
@@ -67,7 +67,7 @@ class AdminError(Exception):
         self.headers = headers
 
     def response(self) -> AdminResponse:
-        """What the client is told."""
+        """Return the reply to the client."""
         return AdminResponse(self.status, {"error": self.message}, headers=self.headers)
 
 
@@ -76,12 +76,12 @@ AdminHandler = Callable[[AdminRequest], Coroutine[Wait[Any], None, AdminResponse
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One thing that can be asked for: `Route("DELETE", "/v1/faults/{id}", remove, "Remove a fault")`.
+    """A method and a path with their handler: `Route("DELETE", "/v1/faults/{id}", remove, "Remove a fault")`.
 
-    The schemas are of objects in JSON (`fields.py` has how much of JSON Schema that is), and stand in the description
-    at `/openapi.json`. A handler gets a body that is as `request_schema` says, and none if there is none. `query` has
-    the names that the query may have, each with its meaning; others are refused. `status` is that of success. What
-    `is_public` is answered without the token, so it must hold nothing that only who has it may know.
+    The schemas are JSON Schema (`fields.py` lists the supported part), and stand in the description at
+    `/openapi.json`. A handler gets a body that `request_schema` allows, and none without a schema. `query` has the
+    allowed names of the query, each with its meaning; others are refused. `status` is that of success. A route that
+    `is_public` is answered without the token, so it must show nothing that needs the token.
     """
 
     method: str
@@ -94,7 +94,7 @@ class Route:
     status: int = 200
     is_public: bool = False
     needs_place: bool = True
-    """Whether its requests take one of the places that clients share; what checks the health of a broker does not."""
+    """Whether its requests take one of the places that clients share; health checks do not."""
 
     @property
     def names(self) -> list[str]:
@@ -103,7 +103,7 @@ class Route:
 
 
 class Found(NamedTuple):
-    """The route of a request, and what its target says for it."""
+    """The route of a request, and the path, parameters and query of its target."""
 
     route: Route
     path: str
@@ -112,13 +112,13 @@ class Found(NamedTuple):
 
 
 class Router:
-    """The routes of one port. What is written out in a pattern goes before what is named there."""
+    """The routes of one port. A literal segment of a pattern takes precedence over a named one."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self.serve(routes)
 
     def serve(self, routes: Sequence[Route], elsewhere: AdminError | None = None) -> None:
-        """Have these routes from now on, in place of those before; any other path is refused as `elsewhere` says.
+        """Replace the routes by these. Any other path is refused with `elsewhere`.
 
         ValueError for two routes of one method that match the same paths.
         """
@@ -134,7 +134,7 @@ class Router:
         self._patterns = sorted(self._methods, key=lambda pattern: [segment == _ANY for segment in pattern])
 
     def find(self, method: str, target: str) -> Found:
-        """The route for a request line; HEAD is asked of GET's. AdminError: 400, 404 or 405."""
+        """Return the route for a request line; HEAD uses the route of GET. AdminError 400, 404 or 405."""
         path, _, query = target.partition("?")
         if not path.startswith("/"):
             raise AdminError(400, "Ask for a path that begins with /")
@@ -142,7 +142,7 @@ class Router:
         pattern = self._pattern_of(segments)
         if pattern is None:
             if self._elsewhere is not None:
-                raise self._elsewhere.with_traceback(None)  # else one that is raised often grows by each time
+                raise self._elsewhere.with_traceback(None)  # else its traceback grows each time it is raised
             raise AdminError(404, f"There is nothing at {path}; GET /openapi.json says what there is")
         methods = self._methods[pattern]
         route = methods.get("GET" if method == "HEAD" else method)
@@ -154,7 +154,7 @@ class Router:
         return Found(route, path, parameters, _read_query(query, route))
 
     def is_public(self, method: str, target: str) -> bool:
-        """Whether this asks for what anybody may have."""
+        """Whether the route of this request needs no token."""
         segments = [unquote(segment) for segment in _segments_of(target.partition("?")[0])]
         route = self._methods.get(self._pattern_of(segments) or (), {}).get("GET" if method == "HEAD" else method)
         return route is not None and route.is_public
@@ -164,7 +164,7 @@ class Router:
 
 
 def did_you_mean(name: str, names: Sequence[str]) -> str:
-    """How a sentence ends that refuses a name: with the one that was meant, else with all that there are."""
+    """Return the end of an error text about an unknown name: the closest name, else all names."""
     near = get_close_matches(name, names, n=1)
     if near:
         return f"did you mean {near[0]}?"

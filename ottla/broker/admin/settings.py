@@ -1,4 +1,4 @@
-"""Where the admin port listens, who may ask there, and what routes it has beside the broker's own. pure"""
+"""Settings of the admin port: its address, its token, and routes added to the broker's own. pure"""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -10,14 +10,14 @@ from ottla.broker.config.listeners import parse_listeners
 
 
 def no_routes(broker: Broker) -> Sequence[Route]:
-    """None beside the broker's own."""
+    """Add no routes to the broker's own."""
     return ()
 
 
 class AdminSettings(NamedTuple):
-    """An address to listen on (port 0 takes a free one), the token that is asked for, and more routes.
+    """An address to listen on (port 0 takes a free one), the token that clients must send, and more routes.
 
-    A broker calls `routes` once, with itself when it is open, before anybody can ask.
+    A broker calls `routes` once, with itself when it is open, before the port serves them.
     """
 
     host: str
@@ -27,7 +27,7 @@ class AdminSettings(NamedTuple):
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of `HOST:PORT` or `[ADDRESS]:PORT`; ValueError."""
+    """Return host and port of `HOST:PORT` or `[ADDRESS]:PORT`. Raises ValueError."""
     try:
         (listener,) = parse_listeners(f"ADMIN://{text}")
     except ValueError:
@@ -36,12 +36,12 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def address_problem(host: str, token: str | None) -> str | None:
-    """Why a port on this host may not be opened; None if it may."""
+    """Return the reason why a port on this host may not be opened; None if it may."""
     if token is None and not is_loopback(host):
         return "others than this machine can reach that, so it needs --admin-token-file"
     return None
 
 
 def address_text(host: str, port: int) -> str:
-    """How it is written in an address of HTTP."""
+    """Return the HTTP address of this host and port."""
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

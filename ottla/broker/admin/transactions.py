@@ -1,4 +1,4 @@
-"""`GET /v1/transactions`: the transactional ids of this broker, those that are open first. free"""
+"""`GET /v1/transactions`: the transactional ids of this broker, those with open transactions first. free"""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -53,7 +53,7 @@ SCHEMA: Final[dict[str, Any]] = {
 
 
 def transactions_route(broker: Broker, events: Events) -> Route:
-    """The route, with what the events know of open transactions."""
+    """Return the route. `events` has the records and bytes of open transactions."""
 
     async def show(request: AdminRequest) -> AdminResponse:
         limit, prefix = limit_of(request), request.query.get("prefix", "")
@@ -82,10 +82,10 @@ def transactions_route(broker: Broker, events: Events) -> Route:
 async def _found(
     broker: Broker, limit: int, keep: Callable[[str], bool], is_all: bool
 ) -> Foremost[tuple[int, int, str], tuple[Shard, str]]:
-    """What is open and what is being ended, the oldest first; then what rests, the latest first."""
+    """Find the ids whose transaction is open or is ending, the oldest first; then the others, the latest first."""
     found: Foremost[tuple[int, int, str], tuple[Shard, str]] = Foremost(limit)
     for shard in broker.transactions.shards():
-        # What is prepared has something beside its record: its markers.
+        # A prepared transaction has transient state too: its markers.
         for transactional_id in list(shard.states if is_all else {**shard.open, **shard.transient}):
             broker.turns.charge(5 * LOOK_US)
             await broker.turns.share()
@@ -126,7 +126,7 @@ def _row(broker: Broker, events: Events, shard: Shard, transactional_id: str, mo
 
 
 def first_offset(broker: Broker, topic: str, index: int, producer_id: int) -> int | None:
-    """Where the producer's open transaction begins in a partition; None where nothing of it has been written."""
+    """Return the first offset of the producer's open transaction in a partition; None if it wrote nothing there."""
     if broker.cluster.is_unopened(topic, index):
         return None
     partition = broker.cluster.partition(topic, index)
@@ -137,7 +137,7 @@ def first_offset(broker: Broker, topic: str, index: int, producer_id: int) -> in
 
 
 def waits_for(state: TransactionState, transient: TransientState, now_ms: int) -> str | None:
-    """What a transaction needs to end, in words; None for an id that has none."""
+    """Return what a transaction needs to end, in words; None for an id without an open transaction."""
     if state.status in PREPARED:
         return _markers(list(transient.awaiting)[:1], len(transient.awaiting))
     if state.status is not ONGOING:

@@ -1,4 +1,4 @@
-"""`GET /v1/partitions/{topic}/{partition}/why`: what `ottla txn why` says of a partition, from within. free"""
+"""`GET /v1/partitions/{topic}/{partition}/why`: what `ottla txn why` prints, from the broker's own state. free"""
 
 from itertools import islice
 from typing import Any, Final
@@ -66,12 +66,12 @@ async def _partition(broker: Broker, request: AdminRequest) -> Partition:
 
 
 async def explained(broker: Broker, partition: Partition) -> Explanation:
-    """The partition and its first open transactions, each with what the coordinator has of its producer id."""
+    """Return the partition and its first open transactions, each with the coordinator's state of its producer id."""
     before = {each.start_offset: each for each in _opened(partition)}
     known = by_producer(await _known(broker, {each.producer_id for each in before.values()}))
     now_ms, gaps = broker.clock.now_ms(), _gaps(broker)
-    # What was open before the coordinator was asked and is open now was open all the time: its coordinator has it, or
-    # has forgotten it. Of others nothing is known.
+    # A transaction that was open before the coordinator was read and is open now was open all the time: the
+    # coordinator knows it, or has forgotten it. Nothing is known of others.
     rows = [
         (each, judge(each, known.get(each.producer_id, ()), now_ms, gaps))
         for each in _opened(partition)

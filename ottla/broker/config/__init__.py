@@ -1,4 +1,4 @@
-"""The only list of options, with Kafka's own names, and how a broker comes by their values. pure"""
+"""The only list of options, with Kafka's own names, and the loading of their values. pure"""
 
 from ottla.broker.config.broker import BROKER_OPTIONS, Config
 from ottla.broker.config.dynamic import ConfigInForce, describe_broker, describe_cluster

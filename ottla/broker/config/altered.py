@@ -1,4 +1,4 @@
-"""What a change asks of the configs of a topic, a broker or a group, and what becomes of them. pure
+"""Changes of the configs of a topic, a broker or a group, and their results. pure
 
 Source: `ConfigurationControlManager.incrementalAlterConfigResource` and `legacyAlterConfigResource` of Kafka 4.3.1;
 `ConfigAdminManager.prepareIncrementalConfigs`; KIP-339.
@@ -18,7 +18,7 @@ from ottla.protocol.frames import MAX_ENTRIES
 
 
 class Operation(IntEnum):
-    """What to do with one config (`AlterConfigOp.OpType`)."""
+    """The operation on a config (`AlterConfigOp.OpType`)."""
 
     SET = 0
     DELETE = 1
@@ -27,7 +27,7 @@ class Operation(IntEnum):
 
 
 class Change(NamedTuple):
-    """One config and what is asked of it; DELETE has no value, whatever the client sent."""
+    """A config and the operation on it. The value of DELETE is ignored."""
 
     name: str
     operation: Operation
@@ -35,7 +35,7 @@ class Change(NamedTuple):
 
 
 class Altered(NamedTuple):
-    """The configs that get another value (None: no value of their own any more), or why none does."""
+    """The configs with a new value (None: the own value is removed), or the reason why none changes."""
 
     values: dict[str, str | None]
     problem: str = ""
@@ -43,8 +43,8 @@ class Altered(NamedTuple):
 
 
 class Family(NamedTuple):
-    """The configs of one kind of resource: those with a meaning, why some cannot be, with its error, and whether one
-    without a meaning is such a reason."""
+    """The configs of one kind of resource: the known options, the check of values with its error code, and whether the
+    check refuses unknown names."""
 
     options: Mapping[str, Option]
     problem: Callable[[Mapping[str, str]], str]
@@ -60,7 +60,7 @@ GROUP_FAMILY: Final = Family(GROUP_OPTIONS, group_config_problem, ErrorCode.INVA
 
 
 def alter(family: Family, own: Mapping[str, str], changes: Iterable[Change]) -> Altered:
-    """Apply `changes` to a resource's `own` configs; what keeps its value is not among the altered."""
+    """Apply `changes` to a resource's `own` configs. The result has only configs whose value changes."""
     values: dict[str, str | None] = {}
     for name, operation, value in changes:
         if len(values) > _most(family, own):
@@ -80,19 +80,19 @@ def alter(family: Family, own: Mapping[str, str], changes: Iterable[Change]) -> 
 
 
 def replace(family: Family, own: Mapping[str, str], given: Mapping[str, str]) -> Altered:
-    """Give a resource exactly the configs in `given`: others go back to what it inherits."""
+    """Give a resource exactly the configs in `given`. Others get their inherited value."""
     some = dict(islice(given.items(), _most(family, own) + 1))
     return _checked(family, own, {name: None for name in own if name not in given} | some)
 
 
 def _most(family: Family, own: Mapping[str, str]) -> int:
-    """How many configs can be altered: where more get a value, one has no meaning, and those behind need no look."""
+    """Return the most configs that can be altered. Among more, one is unknown, so the rest is not checked."""
     return len(family.options) + len(own) if family.is_closed else MAX_ENTRIES
 
 
 def _list_after(option: Option, own: str | None, operation: Operation, value: str) -> str:
-    """A list with items appended, or without them. It begins as the default where the resource has none of its own:
-    what the broker sets is not looked at (`KafkaConfigSchema.getDefault`)."""
+    """Return a list with items appended or removed. Without an own value it starts from the option's default, not
+    from the broker's value (`KafkaConfigSchema.getDefault`)."""
     items = [item for item in (option.default if own is None else own).split(",") if item]
     for item in value.split(","):
         if operation is Operation.SUBTRACT:
@@ -105,7 +105,7 @@ def _list_after(option: Option, own: str | None, operation: Operation, value: st
 
 def _checked(family: Family, own: Mapping[str, str], values: dict[str, str | None]) -> Altered:
     altered = {name: value for name, value in values.items() if value != own.get(name)}
-    # Configs of features that are not here may stand in a log directory of Kafka's: no reason to refuse others.
+    # A log directory of Kafka's may hold configs of features that Ottla lacks: no reason to refuse others.
     after = {name: value for name, value in own.items() if name in family.options} | altered
     problem = family.problem({name: value for name, value in after.items() if value is not None})
     return Altered({}, problem, family.error) if problem else Altered(altered)

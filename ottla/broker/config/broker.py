@@ -1,7 +1,7 @@
 """The broker's options: each field of `Config` is one, and there is no other list. pure
 
 A key is the field's name with dots. Names, defaults and ranges are Kafka's (`AbstractKafkaConfig.CONFIG_DEF` of 4.3.1);
-where Ottla's default differs, the meaning says so. What Kafka knows and is not here is ignored (`kafka_names.py`).
+where Ottla's default differs, the meaning says so. Kafka's other options are ignored (`kafka_names.py`).
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ _DAY_MS = 24 * _HOUR_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """The broker's configuration; `load_config` makes a checked one, a test may make one by hand."""
+    """The broker's configuration; `load_config` makes a checked one, and tests may make one directly."""
 
     # Who and where.
     node_id: int = int32(1, "The broker's id.", also={"broker.id": 1})
@@ -356,14 +356,14 @@ class Config:
     listener_options: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
     """{listener's name: {option: value}} of `listener.name.NAME.OPTION`."""
     jaas_file: str = field(default="", repr=False, compare=False)
-    """What stands in the file of Java's `java.security.auth.login.config`."""
+    """The text of the file of Java's `java.security.auth.login.config`."""
     origins: Mapping[str, Origin] = field(default_factory=dict, repr=False, compare=False)
-    # Where configs have changed since the start (`dynamic.py`): what was there then, and what was set, by source.
+    # Set after dynamic changes (`dynamic.py`): the configuration at the start, and the values set since, by source.
     static: "Config | None" = field(default=None, repr=False, compare=False)
     dynamic: tuple[tuple[int, Mapping[str, str]], ...] = field(default=(), repr=False, compare=False)
 
     def advertised(self, listener: Listener) -> Listener | None:
-        """What clients of a listener are told to connect to; None if `advertised.listeners` leaves it out.
+        """Return the advertised address of a listener; None if `advertised.listeners` leaves it out.
 
         An empty host is this machine's name, port 0 the port that was bound.
         """
@@ -372,19 +372,19 @@ class Config:
         return next((other for other in self.advertised_listeners if other.name == listener.name), None)
 
     def protocol(self, listener: Listener) -> str:
-        """What is spoken there."""
+        """Return the security protocol of a listener."""
         return parse_protocol_map(self.listener_security_protocol_map or DEFAULT_PROTOCOL_MAP)[listener.name]
 
     def is_encrypted(self, listener: Listener) -> bool:
-        """Whether it is spoken in TLS."""
+        """Whether a listener uses TLS."""
         return self.protocol(listener) in ENCRYPTED
 
     def has_logins(self, listener: Listener) -> bool:
-        """Whether clients log in there by SASL."""
+        """Whether clients of a listener log in by SASL."""
         return self.protocol(listener) in WITH_LOGIN
 
     def origin(self, key: str) -> Origin:
-        """Where the value of an option comes from."""
+        """Return the source of an option's value."""
         return self.origins.get(key, DEFAULT)
 
 

@@ -1,7 +1,8 @@
-"""The broker's configs that change while it runs: which they are, what they may be, what is in force. pure
+"""Dynamic configs of the broker: their names, their allowed values, and the values in force. pure
 
-They stand in `__cluster_metadata`, for one broker (by its node id) or for all of the cluster (""). The broker's own go
-first, then the cluster's, then what the broker was started with. Source: `DynamicBrokerConfig` of Kafka 4.3.1.
+They stand in `__cluster_metadata`, for one broker (by its node id) or for all of the cluster (""). The broker's own
+values take precedence over the cluster's, and these over the values that the broker was started with. Source:
+`DynamicBrokerConfig` of Kafka 4.3.1.
 """
 
 import dataclasses
@@ -27,7 +28,7 @@ from ottla.broker.config.tls import LISTENER_PREFIX, TLS_OPTIONS, of_listener
 CLUSTER_RESOURCE: Final = ""
 """The name of the resource whose configs are for every broker."""
 
-# What Kafka lets change of what is here. Its listeners, SASL, plugins and log directories change too; ours do not.
+# The options of Ottla that are dynamic in Kafka. Kafka's listeners, SASL, plugins and log directories are dynamic too.
 _DYNAMIC: Final = """
 compression.gzip.level compression.lz4.level compression.type compression.zstd.level log.cleaner.backoff.ms
 log.cleaner.dedupe.buffer.size log.cleaner.delete.retention.ms log.cleaner.max.compaction.lag.ms
@@ -50,9 +51,9 @@ _KNOWN: Final = KAFKA_NAMES | {option.key for option in BROKER_OPTIONS}
 
 
 def dynamic_problem(given: Mapping[str, str]) -> str:
-    """Why these cannot be configs of a running broker (INVALID_REQUEST), or an empty string.
+    """Return why these cannot be configs of a running broker (INVALID_REQUEST), or an empty string.
 
-    A name that nobody knows may be that of a plugin's config.
+    An unknown name is accepted, because it may be a plugin's config.
     """
     fixed = [key for key in given if _is_fixed(key)]
     if fixed:
@@ -71,7 +72,7 @@ def dynamic_problem(given: Mapping[str, str]) -> str:
 
 
 def _overrides_problem(text: str) -> str:
-    """Hosts are addresses: a broker that serves waits for no answer about a name."""
+    """Return why the text is invalid. Hosts must be IP addresses: a serving broker does not wait for a name lookup."""
     try:
         for host in parse_connections_per_ip(text):
             ip_address(host)
@@ -87,7 +88,7 @@ def _is_fixed(key: str) -> bool:
 
 
 def _option(key: str) -> Option | None:
-    """The option that a key changes while the broker runs."""
+    """Return the dynamic option of a key."""
     named = of_listener(key)
     if named is None:
         return DYNAMIC_OPTIONS.get(key)
@@ -103,9 +104,9 @@ def _fits(option: Option, text: str) -> bool:
 
 
 def in_force(static: Config, node_id: int, configs: Mapping[str, Mapping[str, str]]) -> Config:
-    """What the broker was started with, under what `configs` (by resource) say of it now.
+    """Return the broker's static configuration with the dynamic `configs` (by resource) applied.
 
-    A value that cannot be, which a log directory of Kafka's may hold, is shown and passed over.
+    An invalid value, which a log directory of Kafka's may hold, is shown but not applied.
     """
     layers = (
         (DYNAMIC_BROKER_CONFIG, dict(configs.get(str(node_id), {}))),
@@ -121,7 +122,7 @@ def in_force(static: Config, node_id: int, configs: Mapping[str, Mapping[str, st
 
 
 class ConfigInForce:
-    """`in_force`, made anew only when the configs have changed: every log that is opened asks."""
+    """Cached result of `in_force`, computed again only when the configs have changed: every opened log reads it."""
 
     def __init__(self, static: Config) -> None:
         self._static = static
@@ -136,7 +137,7 @@ class ConfigInForce:
 
 
 def broker_synonyms(config: Config, option: Option) -> tuple[Synonym, ...]:
-    """Where the value of an option may come from: (name, value, source), the one in force first; secrets have none."""
+    """Return the sources of an option's value: (name, value, source), the one in force first; secrets have no value."""
     key, static = option.key, config.static or config
     found: list[Synonym] = [(key, layer[key], source) for source, layer in config.dynamic if key in layer]
     if static.origin(key) != DEFAULT:
@@ -146,8 +147,8 @@ def broker_synonyms(config: Config, option: Option) -> tuple[Synonym, ...]:
 
 
 def describe_broker(config: Config) -> Iterator[ConfigEntry]:
-    """Every option as DescribeConfigs shows it for a broker, and what else somebody set: one after another, for there
-    may be many thousands."""
+    """Yield every option as DescribeConfigs shows it for a broker, and the other dynamic configs. This is a generator,
+    because there may be many thousands."""
     for option in BROKER_OPTIONS:
         synonyms = broker_synonyms(config, option)
         _, value, source = synonyms[0]
@@ -165,7 +166,7 @@ def describe_broker(config: Config) -> Iterator[ConfigEntry]:
 
 
 def describe_cluster(config: Config) -> Iterator[ConfigEntry]:
-    """What is set for every broker of the cluster, and nothing else."""
+    """Yield the configs set for every broker of the cluster."""
     for source, layer in config.dynamic:
         if source == DYNAMIC_DEFAULT_BROKER_CONFIG:
             for key, text in sorted(layer.items()):
@@ -175,7 +176,7 @@ def describe_cluster(config: Config) -> Iterator[ConfigEntry]:
 def _of_dynamic(key: str, synonyms: tuple[Synonym, ...]) -> ConfigEntry:
     option = _option(key)
     _, value, source = synonyms[0]
-    if option is None or option.is_secret:  # a plugin's is a password, for all that is known
+    if option is None or option.is_secret:  # a plugin's config may be a password
         hidden = tuple((name, None, level) for name, _, level in synonyms)
         kind, meaning = (Kind.UNKNOWN, "Kept, not acted on.") if option is None else (option.kind, option.described)
         return ConfigEntry(key, None, source, kind, option is None, meaning, hidden, sensitive=True)

@@ -1,4 +1,4 @@
-"""One row of a DescribeConfigs answer, as a value. pure"""
+"""A row of a DescribeConfigs response, as a value. pure"""
 
 from typing import Final, NamedTuple
 
@@ -17,9 +17,9 @@ Synonym = tuple[str, str | None, int]
 
 
 class ConfigEntry(NamedTuple):
-    """A config with where it comes from; of the `synonyms` the one in force is the first.
+    """A config with its source. The first of the `synonyms` is the one in force.
 
-    What is sensitive has no value for whoever asks.
+    A sensitive config has no value.
     """
 
     name: str

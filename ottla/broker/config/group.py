@@ -16,7 +16,7 @@ from ottla.broker.config.option import boolean, int32, options_of, text, value_t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """The configs of a group: all of kinds of groups that are not served."""
+    """The configs of a group. All are for kinds of groups that Ottla does not serve."""
 
     consumer_session_timeout_ms: int = int32(
         45000,
@@ -91,7 +91,7 @@ _RESET: Final = re.compile(
 
 
 def group_config_problem(own: Mapping[str, str]) -> str:
-    """Why these cannot be a group's configs (INVALID_CONFIG), or an empty string."""
+    """Return why these cannot be a group's configs (INVALID_CONFIG), or an empty string."""
     for key, given in own.items():
         option = GROUP_OPTIONS.get(key)
         if option is None:
@@ -107,7 +107,7 @@ def group_config_problem(own: Mapping[str, str]) -> str:
 
 
 def describe_group(own: Mapping[str, str]) -> list[ConfigEntry]:
-    """Every config of a group as DescribeConfigs shows it: the group's own value, then the default."""
+    """Return every config of a group as DescribeConfigs shows it: the group's own value, then the default."""
     entries = []
     for key, option in GROUP_OPTIONS.items():
         default = (option.broker or key, value_text(option.default), DEFAULT_CONFIG)

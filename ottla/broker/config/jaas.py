@@ -1,9 +1,9 @@
-"""JAAS, the text in which Kafka is told of login modules and their users. pure
+"""JAAS, the text format in which Kafka configures login modules and their users. pure
 
     MODULE FLAG KEY=VALUE KEY="VALUE" ...;
 
-A file of `java.security.auth.login.config` has such entries in `NAME { ... };`, where the name is KafkaServer, or a
-listener's in lower case and .KafkaServer. Source: `JaasConfig`, `JaasContext` of Kafka 4.3.1 and Java's
+A file of `java.security.auth.login.config` has such entries in `NAME { ... };`, where the name is KafkaServer, or the
+lower-case name of a listener and .KafkaServer. Source: `JaasConfig`, `JaasContext` of Kafka 4.3.1 and Java's
 `StreamTokenizer`, whose comments, quotes and escapes these are.
 """
 
@@ -24,7 +24,7 @@ _FLAGS: Final = frozenset({"required", "requisite", "sufficient", "optional"})
 
 
 class LoginModule(NamedTuple):
-    """One entry: the class without its package, and its options, which hold passwords."""
+    """An entry: the class without its package, and its options, which hold passwords."""
 
     name: str
     options: Mapping[str, str]
@@ -39,7 +39,7 @@ class _Token(NamedTuple):
 
 
 def parse_jaas(text: str) -> LoginModule:
-    """The one entry of a `sasl.jaas.config`. ValueError says what is wrong, and repeats nothing of the text."""
+    """Return the one entry of a `sasl.jaas.config`. The ValueError has the fault, but no part of the text."""
     tokens = _tokens(text)
     if not tokens:
         raise ValueError("a JAAS entry: MODULE required KEY=VALUE ...;")
@@ -50,7 +50,7 @@ def parse_jaas(text: str) -> LoginModule:
 
 
 def parse_jaas_file(text: str) -> dict[str, list[LoginModule]]:
-    """What a file of `java.security.auth.login.config` has, by name. ValueError."""
+    """Return the entries of a file of `java.security.auth.login.config`, by name. Raises ValueError."""
     tokens, found = _tokens(text), {}
     while tokens:
         if len(tokens) < 2 or tokens[0].is_sign or tokens[1] != ("{", True):
@@ -66,7 +66,7 @@ def parse_jaas_file(text: str) -> dict[str, list[LoginModule]]:
 
 
 def _entry(tokens: Sequence[_Token]) -> tuple[LoginModule, list[_Token]]:
-    """The entry in front, and what stands behind it."""
+    """Return the first entry, and the tokens after it."""
     flagged = len(tokens) > 1 and not tokens[0].is_sign and tokens[1].text.lower() in _FLAGS
     if not flagged:
         raise ValueError("a JAAS entry with a module and a flag: MODULE required KEY=VALUE ...;")

@@ -1,4 +1,4 @@
-"""Configs that Kafka's brokers have and Ottla keeps, checks and shows, but has no use for. pure
+"""Configs of Kafka's brokers that Ottla keeps, checks and shows, but does not use. pure
 
 Names, defaults and ranges are Kafka's (`AbstractKafkaConfig.CONFIG_DEF` of 4.3.1).
 """
@@ -27,7 +27,7 @@ _QUOTA: Final = "There is no replication."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptConfig:
-    """Dynamic configs of a broker that Kafka has and Ottla has not."""
+    """Dynamic configs of a broker that Kafka uses and Ottla does not."""
 
     background_threads: int = int32(10, _THREADS, at_least=1, acted_on=False)
     follower_fetch_last_tiered_offset_enable: bool = boolean(False, _REMOTE, acted_on=False)

@@ -1,4 +1,4 @@
-"""Listener lists, `PLAINTEXT://host:port,...`, and which of them a broker opens and tells clients of. pure
+"""Listener lists, `PLAINTEXT://host:port,...`, and the choice of those that a broker opens. pure
 
 Source: `SocketServerConfigs`, `AbstractKafkaConfig.listenerListToEndPoints` and `KafkaConfig.validateValues` of Kafka
 4.3.1.
@@ -19,7 +19,7 @@ _LISTENER = re.compile(r"([^:/,]+)://(?:\[([0-9A-Fa-f:.%]+)\]|([0-9A-Za-z._-]*))
 
 
 class Listener(NamedTuple):
-    """One address. An empty host is every interface; port 0 takes a free one. Names are upper case, as in Kafka."""
+    """A listener. An empty host is every interface; port 0 takes a free one. Names are upper case, as in Kafka."""
 
     name: str
     host: str
@@ -30,7 +30,7 @@ class Listener(NamedTuple):
 
 
 def parse_listeners(text: str) -> tuple[Listener, ...]:
-    """The listeners of a comma-separated list; ValueError with the range if one is none or two share a name."""
+    """Return the listeners of a comma-separated list; ValueError with the range for a malformed one or a name twice."""
     found = []
     for item in filter(None, (part.strip() for part in text.split(","))):
         match = _LISTENER.fullmatch(item)
@@ -43,7 +43,7 @@ def parse_listeners(text: str) -> tuple[Listener, ...]:
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:
-    """`NAME:PROTOCOL,...` as a mapping; ValueError with the range if it is none."""
+    """Return `NAME:PROTOCOL,...` as a mapping; ValueError with the range if it is malformed."""
     found = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         name, separator, protocol = (part.strip().upper() for part in item.partition(":"))
@@ -54,7 +54,7 @@ def parse_protocol_map(text: str) -> dict[str, str]:
 
 
 def parse_connections_per_ip(text: str) -> dict[str, int]:
-    """`HOST:NUMBER,...` as a mapping; ValueError with the range if it is none."""
+    """Return `HOST:NUMBER,...` as a mapping; ValueError with the range if it is malformed."""
     found = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         host, separator, number = item.rpartition(":")
@@ -67,7 +67,7 @@ def parse_connections_per_ip(text: str) -> dict[str, int]:
 def broker_listeners(
     listeners: Sequence[Listener], controller_names: str, protocols: Mapping[str, str]
 ) -> tuple[Listener, ...]:
-    """The listeners that are not a controller's; ValueError for none, or a port twice."""
+    """Return the listeners that are not a controller's; ValueError if there is none, or for a port twice."""
     _refuse_shared_ports(listeners)
     controllers = listener_names(controller_names)
     found = tuple(listener for listener in listeners if listener.name not in controllers)
@@ -81,12 +81,12 @@ def broker_listeners(
 
 
 def listener_names(text: str) -> frozenset[str]:
-    """The names of a comma-separated list, in upper case."""
+    """Return the names of a comma-separated list, in upper case."""
     return frozenset(name.strip().upper() for name in text.split(",") if name.strip())
 
 
 def _refuse_shared_ports(listeners: Iterable[Listener]) -> None:
-    """ValueError where two have one port, unless one is an IPv4 and the other an IPv6 address."""
+    """Raise ValueError if two listeners share a port. One IPv4 and one IPv6 address may share it."""
     by_port: dict[int, list[str]] = {}
     for listener in listeners:
         if listener.port:
@@ -99,7 +99,7 @@ def _refuse_shared_ports(listeners: Iterable[Listener]) -> None:
 
 
 def _ip_version(host: str) -> int:
-    """4 or 6; 0 if the host is no address but a name."""
+    """Return 4 or 6; 0 if the host is a name."""
     try:
         return ip_address(host).version
     except ValueError:

@@ -30,14 +30,14 @@ _BY_KEY: Final = {key: option for option in BROKER_OPTIONS for key in (option.ke
 
 
 class Loaded(NamedTuple):
-    """A configuration, and the keys that were given and are not in it."""
+    """A configuration, and the given keys that it does not have."""
 
     config: Config
     ignored: tuple[str, ...]
     unknown: tuple[str, ...]
 
     def notes(self) -> list[str]:
-        """What the log says about those keys at start: one line for what Kafka knows, one for what nobody knows."""
+        """Return the log lines about those keys at start: one for keys that Kafka knows, one for unknown keys."""
         notes = []
         if self.ignored:
             notes.append(f"Known to Kafka, ignored by Ottla: {', '.join(self.ignored)}")
@@ -48,13 +48,13 @@ class Loaded(NamedTuple):
 
 
 def load_config(*sources: Sequence[Setting], jaas_file: str = "") -> Loaded:
-    """The configuration that the sources make, the first of them strongest; ConfigError for an impossible value, and
-    for a flag that names no option: a file or an environment may be for others too.
+    """Merge the sources into a configuration; the first takes precedence. ConfigError for an invalid value, and for a
+    flag that names no option. Unknown keys of a file or an environment are allowed: others may use these too.
 
-    `jaas_file` is what stands in the file with the users of listeners that have no `sasl.jaas.config`.
+    `jaas_file` is the text of the file with the users of listeners that have no `sasl.jaas.config`.
 
-    The strongest source that names an option, under any of its keys, decides; within one source the option's own key
-    goes before its others (`log.roll.ms` before `log.roll.hours`), as in Kafka, and the last of equal keys.
+    The first source that names an option, under any of its keys, decides. Within one source the option's own key
+    takes precedence over its others (`log.roll.ms` over `log.roll.hours`), as in Kafka. The last of equal keys counts.
     """
     values: dict[str, Any] = {"listener_options": _of_listeners(sources), "jaas_file": jaas_file}
     chosen: dict[str, Setting] = {}
@@ -75,7 +75,7 @@ def load_config(*sources: Sequence[Setting], jaas_file: str = "") -> Loaded:
 
 
 def _of_listeners(sources: Sequence[Sequence[Setting]]) -> dict[str, dict[str, str]]:
-    """What is for one listener alone; of the sources the first goes before the others."""
+    """Return the options of single listeners; the first source takes precedence."""
     found: dict[str, dict[str, str]] = {}
     for source in reversed(sources):
         for setting in source:
@@ -86,7 +86,7 @@ def _of_listeners(sources: Sequence[Sequence[Setting]]) -> dict[str, dict[str, s
 
 
 def _option(key: str) -> Option | None:
-    """The option that a key is for, of the broker or of one listener."""
+    """Return the option of a key, of the broker or of one listener."""
     named = of_listener(key)
     return _BY_KEY.get(key) if named is None else TLS_OPTIONS.get(named[1]) or sasl_option(named[1])
 
@@ -120,7 +120,7 @@ def _impossible(setting: Setting, must_be: str) -> ConfigError:
 
 
 def _check(config: Config, chosen: dict[str, Setting]) -> Config:
-    """What no single value shows; returns the configuration without the controller's listeners."""
+    """Check the values together, and return the configuration without the controller's listeners."""
 
     def refuse(key: str, must_be: str) -> ConfigError:
         option = _BY_KEY[key]
@@ -153,7 +153,7 @@ def _check(config: Config, chosen: dict[str, Setting]) -> Config:
 
 
 def _check_listeners(config: Config, refuse: Callable[[str, str], ConfigError]) -> Config:
-    """Which listeners are opened, and which of them clients are told of; both without the controller's."""
+    """Check the listeners, and return the configuration without the controller's listeners in both lists."""
     try:
         protocols = parse_protocol_map(config.listener_security_protocol_map or DEFAULT_PROTOCOL_MAP)
     except ValueError as error:

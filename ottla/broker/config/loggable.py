@@ -1,7 +1,7 @@
-"""Which values of configs may stand in a log or a trace. pure
+"""Values of configs that may stand in a log or a trace. pure
 
-Source: `KafkaConfig.loggableValue`, `Password.HIDDEN` of Kafka 4.3.1: what may be a password is hidden, and so is what
-nobody knows, as it may be one of a plugin's.
+Source: `KafkaConfig.loggableValue`, `Password.HIDDEN` of Kafka 4.3.1: values that may be passwords are hidden, and so
+are those of unknown configs, because a plugin's may be a password.
 """
 
 from typing import Final
@@ -20,5 +20,5 @@ _PLAIN: Final = frozenset(
 
 
 def loggable_value(name: str, value: str | None) -> str | None:
-    """The value of a config, of whatever resource, or what stands for it."""
+    """Return the value of a config of any resource, or `HIDDEN` in its place."""
     return value if value is None or name in _PLAIN else HIDDEN

@@ -1,7 +1,7 @@
-"""The options of OAUTHBEARER of one listener: with what tokens are checked, and what would let in too many. pure
+"""The options of OAUTHBEARER of one listener, and the check that they are safe. pure
 
 Source: `SaslConfigs`, `OAuthBearerValidatorCallbackHandler`, `OAuthBearerUnsecuredValidatorCallbackHandler` of Kafka
-4.3.1. There unsigned tokens are taken where nothing is said, and signed ones of any issuer and audience.
+4.3.1. Kafka accepts unsigned tokens by default, and signed ones of any issuer and audience.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _SCHEMES: Final = ("file://", "http://", "https://")
 
 
 class OAuthSettings(NamedTuple):
-    """What OAUTHBEARER tokens are held against. Empty is not given; an audience is a list, comma separated."""
+    """Settings of the check of OAUTHBEARER tokens. Empty means not given; an audience is a list, comma separated."""
 
     validator: str
     """The class that a Kafka broker checks tokens with, without its package."""
@@ -36,7 +36,7 @@ class OAuthSettings(NamedTuple):
 
 
 class UnsecuredSettings(NamedTuple):
-    """What unsigned tokens are held against: options of the JAAS entry, which begin with `unsecuredValidator`."""
+    """Settings of the check of unsigned tokens: options of the JAAS entry, which begin with `unsecuredValidator`."""
 
     principal_claim_name: str
     scope_claim_name: str
@@ -45,7 +45,7 @@ class UnsecuredSettings(NamedTuple):
 
 
 def oauth_settings(config: Config) -> OAuthSettings:
-    """Those of a configuration in which the listener's own are in force."""
+    """Return the settings of a configuration that has the listener's own options applied."""
     return OAuthSettings(
         validator=config.sasl_server_callback_handler_class.rpartition(".")[2],
         jwks_endpoint_url=config.sasl_oauthbearer_jwks_endpoint_url,
@@ -63,7 +63,7 @@ def oauth_settings(config: Config) -> OAuthSettings:
 
 
 def unsecured_settings(options: Mapping[str, str]) -> UnsecuredSettings:
-    """Those of a JAAS entry. ValueError says which of them cannot be."""
+    """Return the settings of a JAAS entry. The ValueError names the invalid option."""
 
     def option(name: str, default: str) -> str:
         return options.get(_UNSECURED_OPTION + name, "").strip() or default
@@ -78,7 +78,7 @@ def unsecured_settings(options: Mapping[str, str]) -> UnsecuredSettings:
 
 
 def oauth_problem(settings: OAuthSettings, options: Mapping[str, str]) -> str:
-    """What has to be set or installed before tokens can be checked, or an empty string; `options` of the JAAS entry."""
+    """Return what must be set or installed to check tokens, or an empty string; `options` are the JAAS entry's."""
     if settings.validator == UNSECURED:
         try:
             unsecured_settings(options)

@@ -1,4 +1,4 @@
-"""One option as a value: its key, type, default, range and meaning. pure"""
+"""An option as a value: its key, type, default, range and meaning. pure"""
 
 import dataclasses
 import re
@@ -15,7 +15,7 @@ _OPTION = "option"
 
 
 class ConfigError(ValueError):
-    """A value that cannot be: the message is one line with the key, the value, where it stood and the range."""
+    """An invalid value: the message is one line with the key, the value, its source and the range."""
 
 
 class Kind(IntEnum):
@@ -29,11 +29,11 @@ class Kind(IntEnum):
     DOUBLE = 6
     LIST = 7
     PASSWORD = 9
-    """A secret: shown to nobody."""
+    """A secret: its value is never shown."""
 
 
 class Origin(NamedTuple):
-    """Where a value comes from: the source by name, and the place in it (a flag, a variable, a file and line)."""
+    """The origin of a value: the source by name, and the place in it (a flag, a variable, a file and line)."""
 
     source: str
     place: str = ""
@@ -48,7 +48,7 @@ HIDDEN: Final = "[hidden]"
 
 
 class Setting(NamedTuple):
-    """A key with the text somebody gave it."""
+    """A key with its given text."""
 
     key: str
     text: str
@@ -57,11 +57,11 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option.
+    """An option of a broker, a topic or a group.
 
     `attribute` is the field that holds it, `key` Kafka's name: the same with dots. `also` are other keys for the same
-    value, each with what its number is multiplied by. A topic option may name the `broker` option it defaults to.
-    What is not `acted_on` is kept and shown, and changes nothing.
+    value, each with the factor for its number. A topic option may name the `broker` option that is its default.
+    An option that is not `acted_on` is kept and shown, but has no effect.
     """
 
     attribute: str
@@ -81,7 +81,7 @@ class Option:
 
     @property
     def range(self) -> str:
-        """What a value may be, in words."""
+        """The allowed values, in words."""
         if self.kind is Kind.BOOLEAN:
             return "true or false"
         if self.one_of:
@@ -94,20 +94,20 @@ class Option:
 
     @property
     def is_secret(self) -> bool:
-        """Whether its value is shown to nobody."""
+        """Whether its value is never shown."""
         return self.kind is Kind.PASSWORD
 
     def shown(self, value: object) -> str:
-        """A value as a person may see it."""
+        """Return a value as text, hidden if it is a secret."""
         return HIDDEN if self.is_secret and value else value_text(value)
 
     @property
     def described(self) -> str:
-        """The meaning, and whether it has one here."""
+        """The meaning, and whether Ottla acts on it."""
         return self.meaning if self.acted_on else f"{self.meaning} Kept and shown, not acted on."
 
     def parse(self, text: str, multiplier: int = 1) -> Any:
-        """The value that `text` stands for; ValueError if there is none in range."""
+        """Return the value of `text`; ValueError if it is malformed or out of range."""
         text = text.strip()
         if self.kind is Kind.BOOLEAN:
             if text.lower() not in ("true", "false"):
@@ -127,7 +127,7 @@ class Option:
         return ",".join(self._items(text))
 
     def _items(self, text: str) -> list[str]:
-        """The items of a list without blanks and repetitions, as Kafka reads lists; else the text itself."""
+        """Return the items of a list without blanks and repetitions, as Kafka reads lists; else the text itself."""
         return list(dict.fromkeys(filter(None, map(str.strip, text.split(","))))) if self.kind is Kind.LIST else [text]
 
     def _within(self, number: float) -> float:
@@ -145,8 +145,8 @@ def value_text(value: object) -> str:
     return str(value)
 
 
-# The six below stand on the right-hand side of a dataclass field and make it an option: so the field is the one place
-# where an option is written down. They return `Any` because the field's annotation says the type.
+# The six functions below make a dataclass field an option, so that the field is the only definition of the option. They
+# return `Any` because the field's annotation has the type.
 
 
 def int32(default: int, meaning: str, *, at_least: int = 0, at_most: int = INT32_MAX, **more: Any) -> Any:
@@ -178,7 +178,7 @@ def _option(kind: Kind, default: object, meaning: str, **more: Any) -> Any:
 
 
 def options_of(table: type) -> tuple[Option, ...]:
-    """The options that the fields of a dataclass define, in their order."""
+    """Return the options that the fields of a dataclass define, in their order."""
     return tuple(
         Option(attribute=field.name, default=field.default, **field.metadata[_OPTION])
         for field in dataclasses.fields(table)

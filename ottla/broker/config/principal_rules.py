@@ -1,9 +1,9 @@
-"""What `ssl.principal.mapping.rules` makes of the name in a client's certificate. pure
+"""Mapping of the name in a client's certificate by `ssl.principal.mapping.rules`. pure
 
     RULE:PATTERN/REPLACEMENT/[L|U],...,DEFAULT
 
-The first rule whose pattern is the whole name decides. Source: `SslPrincipalMapper` of Kafka 4.3.1, Java's
-`Matcher.replaceAll`; patterns are Python's, which has what rules are made of as Java has it.
+The first rule whose pattern matches the whole name decides. Source: `SslPrincipalMapper` of Kafka 4.3.1, Java's
+`Matcher.replaceAll`; patterns are Python's, which agree with Java's for what rules use.
 """
 
 import re
@@ -18,7 +18,7 @@ RANGE: Final = "RULE:PATTERN/REPLACEMENT/[L|U], comma separated, or DEFAULT"
 
 
 class PrincipalRule(NamedTuple):
-    """One rule; without a pattern it is DEFAULT."""
+    """A rule; without a pattern it is DEFAULT."""
 
     pattern: re.Pattern[str] | None
     replacement: str
@@ -26,7 +26,7 @@ class PrincipalRule(NamedTuple):
     """L, U or nothing."""
 
     def apply(self, name: str) -> str | None:
-        """What it makes of the name; None if it is not for this one."""
+        """Return the mapped name; None if the rule does not match."""
         if self.pattern is None:
             return name
         if self.pattern.fullmatch(name) is None:
@@ -47,7 +47,7 @@ class PrincipalRule(NamedTuple):
 
 
 def parse_principal_rules(text: str) -> tuple[PrincipalRule, ...]:
-    """The rules in their order. ValueError with what they may be."""
+    """Return the rules in their order. The ValueError has the allowed form."""
     found = []
     for match in _SPLITTER.finditer(text.strip()):
         default, pattern, replacement, case, *other = match.groups()
@@ -65,12 +65,12 @@ def parse_principal_rules(text: str) -> tuple[PrincipalRule, ...]:
 
 
 def mapped_name(rules: Sequence[PrincipalRule], name: str) -> str | None:
-    """The user that goes by this name of a certificate; None if no rule is for it."""
+    """Return the user for this name of a certificate; None if no rule matches."""
     return next((found for rule in rules if (found := rule.apply(name)) is not None), None)
 
 
 def _checked(rule: PrincipalRule) -> PrincipalRule:
-    """ValueError if the replacement names a group that is not there."""
+    """Return the rule. ValueError if the replacement names a group that the pattern lacks."""
     assert rule.pattern is not None
     names = {match[2] for match in _REFERENCE.finditer(rule.replacement) if match[2]}
     if not names <= rule.pattern.groupindex.keys():
@@ -79,7 +79,7 @@ def _checked(rule: PrincipalRule) -> PrincipalRule:
 
 
 def _numbered(match: re.Match[str], digits: str) -> str:
-    """As many digits as there is a group for; without any, the text itself."""
+    """Expand `$` and digits: the longest number that is a group counts. Without such a group, return the text."""
     groups = match.re.groups
     size = 1
     while size < len(digits) and int(digits[: size + 1]) <= groups:

@@ -1,7 +1,7 @@
-"""The options of SASL of one listener: which mechanisms it has, and what each of them is told. pure
+"""The options of SASL of one listener: its mechanisms, and the options of each. pure
 
-What is for one mechanism of one listener (`listener.name.NAME.MECHANISM.OPTION`, the mechanism in lower case) goes
-before what is for the listener (`listener.name.NAME.OPTION`), and that before what is for all. Source: `SaslConfigs`,
+An option of one mechanism of one listener (`listener.name.NAME.MECHANISM.OPTION`, the mechanism in lower case) takes
+precedence over one of the listener (`listener.name.NAME.OPTION`), and that over one for all. Source: `SaslConfigs`,
 `BrokerSecurityConfigs`, `SaslChannelBuilder`, `JaasContext` of Kafka 4.3.1.
 """
 
@@ -20,7 +20,7 @@ MODULES: Final = {
     "SCRAM-SHA-512": "ScramLoginModule",
     "OAUTHBEARER": "OAuthBearerLoginModule",
 }
-"""The mechanisms that are served, and what each of them has its JAAS entry of."""
+"""The mechanisms that are served, and the class of the JAAS entry of each."""
 _PACKAGES: Final = "org.apache.kafka.common.security."
 _JAAS: Final = "sasl.jaas.config"
 _ENTRY: Final = "KafkaServer"
@@ -33,21 +33,21 @@ _OPTIONS: Final = {option.key: option for option in BROKER_OPTIONS}
 
 
 class SaslSettings(NamedTuple):
-    """What a listener with SASL asks of its clients."""
+    """Settings of a listener with SASL."""
 
     mechanisms: tuple[str, ...]
     """In the order of `sasl.enabled.mechanisms`."""
     modules: Mapping[str, LoginModule]
     """The JAAS entry of each mechanism."""
     max_reauth_ms: Mapping[str, int]
-    """How long a session by this mechanism lasts; 0 for ever."""
+    """The duration of a session by mechanism; 0 for no limit."""
     max_receive_bytes: int
-    """The largest frame of who has not logged in."""
+    """The largest frame of a client that has not logged in."""
     oauth: OAuthSettings
 
 
 def sasl_option(key: str) -> Option | None:
-    """The option of SASL that `key` is for, behind `listener.name.NAME.`."""
+    """Return the option of SASL for `key`, which is the part after `listener.name.NAME.`."""
     if key in _OF_LISTENER or key.startswith(_OAUTH):
         return _OPTIONS.get(key)
     mechanism, _, rest = key.partition(".")
@@ -59,7 +59,7 @@ def sasl_option(key: str) -> Option | None:
 
 
 def parse_jaas_of(key: str, text: str) -> LoginModule:
-    """The JAAS entry of the mechanism that the key, `MECHANISM.sasl.jaas.config`, names. ValueError."""
+    """Return the JAAS entry of the mechanism in the key, `MECHANISM.sasl.jaas.config`. Raises ValueError."""
     expected = MODULES[key.partition(".")[0].upper()]
     module = parse_jaas(text)
     if module.name != expected:
@@ -68,7 +68,7 @@ def parse_jaas_of(key: str, text: str) -> LoginModule:
 
 
 def sasl_settings(config: Config, listener_name: str) -> SaslSettings:
-    """What is in force for a listener; ValueError says what has to be set."""
+    """Return the settings in force for a listener. The ValueError says what must be set."""
     own = config.listener_options.get(listener_name, {})
     of_listener = _with_own(config, own, "")
     mechanisms = tuple(of_listener.sasl_enabled_mechanisms.split(","))
@@ -99,7 +99,7 @@ def sasl_settings(config: Config, listener_name: str) -> SaslSettings:
 
 
 def _of_file(text: str, listener_name: str, mechanism: str) -> LoginModule | None:
-    """The JAAS entry of a mechanism in a file: that of the listener, or of all. ValueError."""
+    """Return the JAAS entry of a mechanism in a file: that of the listener, or of all. Raises ValueError."""
     try:
         found = parse_jaas_file(text)
     except ValueError as error:
@@ -109,7 +109,7 @@ def _of_file(text: str, listener_name: str, mechanism: str) -> LoginModule | Non
 
 
 def _with_own(config: Config, own: Mapping[str, str], mechanism: str) -> Config:
-    """The configuration with what is for one mechanism of a listener, or for the listener alone."""
+    """Return the configuration with the options of one mechanism of a listener, or of the listener, applied."""
     prefix = f"{mechanism.lower()}." if mechanism else ""
     values: dict[str, Any] = {}
     for key, text in own.items():

@@ -1,4 +1,4 @@
-"""The users that a new data directory begins with: the text of `add.scram`. pure
+"""The first users of a new data directory: the text of `add.scram`. pure
 
     SCRAM-SHA-512=[name=alice,password=alice-secret],SCRAM-SHA-256=[name=bob,iterations=8192,password="bob's"]
 
@@ -20,7 +20,7 @@ _FORM: Final = "MECHANISM=[name=NAME,password=PASSWORD], with a comma between tw
 
 
 class ScramUser(NamedTuple):
-    """A user and what he logs in with: the password, or what it became with the salt. A salt of None is drawn."""
+    """A user with the password, or the salted password. A salt of None is drawn at random."""
 
     mechanism: str
     name: str
@@ -34,7 +34,7 @@ class ScramUser(NamedTuple):
 
 
 def parse_scram_users(text: str) -> tuple[ScramUser, ...]:
-    """The users; ValueError says what the text must be."""
+    """Return the users. The ValueError has the allowed form of the text."""
     users: dict[tuple[str, str], ScramUser] = {}
     position, end = 0, len(text.rstrip())
     while position < end:

@@ -21,7 +21,7 @@ _UNDERSCORES = {1: ".", 2: "_", 3: "-"}
 
 
 def from_flags(pairs: Iterable[str], flag: str = "--override") -> list[Setting]:
-    """`key=value` pairs as settings."""
+    """Return `key=value` pairs as settings."""
     settings = []
     for pair in pairs:
         key, separator, text = pair.partition("=")
@@ -32,19 +32,19 @@ def from_flags(pairs: Iterable[str], flag: str = "--override") -> list[Setting]:
 
 
 def environment_key(variable: str) -> str:
-    """The key of a variable, as Kafka's container image maps it: `_` is a dot, `__` an underscore, `___` a dash."""
+    """Return the key of a variable as Kafka's container image maps it: `_` to a dot, `__` to `_`, `___` to a dash."""
     name = variable.removeprefix("KAFKA_").lower()
     return re.sub("_{1,3}", lambda run: _UNDERSCORES[len(run[0])], name)
 
 
 def jaas_file_of(environment: Mapping[str, str]) -> str:
-    """The file with JAAS entries that Java is told of in `KAFKA_OPTS`, or an empty string."""
+    """Return the path of the JAAS file in `KAFKA_OPTS` (an option of Java), or an empty string."""
     found = _JAAS_FILE.search(environment.get("KAFKA_OPTS", ""))
     return "" if found is None else found[1].strip("\"'")
 
 
 def from_environment(environment: Mapping[str, str]) -> list[Setting]:
-    """The `KAFKA_...` variables as settings, without those that are meant for the Java machine and its scripts."""
+    """Return the `KAFKA_...` variables as settings, without those for the Java machine and Kafka's scripts."""
     return [
         Setting(environment_key(variable), text, Origin(ENVIRONMENT, variable))
         for variable, text in sorted(environment.items())

@@ -1,4 +1,4 @@
-"""`super.users`: who may do everything. pure"""
+"""`super.users`: principals that may do everything. pure"""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ RANGE: Final = "TYPE:NAME, mostly User:NAME, with semicolons between them"
 
 
 def parse_super_users(text: str) -> frozenset[str]:
-    """The principals, as TYPE:NAME; ValueError says what the text must be.
+    """Return the principals, as TYPE:NAME. The ValueError has the allowed form of the text.
 
     A name may hold commas and colons, as those of certificates do. Source: `StandardAuthorizer.getConfiguredSuperUsers`
     and `SecurityUtils.parseKafkaPrincipal` of Kafka 4.3.1.

@@ -1,4 +1,4 @@
-"""The options of TLS, for all listeners and for one (`listener.name.NAME.ssl...`), and which are in force. pure
+"""The options of TLS, for all listeners and for one (`listener.name.NAME.ssl...`), and the values in force. pure
 
 Source: `SslConfigs` and `SslConfigs.RECONFIGURABLE_CONFIGS` of Kafka 4.3.1, KIP-226, KIP-651. The first letters of a
 listener's prefix are as in Kafka in lower case, whatever case the listener is written in.
@@ -20,7 +20,7 @@ TLS_OPTIONS: Final[Mapping[str, Option]] = {
 
 
 class TlsSettings(NamedTuple):
-    """What a listener has to show and whom it trusts. Empty is not given; lists are comma separated."""
+    """Key store, trust store and options of a listener. Empty means not given; lists are comma separated."""
 
     ssl_keystore_type: str
     ssl_keystore_location: str
@@ -44,12 +44,12 @@ class TlsSettings(NamedTuple):
 
     @property
     def allows_dn_changes(self) -> bool:
-        """Whether the broker's certificate may be one of another name."""
+        """Whether a new certificate of the broker may have another name."""
         return self.ssl_allow_dn_changes == str(True)
 
     @property
     def allows_san_changes(self) -> bool:
-        """Whether the broker's certificate may lack alternative names of the one before."""
+        """Whether a new certificate of the broker may lack alternative names of the previous one."""
         return self.ssl_allow_san_changes == str(True)
 
     @property
@@ -59,7 +59,7 @@ class TlsSettings(NamedTuple):
 
 
 def of_listener(key: str) -> tuple[str, str] | None:
-    """(the listener's name in upper case, the option) of `listener.name.NAME.OPTION`; None for another key."""
+    """Return (listener name in upper case, option) of `listener.name.NAME.OPTION`; None for another key."""
     if not key.startswith(LISTENER_PREFIX):
         return None
     name, _, option = key.removeprefix(LISTENER_PREFIX).partition(".")
@@ -67,9 +67,9 @@ def of_listener(key: str) -> tuple[str, str] | None:
 
 
 def tls_settings(config: Config, listener_name: str) -> TlsSettings:
-    """What is in force for a listener: what was changed while the broker runs goes before what it was started with,
-    there the listener's own before what is for all. A value that cannot be, which a log directory of Kafka's may hold,
-    is passed over."""
+    """Return the settings in force for a listener. Dynamic values take precedence over static ones, and of the static
+    ones the listener's own over those for all. An invalid dynamic value, which a log directory of Kafka's may hold, is
+    ignored."""
     changed: dict[str, str] = {}
     for _, layer in reversed(config.dynamic):
         for key, text in layer.items():
@@ -87,5 +87,5 @@ def tls_settings(config: Config, listener_name: str) -> TlsSettings:
     if _CLIENT_AUTH not in {**static, **changed} and any(
         listener.name == listener_name and config.has_logins(listener) for listener in config.listeners
     ):
-        return settings._replace(ssl_client_auth="none")  # KIP-684: who logs in needs no certificate beside
+        return settings._replace(ssl_client_auth="none")  # KIP-684: clients that log in need no certificate
     return settings

@@ -28,7 +28,7 @@ _DAY_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """The configs in force for one topic; `topic_config` makes them from the broker's and the topic's own."""
+    """The configs in force for one topic; `topic_config` merges them from the broker's and the topic's own."""
 
     segment_bytes: int = int32(
         1073741824, "The size at which a segment is closed.", at_least=1048576, broker="log.segment.bytes"
@@ -119,7 +119,7 @@ class TopicConfig:
 
 TOPIC_OPTIONS: Final[tuple[Option, ...]] = options_of(TopicConfig)
 
-# What a topic may set and Ottla keeps and shows, but does not act on: the one place that lists it.
+# Topic configs that Ottla keeps and shows, but does not act on.
 NOT_ACTED_ON: Final = tuple(option.key for option in TOPIC_OPTIONS if not option.acted_on)
 
 _BY_KEY: Final = {option.key: option for option in TOPIC_OPTIONS}
@@ -127,20 +127,20 @@ _BROKER_BY_KEY: Final = {option.key: option for option in BROKER_OPTIONS}
 
 
 def _inherited(config: Config, option: Option) -> Any:
-    """What a topic has that sets nothing: the broker's value, or the default."""
+    """Return the value for a topic without an own one: the broker's value, or the default."""
     synonym = _BROKER_BY_KEY.get(option.broker)
     return getattr(config, synonym.attribute) if synonym else option.default
 
 
 def topic_defaults(config: Config) -> dict[str, str]:
-    """What each topic config is on this broker when the topic does not set it."""
+    """Return the value of each topic config on this broker for a topic that does not set it."""
     return {option.key: value_text(_inherited(config, option)) for option in TOPIC_OPTIONS}
 
 
 def topic_config(config: Config, own: Mapping[str, str]) -> TopicConfig:
-    """The configs in force for a topic whose `own` configs were checked with `topic_config_problem`.
+    """Return the configs in force for a topic whose `own` configs were checked with `topic_config_problem`.
 
-    Unknown keys are passed over: a log directory that a Kafka wrote may hold configs of features that are not here.
+    Unknown keys are ignored: a log directory of Kafka's may hold configs of features that Ottla lacks.
     """
     values = {option.attribute: _inherited(config, option) for option in TOPIC_OPTIONS}
     values |= {_BY_KEY[key].attribute: _BY_KEY[key].parse(text) for key, text in own.items() if key in _BY_KEY}
@@ -148,7 +148,7 @@ def topic_config(config: Config, own: Mapping[str, str]) -> TopicConfig:
 
 
 def topic_config_problem(own: Mapping[str, str | None]) -> str:
-    """Why these configs cannot be a topic's (INVALID_CONFIG), or an empty string."""
+    """Return why these configs cannot be a topic's (INVALID_CONFIG), or an empty string."""
     for key, given in own.items():
         option = _BY_KEY.get(key)
         if option is None:

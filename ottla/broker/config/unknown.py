@@ -1,4 +1,4 @@
-"""Keys that name no option: which ones Kafka knows all the same, and what was probably meant by the others. pure"""
+"""Keys that name no option: recognition of Kafka's own, and suggestions for the others. pure"""
 
 import re
 from difflib import get_close_matches
@@ -11,7 +11,7 @@ from ottla.broker.config.topic import TOPIC_OPTIONS
 
 OPTION_KEYS: Final = frozenset(key for option in BROKER_OPTIONS for key in (option.key, *option.also))
 _OF_BROKER: Final = {option.key: option.broker for option in TOPIC_OPTIONS if option.broker}
-"""What a topic's config is called where it is the broker's."""
+"""The broker's name of each topic config."""
 _NEAR: Final = 0.75
 _SECRET_WORDS: Final = re.compile(r"passw|secret|jaas|token|credential")
 _SECRET: Final = sorted(
@@ -30,7 +30,7 @@ def known_to_kafka(key: str) -> bool:
 
 
 def may_be_secret(key: str) -> bool:
-    """Whether a key that names no option is like that of a password."""
+    """Whether an unknown key resembles that of a password."""
     named = of_listener(key)
     tidy = _tidy(key if named is None else named[1])
     return bool(get_close_matches(tidy, _SECRET, 1, _NEAR)) or _SECRET_WORDS.search(tidy) is not None
@@ -41,11 +41,11 @@ def _tidy(key: str) -> str:
 
 
 def suggestion(key: str) -> str:
-    """`did you mean KEY?`, or nothing if no option has a name like it."""
+    """Return `did you mean KEY?`, or an empty string if no option has a similar name."""
     tidy = _tidy(key)
     meant = tidy if tidy in OPTION_KEYS else _OF_BROKER.get(tidy)
     if meant is None:
-        # What acts here goes before what Kafka has besides.
+        # Options of Ottla take precedence over Kafka's others.
         near = get_close_matches(tidy, sorted(OPTION_KEYS), 1, _NEAR) or get_close_matches(
             tidy, sorted(KAFKA_NAMES), 1, _NEAR
         )

@@ -17,7 +17,7 @@ from ottla.protocol.security_records import AccessControlEntryRecord
 def entries_of_cluster(
     question: Question, bootstrap: str, properties: Path | None, timeout_s: float
 ) -> list[AccessControlEntryRecord]:
-    """Those whose pattern the name matches, without ids. Unanswered, or ValueError for an option that cannot be."""
+    """Return the entries whose pattern matches the name, without ids. Unanswered, or ValueError for a bad option."""
     addresses = [parse_address(part) for part in bootstrap.split(",")]
     wanted = codec.request_class(ApiKey.DESCRIBE_ACLS)(
         resource_type_filter=question.resource_type,

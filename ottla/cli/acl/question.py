@@ -1,4 +1,4 @@
-"""Who wants to do what to what, as `kafka-acls` names it. pure"""
+"""The question of `ottla acl why`: principal, operation and resource, as `kafka-acls` names them. pure"""
 
 from typing import NamedTuple
 

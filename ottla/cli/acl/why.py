@@ -1,4 +1,4 @@
-"""What the entries come to, and the line of `kafka-acls` that changes it. pure"""
+"""The decision of the entries, and the line of `kafka-acls` that changes it. pure"""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple

@@ -1,1 +1,1 @@
-"""`ottla ctl`: what a running broker is asked and told over its admin port."""
+"""`ottla ctl`: queries and commands to a running broker over its admin port."""

@@ -28,7 +28,7 @@ def keep(context: click.Context, **given: str | None) -> None:
 
 
 def _or_in_front(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """What the command line has, behind the command or in front of it; then the environment, then the default."""
+    """Return the value of the command line, after or before the command; else of the environment, else the default."""
     name = parameter.name or ""
     if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
         return value

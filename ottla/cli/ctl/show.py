@@ -1,4 +1,4 @@
-"""What a broker's admin port answers, as sentences and tables. pure"""
+"""Replies of a broker's admin port as sentences and tables. pure"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -14,7 +14,7 @@ Answer = Mapping[str, Any]
 
 
 def show_status(output: Output, broker: Answer, clock: Answer | None, faults: Sequence[Answer] | None) -> None:
-    """Which broker it is, and what a test has done to it."""
+    """Show the broker's identity, and the clock and faults that a test has set."""
     addresses = [f"{each['name']}://{_host(each['host'])}:{each['port']}" for each in broker["listeners"]]
     where = ", ".join(addresses) or "no address that clients are given"
     output.line(
@@ -32,7 +32,7 @@ def show_status(output: Output, broker: Answer, clock: Answer | None, faults: Se
 
 
 def show_proxy(output: Output, proxy: Answer, faults: Sequence[Answer]) -> None:
-    """Where a proxy stands, what has come, and what a test has planned for it."""
+    """Show a proxy's addresses, its connections, and the faults that a test has set."""
     connections = proxy["connections"]
     output.line(
         "status",

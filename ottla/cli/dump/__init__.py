@@ -1,1 +1,1 @@
-"""`ottla dump`: segment files and what stands beside them, as lines of kafka-dump-log."""
+"""`ottla dump`: segment files and the files next to them, as lines of kafka-dump-log."""

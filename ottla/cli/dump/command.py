@@ -54,7 +54,7 @@ def dump(path: Path, records: bool, format_name: str, decoder: str | None) -> No
         try:
             verdict = printer.print_file(file)
         except BrokenPipeError:
-            raise  # nobody reads on: `| head`
+            raise  # the reader has closed the pipe: `| head`
         except FileNotFoundError:
             complain(f"{file} was deleted after it was listed: left out")
             code = code if path.is_dir() else UNREADABLE
@@ -184,7 +184,7 @@ class _Printer:
         return f"{count} entries, {len(content)} bytes", damage
 
     def _index_fault(self, path: Path, content: bytes) -> str | None:
-        """What entries of an index say that the `.log` beside it does not; None without such a file."""
+        """Return the contradiction of an index to the `.log` next to it; None without one, or without a `.log`."""
         from ottla.cli.dump.index_faults import offset_index_fault, time_index_fault
         from ottla.cli.read_only import ReadOnlyFile
 

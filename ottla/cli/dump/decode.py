@@ -137,7 +137,7 @@ def _group_value(value: GroupValue, raw: bytes) -> Json:
 
 
 def _member_value(content: bytes, fields: tuple[Field, ...]) -> Json:
-    """What a consumer told its group. Where that is no such message it stays base64, as in Kafka's tool."""
+    """Return the data that a consumer sent to its group. Other content stays base64, as in Kafka's tool."""
     reader = Reader(content)
     try:
         return read_fields(fields, reader, max(0, reader.int16()))

@@ -43,7 +43,7 @@ class Stretch(NamedTuple):
 
 
 class LogDump:
-    """One walk over a stretch of a `.log` file: iterate `chunks()` to its end, then the rest is known."""
+    """A walk over a range of a `.log` file: iterate `chunks()` to its end, then the other attributes are set."""
 
     def __init__(self, file: File, *, records: bool, as_json: bool, decoder: Decoder | None) -> None:
         self.batch_count = 0

@@ -27,7 +27,7 @@ _MOST_TEXT_BYTES: Final = 32 << 20
 
 
 class _Told(NamedTuple):
-    """What one process makes of a stretch; without text where that is too long."""
+    """The result of one process for a range of the file; without text if that is too long."""
 
     text: bytes | None
     batch_count: int

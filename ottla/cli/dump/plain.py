@@ -59,7 +59,7 @@ def _lines(header: BatchHeader, raw: bytes) -> list[bytes]:
         if x & 1:
             raise ProtocolError("a negative length")
         stop = at + (x >> 1)
-        x = raw[at + 1]  # behind the attributes
+        x = raw[at + 1]  # after the attributes
         at += 2
         if x > 127:
             x, at = _longer(raw, at, MAX_VARLONG_SIZE)
@@ -133,9 +133,9 @@ def _names(raw: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _printable(lines: bytes) -> bytes:
-    """What a terminal may be sent of them: whole lines, of which no line end needs to be escaped any more.
+    """Escape the characters that a terminal must not receive, in whole lines whose inner line ends are escaped.
 
-    Many lines at once, because each search has its price: bytes for control characters, text for the rest.
+    It takes many lines at once, because each search costs: bytes for control characters, text for the rest.
     """
     for control, shown in _CONTROLS:
         lines = lines.replace(control, shown)
@@ -150,7 +150,7 @@ def _shown(found: "re.Match[str]") -> str:
 
 @cache
 def _unprintable() -> "re.Pattern[str]":
-    """What may have to be escaped beyond ASCII; only of the first 65,536 characters can a set be searched for fast."""
+    """Match characters that may need escaping beyond ASCII. A set is fast only for the first 65,536 characters."""
     codes = [code for code in range(0x80, 0x10000) if not chr(code).isprintable()]
     starts = [code for code, before in zip(codes, [-1, *codes], strict=False) if code != before + 1]
     ends = [code for code, behind in zip(codes, [*codes[1:], -1], strict=True) if code + 1 != behind]

@@ -1,6 +1,6 @@
-"""One `.log` file printed: by this process, or where that takes long by several. shell
+"""Printing of one `.log` file: by this process, or by several if it is large. shell
 
-What spreads the work takes longer to import than a small file to print, so it is imported when it is wanted.
+Importing the code for several processes takes longer than printing a small file, so it is imported only if needed.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ class Found(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What is to be printed of which file. It is sent to other processes."""
+    """The file to print and the options. It is sent to other processes."""
 
     path: str
     records: bool

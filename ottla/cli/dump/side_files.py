@@ -1,4 +1,4 @@
-"""What stands in the small files of a data directory: indexes, snapshots, checkpoints, identities. pure
+"""Content of the small files of a data directory: indexes, snapshots, checkpoints, identities. pure
 
 Each function takes the content of a file and returns its entries as (text, fields), the text being that of Kafka's
 `DumpLogSegments` where that reads such a file. Content that is not sound raises ProtocolError.
@@ -25,7 +25,7 @@ Entry = tuple[str, Fields]
 
 
 class Unsound(ProtocolError):
-    """What is wrong, at `position` in the file."""
+    """A fault at `position` in the file."""
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(f"{reason} at position {position}")
@@ -125,7 +125,7 @@ _NAMES: Final[Mapping[str, Callable[[bytes], Iterator[Entry]]]] = {
 
 
 def reader_of(name: str) -> Callable[[bytes], Iterator[Entry]] | None:
-    """What reads a file of this name; None if it is no such file. Segments and their `.log` are another matter."""
+    """Return the reader of a file of this name; None for other files. `.log` files have no reader here."""
     stem, _, suffix = name.rpartition(".")
     if stem.isascii() and stem.isdigit():
         base_offset = int(stem)

@@ -47,7 +47,7 @@ def graduate(directory: Path, node_id: int, properties: str, release: str, dry_r
         check_log_directory(str(directory))
         _graduate(directory, node_id, properties, release, dry_run)
     except BrokenPipeError:
-        raise  # nobody reads on: `| head`
+        raise  # the reader has closed the pipe: `| head`
     except UnreadableDirectory as problem:
         complain(str(problem))
         sys.exit(WRONG_FOLDER)

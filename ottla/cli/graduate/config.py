@@ -1,4 +1,4 @@
-"""What a `server.properties` must say for Apache Kafka to start on a directory that it did not write. pure
+"""Requirements of a `server.properties` for Apache Kafka to start on a directory that it did not write. pure
 
 Source: `KafkaConfig`, `QuorumConfig`, `KafkaRaftServer.initializeLogDirs`, `TransactionLogConfig`,
 `GroupCoordinatorConfig` of Kafka 4.3.1.
@@ -23,7 +23,7 @@ _ANYWHERE: Final = ("", "0.0.0.0", "::")
 
 
 class Endpoint(NamedTuple):
-    """Where the controller listens, as the voters' record names it."""
+    """The address of the controller, as the voters' record names it."""
 
     listener: str
     host: str
@@ -67,7 +67,7 @@ def config_problems(
 
 
 def config_warnings(properties: Mapping[str, str], partition_counts: Mapping[str, int]) -> list[str]:
-    """What would not work on one broker, though Kafka starts."""
+    """Return warnings about settings that fail on one broker, though Kafka starts."""
     lacking = [topic for topic in _PARTITION_COUNTS if topic not in partition_counts]
     if not lacking:
         return []
@@ -79,7 +79,7 @@ def config_warnings(properties: Mapping[str, str], partition_counts: Mapping[str
 
 
 def controller_endpoint(properties: Mapping[str, str]) -> Endpoint | None:
-    """Where the one voter listens; None when the voters stand in the properties. ValueError if it is not said."""
+    """Return the address of the one voter; None if the properties name the voters. ValueError if it is missing."""
     if not _is_dynamic(properties):
         return None
     name = properties.get("controller.listener.names", "").split(",")[0].strip().upper()

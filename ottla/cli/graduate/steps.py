@@ -43,7 +43,7 @@ class Found(NamedTuple):
 
 
 def look(disk: Disk, directory: str) -> Found:
-    """What is there; the caller holds the lock. Raises CannotGraduate."""
+    """Read the state of the directory. The caller holds the lock. Raises CannotGraduate."""
     if not disk.exists(f"{directory}/{checkpoints.CLEAN_SHUTDOWN}"):
         raise CannotGraduate(
             f"{directory} was not stopped cleanly: start `ottla serve` on it, stop it with SIGTERM, and try again"
@@ -178,7 +178,7 @@ class Graduation:
         self.done.append(f"kept {METADATA_DIRECTORY} as {stray}")
 
     def _make_quorum(self, endpoint: Endpoint, now_ms: int) -> None:
-        """What `kafka-storage format --standalone` writes: a quorum of this one voter (KIP-853)."""
+        """Write the files of `kafka-storage format --standalone`: a quorum of this one voter (KIP-853)."""
         name = snapshot_name(SnapshotId(0, 0))
         voter = Voter(self._node_id, self._directory_id, *endpoint)
         content = build_snapshot([kraft_version(), kraft_voters(voter)], [], now_ms)

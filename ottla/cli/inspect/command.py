@@ -44,7 +44,7 @@ def inspect(directory: Path, verify: bool, everything: bool, format_name: str) -
         found = Directory(directory)
         code = _inspect(found, verify, everything or format_name == "json", output_for(format_name))
     except BrokenPipeError:
-        raise  # nobody reads on: `| head`
+        raise  # the reader has closed the pipe: `| head`
     except UnreadableDirectory as error:
         complain(str(error))
         code = NOT_LOOKED
@@ -115,7 +115,7 @@ def _look(found: "Directory", name: str, verify: bool, now_ms: int) -> list["Par
 
 
 def _is_mere_internal(each: "PartitionState") -> bool:
-    """One of an internal topic, with nothing to tell."""
+    """Whether a partition is of an internal topic and has nothing to report."""
     from ottla.broker.cluster.image import INTERNAL_TOPICS
     from ottla.broker.cluster.kraft_log import METADATA_TOPIC
 

@@ -53,12 +53,12 @@ class GroupView(NamedTuple):
 
 
 class Directory:
-    """What is read once for all partitions of a data directory. Raises OSError if it cannot be read."""
+    """The files read once for all partitions of a data directory. Raises OSError if it cannot be read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
         names = sorted(each.name for each in self.path.iterdir() if each.is_dir())
-        # By number, not by the digits: 10 stands behind 9.
+        # By number, not by the digits: 10 comes after 9.
         keys = {each: key for each in names if (key := checkpoints.parse_directory_name(each)) is not None}
         self.partitions = sorted(keys, key=lambda name: keys[name])
         self.others = [each for each in names if each not in keys]
@@ -79,7 +79,7 @@ class Directory:
         self.image = MetadataImage()
 
     def start_of(self, name: str, now_ms: int) -> Start:
-        """What a start would know of a partition."""
+        """Return the data that a start has of a partition."""
         key = checkpoints.parse_directory_name(name) or ("", 0)
         return Start(
             recovery_point=self.recovery_points.get(key, 0),
@@ -138,7 +138,7 @@ class Directory:
             disk.close()
 
     def transactions(self, now_ms: int) -> tuple[int, list[Coordinated]]:
-        """How many transactional ids the coordinator knows, and those whose transaction has not ended."""
+        """Return the number of transactional ids of the coordinator, and those with an unfinished transaction."""
         count = 0
         opened: list[Coordinated] = []
         for name, index in self._partitions_of("__transaction_state"):
@@ -195,9 +195,9 @@ class Directory:
 
 
 def holder_of_lock(path: Path) -> int | None:
-    """The process that holds the lock file of a data directory, 0 if it cannot be told which; None if nobody does.
+    """Return the id of the process that holds the lock file of a data directory, 0 if unknown; None if it is free.
 
-    The system is asked, nothing is locked: a broker that starts at this moment does not notice.
+    This only asks the system and does not lock, so it does not disturb a broker that starts at this moment.
     """
     try:
         descriptor = files.open_regular(str(path))

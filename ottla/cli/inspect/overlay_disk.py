@@ -1,4 +1,4 @@
-"""A disk that only looks: what the broker would write, cut or remove is kept in memory beside the files. shell
+"""A read-only disk: writes, cuts and removals of the broker are kept in memory, on top of the files. shell
 
 The broker's own loading and recovery run on it unchanged. So a command can say what a start would find and do, and
 `ottla repair` what it is going to do, without a second copy of the rules.
@@ -41,7 +41,7 @@ class OverlayDisk:
 
     @property
     def log_bytes_read(self) -> int:
-        """What was read of `.log` files so far."""
+        """The bytes read of `.log` files so far."""
         return sum(view.read_bytes for view in self._views)
 
     def open(self, path: str, create: bool = False) -> File:
@@ -139,7 +139,7 @@ class OverlayDisk:
         return 0 if path in self.written else Path(self._real_or_raise(path)).stat().st_mtime_ns // 1_000_000
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        """What is kept in memory has no times."""
+        """Do nothing: files in memory have no times."""
 
     def volume(self, path: str) -> Volume:
         return RealDisk().volume(path)
@@ -217,7 +217,7 @@ class _MemoryFile:
         return bytes(self._content[position : position + size_bytes])
 
     def slice(self, position: int, size_bytes: int) -> None:
-        """What is read here is sent nowhere."""
+        """Do nothing: this disk sends no data to sockets."""
 
     def overwrite(self, position: int, data: Buffer) -> None:
         self._content[position : position + len(data)] = data

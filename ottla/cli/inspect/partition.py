@@ -1,4 +1,4 @@
-"""One partition directory: what a start would find in it, and what a walk over its headers finds. shell"""
+"""Inspection of a partition directory: the result of a start, and of a walk over its headers. shell"""
 
 import logging
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ class OpenTransaction(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """Where the batches of a log stop making sense: the first offset that is lost, and what stands there."""
+    """The place where the batches of a log become invalid: the first lost offset, and the content there."""
 
     segment: str
     position: int
@@ -158,7 +158,7 @@ def find_fault(directory: str, logs: list[str], verify: bool) -> Fault | None:
 
 @contextmanager
 def silent_recovery() -> Iterator[None]:
-    """What recovery would log is in the result: nothing of it is done here."""
+    """Silence the log lines of recovery, because the result has the same facts and nothing is changed."""
     log = logging.getLogger("ottla.broker.log")
     level = log.level
     log.setLevel(logging.CRITICAL + 1)

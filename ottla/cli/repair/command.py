@@ -60,7 +60,7 @@ def repair(directory: Path, dry_run: bool, truncate: tuple[str, ...], format_nam
         complain(str(refusal))
         code = NOT_REPAIRED
     except BrokenPipeError:
-        raise  # nobody reads on: `| head`
+        raise  # the reader has closed the pipe: `| head`
     except OSError as error:
         complain(f"{error.filename or directory}: {error.strerror or error}")
         code = NOT_REPAIRED
@@ -69,7 +69,7 @@ def repair(directory: Path, dry_run: bool, truncate: tuple[str, ...], format_nam
 
 @contextmanager
 def _locked(directory: Path, dry_run: bool) -> "Iterator[None]":
-    """Hold the lock of the directory; a dry run only looks whether somebody does."""
+    """Hold the lock of the directory; a dry run only checks that no process holds it."""
     from ottla.broker.ports.disk import RealDisk
     from ottla.broker.ports.locks import LockHeld
     from ottla.cli.inspect.directory import holder_of_lock
@@ -214,7 +214,7 @@ def _what(change: "Change") -> str:
 
 
 def _show_costs(damaged: list[Damage], output: "Output") -> None:
-    """What stands behind the first bad batch, as far as it can be read."""
+    """Show the readable data after the first bad batch."""
     rows = [
         (each.name, *each.cost.fault[:3], each.cost.fault.looks_like, *each.cost[1:], each.open_after)
         for each in damaged

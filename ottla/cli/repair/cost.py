@@ -1,4 +1,4 @@
-"""What is lost by cutting a damaged log: what can still be read behind the damage. shell"""
+"""The loss by cutting a damaged log: the data that can still be read after the damage. shell"""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from ottla.scan.log_directory import SEGMENT
 
 
 class Cost(NamedTuple):
-    """What stands behind the damage of a partition and would go with it, as far as it can be read.
+    """The readable data after the damage of a partition, which a cut would remove.
 
     `offsets` counts from the first offset that is lost to the end of the log as the checkpoints know it. `committed`
     and `aborted` count the ends of transactions, of which some began before the cut.

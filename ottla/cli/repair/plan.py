@@ -1,4 +1,4 @@
-"""What is wrong beside the batches of one partition, and what would be put in its place. shell
+"""Faults in the files of one partition other than its batches, and their repair. shell
 
 The log is recovered from its first batch on, on a disk that only looks. Where a file says something else than what
 recovery wrote there, it is replaced; a file that says the same in other words (sparser entries, producers that have
@@ -34,7 +34,7 @@ _FIRST_OFFSET: Final = attrgetter("first_offset")
 
 
 class Change(NamedTuple):
-    """One step: `kind` is rename (to `target`), cut (to `size_bytes`), remove, or write (`content`)."""
+    """A step: `kind` is rename (to `target`), cut (to `size_bytes`), remove, or write (`content`)."""
 
     kind: str
     path: str
@@ -45,9 +45,9 @@ class Change(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is to be done to a partition, in this order. `damage` says why nothing may be done unasked.
+    """The changes to a partition, in this order. With `damage` there are none: the user must ask for the cut.
 
-    `end_offset` is where the log ends afterwards, `open_transactions` how many are open there.
+    `end_offset` is the end of the log afterwards, `open_transactions` the number of transactions open there.
     """
 
     changes: list[Change]
@@ -101,7 +101,7 @@ def _swap_step(old: str, new: str) -> Change:
 
 
 class _Comparison:
-    """The files of a partition beside those that recovery made; `swap` are the moves that ended a compaction before."""
+    """Comparison of a partition's files with those of recovery; `swap` are the moves that ended a compaction before."""
 
     def __init__(
         self,
@@ -213,7 +213,7 @@ class _Comparison:
         return fault or _too_few(len(found), len(expected))
 
     def _snapshot_difference(self, present: list[ProducerEntry], rebuilt: list[ProducerEntry]) -> str | None:
-        """What a replay contradicts. Producers may have expired, or have written what is no longer in the log."""
+        """Return what a replay contradicts. Producers may have expired, or their batches may be gone from the log."""
         by_id = {entry.producer_id: entry for entry in present}
         for expected in rebuilt:
             found = by_id.get(expected.producer_id)
@@ -296,7 +296,7 @@ def _unreadable(path: str) -> str | None:
 
 
 def _knows_more(found: ProducerEntry, expected: ProducerEntry) -> bool:
-    """Whether a snapshot tells at least what a compacted log still shows of a producer."""
+    """Whether a snapshot has at least the state of a producer that a compacted log still shows."""
     began, least_began = found.current_txn_first_offset, expected.current_txn_first_offset
     if least_began >= 0 and not 0 <= began <= least_began:
         return False

@@ -45,7 +45,7 @@ KEY_S = 0.1
 
 
 def run(watch: Watch, interval_s: float) -> None:
-    """Look and draw until somebody ends it. Unanswered if the first look fails."""
+    """Poll the cluster and draw until the user quits. Raises Unanswered if the first poll fails."""
     screen = Screen(watch.look())
     ended = threading.Event()
 
@@ -81,7 +81,7 @@ def _keys() -> Iterator[int]:
 
 
 def _pressed(descriptor: int) -> Iterator[str]:
-    """What was pressed since, if anything comes soon."""
+    """Yield the pressed keys, after waiting a short time for one."""
     readable, _, _ = select.select([descriptor], [], [], KEY_S)
     data = os.read(descriptor, 1024) if readable else None
     if data == b"":

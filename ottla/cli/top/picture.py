@@ -22,7 +22,7 @@ _PAIN: Final = (
 
 
 class Ends(NamedTuple):
-    """Where readers of a partition are let to: those of committed records, and all others."""
+    """The ends of a partition for readers: for read_committed, and for read_uncommitted."""
 
     last_stable_offset: int
     high_watermark: int
@@ -46,7 +46,7 @@ class Ongoing(NamedTuple):
 
 
 class HeldBack(NamedTuple):
-    """A partition of which committed readers do not get all. None is what nobody could tell."""
+    """A partition that holds back committed readers. None is an unknown value."""
 
     topic: str
     partition: int
@@ -58,7 +58,7 @@ class HeldBack(NamedTuple):
 
     @property
     def records(self) -> int:
-        """How many offsets are held back."""
+        """The number of offsets held back."""
         return self.ends.high_watermark - self.ends.last_stable_offset
 
 
@@ -83,7 +83,7 @@ class LeftOut(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """What was found, what was not looked at this time, and who did not answer."""
+    """The result of a poll, with the parts that it left out and the brokers that did not answer."""
 
     now_ms: int
     transactions: Sequence[Ongoing] = ()
@@ -93,7 +93,7 @@ class Picture(NamedTuple):
     gaps: Sequence[str] = ()
 
     def matching(self, text: str) -> "Picture":
-        """What has this text in a name, whatever its case."""
+        """Return a picture of the rows with this text in a name, ignoring case."""
         wanted = text.casefold()
 
         def has(*names: str | None) -> bool:
@@ -178,7 +178,7 @@ def places_text(places: Sequence[TopicPartition]) -> str:
 
 
 def sentence(picture: Picture) -> str:
-    """What there is, in a sentence."""
+    """Return a summary in one sentence."""
     overdue = sum(1 for each in picture.transactions if each.is_overdue)
     forgotten = sum(1 for each in picture.held_back if each.standing in _PAIN[:2])
     records = sum(each.records for each in picture.held_back)

@@ -1,4 +1,4 @@
-"""What the live view of `ottla top` shows, and what a key does to it. free"""
+"""Content of the live view of `ottla top`, and the actions of its keys. free"""
 
 from collections.abc import Sequence
 from typing import Final

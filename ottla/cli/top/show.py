@@ -1,4 +1,4 @@
-"""What `ottla top --once` prints. shell"""
+"""Output of `ottla top --once`. shell"""
 
 from typing import Final
 

@@ -1,6 +1,6 @@
-"""What `ottla top` asks of a cluster, with a bound on what one look costs. shell
+"""Requests of `ottla top` to a cluster, with a bound on the cost of one poll. shell
 
-One look asks each broker for its open transactions and its groups, and leaders for the ends of at most
+One poll asks each broker for its open transactions and its groups, and leaders for the ends of at most
 `MOST_PARTITIONS` partitions: first those that held readers back the last time, those of open transactions and of
 groups, then others in turn, so that all are seen in time. What is left out is counted.
 """
@@ -60,7 +60,7 @@ class Watch(Cluster):
         self._silent: dict[Address, str] = {}
 
     def look(self) -> Picture:
-        """The cluster now. Unanswered if no broker tells which there are; who else does not answer is in `gaps`."""
+        """Poll the cluster. Raises Unanswered if no broker returns the metadata; other silent brokers are in `gaps`."""
         gaps: list[str] = []
         left_out: list[LeftOut] = []
         self._silent.clear()
@@ -88,7 +88,7 @@ class Watch(Cluster):
         )
 
     def ask(self, address: Address, message: Any, version: int | None = None) -> Any:
-        """As ever, but nobody is waited for twice in one look."""
+        """Send a request. A broker that did not answer is not asked again in the same poll."""
         if address in self._silent:
             raise Unanswered(self._silent[address])
         began_s = time.monotonic()
@@ -224,7 +224,7 @@ class Watch(Cluster):
     def _pinning(
         self, places: Sequence[TopicPartition], gaps: list[str]
     ) -> tuple[dict[TopicPartition, tuple[OpenTransaction, Verdict]], bool]:
-        """The open transaction that begins first in each of these partitions, and whether all of them told."""
+        """Return the first open transaction in each of these partitions, and whether all of them answered."""
         if not places:
             return {}, True
         try:

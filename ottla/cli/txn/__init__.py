@@ -1,1 +1,1 @@
-"""`ottla txn`: what holds back committed reads in a cluster, and what nobody will end."""
+"""`ottla txn`: transactions that hold back committed reads in a cluster, and those that their coordinator forgot."""

@@ -1,4 +1,4 @@
-"""What `ottla txn` asks of a Kafka cluster. shell"""
+"""Requests of `ottla txn` to a Kafka cluster. shell"""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,7 +31,7 @@ class _Moved(Unanswered):
 
 
 class Place(NamedTuple):
-    """Who leads a partition; -1 when nobody does."""
+    """The leader of a partition; -1 without a leader."""
 
     leader: int
     leader_epoch: int
@@ -54,7 +54,7 @@ class CoordinatorView(NamedTuple):
 
 
 class Cluster(Brokers):
-    """What its brokers know. `timeout_s` holds for the repeating of questions, too."""
+    """A Kafka cluster, as its brokers describe it. `timeout_s` bounds retries, too."""
 
     def topology(self, topics: Iterable[str] | None = None) -> Topology:
         """The brokers, and these topics or all. Asks the first bootstrap address that answers."""
@@ -137,10 +137,10 @@ class Cluster(Brokers):
         return int(row.offset)
 
     def coordinators(self, producer_ids: Iterable[int]) -> CoordinatorView:
-        """What every coordinator knows of these producer ids.
+        """Return the state of these producer ids at every coordinator.
 
-        Asked again while one is loading its transactions, or while they change hands: a transaction that moved from a
-        broker not yet asked to one asked before would seem to be unknown.
+        This retries while a coordinator is loading its transactions, or while their leaders change: a transaction that
+        moved from a broker not yet asked to one asked before would seem to be unknown.
         """
         wanted = sorted(set(producer_ids))
         deadline = time.monotonic() + min(self._timeout_s, RETRY_FOR_S)
@@ -177,7 +177,7 @@ class Cluster(Brokers):
         return self.described(broker, address, transactional_ids)
 
     def described(self, broker: int, address: Address, transactional_ids: Sequence[str]) -> list[KnownTransaction]:
-        """What the broker knows of those of these ids that it coordinates and that exist."""
+        """Return the state of those of these ids that exist and that the broker coordinates."""
         describing = codec.request_class(ApiKey.DESCRIBE_TRANSACTIONS)
         known = []
         for ids in _chunks(transactional_ids, IDS_AT_ONCE):

@@ -1,6 +1,6 @@
-"""`ottla txn`: what holds back committed reads, and transactions that nobody will end. shell
+"""`ottla txn`: transactions that hold back committed reads, and those that their coordinator forgot. shell
 
-For any Kafka, over plain connections. Both commands only read; what they advise they leave to be done.
+For any Kafka, over plain connections. Both commands only read; the user must carry out their advice.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""What pins the last stable offset of one partition. shell"""
+"""The transaction that pins the last stable offset of one partition. shell"""
 
 from typing import Final
 

@@ -1,1 +1,1 @@
-"""What the admin port shows to Prometheus: `/metrics`. free"""
+"""Metrics of the admin port for Prometheus: `/metrics`. free"""

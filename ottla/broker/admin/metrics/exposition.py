@@ -1,7 +1,7 @@
 """Metrics as text for Prometheus (exposition format 0.0.4), written a piece at a time. free
 
-A name is written with its help and type once, and all its series behind it: so it is asked of the format. What series
-there are is said with `Family`; `families.py beside this` has all of them.
+The format requires the help and type of a name once, followed by all its series. `Family` describes a name;
+`families.py` in this folder has all of them.
 
 Source: prometheus.io/docs/instrumenting/exposition_formats.
 """
@@ -16,18 +16,18 @@ from ottla.broker.turns import Turns
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 SERIES_US: Final = 1.5
-"""One line, with what was looked up for it."""
+"""Cost of a line, with the lookups for it."""
 LINES_AT_ONCE: Final = 64
 PIECE_CHARS: Final = 16 * 1024
 
 Labels = str
-"""Written out: `topic="ledger",partition="0"`; empty for none."""
+"""Labels as text: `topic="ledger",partition="0"`; empty for none."""
 
 Row = tuple[Labels, float]
 
 
 class Family(NamedTuple):
-    """One name, and what it means. `untyped` is what is exported under a counter's other names."""
+    """A metric name and its meaning. `untyped` is for the other names of a counter."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram", "untyped"]
@@ -36,22 +36,22 @@ class Family(NamedTuple):
 
     @property
     def suffixes(self) -> Sequence[str]:
-        """What a series has behind the name."""
+        """The suffixes of the name in its series."""
         return ("_bucket", "_sum", "_count") if self.kind == "histogram" else ("",)
 
 
 def labels(**values: object) -> Labels:
-    """Labels with any values: what the format gives a meaning to is escaped."""
+    """Return labels with these values, with the special characters of the format escaped."""
     return ",".join([f'{name}="{escaped(str(value))}"' for name, value in values.items()])
 
 
 def escaped(value: str) -> str:
-    """The value of a label."""
+    """Return the escaped value of a label."""
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
 class Exposition:
-    """The text of one scrape, which goes out as it is written."""
+    """The text of one scrape, sent while it is written."""
 
     def __init__(self, turns: Turns, send: Send) -> None:
         self._turns = turns
@@ -60,7 +60,7 @@ class Exposition:
         self._chars = 0
 
     async def write(self, family: Family, rows: Iterable[Row]) -> None:
-        """All series of a name; nothing is written of one that has none."""
+        """Write all series of a name. Write nothing if it has none."""
         name, first = family.name, True
         for row, value in rows:
             if first:
@@ -71,13 +71,13 @@ class Exposition:
                 await self._rest()
 
     async def write_one(self, family: Family, value: float) -> None:
-        """A name that has one series, without labels."""
+        """Write a name that has one series, without labels."""
         await self.write(family, (("", value),))
 
     async def write_histograms(
         self, family: Family, rows: Iterable[tuple[Labels, Histogram]], scale: float = 1.0
     ) -> None:
-        """`scale` is what a value is multiplied with, to be in seconds."""
+        """Write all histograms of a name. Values are multiplied by `scale`, to be in seconds."""
         first = True
         for row, histogram in rows:
             if first:
@@ -88,7 +88,7 @@ class Exposition:
                 await self._rest()
 
     async def finish(self) -> None:
-        """Send what is left."""
+        """Send the remaining text."""
         await self._rest(0)
 
     def _head(self, family: Family) -> None:
@@ -96,7 +96,7 @@ class Exposition:
         self._lines.append(f"# HELP {family.name} {text}\n# TYPE {family.name} {family.kind}\n")
 
     async def _rest(self, piece_chars: int = PIECE_CHARS) -> None:
-        """Let others go ahead when the share is spent, and send what has become a piece."""
+        """Send the text if it is longer than a piece, and yield to other work if the turn budget is spent."""
         text = "".join(self._lines)
         self._turns.charge(len(self._lines) * SERIES_US)
         self._lines = [text]
@@ -118,5 +118,5 @@ def _histogram_lines(name: str, row: Labels, histogram: Histogram, scale: float)
 
 
 def _number(value: float) -> str:
-    """As short as it is exact, but no noise of floating point."""
+    """Return a number as text; a float with 12 digits, without floating-point noise."""
     return str(value) if isinstance(value, int) else format(value, ".12g")

@@ -16,7 +16,7 @@ from ottla.protocol.values import TopicPartition
 MOST_GROUPS: Final = 2_000
 MOST_OFFSETS: Final = 5_000
 MOST_NAME_CHARS: Final = 249
-"""As for a topic. A group's name may have 32,767 bytes, and to cut it short would make one of two."""
+"""The limit of a topic's name. A group's name may have 32,767 bytes, and shortened names could become equal."""
 
 
 class _Offset(NamedTuple):
@@ -38,7 +38,7 @@ class Groups:
         self._sums: dict[tuple[str, str], tuple[int, int]] = {}
 
     async def collect(self, broker: Broker) -> None:
-        """Find them; none until all are loaded."""
+        """Find the groups; none until all are loaded."""
         turns = broker.turns
         _, groups = broker.groups.listed()
         turns.charge(len(groups) * LOOK_US)
@@ -77,7 +77,7 @@ class Groups:
         self._sums[group_id, topic] = sums[0] + committed, sums[1] + max(0, lag)
 
     async def write(self, page: Exposition) -> None:
-        """All that is known of them."""
+        """Write all series of the groups."""
         await page.write_one(f.GROUP_COUNT, self._states.total())
         for state, family in f.GROUP_COUNTS.items():
             await page.write_one(family, self._states[state])

@@ -1,7 +1,7 @@
 """`GET /metrics`: everything that the broker counts, collected when Prometheus asks. free
 
-A page goes out while it is written, in shares of the loop, so its numbers are of some milliseconds rather than of one
-moment. It is bounded, whatever clients name their topics and groups: what is too much is left out and counted.
+A page is sent while it is written, and writing yields to other work, so its numbers are from a span of some
+milliseconds. Its size is bounded, whatever clients name their topics and groups: the excess is left out and counted.
 """
 
 from collections import Counter
@@ -19,11 +19,11 @@ from ottla.broker.costs import LOOK_US
 from ottla.broker.ports.clock import Clock
 
 AT_ONCE: Final = 1_000
-"""Connections that are looked at before others go ahead."""
+"""Connections that are counted before yielding to other work."""
 
 
 class MetricsPage:
-    """The page of one broker, and what it remembers between two scrapes. `clock` is the machine's."""
+    """The metrics page of one broker, with its state between two scrapes. `clock` is the machine's."""
 
     def __init__(self, broker: Broker, clock: Clock, started_ms: int) -> None:
         self._broker = broker
@@ -35,7 +35,7 @@ class MetricsPage:
 
     @property
     def route(self) -> Route:
-        """What asks for it."""
+        """The route."""
         return Route("GET", "/metrics", self._show, "All metrics, as text for Prometheus")
 
     async def _show(self, request: AdminRequest) -> AdminResponse:
@@ -65,7 +65,7 @@ class MetricsPage:
         await page.finish()
 
     async def _connections(self) -> Counter[str]:
-        """How many there are, by listener."""
+        """Count the connections by listener."""
         turns, found = self._broker.turns, Counter[str]()
         for done, connection in enumerate([*self._broker.metrics.connections]):
             found[connection.session.listener_name] += 1

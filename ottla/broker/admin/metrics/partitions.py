@@ -11,7 +11,7 @@ from ottla.broker.costs import LOOK_US, ROW_US
 from ottla.broker.log.partition import Partition
 
 MOST_PARTITIONS: Final = 2_000
-"""With series of their own: what a topic's name can be is up to clients, and so is how many there are."""
+"""Partitions with series of their own: clients choose the names and the number of topics."""
 
 _Counted = Callable[[Partition], int]
 
@@ -36,7 +36,7 @@ class Partitions:
         self._rows: list[tuple[Labels, Partition]] = []
 
     async def collect(self, broker: Broker) -> None:
-        """Find them. A topic is there as a whole, or not at all; partitions that are not open yet are not opened."""
+        """Find the partitions. A topic is included as a whole or left out; unopened partitions stay unopened."""
         turns, cluster = broker.turns, broker.cluster
         names = [*cluster.topics]
         turns.charge(len(names) * LOOK_US)
@@ -60,7 +60,7 @@ class Partitions:
             self._topics.append(_Topic(name, labels(topic=name), count, found))
 
     async def write(self, page: Exposition, broker: Broker, ages: "Ages", meters: Meters, at_ms: float) -> None:
-        """All that is known of them."""
+        """Write all series of the partitions."""
         await page.write(f.PARTITIONS, ((topic.row, topic.size) for topic in self._topics))
         await self._each(page, f.CURRENT_OFFSET, lambda partition: partition.high_watermark)
         await self._each(page, f.OLDEST_OFFSET, lambda partition: partition.log_start_offset)
@@ -105,7 +105,7 @@ class Partitions:
                 yield row, count
 
     def _rates(self, broker: Broker, meters: Meters, at_ms: float) -> Iterator[Row]:
-        """The label that says which comes first: kafka-ui looks at the first label alone."""
+        """Return the rates. The label `name` comes first, because kafka-ui reads only the first label."""
         for name, total, of in (
             ("BytesInPerSec", broker.metrics.bytes_in, _bytes_in),
             ("BytesOutPerSec", broker.metrics.bytes_out, _bytes_out),
@@ -124,13 +124,13 @@ def _bytes_out(partition: Partition) -> int:
 
 
 class Ages:
-    """For how long scrapes have found a last stable offset where it is, in front of something that may be read."""
+    """The times since scrapes first found a last stable offset at its place, below the high watermark."""
 
     def __init__(self) -> None:
         self._since: dict[Labels, tuple[int, float]] = {}
 
     def look(self, rows: list[tuple[Labels, Partition]], at_ms: float) -> Iterator[Row]:
-        """The rows of those that are held back, in seconds."""
+        """Yield the age in seconds of each last stable offset that is below the high watermark."""
         since = self._since
         if len(since) > MOST_PARTITIONS:  # some of them are gone
             since.clear()

@@ -1,7 +1,7 @@
-"""What has happened lately, of numbers that only grow: from what earlier scrapes have seen. pure
+"""Recent rates and quantiles of growing counters, computed from earlier scrapes. pure
 
-Prometheus makes rates itself. But Kafka exports quantiles and rates that its own meters have decayed, and dashboards
-and kafka-ui read those as they are.
+Prometheus computes rates itself. But Kafka exports decayed quantiles and rates of its own meters, and dashboards and
+kafka-ui show those unchanged.
 """
 
 from collections import deque
@@ -12,12 +12,12 @@ from ottla.broker.metrics import Histogram, Metrics
 
 WINDOW_MS: Final = 300_000.0
 BETWEEN_MS: Final = 30_000.0
-"""Scrapes that are kept lie so far apart, however often somebody asks."""
+"""Least time between two kept scrapes, however many scrapes there are."""
 AVERAGED_MS: Final = 900_000.0
 
 
 class Seen:
-    """What a scrape has seen: counts and sums by API, and the time that the loop was busy."""
+    """The counters at a scrape: counts by API, and the time that the loop was busy."""
 
     __slots__ = ("at_ms", "busy_ms", "counts")
 
@@ -28,26 +28,26 @@ class Seen:
 
 
 class Recent:
-    """The last minutes, as far as there were scrapes."""
+    """The scrapes of the last minutes."""
 
     def __init__(self, metrics: Metrics, at_ms: float) -> None:
         self._metrics = metrics
         self._seen = deque((Seen(metrics, at_ms),))
 
     def look(self, at_ms: float) -> None:
-        """A scrape begins."""
+        """Begin a scrape."""
         if at_ms - self._seen[-1].at_ms >= BETWEEN_MS:
             self._seen.append(Seen(self._metrics, at_ms))
         while len(self._seen) > 1 and at_ms - self._seen[1].at_ms >= WINDOW_MS:
             self._seen.popleft()
 
     def requests(self, key: int) -> Histogram:
-        """How long requests of one API took since the oldest scrape that is kept."""
+        """Return the durations of requests of one API since the oldest kept scrape."""
         now, before = self._metrics.apis[key].time, self._seen[0].counts.get(key)
         return now if before is None else now.since(before)
 
     def idle(self, at_ms: float) -> float:
-        """The share of that time, 0 to 1, in which the loop was not busy."""
+        """Return the share of that time, 0 to 1, in which the loop was not busy."""
         first, turns = self._seen[0], self._metrics.turns
         passed_ms = at_ms - first.at_ms
         if turns is None or passed_ms <= 0:
@@ -62,15 +62,15 @@ class _Meter(NamedTuple):
 
 
 class Meters:
-    """Rates of counters by their names, averaged as Kafka's meters do it."""
+    """Rates of counters by their names, averaged like Kafka's meters."""
 
     def __init__(self, most: int) -> None:
-        """With more names than `most` all begin anew: there are some of what is gone long since."""
+        """Forget all meters when there are more names than `most`, because some counters no longer exist."""
         self._most = most
         self._known: dict[tuple[str, str], _Meter] = {}
 
     def rate(self, of: tuple[str, str], count: int, at_ms: float) -> float:
-        """Per second; 0 until it has been asked for twice. A counter that has begun anew begins here too."""
+        """Return the rate per second; 0 at the first call. The meter of a counter that was reset starts again."""
         before = self._known.get(of)
         if before is not None and at_ms <= before.at_ms:
             return before.rate

@@ -26,7 +26,7 @@ _MS: Final = 0.001
 
 
 async def write_broker(page: Exposition, broker: Broker, partitions: Partitions, connections: Counter[str]) -> None:
-    """What Kafka says of a broker, a controller and a cluster of one."""
+    """Write Kafka's series of a broker, a controller and a cluster of one."""
     cluster = broker.cluster
     count = sum(topic.partition_count for topic in cluster.topics.values())
     broker.turns.charge(len(cluster.topics) * LOOK_US)
@@ -52,7 +52,7 @@ async def write_broker(page: Exposition, broker: Broker, partitions: Partitions,
 
 
 async def write_requests(page: Exposition, broker: Broker, recent: Recent, at_ms: float) -> None:
-    """By API: how many, in which versions, with which errors, how long."""
+    """Write the series of requests by API: counts by version, errors, durations."""
     named = [(key, _title(key)) for key in sorted(broker.metrics.apis)]
     for family in f.REQUESTS:
         await page.write(family, _requests(broker, named))
@@ -91,7 +91,7 @@ def _quantiles(recent: Recent, named: list[tuple[int, str]]) -> Iterator[Row]:
 
 
 async def write_transactions(page: Exposition, broker: Broker) -> None:
-    """What is open, what has become of the others, and what was refused."""
+    """Write the series of open transactions, ended transactions and refusals."""
     metrics, known = broker.metrics, broker.metrics.transactions
     ids, states, oldest_ms = await _open_transactions(broker)
     await page.write_one(f.TRANSACTIONAL_IDS, ids)
@@ -110,9 +110,9 @@ async def write_transactions(page: Exposition, broker: Broker) -> None:
 
 
 async def _open_transactions(broker: Broker) -> tuple[int, dict[str, int], int]:
-    """Ids; transactions by state; milliseconds since the oldest open one was begun.
+    """Return the number of ids, the transactions by state, and the age of the oldest open one in milliseconds.
 
-    Nobody looks at all ids: those that wait for markers are among those that have something in memory only.
+    This does not walk over all ids: those that wait for markers are among the ids with transient state.
     """
     turns, began_ms = broker.turns, oldest_start_ms(broker)
     oldest_ms = 0 if began_ms is None else max(0, broker.clock.now_ms() - began_ms)
@@ -134,7 +134,7 @@ async def _open_transactions(broker: Broker) -> tuple[int, dict[str, int], int]:
 
 
 async def write_loop(page: Exposition, broker: Broker, started_ms: int) -> None:
-    """What the loop, the disk and the process have done, and what they hold."""
+    """Write the series of the loop, the disk, the memory and the process."""
     metrics = broker.metrics
     waits = [(labels(cause=cause), waits) for cause, waits in metrics.waits.items()]
     await page.write(f.WAITS, ((row, each.begun) for row, each in waits))

@@ -1,1 +1,1 @@
-"""Requests and replies as they pass, decoded for whoever listens at the admin port."""
+"""Requests and replies as they pass, decoded for listeners at the admin port."""

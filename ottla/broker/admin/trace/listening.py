@@ -1,8 +1,8 @@
-"""`/v1/trace`: what passes the broker's connections, for a few who listen. free
+"""`/v1/trace`: requests and replies of the broker's connections, streamed to a few listeners. free
 
-Nothing is kept while nobody listens. What a listener has not taken waits in a queue of his own; when that is full, what
-passes is dropped, and he is told how much. Copies are made while a request is served, and charged for; all else is done
-in the listener's own time.
+Nothing is kept without listeners. Each listener has a queue; when it is full, further requests and replies are dropped,
+and the listener receives their number. Copies are made while a request is served, and are charged to its turn; all
+other work is done in the listener's own coroutine.
 """
 
 import json
@@ -35,11 +35,11 @@ MOST_LISTENERS: Final = 4
 MOST_WAITING: Final = 2_000
 MOST_WAITING_BYTES: Final = 1024 * 1024
 LOOK_US: Final = 4.0
-"""One request that somebody might want to hear of."""
+"""Cost of checking a request against the filters."""
 KEEP_US: Final = 15.0
-"""One request or reply that is kept, its bytes aside."""
+"""Cost of keeping a request or reply, without its bytes."""
 LOOK_BYTES: Final = 4_096
-"""Whether a larger request is wanted is told by its bytes alone."""
+"""A larger request is matched by its bytes alone."""
 LOOK_BYTE_US: Final = 0.3
 T = TypeVar("T")
 MEDIA_TYPE: Final = "application/x-ndjson"
@@ -68,7 +68,7 @@ _LINE: Final[Mapping[str, Any]] = {
 
 
 class _Listener:
-    """One who listens, and what he has not been told yet."""
+    """A listener, with the requests and replies that it has not received yet."""
 
     def __init__(self, wanted: Wanted, verbose: bool) -> None:
         self.wanted = wanted
@@ -79,7 +79,7 @@ class _Listener:
         self.wait: Wait[None] | None = None
 
     def hear(self, passed: Asked | Answered) -> None:
-        """Keep it until it is told, if there is room."""
+        """Queue a request or reply, or count it as dropped if the queue is full."""
         if len(self.waiting) >= MOST_WAITING or self.waiting_bytes > MOST_WAITING_BYTES:
             self.dropped += 1
         else:
@@ -90,7 +90,7 @@ class _Listener:
             wait.wake(None)
 
     def next(self) -> Asked | Answered:
-        """The oldest that waits."""
+        """Take the oldest from the queue."""
         passed = self.waiting.popleft()
         self.waiting_bytes -= passed.held_bytes
         return passed
@@ -103,12 +103,12 @@ class Trace:
         self._broker = broker
         self._clock = clock
         self._listeners: list[_Listener] = []
-        # (request or reply, API, version), of which something has been decoded.
+        # (request or reply, API, version) of messages that have been decoded.
         self._used: set[tuple[bool, int, int]] = set()
 
     @property
     def routes(self) -> Sequence[Route]:
-        """What can be asked of it."""
+        """The route."""
         summary = "Stream requests and replies as they pass, decoded: a line of JSON each"
         return (Route("GET", "/v1/trace", self.open, summary, response_schema=_LINE, query=QUERY),)
 
@@ -118,7 +118,7 @@ class Trace:
         if len(self._listeners) >= MOST_LISTENERS:
             raise AdminError(409, f"{MOST_LISTENERS} listen already, which is as many as may: end one of them first")
 
-        self._listeners.append(listener)  # before anything waits: many may ask at once
+        self._listeners.append(listener)  # before the first await: many clients may ask at once
         self._broker.tap.heard = self.heard
 
         async def stream(send: Send) -> None:
@@ -129,10 +129,10 @@ class Trace:
         return AdminResponse(body=stream, content_type=MEDIA_TYPE, ended=lambda: self._leave(listener))
 
     def heard(self, frame: memoryview, peer: str, send: SendReply, refuse: Refuse) -> tuple[SendReply, Refuse]:
-        """A request comes in; returns what hears of its reply (see `tap.Heard`)."""
+        """Copy a request for the listeners, and return the callbacks for its reply (see `tap.Heard`)."""
         try:
             asked, listeners = self._keep(frame, peer)
-        except Exception as error:  # whoever asked must be served
+        except Exception as error:  # the client must be served
             log.error("A request of %s could not be traced", peer, exc_info=error)
             return send, refuse
         if asked is None:
@@ -154,7 +154,7 @@ class Trace:
         try:
             header, body = parse_request_header(frame)
         except ProtocolError:
-            return None, []  # whose connection is closed with a line in the log
+            return None, []  # its connection is closed, with a line in the log
         listeners = [each for each in self._listeners if each.wanted.may_fit(header, body)]
         if not listeners:
             return None, []
@@ -171,7 +171,7 @@ class Trace:
             self._broker.turns.charge(KEEP_US + answered.held_bytes * COPY_BYTE_US)
             for each in listeners:
                 each.hear(answered)
-        except Exception as error:  # whoever asked must be answered
+        except Exception as error:  # the client must be answered
             log.error("A reply to %s could not be traced", asked.peer, exc_info=error)
 
     def _leave(self, listener: _Listener) -> None:
@@ -180,7 +180,7 @@ class Trace:
             self._broker.tap.heard = None
 
     async def _tell(self, listener: _Listener, send: Send) -> None:
-        """Tell what has been heard, one after the other; wait if there is nothing."""
+        """Send the queued requests and replies; wait if there are none."""
         if not listener.waiting and not listener.dropped:
             listener.wait = wait = Wait[None](self._broker.turns)
             await wait
@@ -194,7 +194,7 @@ class Trace:
             await send(_line({"kind": "dropped", "time_ms": self._clock.now_ms(), "count": dropped}))
 
     async def _told(self, passed: Asked | Answered, listener: _Listener) -> Told | None:
-        """None for what only looked as if it were wanted."""
+        """Return a request or reply as an object; None if its decoded body does not match."""
         asked = passed if isinstance(passed, Asked) else passed.asked
         if listener.wanted.asks_for_subject and not await self._is_about(asked, listener.wanted):
             return None
@@ -205,7 +205,7 @@ class Trace:
         return await self._drive(told_steps(passed, listener.verbose, self._name_of))
 
     async def _is_about(self, asked: Asked, wanted: Wanted) -> bool:
-        """Whether it is what is wanted, as far as that can be told: not of what is large or cannot be decoded."""
+        """Whether a request matches the filter. A request that is large or cannot be decoded counts as a match."""
         if wanted not in asked.verdicts:
             message = None
             if asked.held_bytes <= LOOK_BYTES:

@@ -1,7 +1,7 @@
-"""What is kept of a request and its reply until it is told: small copies, and of records their headers alone. pure
+"""Small copies of a request and its reply, kept until they are sent to listeners; of records only headers. pure
 
-The bytes are others': a frame is valid while the request is served, a reply until it is sent. So what is to be told is
-taken from them at once, and decoded later, when nobody waits for it.
+A frame is valid only while the request is served, and a reply until it is sent. So the needed bytes are copied at
+once, and decoded later, when no client waits for it.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from ottla.protocol.values import ZERO_UUID
 from ottla.protocol.varints import read_unsigned_varint
 
 MOST_BYTES: Final = 32_768
-"""A larger body is not told: it would be decoded in many steps."""
+"""A larger body is left out: decoding it would take many steps."""
 MOST_ROWS: Final = 100
 _BUFFERS: Final = (bytes, bytearray, memoryview)
 _INT16: Final = Struct(">h")
@@ -40,7 +40,7 @@ class Records(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One partition of a Produce request or a Fetch reply, with Kafka's names of its fields but for the records."""
+    """A partition of a Produce request or a Fetch reply: Kafka's names of its fields, without the records."""
 
     topic: str | UUID
     fields: dict[str, Any]
@@ -48,7 +48,7 @@ class Row(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """A Produce request or a Fetch reply, without its records. `left_out` rows are not among these."""
+    """A Produce request or a Fetch reply, without its records. `left_out` is the number of further rows."""
 
     fields: dict[str, Any]
     rows: list[Row]
@@ -56,7 +56,7 @@ class Rows(NamedTuple):
 
 
 class Asked:
-    """One request. `body` is None where it is too large, or a Produce, whose `produced` it has then."""
+    """A request. `body` is None if it is too large, or for a Produce, which has `produced` instead."""
 
     __slots__ = ("at_ms", "body", "header", "peer", "produced", "size_bytes", "time_ms", "verdicts")
 
@@ -67,19 +67,19 @@ class Asked:
         self.time_ms = time_ms
         """Milliseconds since 1970."""
         self.at_ms = at_ms
-        """On the clock that never goes back."""
+        """Milliseconds on the monotonic clock."""
         self.body: bytes | None = None
         self.produced: Rows | None = None
         self.verdicts: dict[Any, bool] = {}
-        """Whether it is what somebody wants to hear of, where only its decoded body says so."""
+        """Whether it matches a filter, where the decoded body decides."""
 
     @property
     def held_bytes(self) -> int:
-        """About what it takes until it is told."""
+        """About the memory that it takes until it is sent to listeners."""
         return len(self.body or b"") + (0 if self.produced is None else 200 * len(self.produced.rows))
 
     def keep(self, body: memoryview) -> None:
-        """Take what is told of the body."""
+        """Copy the part of the body that listeners receive."""
         if self.header.api_key == ApiKey.PRODUCE:
             self.produced = _produced(self.header.api_version, body)
         elif len(body) <= MOST_BYTES:
@@ -87,7 +87,7 @@ class Asked:
 
 
 class Answered:
-    """What became of a request: a reply, none (acks=0: size 0), or the reason why its connection is closed."""
+    """The result of a request: a reply, none (acks=0: size 0), or the reason why its connection is closed."""
 
     __slots__ = ("asked", "at_ms", "data", "fetched", "reason", "size_bytes", "time_ms")
 
@@ -107,13 +107,13 @@ class Answered:
 
     @property
     def held_bytes(self) -> int:
-        """About what it takes until it is told."""
+        """About the memory that it takes until it is sent to listeners."""
         own_bytes = len(self.data or b"") + (0 if self.fetched is None else 200 * len(self.fetched.rows))
         return own_bytes + self.asked.held_bytes
 
 
 def _produced(version: int, body: memoryview) -> Rows | None:
-    """None for what cannot be read, or has more than a few hundred partitions."""
+    """Return the rows of a Produce; None if it is malformed, or has more than a few hundred partitions."""
     found: list[ProduceBody] = []
     try:
         for _ in produce_request_steps(version, body, found):
@@ -138,7 +138,7 @@ def _records(records: memoryview | None) -> Records | None:
 
 
 class _Cursor:
-    """A reply that stands in several parts, some of which are in files. IndexError behind its end, or in a file."""
+    """A position in a reply of several parts, some of which are in files. IndexError after its end, or in a file."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._parts = [*parts]
@@ -161,7 +161,7 @@ class _Cursor:
             self._position -= len(self._parts.pop(0))
 
     def seen(self, size_bytes: int) -> bytes:
-        """The next so many bytes without taking them, if they are in memory."""
+        """Return up to this many of the next bytes without taking them, if they are in memory."""
         part = self._parts[0] if self._parts else b""
         return bytes(part[self._position : self._position + size_bytes]) if isinstance(part, _BUFFERS) else b""
 
@@ -169,7 +169,7 @@ class _Cursor:
         return int(form.unpack(self.take(form.size))[0])
 
     def count(self, flexible: bool) -> int:
-        """The length of an array, a string or bytes; -1 for null."""
+        """Read the length of an array, a string or bytes; -1 for null."""
         if not flexible:
             return self.number(_INT32)
         taken = self.take(1)
@@ -184,7 +184,7 @@ class _Cursor:
 
 
 def _fetched(version: int, parts: Sequence[Part]) -> Rows | None:
-    """A Fetch reply as our encoder writes it (`fetch_wire.py`), its size and header in front."""
+    """Return the rows of a Fetch reply as our encoder writes it (`fetch_wire.py`), after its size and header."""
     cursor, flexible = _Cursor(parts), version >= _FIRST_FLEXIBLE
     try:
         cursor.skip(9 if flexible else 8)

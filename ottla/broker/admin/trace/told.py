@@ -1,8 +1,8 @@
-"""What has passed as objects of JSON: Kafka's names of fields, errors by name, records as counts, no secrets. pure
+"""Requests and replies as JSON objects: Kafka's names of fields, errors by name, records as counts, no secrets. pure
 
-Mostly what matters: a value that there is none of, no throttling and no error are left out, and of arrays the first
-`FEW_ROWS` rows are told. Bytes are told by their size: what members and SASL exchange is nobody's business here. The
-value of a config is told where Kafka would log it, not where it may be a password.
+Only the important fields by default: absent values, zero throttle times and the error code 0 are left out, and of
+arrays all but the first `FEW_ROWS` rows. Bytes are shown as their size, because the data of group members and of SASL
+is confidential. The value of a config is shown where Kafka would log it, not where it may be a password.
 """
 
 from collections.abc import Generator, Sequence
@@ -33,9 +33,9 @@ _ABSENT: Final[tuple[Any, ...]] = (None, "", [], -1)
 AT_ONCE_BYTES: Final = 512
 """A larger body may have many entries, and is decoded in steps."""
 TELL_US: Final = 60.0
-"""One request or reply, its rows aside: looked at, decoded if it is small, told as JSON."""
+"""Cost of a request or reply without its rows: decoding it if it is small, and writing it as JSON."""
 ROW_US: Final = 15.0
-"""One row, with its fields by their names."""
+"""Cost of a row, with its fields by their names."""
 
 T = TypeVar("T")
 Told = dict[str, Any]
@@ -43,8 +43,8 @@ Steps = Generator[float, None, T]
 
 
 def told_steps(passed: Asked | Answered, verbose: bool, name_of: NameOf) -> Steps[Told]:
-    """A request or its reply as an object; yields what each step has cost, in microseconds. `name_of` is the name of a
-    topic's id."""
+    """Return a request or its reply as an object. Yields the cost of each step in microseconds. `name_of` returns the
+    name of a topic's id."""
     told = _head(passed)
     if isinstance(passed, Answered) and passed.reason:
         return told | {"reason": passed.reason[:MOST_CHARS]}
@@ -59,7 +59,7 @@ def told_steps(passed: Asked | Answered, verbose: bool, name_of: NameOf) -> Step
 
 
 def request_steps(asked: Asked) -> Steps[Any]:
-    """The decoded request, None for a Produce or one that is too large. ProtocolError if it is none."""
+    """Return the decoded request; None for a Produce or one that is too large. ProtocolError if it is malformed."""
     if asked.body is None:
         return None
     key, version = asked.header.api_key, asked.header.api_version
@@ -70,7 +70,7 @@ def request_steps(asked: Asked) -> Steps[Any]:
 
 
 def _fields_of(passed: Asked | Answered, teller: "_Teller") -> Steps[Told]:
-    """What a head has behind it: the fields, and of a reply its errors."""
+    """Return the keys after the head: the fields, and of a reply its errors."""
     if isinstance(passed, Asked):
         if passed.produced is not None:
             return {"fields": teller.rows(passed.produced, "topic_data", "name", "partition_data")}
@@ -98,7 +98,7 @@ def _reply_steps(answered: Answered, frame: bytes) -> Steps[Any]:
 
 
 def _code_steps(message: Any) -> Steps[set[int]]:
-    """The errors of all rows, also of those that are not told."""
+    """Return the error codes of all rows, also of those that are left out."""
     codes: set[int] = set()
     for at, struct in enumerate(structs(message)):
         codes.update(getattr(struct, name) for name in ERROR_FIELDS & type(struct).fields.keys())
@@ -118,7 +118,7 @@ def _costed(steps: Generator[None, None, T]) -> Steps[T]:
 
 
 def error_name(code: int) -> str:
-    """Kafka's name of an error, or its number."""
+    """Return Kafka's name of an error, or its number."""
     try:
         return ErrorCode(code).name
     except ValueError:
@@ -149,7 +149,7 @@ def _head(passed: Asked | Answered) -> Told:
 
 
 class _Teller:
-    """One message on its way to JSON, and how many rows it may still have."""
+    """The conversion of a message to JSON, with the number of rows that it may still have."""
 
     def __init__(self, verbose: bool, name_of: NameOf) -> None:
         self._verbose = verbose
@@ -159,12 +159,12 @@ class _Teller:
 
     @property
     def rows_told(self) -> int:
-        """How many rows are told."""
+        """The number of rows in the result."""
         return (MOST_ROWS if self._verbose else FEW_ROWS) - self._left
 
     @property
     def left_out(self) -> Told:
-        """How many rows are not told, if there are any."""
+        """The number of rows left out, if any."""
         return {"rows_left_out": self._left_out} if self._left_out else {}
 
     def struct(self, struct: Any, version: int) -> Told:
@@ -184,7 +184,7 @@ class _Teller:
         return told
 
     def rows(self, rows: Rows, topics: str, topic_name: str, partitions: str) -> Told:
-        """What a Produce has and a Fetch is answered, under the names of their schemas."""
+        """Return the rows of a Produce request or a Fetch reply, under the names of their schemas."""
         told: Told = {}
         for name, value in rows.fields.items():
             self._add(told, name, value)
@@ -212,7 +212,7 @@ class _Teller:
             if value or self._verbose:
                 told[name] = error_name(value)
         elif self._verbose or name == "acks" or not (value in _ABSENT or (name == "throttle_time_ms" and not value)):
-            told[name] = value  # -1 says most of acks
+            told[name] = value  # -1 is a meaningful value of acks
 
     def _value(self, value: Any, version: int) -> Any:
         if isinstance(value, str):
@@ -228,7 +228,7 @@ class _Teller:
         return self.struct(value, version) if hasattr(type(value), "fields") else str(value)
 
     def _items(self, items: list[Any], version: int) -> list[Any]:
-        """Structs as far as there is room for rows, and a few of what else there is."""
+        """Return structs up to the limit of rows, and the first few of other items."""
         told: list[Any] = []
         for at, item in enumerate(items):
             is_struct = hasattr(type(item), "fields")
@@ -237,7 +237,7 @@ class _Teller:
                 break
             left = self._left
             told.append(self._value(item, version))
-            if is_struct and self._left == left:  # what has rows is counted by them
+            if is_struct and self._left == left:  # a struct with rows in it is counted by its rows
                 self._left -= 1
         return told
 
@@ -248,7 +248,7 @@ class _Teller:
         if len(records.head) < HEADER_SIZE:
             return told
         header = read_header(records.head)
-        if header.size_bytes < records.size_bytes:  # of a Fetch: what stands at its begin
+        if header.size_bytes < records.size_bytes:  # a Fetch of several batches: only the first header is known
             return told | {"base_offset": header.base_offset}
         told |= {"records": header.record_count}
         if header.base_offset or self._verbose:

@@ -1,7 +1,7 @@
-"""Which requests a listener wants to hear of. pure
+"""The filter of a listener: the requests that it wants to receive. pure
 
-Each request is asked while somebody listens, so what can be told from bytes is: an id stands in a body with its length
-in front of it. Where that may be another field's, `is_about` decides later, once the body is decoded.
+Each request is checked while there are listeners, so the check uses the bytes where it can: an id stands in a body
+after its length. Where another field may have the same bytes, `is_about` decides later, after the body is decoded.
 """
 
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ _WITH_GROUP: Final = _SHARED | {
 
 
 class Wanted(NamedTuple):
-    """All that is not None must fit."""
+    """Conditions of a filter. All that are not None must hold."""
 
     client_id: str | None = None
     transactional_id: str | None = None
@@ -52,7 +52,7 @@ class Wanted(NamedTuple):
     api_key: int | None = None
 
     def may_fit(self, header: RequestHeader, body: memoryview) -> bool:
-        """Whether a request can be one of these, as its bytes say."""
+        """Whether a request can match, by its bytes."""
         if self.api_key is not None and header.api_key != self.api_key:
             return False
         if self.client_id is not None and header.client_id != self.client_id:
@@ -65,18 +65,18 @@ class Wanted(NamedTuple):
 
     @property
     def asks_for_subject(self) -> bool:
-        """Whether `is_about` must be asked too."""
+        """Whether `is_about` must be called too."""
         return self.transactional_id is not None or self.group is not None
 
     def is_about(self, subject: Subject) -> bool:
-        """Whether a request that may fit is one of these, as its decoded body says."""
+        """Whether a request for which `may_fit` is true matches, by its decoded body."""
         return (self.transactional_id is None or self.transactional_id in subject.transactional_ids) and (
             self.group is None or self.group in subject.groups
         )
 
 
 def wanted_of(query: Mapping[str, str]) -> Wanted:
-    """What a request to the admin port asks to hear of. AdminError for an API that there is not."""
+    """Return the filter in a request to the admin port. AdminError 400 for an unknown API."""
     name, key = query.get("api"), None
     if name is not None:
         keys = {api.title.lower(): api for api in ApiKey}
@@ -87,7 +87,7 @@ def wanted_of(query: Mapping[str, str]) -> Wanted:
 
 
 def _holds(header: RequestHeader, body: memoryview, text: str, api_keys: frozenset[ApiKey]) -> bool:
-    """Whether a string stands somewhere in the body; in a Produce, where the transactional id does."""
+    """Whether a string stands somewhere in the body; in a Produce, at the place of the transactional id."""
     if header.api_key not in api_keys:
         return False
     content, written = text.encode(), bytearray()
