@@ -1,9 +1,9 @@
 """Replacement of broker addresses in replies, and the API versions for which the proxy can do that. pure
 
 Replies with addresses are decoded and encoded again, so hosts may be of any length. A reply without addresses stays
-the same, byte by byte, in any version. Addresses are in Metadata, FindCoordinator and DescribeCluster, and in later versions
-of Produce and Fetch, which return the new leader with an error (KIP-951). ShareFetch and ShareAcknowledge of share
-groups have addresses too. Their messages are unknown here, so the proxy removes these APIs from ApiVersions.
+the same, byte by byte, in any version. Addresses are in Metadata, FindCoordinator and DescribeCluster, and in later
+versions of Produce and Fetch, which return the new leader with an error (KIP-951). ShareFetch and ShareAcknowledge of
+share groups have addresses too. Their messages are unknown here, so the proxy removes these APIs from ApiVersions.
 """
 
 from collections.abc import Callable, Iterator, Mapping

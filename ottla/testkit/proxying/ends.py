@@ -14,7 +14,7 @@ READ_AHEAD_BYTES: Final = 64 * 1024
 
 
 class End(asyncio.StreamReaderProtocol):
-    """One side of a proxied connection, a protocol for `create_connection` and `create_server`."""
+    """Side of a proxied connection, a protocol for `create_connection` and `create_server`."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
