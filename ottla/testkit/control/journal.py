@@ -32,7 +32,7 @@ class Passage:
         self.request = request
         """The frame, without its size."""
         self.reply: bytes | None = None
-        """The sent frame, with its size; empty if the request ended without a reply, None before that."""
+        """The sent frame, with its size; empty if none was sent, None if the request is unanswered or refused."""
         self.ended_ms: int | None = None
         self.ended_behind: int | None = None
         """Number of the last request received when this one ended. Times are too coarse to give an order."""
