@@ -50,17 +50,17 @@ def _play(broker: Broker, screen: Screen, with_audit: bool) -> None:
 
 
 def _tell(story: Callable[[Stage], None], stage: Stage) -> None:
-    """One story; what breaks it is a claim that did not hold, and the next one gets its turn."""
+    """Play a story. An exception counts as a failed claim, and the next story follows."""
     try:
         story(stage)
     except BrokenPipeError:
-        raise  # nobody looks on
+        raise  # the output has no reader
     except Exception as error:
         stage.screen.claim(False, f"the story broke off: {type(error).__name__}: {error}")
 
 
 def main() -> int:
-    """0 when everything that was claimed happened, 1 when something did not."""
+    """Return 0 if all claims held, else 1."""
     options = _arguments()
     logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
     screen = Screen()
@@ -81,7 +81,7 @@ def main() -> int:
         screen.line()
         screen.claim(False, str(error))
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to be flushed has no reader
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # unflushed output has no reader
         return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
         screen.line("\nInterrupted; the broker was stopped and its data removed." if not options.bootstrap else "")

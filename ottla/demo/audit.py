@@ -11,14 +11,14 @@ AUDIT_TIMEOUT_S = 120
 
 
 def missing_libraries() -> str | None:
-    """Return the reason why nothing can be audited here, or None."""
+    """Return the reason why the audit cannot run here, or None."""
     from ottla.scan.needs import lacking
 
     return f"{', '.join(lacking())} is not installed (pip install 'ottla[audit]')" if lacking() else None
 
 
 def audit(screen: Screen, data_dir: Path) -> None:
-    """Print the audit, or why there is none."""
+    """Print the audit, or the reason why it cannot run."""
     screen.section(
         "What the files say",
         "The audit reads the segment files where they lie, while the broker runs, and resolves every transaction.",

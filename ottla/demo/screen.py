@@ -1,4 +1,4 @@
-"""What the demo prints: sections, steps, bars, tables and claims that were checked. shell"""
+"""Output of the demo: sections, steps, bars, tables and checked claims. shell"""
 
 import os
 import sys
@@ -14,7 +14,7 @@ _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "
 
 
 class Screen:
-    """A terminal, or a file without colours. Counts the claims, and remembers those that did not hold."""
+    """Terminal output, or a file without colours. Counts the claims and stores those that did not hold."""
 
     def __init__(self, stream: TextIO = sys.stdout) -> None:
         self._stream = stream
@@ -40,7 +40,7 @@ class Screen:
         self.line(below)
 
     def facts(self, facts: Sequence[tuple[str, str]]) -> None:
-        """Names and values, aligned."""
+        """Print names and values, aligned."""
         width = max(len(name) for name, _ in facts)
         for name, value in facts:
             self.line(f"  {self.paint(name.ljust(width), 'dim')}  {printable(value)}")
@@ -55,7 +55,7 @@ class Screen:
         self.line()
 
     def step(self, who: str, what: str, *, style: str = "") -> None:
-        """One line of the story: who does what."""
+        """Print a step of the story: an actor and an action."""
         head, *tail = textwrap.wrap(printable(what), WIDTH - 24) or [""]
         styles = [style] if style else []
         self.line(f"  {self.paint(printable(who).ljust(20), *styles)}  {head}")
@@ -63,7 +63,7 @@ class Screen:
             self.line(f"  {' ' * 20}  {line}")
 
     def bars(self, columns: Sequence[str], rows: Sequence[tuple[str, Sequence[int]]]) -> None:
-        """A bar chart of small counts: one row per reader, one column per fate."""
+        """Print a bar chart of small counts: one row per reader, one column per fate."""
         block, empty = ("█", "·") if self._unicode else ("#", ".")
         head = "".join(name.ljust(14) for name in columns).rstrip()
         self.line(f"  {' ' * 20}  {self.paint(head, 'dim')}")
@@ -76,7 +76,7 @@ class Screen:
         self.line()
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """Numbers to the right, words to the left."""
+        """Print a table, with numbers aligned right and words left."""
         cells = [[printable(str(cell)) for cell in row] for row in rows]
         widths = [max(len(row[column]) for row in [list(head), *cells]) for column in range(len(head))]
         numeric = [all(isinstance(row[column], int) for row in rows) for column in range(len(head))]
@@ -96,7 +96,7 @@ class Screen:
         self.line()
 
     def claim(self, holds: bool, text: str) -> None:
-        """Say something that was just checked."""
+        """Print and count a claim that was just checked."""
         text = printable(text)
         yes, no = ("✓", "✗") if self._unicode else ("ok ", "NOT")
         if holds:

@@ -30,11 +30,11 @@ def _decode(data: bytes | None) -> str | None:
 
 
 class StageError(Exception):
-    """The demo cannot go on; the message is for the person who watches."""
+    """The demo cannot continue; the message is for the user."""
 
 
 class Broker:
-    """Where the stories play."""
+    """The broker that the stories use."""
 
     def __init__(self, bootstrap: str, data_dir: Path | None, process: "subprocess.Popen[bytes] | None" = None) -> None:
         self.bootstrap = bootstrap
@@ -43,7 +43,7 @@ class Broker:
         self.ready_s = 0.0
 
     def stop(self) -> bool:
-        """Ask our broker to stop; whether it did so by itself and without an error."""
+        """Stop a broker that the demo started; return whether it stopped in time without an error."""
         if self.process is None:
             return True
         self.process.terminate()
@@ -56,7 +56,7 @@ class Broker:
 
 
 def running_broker(bootstrap: str, data_dir: Path | None) -> Broker:
-    """A broker that somebody else started; kafka-python would look for one that is not there for half a minute."""
+    """Return a broker that runs already. Connects first, as kafka-python tries an absent broker for half a minute."""
     host, _, port = bootstrap.rpartition(":")
     try:
         socket.create_connection((host, int(port)), timeout=3).close()
@@ -67,7 +67,7 @@ def running_broker(bootstrap: str, data_dir: Path | None) -> Broker:
 
 @contextlib.contextmanager
 def own_broker(keep: bool) -> Iterator[Broker]:
-    """`ottla serve` on a free port with a temporary data directory, which goes unless it is to be kept."""
+    """Run `ottla serve` on a free port. Its temporary data directory is deleted unless `keep` is set."""
     directory = Path(tempfile.mkdtemp(prefix="ottla-demo-"))
     ready_file, log_file = directory / "ready", directory / "broker.log"
     command = [sys.executable, "-m", "ottla.cli.main", "serve", "--listen", "127.0.0.1:0"]
@@ -92,7 +92,7 @@ def own_broker(keep: bool) -> Iterator[Broker]:
 
 
 class Stage:
-    """Clients for the stories. What is read starts where the topics ended before the demo."""
+    """Clients for the stories. Reads start at the end of the topics before the demo."""
 
     def __init__(self, broker: Broker, screen: Screen) -> None:
         self.broker = broker
@@ -118,7 +118,7 @@ class Stage:
                 self._begin = consumer.end_offsets(old)
 
     def producer(self, transactional_id: str | None = None, *, bootstrap: str | None = None, **config: Any) -> Any:
-        """A kafka-python producer; with a transactional id, after init_transactions()."""
+        """Return a kafka-python producer; with a transactional id, after init_transactions()."""
         if transactional_id is not None:
             config["transactional_id"] = transactional_id
         producer = KafkaProducer(
@@ -133,7 +133,7 @@ class Stage:
         return producer
 
     def consumer(self, topic: str, group: str) -> Any:
-        """A read_committed member of a group that commits only inside transactions."""
+        """Return a read_committed consumer of a group that commits only in transactions."""
         consumer = KafkaConsumer(
             topic,
             bootstrap_servers=self.broker.bootstrap,
@@ -146,7 +146,7 @@ class Stage:
         return consumer
 
     def read(self, topic: str, isolation_level: str = "read_committed") -> list[Any]:
-        """All records of a topic, as a reader of that isolation level gets them, in the order of their partitions."""
+        """Return the records that this isolation level reads from a topic, in the order of the partitions."""
         with contextlib.closing(self._reader(isolation_level)) as consumer:
             partitions = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic))]
             consumer.assign(partitions)

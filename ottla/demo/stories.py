@@ -1,4 +1,4 @@
-"""The stories, one function each. They say only what they have checked. free"""
+"""The stories, one function each. They claim only what they have checked. free"""
 
 from collections import Counter
 
@@ -26,7 +26,7 @@ _HANGING_TIMEOUT_MS = 600_000
 
 
 class InsufficientFunds(Exception):
-    """What the application itself raises in the first story."""
+    """Error that the application raises in the first story."""
 
 
 def _epoch(producer: object) -> str:

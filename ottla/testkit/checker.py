@@ -90,7 +90,7 @@ def check(
     logs_only: bool = False,
     report_legal: bool = False,
 ) -> list[Anomaly]:
-    """Judge a history. `partitions` by "topic/index", those of `__consumer_offsets` among them.
+    """Check a history. `partitions` are by "topic/index", those of `__consumer_offsets` among them.
 
     `logs_only`: acknowledged writes may be gone (a power loss without flushes), so only the logs themselves are judged.
     """
@@ -130,7 +130,7 @@ def _judge(story: Story, logs: Logs, report_legal: bool) -> Iterator[Anomaly]:
 
 
 def _explained(story: Story, anomalies: Iterable[Anomaly]) -> Iterator[Anomaly]:
-    """Give each anomaly of a transaction that a late request has hit its cause."""
+    """Set the cause of each anomaly of a transaction that a late request has hit."""
     causes: dict[str, str] = {}
     for note in story.notes:
         if note["f"] != "cause":

@@ -17,7 +17,7 @@ from ottla.protocol.frames import MAX_ENTRIES, MAX_SMALL_REQUEST_BYTES
 
 
 class Greed(StrEnum):
-    """What an array is filled with."""
+    """Content of a filled array."""
 
     ROWS = "rows"
     """Different names that exist, and invented ones when there are no more."""
@@ -32,7 +32,7 @@ class Greed(StrEnum):
 
 
 class State(NamedTuple):
-    """What the broker has. The first of each is the one with the most in it."""
+    """State of the broker. The first entry of each list is the largest."""
 
     topics: Sequence[str]
     topic_ids: Sequence[UUID]
@@ -40,7 +40,7 @@ class State(NamedTuple):
     transactional_ids: Sequence[str]
     producer_ids: Sequence[int]
     timestamp_ms: int
-    """Of a record far behind in its batch."""
+    """Timestamp of a record near the end of its batch."""
     batch: bytes
     large_batch: bytes
 
@@ -80,7 +80,7 @@ _TEXTS: Final = {"protocol_type": "consumer", "member_id": "", "value": "1"}
 
 
 class Ask(NamedTuple):
-    """One request. `array` is the path of the one that is filled, empty for none; `flags` what every boolean says."""
+    """A request. `array` is the path of the filled array, empty for none; `flags` is the value of every boolean."""
 
     api_key: int
     version: int
@@ -98,7 +98,7 @@ def greedy(
     max_entries: int = MAX_ENTRIES,
     max_bytes: int = MAX_SMALL_REQUEST_BYTES - 1_024,
 ) -> Iterator[Ask]:
-    """Every greedy request of one API: in its highest version, and in the lowest where that has other fields."""
+    """Yield every greedy request of an API: in its highest version, and in the lowest if its fields differ."""
     request = codec.request_class(api_key)
     lowest, highest = max(lowest, request.min_version), min(highest, request.max_version)
     versions = [highest] if _names(request, lowest) == _names(request, highest) else [highest, lowest]
@@ -134,7 +134,7 @@ def _has_flags(struct: Any, version: int) -> bool:
 
 
 def _arrays(struct: Any, version: int, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(path, field) of every array; a path's parts are joined by dots."""
+    """Yield (path, field) of every array; the parts of a path are joined by dots."""
     for field in _present(struct, version):
         if field.is_array():
             yield f"{prefix}{field.name}", field
@@ -176,7 +176,7 @@ class _Maker:
         return lambda: self._fill(path, greed)
 
     def _fill(self, path: str, greed: Greed) -> Any:
-        """As many rows as may be, by what a row costs."""
+        """Return as many rows as the limits allow, by the size of a row."""
         one, entries_of_one = self._size(path, greed, 1)
         many, entries = self._size(path, greed, _SAMPLE)
         row_bytes, row_entries = (
@@ -192,7 +192,7 @@ class _Maker:
             count = count * 19 // 20
 
     def _size(self, path: str, greed: Greed, count: int) -> tuple[int, int]:
-        """(bytes, entries of all arrays)."""
+        """Return (bytes, entries of all arrays)."""
         return len(self._make(path, greed, count).encode(version=self._version)), self._entries
 
     def _make(self, path: str, greed: Greed, count: int) -> Any:
@@ -243,7 +243,7 @@ class _Maker:
         return [self._entry(field, number) for number in range(count)]
 
     def _entry(self, field: Any, number: int) -> Any:
-        """One entry of a plain array, which is never null."""
+        """Return an entry of an array of plain values, never null."""
         text = field.array_of.type_str == "string"
         return self._text(field, number) or "" if text else self._value(field.array_of, field.name, number)
 

@@ -1,6 +1,6 @@
-"""Changes of the metadata in one step, for worlds and tests that begin with topics. free
+"""Synchronous changes of the metadata, for simulations and tests that start with topics. free
 
-As the handlers do them, but that nobody else is let in between: the device is waited for on the spot.
+They do the same as the handlers, but without yielding to other work: they wait for the disk at once.
 """
 
 from collections.abc import Coroutine, Mapping, Sequence
@@ -20,7 +20,7 @@ MOST_STEPS: Final = 1000
 
 
 def complete(work: Coroutine[Any, None, R]) -> R:
-    """Run a piece of a handler to its end; where it gives way to others it goes on at once."""
+    """Run a part of a handler to its end; where it yields to other work, it continues at once."""
     for _ in range(MOST_STEPS):
         try:
             work.send(None)
@@ -30,7 +30,7 @@ def complete(work: Coroutine[Any, None, R]) -> R:
 
 
 def settle(cluster: Cluster) -> None:
-    """Put on the device what the metadata log holds, so that it applies. Raises OSError."""
+    """Sync the metadata log, so that its records apply. Raises OSError."""
     cluster._log.sync()
 
 
@@ -43,7 +43,7 @@ def run(cluster: Cluster, work: Coroutine[Any, Any, R]) -> R:
     for _ in range(MOST_STEPS):
         if results or errors:
             break
-        with suppress(OSError):  # who waits hears of it
+        with suppress(OSError):  # the waiting handler gets the error
             turns.event(lambda: settle(cluster))
     if errors:
         raise errors[0]
@@ -51,7 +51,7 @@ def run(cluster: Cluster, work: Coroutine[Any, Any, R]) -> R:
 
 
 def _ignore(activity: object) -> None:
-    """It is driven by what it waits for."""
+    """Ignore the activity: the events that it waits for resume it."""
 
 
 def create_topic(cluster: Cluster, name: str, partition_count: int = 1, configs: Mapping[str, str] = {}) -> TopicImage:
@@ -72,7 +72,7 @@ def add_partitions(cluster: Cluster, topic: TopicImage, partition_count: int) ->
 
 
 def delete_topic(cluster: Cluster, topic: TopicImage) -> None:
-    """What follows the deletion goes on in later turns."""
+    """Delete a topic. Work that follows the deletion continues in later turns."""
     claims = cluster.controller._claims
     claim = complete(claims.take((unify_collision_chars(topic.name),)))
     cluster.controller.delete_topic(topic)

@@ -10,5 +10,5 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def kafka_broker(ottla_broker: "Broker") -> "Broker":
-    """The broker of this test: `ottla_broker` by another name."""
+    """Return the broker of this test: an alias of `ottla_broker`."""
     return ottla_broker

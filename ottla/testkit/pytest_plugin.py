@@ -1,6 +1,6 @@
-"""Fixtures for tests against a broker of their own: no conftest, no container, no Java. free
+"""Fixtures for tests with their own broker, without conftest, container or Java. free
 
-Whoever has ottla installed has them. Until one of them is used, nothing but pytest and the standard library is loaded.
+They are available when ottla is installed. Until one is used, only pytest and the standard library are loaded.
 """
 
 import shutil
@@ -50,7 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", _MARKER)
-    # kafka-python reads its schemas that way, hundreds of times.
+    # kafka-python reads its schemas in this way, hundreds of times.
     config.addinivalue_line("filterwarnings", "ignore:(open|read)_text is deprecated:DeprecationWarning")
     if not any(hasattr(plugin, "kafka_broker") for plugin in config.pluginmanager.get_plugins()):
         from ottla.testkit import pytest_alias
@@ -67,7 +67,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def _wrong_in(marker: pytest.Mark) -> str:
-    """The fault of a mark; empty if there is none."""
+    """Return the error of a mark, or "" if it is valid."""
     if marker.args:
         return f"takes keywords only, not {', '.join(map(repr, marker.args))}"
     if unknown := [name for name in marker.kwargs if name not in _KEYWORDS]:
@@ -79,7 +79,7 @@ def _wrong_in(marker: pytest.Mark) -> str:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: "pytest.CallInfo[None]") -> Any:
-    """When a test fails, its report has what the broker says."""
+    """Add the broker's log and open transactions to the report of a failed test."""
     report = yield
     broker = getattr(item, "_ottla_broker", None)
     if broker is not None and report.failed and call.when == "call":
@@ -154,7 +154,7 @@ def _broker_of(request: pytest.FixtureRequest) -> "Broker":
 
 
 def _keep(broker: "Broker") -> None:
-    """A copy of the data directory, as the failed test has left it; the report names it."""
+    """Copy the data directory that the failed test has left; the report names the copy."""
     with suppress(OSError):
         shutil.copytree(broker.data_dir, broker.kept_dir(), dirs_exist_ok=True)
 
@@ -170,7 +170,7 @@ def ottla_clock(ottla_broker: "Broker") -> "BrokerClock":
 def ottla_faults(ottla_broker: "Broker") -> "Faults":
     """Faults of this test: `on("EndTxn", nth=2).reply("COORDINATOR_NOT_AVAILABLE")`.
 
-    One that never strikes fails the test.
+    A fault that never fires fails the test.
     """
     _steered(ottla_broker)
     return ottla_broker.faults
@@ -179,7 +179,7 @@ def ottla_faults(ottla_broker: "Broker") -> "Faults":
 @pytest.fixture
 def ottla_proxy(ottla_broker: "Broker") -> "Iterator[ProxiedBroker]":
     """A proxy in front of the broker of this test, which may be any Kafka: `ottla_proxy.bootstrap` for clients,
-    `ottla_proxy.faults` of requests and replies. One that never strikes fails the test."""
+    `ottla_proxy.faults` of requests and replies. A fault that never fires fails the test."""
     from ottla.testkit.kit.proxied import ProxiedBroker
 
     with ProxiedBroker(ottla_broker.bootstrap) as proxy:
@@ -202,7 +202,7 @@ def _steered(broker: "Broker") -> None:
 
 @pytest.fixture
 def kafka_bootstrap_servers(ottla_broker: "Broker") -> str:
-    """What clients take as `bootstrap.servers`."""
+    """The value for the `bootstrap.servers` of clients."""
     return ottla_broker.bootstrap
 
 
@@ -224,7 +224,7 @@ def kafka_topic(kafka_topic_factory: Callable[..., str]) -> str:
 
 @pytest.fixture
 def kafka_group_id() -> str:
-    """A group that nobody has used."""
+    """A new group id."""
     return _fresh("group")
 
 

@@ -1,4 +1,4 @@
-"""The records that a consumer gets out of a Fetch: whole, in order, without what was aborted. pure
+"""The records that a consumer gets from a Fetch: complete batches, in order, without aborted ones. pure
 
 Source: `CompletedFetch.nextFetchedRecord` of Kafka's consumer.
 """
@@ -12,7 +12,7 @@ from ottla.protocol.records import iter_records
 from ottla.protocol.varints import Buffer
 
 Aborted = Iterable[tuple[int, int]]
-"""(producer id, first offset) of each aborted transaction, as a Fetch tells a read_committed consumer."""
+"""(producer id, first offset) of each aborted transaction, as in a Fetch reply to a read_committed consumer."""
 
 
 class TopicRecord(NamedTuple):
@@ -30,7 +30,7 @@ class TopicRecord(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """A complete batch of a Fetch; `seen` says whether the consumer gets its records."""
+    """A complete batch of a Fetch; `seen` is whether the consumer gets its records."""
 
     position: int
     header: BatchHeader
@@ -38,7 +38,7 @@ class Fetched(NamedTuple):
 
 
 def fetched_batches(content: Buffer, aborted: Aborted | None) -> Iterator[Fetched]:
-    """The batches in order; `aborted` is None for read_uncommitted. ProtocolError for what is no batch."""
+    """Yield the batches in order; `aborted` is None for read_uncommitted. ProtocolError for an invalid batch."""
     to_come = sorted(aborted or (), key=lambda entry: entry[1])
     dropping: set[int] = set()
     for position, header in iter_batches(content):
@@ -55,7 +55,7 @@ def fetched_batches(content: Buffer, aborted: Aborted | None) -> Iterator[Fetche
 def readable(
     topic: str, partition: int, content: Buffer, aborted: Aborted | None, from_offset: int
 ) -> tuple[list[TopicRecord], int]:
-    """(records, where to go on) of a fetch from this offset."""
+    """Return (records, next offset) of a fetch from this offset."""
     records: list[TopicRecord] = []
     following = from_offset
     for position, header, seen in fetched_batches(content, aborted):

@@ -1,4 +1,4 @@
-"""Which version of each API a Kafka has, by release. pure
+"""API versions of Kafka, by release. pure
 
 Source: `ApiKeys` in the `kafka-clients` jar of the last patch of each release: the highest version that is not marked
 as unstable, of every API that Ottla serves.
@@ -40,13 +40,13 @@ _RAISED: Final = {
     "4.1": "0:13 1:18 66:2",
     "4.2": "2:11 8:10 9:10 27:2",
 }
-"""Release to the APIs that it brought or raised, each as `key:highest`."""
+"""For each release: the APIs that it added or raised, each as `key:highest`."""
 _FIRST_WITH_TRANSACTION_VERSION: Final = "4.0"
 
 
 @cache
 def latest_versions(release: str) -> dict[int, int]:
-    """{API key: highest version} of a release such as 2.8; ValueError for one that is not known."""
+    """Return {API key: highest version} of a release such as 2.8. Raises ValueError for an unknown one."""
     release = _known(release)
     latest: dict[int, int] = {}
     for name, raised in _RAISED.items():
@@ -59,7 +59,7 @@ def latest_versions(release: str) -> dict[int, int]:
 
 
 def has_transaction_version(release: str) -> bool:
-    """Whether the release tells its clients of a `transaction.version` (KIP-890)."""
+    """Whether the release has the feature `transaction.version` (KIP-890)."""
     names = list(_RAISED)
     return names.index(_known(release)) >= names.index(_FIRST_WITH_TRANSACTION_VERSION)
 

@@ -130,7 +130,7 @@ class ScannedBatch:
 
 @dataclass(frozen=True)
 class Damage:
-    """Where a segment stops being readable, and why; `size_bytes` is what lies behind that position."""
+    """Position at which a segment becomes unreadable, and the reason; `size_bytes` is the size from there on."""
 
     path: Path
     position: int
@@ -140,7 +140,7 @@ class Damage:
 
 @dataclass
 class ScannedTransaction:
-    """One producer's transaction in this partition. `marker_offset` is None while it is open.
+    """Transaction of a producer in this partition. `marker_offset` is None while it is open.
 
     `last_stable_offset` is what the aborted-transaction index stores for it: where the partition would be stable if
     only the other producers counted, at the moment of its marker.
@@ -183,7 +183,7 @@ class ScannedPartition:
         ]
 
     def records(self, isolation: str = "read_uncommitted") -> Iterator[ScannedRecord]:
-        """What a consumer of the whole partition gets, in offset order; control records never."""
+        """Yield the records that a consumer of the whole partition gets, in offset order, without control records."""
         for batch, fate in zip(self.batches, self.fates, strict=True):
             if batch.is_control:
                 continue

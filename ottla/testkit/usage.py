@@ -4,7 +4,7 @@ import argparse
 from typing import Final
 
 KINDS: Final = ("pure", "shell", "frozen", "free")
-"""One of these ends the first line of a module. It is for who changes the module, not for who runs it."""
+"""Last words of the first line of a module. They are for developers, not for users of the program."""
 
 
 def command_line(doc: str | None, prog: str | None = None) -> argparse.ArgumentParser:

@@ -1,8 +1,9 @@
 """Cycles of dependency between committed operations (Adya's G0 and G1c, as Elle finds them). pure
 
-Edges: `wr` from who wrote a value to who read it, `process` between operations of one client, `realtime` from what had
-ended to what began later, `ww` in the order of a log. A cycle that needs no `ww` is G1c; Kafka's transactions may
-interleave in their logs, so cycles through `ww` (G0) are legal there and reported only when asked for.
+Edges: `wr` from the writer of a value to its reader, `process` between operations of one client, `realtime` from an
+operation to those that began after its end, `ww` in the order of a log. A cycle that needs no `ww` is
+G1c. Kafka's transactions may interleave in their logs, so cycles through `ww` (G0) are legal there, and are reported
+only on request.
 """
 
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ class _Node:
 
 
 def check_cycles(story: Story, logs: Logs, report_legal: bool = False) -> Iterator[Anomaly]:
-    """Each strongly connected part of the graph is one anomaly."""
+    """Yield an anomaly for each strongly connected component of the graph."""
     nodes = _nodes(story)
     graph = _ordered(nodes)
     writer_of = {
@@ -67,7 +68,7 @@ def _nodes(story: Story) -> list[_Node]:
 
 
 def _ordered(nodes: list[_Node]) -> Graph:
-    """Edges from what had ended to what began later, without those that follow from others; a client's own too."""
+    """Return the edges from each operation to later ones, without implied edges; also those of one client."""
     graph: Graph = {node.name: set() for node in nodes}
     moments = [(node.began, 0, node) for node in nodes] + [(node.ended, 1, node) for node in nodes]
     moments.sort(key=_moment)
@@ -89,7 +90,7 @@ def _moment(moment: tuple[int, int, _Node]) -> tuple[int, int]:
 
 
 def _components(graph: Graph) -> Iterator[list[str]]:
-    """Strongly connected components of more than one node (Tarjan, without recursion)."""
+    """Yield the strongly connected components of more than one node (Tarjan, without recursion)."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []

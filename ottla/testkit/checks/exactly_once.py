@@ -11,11 +11,11 @@ from ottla.testkit.checks.logs import VISIBLE, CommittedOffset, Logs
 from ottla.testkit.checks.operations import OK, Anomaly, Operation, Story
 
 SOURCE: Final = re.compile(r"<([^<>]+/\d+)/(\d+)$")
-"""How the value of a copy ends: the key that it was read from, and the offset."""
+"""End of the value of a copy: the key and the offset of its source."""
 
 
 def check_exactly_once(story: Story, logs: Logs) -> Iterator[Anomaly]:
-    """Inputs without an output, with two, or copied without being committed; offsets that the log does not hold."""
+    """Find inputs with no output or two, uncommitted copies, and fetched offsets that the log does not have."""
     writers = {value: send for send in story.of("send") for _key, value in send.sent}
     outputs: dict[tuple[str, int], list[str]] = {}
     for value in logs.places:
@@ -39,7 +39,7 @@ def check_exactly_once(story: Story, logs: Logs) -> Iterator[Anomaly]:
             elif offset < final and len(made) > 1:
                 yield Anomaly("reprocessed", f"{value} at {key}@{offset} became {made}", txns | committers)
             elif offset >= final and made:
-                # A commit that came too late may have set the group back: then it is of the one that came last.
+                # A late commit may have moved the group back, so the last commit may be the cause.
                 txns |= {last.metadata} if last and last.metadata else set()
                 yield Anomaly(
                     "uncommitted-output", f"{value} at {key}@{offset} became {made}, {group} is at {final}", txns
@@ -48,9 +48,9 @@ def check_exactly_once(story: Story, logs: Logs) -> Iterator[Anomaly]:
 
 
 def _last_commit(logs: Logs, group: str, key: str) -> CommittedOffset | None:
-    """What the log says in the end: commits count by their own place in the log, once their marker is written.
+    """Return the last committed offset of a group by position in the log, or None.
 
-    The metadata of a commit names its transaction.
+    Offsets of a transaction count once its commit marker is written. The metadata of a commit names its transaction.
     """
     rows = [row for row in logs.committed if (row.group, row.key) == (group, key) and row.fate in VISIBLE]
     return max(rows, key=_position, default=None)
@@ -61,13 +61,13 @@ def _position(row: CommittedOffset) -> int:
 
 
 def _committers(story: Story, group: str, key: str) -> frozenset[str]:
-    """Every transaction that moved the group on this partition."""
+    """Return the transactions that committed offsets of the group on this partition."""
     moved = (op for op in story.of("offsets") if op.invoke["group"] == group and op.invoke["mops"][0][1] == key)
     return frozenset(name for op in moved for name in _txn(op))
 
 
 def _check_fetched(story: Story, logs: Logs) -> Iterator[Anomaly]:
-    """OffsetFetch answers with an offset that was committed, and at the end with the last one."""
+    """Check that OffsetFetch returns committed offsets, and at the end the last one."""
     final_at = next((note["at"] for note in story.notes if note["f"] == "final"), None)
     for fetch in story.of("fetch-offsets"):
         if fetch.status != OK:

@@ -1,4 +1,4 @@
-"""What the logs say of each write against what its client was told. pure"""
+"""Comparison of each write in the logs with the outcome that its client got. pure"""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ OPEN = "open"
 
 
 def check_fates(story: Story, logs: Logs) -> Iterator[Anomaly]:
-    """Lost writes, aborted writes that can be read, torn transactions, values that stand twice or out of place."""
+    """Find lost writes, readable aborted writes, torn transactions, duplicates and misplaced values."""
     asked: dict[str, tuple[str, Operation]] = {}
     for send in story.of("send"):
         for key, value in send.sent:
@@ -47,7 +47,7 @@ def _check_places(asked: dict[str, tuple[str, Operation]], logs: Logs, story: St
 
 
 def _judged(places: list[Place], begins: dict[str, int]) -> list[Place]:
-    """Those that nobody but the clients of the history can have written."""
+    """Return the places that only clients of the history can have written."""
     return [place for place in places if place.key in begins and place.offset >= begins[place.key]]
 
 
@@ -82,7 +82,7 @@ def _check_transaction(transaction: Transaction, logs: Logs) -> Iterator[Anomaly
             if outcome == ABORTED and fate in VISIBLE:
                 yield Anomaly("G1a", f"{value} of {name}, which was aborted or never committed, can be read", me)
     if any(commit.invoke.get("metadata") for commit in transaction.commits):
-        # A late copy of the request may have joined a later transaction; then its own still counts.
+        # A late copy of the request may be in a later transaction; then the original still counts.
         rows = [row for row in logs.committed if row.metadata == name]
         counted = [row for row in rows if row.fate in VISIBLE]
         for row in counted or rows:
@@ -93,7 +93,7 @@ def _check_transaction(transaction: Transaction, logs: Logs) -> Iterator[Anomaly
 
 
 def _check_order(story: Story) -> Iterator[Anomaly]:
-    """What one client sends to one partition stands there in the order of sending."""
+    """Check that the records of a client in a partition are in the order of sending."""
     last: dict[tuple[str, str], int] = {}
     for send in story.of("send"):
         within = -1
@@ -110,7 +110,7 @@ def _check_order(story: Story) -> Iterator[Anomaly]:
 
 
 def _check_fencing(story: Story) -> Iterator[Anomaly]:
-    """Once an instance is initialised, nothing that an older one begins may succeed."""
+    """Check that operations of an older instance fail after a newer one is initialised."""
     inits = [op for op in story.of("init") if op.status == OK and op.result.get("txn_id") is not None]
     owners = {(op.result["pid"], op.result["epoch"]): op for op in inits}
     for end in story.of("end"):  # with transactions V2 the epoch moves with each transaction

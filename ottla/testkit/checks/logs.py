@@ -1,4 +1,4 @@
-"""The final logs: where each value stands and what became of it, and what is wrong with the logs themselves. pure
+"""The final logs: position and fate of each value, and errors in the logs themselves. pure
 
 Segments are read by `testkit/scanner.py`; the values of `__consumer_offsets` are read here. Neither shares code with
 the broker.
@@ -17,7 +17,7 @@ VISIBLE = frozenset({"plain", "committed"})
 
 
 class Place(NamedTuple):
-    """Where a value stands."""
+    """Position and fate of a value in a log."""
 
     key: str
     offset: int
@@ -25,7 +25,7 @@ class Place(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """One record of `__consumer_offsets`: `position` is its own offset in that log."""
+    """A committed offset in `__consumer_offsets`; `position` is the record's offset in that log."""
 
     group: str
     key: str
@@ -37,9 +37,12 @@ class CommittedOffset(NamedTuple):
 
 @dataclass(slots=True)
 class Logs:
-    """`partitions` by "topic/index"; `repeated` values are told apart by who wrote them, names that are the `same` all
-    the same are left out; `places` by value; `rows` by key: [(offset, value, fate)] of data records, and the
-    same by offset in `at`."""
+    """The content of the final logs.
+
+    `partitions` are by key, "topic/index". Records with `repeated` values get names with their producer and sequence;
+    records whose names are in `same` are left out. `places` are by value. `rows` are by key: [(offset, value, fate)] of
+    data records; `at` has the same by offset.
+    """
 
     partitions: dict[str, ScannedPartition]
     offsets_partitions: list[ScannedPartition]
@@ -69,7 +72,7 @@ class Logs:
         return self.at.get(key, {}).get(offset, (None, ""))[0]
 
     def between(self, key: str, start: int, behind: int) -> Iterator[tuple[int, str, str]]:
-        """The rows with offsets from `start` on and before `behind`."""
+        """Yield the rows with offsets from `start` to before `behind`."""
         rows = self.rows.get(key, [])
         yield from rows[bisect_left(rows, start, key=_offset) : bisect_left(rows, behind, key=_offset)]
 
@@ -82,7 +85,7 @@ def _offset(row: tuple[int, str, str]) -> int:
 
 
 def check_logs(logs: Logs) -> Iterator[Anomaly]:
-    """What is wrong with the logs whatever the clients did."""
+    """Find errors in the logs that do not depend on the history."""
     for key, partition in [
         *logs.partitions.items(),
         *(("__consumer_offsets", each) for each in logs.offsets_partitions),
@@ -105,7 +108,7 @@ def _check_offsets(key: str, partition: ScannedPartition) -> Iterator[Anomaly]:
 
 
 def _check_producers(key: str, partition: ScannedPartition, sequences: bool) -> Iterator[Anomaly]:
-    """Epochs and coordinator epochs never go back; sequences of one epoch have no gap and no repetition."""
+    """Check that epochs and coordinator epochs never decrease, and sequences have no gap or repetition."""
     epochs: dict[int, int] = {}
     coordinators: dict[int, int] = {}
     following: dict[tuple[int, int], int] = {}
@@ -153,7 +156,7 @@ def _committed_offsets(partition: ScannedPartition) -> Iterator[CommittedOffset]
 
 
 def _metadata(value: bytes) -> str:
-    """The text beside an offset: behind the offset, from version 3 on behind the leader epoch; compact from 4 on."""
+    """Return the metadata of an offset: after the offset, from version 3 after the leader epoch; compact from 4."""
     version = int.from_bytes(value[:2], "big")
     if version < 4:
         return _string(value, 14 if version == 3 else 10)[0]

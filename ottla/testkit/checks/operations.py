@@ -16,7 +16,7 @@ UNKNOWN = "unknown"
 
 
 class Anomaly(NamedTuple):
-    """Something that exactly-once forbids. `txns` are the transactions concerned, `cause` a known one or ""."""
+    """Something that exactly-once forbids. `txns` are the transactions concerned, `cause` is a known cause or ""."""
 
     kind: str
     detail: str
@@ -28,22 +28,22 @@ class Anomaly(NamedTuple):
 
 
 def text_of(value: bytes | None) -> str:
-    """A value as histories have it; what is not UTF-8 is escaped, null is empty."""
+    """Return a value as histories show it: other bytes than UTF-8 escaped, null as empty text."""
     return (value or b"").decode(errors="backslashreplace")
 
 
 def told_apart(value: str, key: str, producer_id: int, producer_epoch: int, sequence: int) -> str:
-    """The name of one of several records with this value: by who wrote it, and as what."""
+    """Return a name for one of several records with this value, from its producer and sequence."""
     return f"{key}#{producer_id}.{producer_epoch}.{sequence}:{value}"
 
 
 class BrokenHistory(Exception):
-    """The history itself contradicts its form."""
+    """The history does not follow its format."""
 
 
 @dataclass(slots=True)
 class Operation:
-    """An invocation and what became of it: OK, FAIL (certainly no effect) or INFO. Times are indexes of entries."""
+    """An invocation and its outcome: OK, FAIL (certainly no effect) or INFO (unknown). Times are indexes of entries."""
 
     op: int
     proc: str
@@ -78,7 +78,7 @@ class Operation:
 
 @dataclass(slots=True)
 class Transaction:
-    """All operations that a client saw as one transaction. `outcome` is what it was told."""
+    """All operations of a transaction, as its client saw it. `outcome` is the result that the client got."""
 
     name: str
     sends: list[Operation] = field(default_factory=list)
@@ -92,12 +92,12 @@ class Transaction:
             if end.status == OK:
                 return COMMITTED if end.invoke["commit"] else ABORTED
         if all(end.status == FAIL or not end.invoke["commit"] for end in self.ends):
-            return ABORTED  # nobody ever asked for a commit that may have been heard
+            return ABORTED  # no commit request can have reached the broker
         return UNKNOWN
 
     @property
     def commit_asked(self) -> int | None:
-        """When a commit was asked for first."""
+        """Index of the first commit request, or None."""
         return min((end.began for end in self.ends if end.invoke["commit"]), default=None)
 
     @property
@@ -117,7 +117,7 @@ class Story:
     notes: list[Entry]
 
     def note(self, f: str) -> Entry | None:
-        """The first note of this kind."""
+        """Return the first note of this kind, or None."""
         return next((note for note in self.notes if note["f"] == f), None)
 
     def of(self, f: str) -> Iterator[Operation]:
@@ -125,7 +125,7 @@ class Story:
 
 
 def read_story(entries: Iterable[Entry]) -> Story:
-    """Pair invocations with completions; what never ended is INFO."""
+    """Pair invocations with completions. An operation without a completion is INFO."""
     by_number: dict[int, Operation] = {}
     notes: list[Entry] = []
     for at, entry in enumerate(entries):

@@ -1,4 +1,4 @@
-"""What consumers saw against the logs: values, order, completeness. pure"""
+"""Comparison of the consumers' reads with the logs: values, order, completeness. pure"""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -8,7 +8,7 @@ from ottla.testkit.checks.operations import OK, Anomaly, Operation, Story
 
 
 def check_reads(story: Story, logs: Logs) -> Iterator[Anomaly]:
-    """Reads of what is not there, of what is not committed, in the wrong order, or with holes."""
+    """Find reads of missing or uncommitted values, in the wrong order, or with gaps."""
     writers = {value: send for send in story.of("send") for _key, value in send.sent}
     final_at = next((note["at"] for note in story.notes if note["f"] == "final"), None)
     seen: dict[bool, set[tuple[str, int]]] = {True: set(), False: set()}
@@ -57,7 +57,7 @@ def _check_values(
 def _check_range(
     poll: Operation, key: str, start: int, behind: int, offsets: list[int], committed: bool, logs: Logs
 ) -> Iterator[Anomaly]:
-    """A poll that went from `start` to `behind` has all that is visible between them, in order."""
+    """Check that a poll from `start` to before `behind` has all visible records, in order."""
     if any(later <= earlier for earlier, later in pairwise(offsets)):
         yield Anomaly("int-nonmonotonic-poll", f"{poll.proc} read {key} in the order {offsets}")
     if offsets and (offsets[0] < start or offsets[-1] >= behind):

@@ -1,6 +1,6 @@
-"""What a test steers in a broker of ours: its time, its faults, its end. shell"""
+"""Test control of an Ottla broker: its clock, its faults, its crash. shell"""
 
 from typing import Final
 
 KIT_CLIENT_ID: Final = "ottla-testkit"
-"""Of whoever asks on a test's behalf: no fault strikes its requests, and no journal has them."""
+"""Client id of the test kit's own requests: faults do not affect them, and journals do not contain them."""

@@ -1,8 +1,8 @@
-"""A clock that tests move: it can stand still, and be seven days ahead in one call. shell
+"""A clock that tests can stop and advance. shell
 
-Both of the broker's clocks, the one on the wall and the one that never goes back, are moved at once, and every timer
-with them. A move is a jump, as when a machine wakes from sleep: all that became due meanwhile runs once, in the order
-in which it was due, with the new time on the clock. What that starts anew is due from then on.
+The wall clock and the monotonic clock of the broker move together, and so do all timers. A move is a jump, as when a
+machine wakes from sleep: each timer that became due runs once, in the order of the due times, at the new time. Timers
+that these start count from the new time.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ class _Frozen:
 
 
 class MovableClock:
-    """The clock port over another clock."""
+    """The `Clock` port, based on another clock."""
 
     __slots__ = ("_ahead_ms", "_alarm", "_due", "_frozen", "_numbers", "_real", "_wall_ahead_ms")
 
@@ -70,16 +70,16 @@ class MovableClock:
 
     @property
     def frozen(self) -> bool:
-        """Whether time stands still."""
+        """Whether the clock is stopped."""
         return self._frozen is not None
 
     @property
     def ahead_ms(self) -> int:
-        """How far the wall clock is ahead of the machine's; below 0 when time stood still."""
+        """Milliseconds between this wall clock and the machine's; negative after the clock was stopped."""
         return self.now_ms() - self._real.now_ms()
 
     def advance(self, by_ms: float) -> int:
-        """Jump; how many timers that made due. They run as events of their own, soon."""
+        """Advance the clock; return the number of timers now due. Each runs soon, in a turn of its own."""
         if self._frozen is not None:
             self._frozen.wall_ms += int(by_ms)
             self._frozen.monotonic_ms += by_ms
@@ -89,13 +89,13 @@ class MovableClock:
         return self._run_due()
 
     def freeze(self) -> None:
-        """Let time stand still: no timer is due until it is advanced or resumed."""
+        """Stop the clock: no timer becomes due until `advance` or `resume`."""
         if self._frozen is None:
             self._frozen = _Frozen(self.now_ms(), self.monotonic_ms())
             self._disarm()
 
     def resume(self) -> None:
-        """Let time go on from where it stands."""
+        """Start a stopped clock again, from its current time."""
         if self._frozen is not None:
             frozen, self._frozen = self._frozen, None
             self._wall_ahead_ms = frozen.wall_ms - self._real.now_ms()
@@ -103,12 +103,12 @@ class MovableClock:
             self._arm()
 
     def reset(self) -> None:
-        """The time of the machine again. The clock of timers only ever goes forward, so it stays where it is."""
+        """Set the wall clock to the machine's time. The monotonic clock cannot go back, so it stays ahead."""
         self.resume()
         self._wall_ahead_ms = 0.0
 
     def _arm(self) -> None:
-        """Have the real clock call when the first timer is due."""
+        """Set a timer of the real clock for the first timer that is due."""
         while self._due and self._due[0][2].callback is None:
             heappop(self._due)
         if not self._due or self._frozen is not None:
@@ -142,7 +142,7 @@ class MovableClock:
 
 
 def _once(timer: _Timer) -> Callable[[], None]:
-    """What runs a timer unless it is cancelled before its turn comes."""
+    """Return a function that runs the timer if it is not cancelled by then."""
 
     def run() -> None:
         callback, timer.callback = timer.callback, None

@@ -1,4 +1,4 @@
-"""Everything of a broker that a test steers, and where it stands between the broker's parts. shell"""
+"""The test control of a broker, connected to the broker's parts. shell"""
 
 from uuid import UUID
 
@@ -17,10 +17,10 @@ from ottla.testkit.faults.plan import Plan
 
 
 class Control(Seams):
-    """The seams of one broker process. `clock` and `journal` are there when it starts."""
+    """The test control of one broker process. `clock_over` sets `clock` and `journal`."""
 
     def __init__(self, as_release: str | None = None) -> None:
-        """`as_release` is the Kafka that is imitated; ValueError for one that is not known."""
+        """`as_release` is the Kafka release to imitate; ValueError if it is unknown."""
         self.plan = Plan()
         self._table = TABLE if as_release is None else table_of(as_release)
         self.clock: MovableClock

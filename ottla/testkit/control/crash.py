@@ -1,4 +1,4 @@
-"""The end of the process, as `kill -9` brings it. shell"""
+"""Crash of the process, as by `kill -9`. shell"""
 
 import logging
 import os
@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 def crash(fault: Fault) -> NoReturn:
-    """Kill this process: nothing is flushed, closed or said to anybody."""
+    """Kill this process, without flushing or closing anything."""
     log.warning("Crash: fault %d says so (%s)", fault.id, fault.describe())
     os.kill(os.getpid(), signal.SIGKILL)
-    os._exit(128 + signal.SIGKILL)  # the signal has been sent, not yet delivered
+    os._exit(128 + signal.SIGKILL)  # if the signal is not delivered yet

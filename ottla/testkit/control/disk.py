@@ -1,4 +1,4 @@
-"""The disk with faults in front of it: appends that fail, syncs that fail or are slow. shell"""
+"""A disk with faults: appends that fail, syncs that fail or are slow. shell"""
 
 import os
 import threading
@@ -12,7 +12,7 @@ from ottla.testkit.faults.plan import Named, Plan
 
 
 class SteeredDisk(RealDisk):
-    """The file system of the machine, whose appends and syncs can be struck."""
+    """The machine's file system, with faults on appends and syncs."""
 
     __slots__ = ("plan",)
 
@@ -37,12 +37,12 @@ class SteeredDisk(RealDisk):
         return job
 
     def start_real_sync(self, paths: Sequence[str], on_end: Callable[[], None]) -> SyncJob:
-        """The sync that a slow one ends with."""
+        """Start a sync without faults, after a delay fault has waited."""
         return super().start_sync(paths, on_end)
 
 
 class SteeredFile(RealFile):
-    """A file whose appends can be struck."""
+    """A file with faults on appends."""
 
     __slots__ = ("_plan",)
 
@@ -59,7 +59,7 @@ class SteeredFile(RealFile):
 
 
 class _SteeredJob:
-    """A sync that fails, or begins late."""
+    """A sync that fails or starts late."""
 
     def __init__(self, on_end: Callable[[], None] | None) -> None:
         self.done = False
@@ -67,14 +67,14 @@ class _SteeredJob:
         self._on_end = on_end
 
     def end(self, error: OSError | None) -> None:
-        """It is over; called in a thread of its own."""
+        """End the job. Runs in a thread of its own."""
         self.error = error
         self.done = True
         if self._on_end is not None:
             self._on_end()
 
     def follow(self, disk: SteeredDisk, paths: Sequence[str]) -> None:
-        """Sync now, and end as that does."""
+        """Run the real sync, wait for it, and end with its result."""
         ended = threading.Event()
         real = disk.start_real_sync(paths, ended.set)
         ended.wait()

@@ -1,7 +1,7 @@
-"""The broker's dispatcher with faults in front of it and behind it, and a journal of what passes. shell
+"""A dispatcher with faults before and after each request, and a journal of requests and replies. shell
 
-Requests are held, delayed and answered before they are decided or after they were carried out: what happens between is
-the broker's own way. While nothing is planned for an API, its requests pass as they are.
+A fault can hold, delay or answer a request before the broker handles it, and act on its reply afterwards. The handling
+itself does not change. Requests of an API without planned faults are only recorded.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ from ottla.testkit.faults.plan import Plan
 
 
 class _Served:
-    """What came of a request: a reply to send, or the reason to close the connection."""
+    """Result of a request: a reply to send, or the reason to close the connection."""
 
     __slots__ = ("parts", "reason", "room")
 
@@ -40,7 +40,7 @@ class _Served:
 
 
 class SteeredDispatcher(Dispatcher):
-    """`real_clock` is the machine's: a delay passes although the broker's time stands still."""
+    """Dispatcher with faults. `real_clock` is the machine's: delays end even while the broker's clock is stopped."""
 
     __slots__ = ("_journal", "_name_of", "_of_the_kit", "_plan", "_real_clock", "_turns")
 
@@ -69,7 +69,7 @@ class SteeredDispatcher(Dispatcher):
         refuse: Refuse,
         claim: Claim | None = None,
     ) -> Activity[Any] | None:
-        if session.sends_tokens:  # what a client logs in with, and no request (SaslHandshake 0)
+        if session.sends_tokens:  # a bare SASL token without a request header (SaslHandshake 0)
             return super().start(frame, session, send, refuse, claim)
         try:
             exchange = Exchange(bytes(frame), self._name_of)
@@ -104,7 +104,7 @@ class SteeredDispatcher(Dispatcher):
         refuse: Refuse,
         claim: Claim | None,
     ) -> None:
-        """One request on its way through the faults that strike it."""
+        """Handle a request, and apply the faults that fire on it and on its reply."""
         twice = False
         for fault in self._plan.striking("request", exchange, exchange.api_key):
             passage.struck(fault)
@@ -137,7 +137,7 @@ class SteeredDispatcher(Dispatcher):
         send(served.parts, served.room)
 
     async def _pass(self, fault: Fault, claim: Claim | None = None) -> None:
-        """Wait as long as the fault says, or end here."""
+        """Wait for the fault's delay or release, or crash the process."""
         if fault.do == "crash":
             crash(fault)
         wait: Wait[None] = Wait(self._turns)
@@ -156,7 +156,7 @@ class SteeredDispatcher(Dispatcher):
         await wait
 
     async def _served(self, exchange: Exchange, session: Session, claim: Claim | None) -> _Served:
-        """Let the broker carry it out."""
+        """Have the broker handle the request, and return the result."""
         wait: Wait[_Served] = Wait(self._turns)
         activity = super().start(
             memoryview(bytearray(exchange.frame)),  # offsets are written into the batches of a Produce

@@ -1,4 +1,4 @@
-"""Epochs that are given, for those who want to see one run out; ids that are forgotten before their time. shell"""
+"""Presetting of producer epochs, to test their exhaustion, and early expiry of transactional ids. shell"""
 
 from collections.abc import Iterable
 
@@ -16,9 +16,9 @@ TIMEOUT_MS = 60_000
 
 
 async def preset_epoch(broker: Broker, transactional_id: str, epoch: int) -> TransactionState:
-    """Log that the id rests with this epoch, with a producer id of its own; its next InitProducerId bumps it.
+    """Log the id as Empty with a new producer id and this epoch. Its next InitProducerId bumps the epoch.
 
-    AdminError 409 while a transaction of the id is open, or the coordinator loads.
+    Raises AdminError 409 while a transaction of the id is open or the coordinator loads.
     """
 
     def decide(state: TransactionState | None, transient: TransientState, fresh: int) -> Decision:
@@ -39,7 +39,7 @@ async def preset_epoch(broker: Broker, transactional_id: str, epoch: int) -> Tra
 
 
 async def forget_ids(broker: Broker, transactional_ids: Iterable[str] | None = None) -> int:
-    """Forget these ids, or all, as if they had expired; how many that were. What is open, or being logged, stays."""
+    """Expire these ids, or all, and return their number. Skips ids with an open transaction or a pending write."""
     forgotten, manager = 0, broker.transactions.states
     for shard in tuple(manager.shards.values()):
         for transactional_id in tuple(shard.states if transactional_ids is None else transactional_ids):

@@ -1,4 +1,4 @@
-"""What an admin port can be asked about the faults of a plan, those of a broker or of a proxy. free"""
+"""Admin port routes for the faults of a broker or a proxy. free"""
 
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
@@ -15,11 +15,11 @@ MOST_FAULTS: Final = 1_000
 _FAULT_US: Final = 20.0
 
 Settle = Callable[[], Coroutine[Wait[Any], None, None]]
-"""Waits until what a release has let go has gone on."""
+"""Waits until the released requests have continued."""
 
 
 def fault_routes(plan: Plan, turns: Turns, clock: Clock, settle: Settle | None = None) -> Sequence[Route]:
-    """The routes, on the event loop where the faults strike. `clock` is the machine's."""
+    """Return the routes. They run on the event loop of the faults; `clock` is the machine's clock."""
     desk = _FaultDesk(plan, turns, clock, settle)
     return (
         Route("GET", "/v1/faults", desk.list_faults, "The faults that are planned, with their counters"),
@@ -105,7 +105,7 @@ class _FaultDesk:
         return shown
 
     async def _rest(self) -> None:
-        """One fault was read or shown: others may be due."""
+        """Charge the turn for one fault, and yield to other work when the turn is used up."""
         self._turns.charge(_FAULT_US)
         await self._turns.share()
 
@@ -113,7 +113,7 @@ class _FaultDesk:
         return fault.to_json() | {"held": self._plan.held(fault.id)}
 
     async def _struck(self, fault: Fault, hits: int, wait_ms: int) -> None:
-        """Wait until a fault has struck so often, on the machine's clock."""
+        """Wait until the fault has fired `hits` times, at most `wait_ms` of the machine's clock."""
         plan = self._plan
         wait: Wait[None] = Wait(self._turns)
         timer = self._clock.call_later(wait_ms, lambda: wait.wake(None))

@@ -1,4 +1,4 @@
-"""Every request and its reply as bytes, the last so many of them. shell"""
+"""Journal of the latest requests and replies, as bytes. shell"""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -12,14 +12,14 @@ _BUFFERS: Final = (bytes, bytearray, memoryview)
 
 
 class Now(Protocol):
-    """What the journal asks for the time."""
+    """Wall clock of the journal."""
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970."""
+        """Return milliseconds since 1970."""
 
 
 class Passage:
-    """One request that has come in, and what became of it."""
+    """A received request and its result."""
 
     __slots__ = (
         *("began_ms", "ended_behind", "ended_ms", "faults", "kept", "number", "peer", "reason", "reply", "request"),
@@ -32,23 +32,23 @@ class Passage:
         self.request = request
         """The frame, without its size."""
         self.reply: bytes | None = None
-        """The frame that was sent, with its size; empty when none was, None while none is."""
+        """The sent frame, with its size; empty if none was sent, None if the request is unanswered or refused."""
         self.ended_ms: int | None = None
         self.ended_behind: int | None = None
-        """The number of the last request that had come in when this one ended: times are too coarse for an order."""
+        """Number of the last request received when this one ended. Times are too coarse to give an order."""
         self.kept = True
-        """Whether the journal still has it."""
+        """Whether it is still in the journal."""
         self.reason = ""
-        """Why the connection was closed instead."""
+        """The reason if the connection was closed instead of a reply."""
         self.faults: list[int] = []
 
     def struck(self, fault: Fault) -> None:
-        """A fault strikes it."""
+        """Record that a fault fires on the request."""
         self.faults.append(fault.id)
 
 
 class Journal:
-    """What passes; the oldest goes when there is more than `most_bytes`. Times are the machine's."""
+    """Requests and replies. Drops the oldest ones above `most_bytes`. Times are from the machine's clock."""
 
     def __init__(self, clock: Now, most_bytes: int = MOST_BYTES) -> None:
         self._clock = clock
@@ -57,10 +57,10 @@ class Journal:
         self._size_bytes = 0
         self._number = 0
         self.dropped = 0
-        """How many are gone."""
+        """Number of dropped requests."""
 
     def begin(self, request: bytes, peer: str) -> Passage:
-        """A request has come in."""
+        """Add a received request."""
         self._number += 1
         passage = Passage(self._number, self._clock.now_ms(), peer, request)
         self._passages.append(passage)
@@ -68,7 +68,7 @@ class Journal:
         return passage
 
     def end(self, passage: Passage, parts: Sequence[Part]) -> Sequence[Part]:
-        """Its reply is sent; returns what to send, as what was read is not there twice."""
+        """Record the reply, and return the parts to send: file slices are read here and can be read only once."""
         read = [part if isinstance(part, _BUFFERS) else _read(part) for part in parts]
         passage.reply = b"".join(read)
         self._ended(passage)
@@ -76,17 +76,17 @@ class Journal:
         return read
 
     def refused(self, passage: Passage, reason: str) -> None:
-        """Its connection is closed."""
+        """Record that the connection was closed, with the reason."""
         passage.reason = reason
         self._ended(passage)
 
     def since(self, number: int) -> Iterator[Passage]:
-        """What has come in after this one, oldest first."""
+        """Return the requests after this number, oldest first."""
         return (passage for passage in tuple(self._passages) if passage.number > number)
 
     @property
     def last(self) -> int:
-        """The number of the last that has come in."""
+        """The number of the last received request."""
         return self._number
 
     def _ended(self, passage: Passage) -> None:
@@ -105,7 +105,7 @@ class Journal:
 
 
 def _read(part: Part) -> bytes:
-    """A slice of a file, to its end."""
+    """Read a file slice to its end."""
     assert not isinstance(part, _BUFFERS)
     pieces = []
     while len(part):

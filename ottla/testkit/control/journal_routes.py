@@ -1,4 +1,4 @@
-"""What an admin port can be asked about the requests and replies that have passed. free"""
+"""Admin port route for the journal of requests and replies. free"""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -14,7 +14,7 @@ _PASSAGE_US: Final = 20.0
 
 
 def journal_routes(journal: Journal, turns: Turns) -> Sequence[Route]:
-    """The route to this journal."""
+    """Return the route that reads this journal."""
 
     async def read_journal(request: AdminRequest) -> AdminResponse:
         shown: list[dict[str, Any]] = []

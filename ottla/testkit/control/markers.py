@@ -1,4 +1,4 @@
-"""Transaction markers on their way to the leaders of partitions, and the faults that strike them. shell"""
+"""Faults on the transaction markers that the coordinator sends to partition leaders. shell"""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,8 +15,11 @@ Write = Callable[[str, int, TransactionMarker], ErrorCode]
 
 
 class SteeredMarkers:
-    """Stands before the broker's sink of markers. A marker that is held or lost is answered as by a leader that does
-    not answer: the coordinator comes back to it, and at once when what was held is released."""
+    """Wrapper of the broker's marker sink that applies faults.
+
+    A held or lost marker gets REQUEST_TIMED_OUT, as if the leader did not answer, so the coordinator retries it. The
+    release of a held marker triggers the retry at once.
+    """
 
     def __init__(self, broker: Broker, plan: Plan) -> None:
         sink: Any = broker.transactions.sink
@@ -27,7 +30,7 @@ class SteeredMarkers:
         sink.write_marker = self.write_marker
 
     def write_marker(self, topic: str, index: int, marker: TransactionMarker) -> ErrorCode:
-        """What the coordinator calls."""
+        """Write a marker, or apply a fault to it. Called by the coordinator."""
         plan = self._plan
         if not (plan.watches("marker") or plan.watches("marker_reply")):
             return self._write(topic, index, marker)
@@ -52,7 +55,7 @@ class SteeredMarkers:
         return error
 
     def _hold(self, fault: Fault, topic: str, index: int, marker: TransactionMarker) -> None:
-        """Count it among what the fault holds: once, however often the coordinator comes back to it."""
+        """Register the marker as held by the fault, once, however often the coordinator retries it."""
         key = fault.id, topic, index, marker
         if key in self._held:
             return
@@ -65,7 +68,7 @@ class SteeredMarkers:
         self._plan.hold(fault, go_on)
 
     def _owner(self, producer_id: int) -> str | None:
-        """The transactional id that has the producer id."""
+        """Return the transactional id of the producer id, or None."""
         for shard in self._broker.transactions.shards():
             for transactional_id, state in shard.states.items():
                 if _has(state, producer_id):

@@ -1,7 +1,7 @@
-"""An older Kafka imitated: its versions of each API, and no feature that it did not have. free
+"""Imitation of an older Kafka release: its API versions, without features that it did not have. free
 
-What clients choose by the versions of a broker (transactions V2, the way of verification, topic ids) they choose as on
-that release. The rules of the broker stay those of the newest; versions that Kafka 4 has given up are not spoken.
+Clients that choose by the broker's API versions (transactions V2, verification, topic ids) choose as with that release.
+The broker still behaves as the newest release, and does not support versions that Kafka 4 removed.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from ottla.testkit.releases import has_transaction_version, latest_versions
 
 
 def table_of(release: str) -> Mapping[int, Api]:
-    """The APIs as that release has them; ValueError for one that is not known."""
+    """Return the API table of that release. Raises ValueError for an unknown release."""
     latest = latest_versions(release)
     table = {
         key: api._replace(max_version=min(api.max_version, latest[key]))

@@ -1,4 +1,4 @@
-"""What the admin port of a steered broker can be asked: its time, faults, what has passed, epochs. free"""
+"""Admin port routes for the test control of a broker: clock, faults, journal, epochs. free"""
 
 from collections.abc import Sequence
 from typing import Final
@@ -27,7 +27,7 @@ _EPOCH: Final = {
 
 
 def control_routes(control: Control) -> Sequence[Route]:
-    """The routes, for a broker that the control steers."""
+    """Return the routes for the broker of this control."""
     desk = _Desk(control)
     return (
         Route("GET", "/v1/clock", desk.show_clock, "The broker's time, and how far it is from the machine's"),
@@ -70,7 +70,7 @@ class _Desk:
         return await self.show_clock(request)
 
     async def settle(self) -> None:
-        """Let what has become due run, and what follows from it: until the broker has been quiet for some passes."""
+        """Run the due work and all work that follows from it, until the broker is idle for some passes."""
         turns = self._control.assembly.broker.turns
         quiet, passes = 0, 0
         while quiet < _QUIET_PASSES and passes < _MOST_PASSES:

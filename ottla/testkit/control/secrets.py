@@ -1,4 +1,4 @@
-"""Requests and replies as a journal may keep them: of those with what clients log in with, the header alone. pure"""
+"""Redaction of requests and replies for the journal: those with credentials keep only their header. pure"""
 
 from collections.abc import Sequence
 from typing import Final
@@ -18,7 +18,7 @@ _SIZE_BYTES: Final = 4
 
 
 def kept_request(exchange: Exchange) -> bytes:
-    """The frame, without its size."""
+    """Return the request frame for the journal, without its size; only the header if the body has a secret."""
     if exchange.api_key not in _SECRET and not _changes_a_secret(exchange):
         return exchange.frame
     _, body = parse_request_header(memoryview(exchange.frame))
@@ -26,24 +26,24 @@ def kept_request(exchange: Exchange) -> bytes:
 
 
 def kept_reply(exchange: Exchange, reply: bytes) -> bytes:
-    """The frame with its size, of a reply without."""
+    """Return the reply frame for the journal, with its size; `reply` is without."""
     kept = reply[:_CORRELATION_ID_BYTES] if has_secret_reply(exchange) else reply
     return len(kept).to_bytes(_SIZE_BYTES, "big") + kept
 
 
 def kept_parts(exchange: Exchange, parts: Sequence[Part]) -> Sequence[Part]:
-    """The same of a secret reply in its parts, none of which is a slice of a file."""
+    """Return the redacted frame of a secret reply given in parts; such a reply has no file slices."""
     reply = b"".join(part for part in parts if isinstance(part, (bytes, bytearray, memoryview)))
     return (kept_reply(exchange, reply[_SIZE_BYTES:]),) if reply else ()
 
 
 def has_secret_reply(exchange: Exchange) -> bool:
-    """Whether its reply is not kept as it is."""
+    """Whether the journal keeps only the header of the reply."""
     return exchange.api_key in _SECRET
 
 
 def _changes_a_secret(exchange: Exchange) -> bool:
-    """Whether it has a value that Kafka would not log (`loggable.py`), or may have one."""
+    """Whether it sets a config value that Kafka would not log (`loggable.py`), or cannot be read."""
     if exchange.api_key not in _OF_CONFIGS:
         return False
     try:

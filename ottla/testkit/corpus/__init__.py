@@ -1,1 +1,1 @@
-"""A golden corpus: small log directories in Kafka's format, and what their readers must make of them. free"""
+"""A golden corpus: small log directories in Kafka's format, and the expected results of reading them. free"""

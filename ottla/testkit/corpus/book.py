@@ -1,7 +1,7 @@
-"""What a partition holds and what its readers get, as told by the script that wrote it: no file is looked at. pure
+"""Expected content of a partition and expected reads, computed from the script that writes it. pure
 
-A book follows the steps of its script: who wrote which records, and where a transaction ended. So what it says is what
-the writers meant, and the files, the broker and the consumers are held against it.
+A book records the steps of its script: the records of each producer, and the ends of transactions. It reads no files.
+So it has the intended content, and the files, the broker and the consumers are compared with it.
 """
 
 from base64 import b64encode
@@ -23,7 +23,7 @@ PLAIN: Final = "plain"
 COMMITTED: Final = "committed"
 ABORTED: Final = "aborted"
 OPEN: Final = "open"
-# Why a consumer of read_committed is not given an offset.
+# Reasons why a read_committed consumer does not get an offset.
 CONTROL, WAITING, COMPACTED = "control", "waiting", "compacted"
 
 CREATE_TIME: Final = "CreateTime"
@@ -43,7 +43,7 @@ class Shown(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """The end of a transaction, at its offset."""
+    """A transaction marker."""
 
     offset: int
     producer_id: int
@@ -54,7 +54,7 @@ class Marker(NamedTuple):
 
 @dataclass
 class Written:
-    """What one batch put there, and what became of its transaction."""
+    """Records of a batch, and the fate of its transaction."""
 
     producer_id: int
     fate: str
@@ -63,7 +63,7 @@ class Written:
 
 @dataclass
 class ProducerState:
-    """What DescribeProducers says of a producer."""
+    """State of a producer, as in DescribeProducers."""
 
     producer_epoch: int
     last_sequence: int = NO_SEQUENCE
@@ -74,7 +74,7 @@ class ProducerState:
 
 @dataclass
 class Book:
-    """One partition, as it is written."""
+    """Expected content of a partition."""
 
     topic: str
     partition: int
@@ -86,7 +86,7 @@ class Book:
     aborted: list[tuple[int, int, int]] = field(default_factory=list)
     """(producer id, first offset, offset of the marker)."""
 
-    # What the script does.
+    # Steps of the script.
 
     def append(
         self,
@@ -97,7 +97,7 @@ class Book:
         transactional: bool = False,
         append_time_ms: int | None = None,
     ) -> None:
-        """A batch, at the end of the log."""
+        """Append a batch."""
         first = self.log_end_offset
         self.log_end_offset += len(records)
         times = [timestamp_ms if record.timestamp_ms is None else record.timestamp_ms for record in records]
@@ -122,7 +122,7 @@ class Book:
                 state.current_txn_start_offset = first
 
     def end(self, producer: ProducerIdAndEpoch, commit: bool, timestamp_ms: int, coordinator_epoch: int = 0) -> None:
-        """The marker of a transaction, which may have nothing here."""
+        """Append the marker of a transaction, which may have no records here."""
         offset = self.log_end_offset
         self.log_end_offset += 1
         self.markers.append(Marker(offset, *producer, commit, timestamp_ms))
@@ -137,13 +137,13 @@ class Book:
         state.coordinator_epoch = coordinator_epoch
 
     def delete_before(self, offset: int) -> None:
-        """The log starts there."""
+        """Move the log start offset."""
         self.log_start_offset = offset
 
     def compact(self, gone: Collection[int], forgotten: Collection[int] = ()) -> None:
-        """These records and markers are not in the log any more; their offsets stay taken.
+        """Remove these records and markers from the log; their offsets are not used again.
 
-        `forgotten` are first offsets of aborted transactions whose records were gone before: no index names them.
+        `forgotten` are first offsets of aborted transactions without records, which are no longer in the index.
         """
         for batch in self.written:
             batch.records = [record for record in batch.records if record.offset not in gone]
@@ -156,7 +156,7 @@ class Book:
             state.producer_epoch, state.last_sequence = producer.epoch, NO_SEQUENCE
         return state
 
-    # What follows.
+    # Expected results.
 
     @property
     def last_stable_offset(self) -> int:
@@ -164,12 +164,12 @@ class Book:
         return min((start for start in starts if start >= 0), default=self.log_end_offset)
 
     def records(self) -> Iterator[tuple[Shown, str]]:
-        """Every record that is there, with the fate of its transaction."""
+        """Yield every record in the log, with the fate of its transaction."""
         for batch in self.written:
             yield from ((record, batch.fate) for record in batch.records if record.offset >= self.log_start_offset)
 
     def visible(self, committed: bool) -> list[int]:
-        """The offsets that a consumer is given."""
+        """Return the offsets that a consumer gets."""
         stable = self.last_stable_offset
         return [
             record.offset
@@ -178,7 +178,7 @@ class Book:
         ]
 
     def gaps(self) -> list[tuple[int, int, str]]:
-        """(first, last, why): all that a consumer of read_committed is not given, between the ends of the log."""
+        """Return (first, last, why) for each run of offsets in the log that a read_committed consumer does not get."""
         visible, stable = set(self.visible(committed=True)), self.last_stable_offset
         aborted = {record.offset for record, fate in self.records() if fate == ABORTED}
         control = {marker.offset for marker in self.markers}
@@ -199,9 +199,9 @@ class Book:
         return found
 
     def told(self) -> dict[str, Any]:
-        """For `case.json`."""
+        """Return the partition for `case.json`."""
         stable = self.last_stable_offset
-        # A snapshot of producers that is not beyond the start of the log is not read (`truncateAndReload`).
+        # Kafka ignores a producer snapshot that is not after the log start (`truncateAndReload`).
         producers = self.producers if self.log_start_offset < self.log_end_offset else {}
         aborted = sorted(
             (first, producer_id)
@@ -248,7 +248,7 @@ def _marker(marker: Marker) -> dict[str, Any]:
 
 
 def shown_bytes(content: bytes | None) -> str | dict[str, str] | None:
-    """Text where it is text, as `ottla dump` shows it."""
+    """Return UTF-8 content as text, other bytes in base64, as `ottla dump` shows them."""
     if content is None:
         return None
     try:

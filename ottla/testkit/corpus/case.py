@@ -1,4 +1,4 @@
-"""A case of the corpus: what it is, why it is hard, and the script that writes it. free"""
+"""A case of the corpus: its description and the script that writes it. free"""
 
 import json
 from collections.abc import Callable, Mapping
@@ -8,11 +8,11 @@ from ottla.testkit.corpus.directory import PROPERTIES, as_kafka_keeps_it
 from ottla.testkit.corpus.stage import Stage
 
 FORMAT: Final = 1
-"""Of `case.json`: it grows when a reader of the one before would read it wrongly."""
+"""Version of `case.json`. It is raised for changes that older readers would misread."""
 
 
 class Case(NamedTuple):
-    """`what` is in the log, `hard` is what readers get wrong, `reported` are public threads about that."""
+    """A case: `what` describes the log, `hard` the usual reader errors, `reported` lists public threads about them."""
 
     name: str
     what: str
@@ -20,11 +20,11 @@ class Case(NamedTuple):
     reported: tuple[str, ...]
     script: Callable[[Stage], None]
     options: Mapping[str, Any] = {}
-    """Of the broker that writes it, beside the defaults."""
+    """Broker options for the script, in addition to the defaults."""
 
 
 def files_of(case: Case) -> dict[str, bytes]:
-    """{path in the directory of the case: content}. The same case has the same files."""
+    """Return {path in the directory of the case: content}; always the same for the same case."""
     stage = Stage(case.name, **case.options)
     case.script(stage)
     now_ms = stage.now_ms
@@ -41,7 +41,7 @@ def files_of(case: Case) -> dict[str, bytes]:
 
 
 def expectations(case: Case, stage: Stage) -> dict[str, Any]:
-    """What stands in `case.json`."""
+    """Return the content of `case.json`."""
     return {
         "format": FORMAT,
         "name": case.name,

@@ -19,5 +19,5 @@ CASES: Final[tuple[Case, ...]] = (
 
 
 def cases(glob: str = "*") -> list[Case]:
-    """Those whose names match, in the order in which they are best read."""
+    """Return the cases whose names match, in recommended reading order."""
     return [case for case in CASES if fnmatchcase(case.name, glob)]

@@ -1,4 +1,4 @@
-"""Cases of compacted logs, cleaned by the broker's own cleaner; the scripts say what it has to take. free"""
+"""Cases of compacted logs, cleaned by the broker's own cleaner; the scripts list what it must remove. free"""
 
 from ottla.protocol.records import NewRecord
 from ottla.testkit.corpus.case import Case
@@ -69,7 +69,7 @@ def _old_transactions(stage: Stage) -> None:
     stage.send(_of("y", "plain 2"))
     stage.tick(ROLL_MS)
     stage.send(_of("y", "plain 3"))
-    # The records of markers are gone, so these go a while later, and the index names the transaction no more.
+    # No records of the transactions are left: the markers are removed later, and the index omits the transaction.
     stage.compact(gone=(), forgotten=(2,))
     stage.tick(ROLL_MS)
     stage.send(_of("y", "plain 4"))

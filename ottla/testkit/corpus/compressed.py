@@ -1,6 +1,6 @@
-"""Records as the Java client of Kafka 4.3.1 compresses them by default: no library here decides on their bytes. pure
+"""Records as the Java client of Kafka 4.3.1 compresses them by default, independent of the libraries here. pure
 
-Three records each: the key is `<codec>-<n>`, the value `<fate> <codec> <200 times x> <n>`.
+Each codec has three records: the key is `<codec>-<n>`, the value `<fate> <codec> <200 times x> <n>`.
 """
 
 from base64 import b64decode
@@ -43,6 +43,6 @@ _PAYLOADS: Final = {
 
 
 def compressed(fate: str, codec: str) -> tuple[list[NewRecord], bytes]:
-    """The records, and the section of a batch that holds them."""
+    """Return the records and the compressed records section of their batch."""
     records = [NewRecord(f"{codec}-{n}".encode(), f"{fate} {codec} {_X} {n}".encode()) for n in range(3)]
     return records, b64decode(_PAYLOADS[fate, codec])

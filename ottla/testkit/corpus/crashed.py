@@ -1,4 +1,4 @@
-"""Cases of logs that a crash or a fault has left behind. free"""
+"""Cases of logs after a crash or a fault. free"""
 
 from ottla.protocol.batch import MARKER_SIZE, build_batch
 from ottla.protocol.batch_header import assign_offsets

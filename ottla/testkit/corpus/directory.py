@@ -1,6 +1,6 @@
-"""What a case leaves as a log directory that Apache Kafka starts on, and the properties to start it with. free
+"""Conversion of a case into a log directory and properties with which Apache Kafka starts. free
 
-As `ottla graduate` does it, for a Kafka whose properties name the voters: the directory says nothing of addresses.
+It works as `ottla graduate`, for a Kafka whose properties name the voters: the directory contains no addresses.
 """
 
 from typing import Final
@@ -15,7 +15,7 @@ from ottla.protocol.metadata_records import encode_metadata_record
 from ottla.protocol.properties import read_properties
 
 NODE_ID: Final = 1
-# The highest of Apache Kafka 4.0, so that every 4.x takes it.
+# The highest version of Apache Kafka 4.0, so that every 4.x accepts it.
 METADATA_VERSION: Final = 25
 PROPERTIES: Final = """\
 # Both take this file, in its directory: `ottla serve server.properties` and Apache Kafka's kafka-server-start.sh.
@@ -41,7 +41,7 @@ offsets.retention.minutes=2147483647
 
 
 def as_kafka_keeps_it(files: dict[str, bytes], image: MetadataImage, now_ms: int) -> dict[str, bytes]:
-    """{path: content} with the metadata as the first records of a quorum that has not begun yet."""
+    """Return {path: content}, with the metadata as the first records of a quorum that has not started."""
     kept = {path: content for path, content in files.items() if not path.startswith(f"{METADATA_TOPIC}-0/")}
     kept.pop(checkpoints.LOCK, None)
     identity = read_properties(files[checkpoints.META_PROPERTIES])

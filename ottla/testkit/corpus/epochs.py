@@ -1,4 +1,4 @@
-"""Cases of producers that get other epochs, other ids, or run out of numbers. free"""
+"""Cases of producers with new epochs, new ids or exhausted numbers. free"""
 
 from ottla.protocol.batch_header import MAX_SEQUENCE
 from ottla.testkit.corpus.case import Case

@@ -1,4 +1,4 @@
-"""Cases of what batches and records can look like. free"""
+"""Cases of the formats of batches and records. free"""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The producers of the cases: each step goes to the broker, and into the books. free"""
+"""The producers of the cases: each step is sent to the broker and entered into the books. free"""
 
 from collections.abc import Collection
 from typing import Any, Final
@@ -17,14 +17,14 @@ from ottla.testkit.in_memory.wire import V1, V2, Generation
 __all__ = ["V1", "V2", "Producer"]
 
 OFFSETS: Final[TopicPartition] = (CONSUMER_OFFSETS_TOPIC, 0)
-# A coordinator fences with the highest epoch, so a producer never has it.
+# A coordinator uses the highest epoch for fencing, so a producer never gets it.
 LAST_EPOCH: Final = MAX_PRODUCER_EPOCH - 1
 _EMPTY, _ONGOING = "Empty", "Ongoing"
 _COMPLETE = {True: "CompleteCommit", False: "CompleteAbort"}
 
 
 class Producer:
-    """A producer, in the versions of its generation; without a transactional id it is only idempotent."""
+    """A producer with the API versions of its generation; without a transactional id it is only idempotent."""
 
     def __init__(self, stage: Stage, transactional_id: str | None, generation: Generation = V2) -> None:
         self.stage = stage
@@ -38,14 +38,16 @@ class Producer:
         self.become(ProducerIdAndEpoch(reply.producer_id, reply.producer_epoch))
 
     def become(self, identity: ProducerIdAndEpoch) -> None:
-        """Go on as this one, with nothing sent yet."""
+        """Use this producer id and epoch from now on, with nothing sent yet."""
         self.identity = identity
         self.sequences: dict[TopicPartition, int] = {}
         self._forget(_EMPTY)
 
     def restart(self) -> None:
-        """Begin anew as after a crash: what is open is aborted in the name of the next epoch, and the one behind that
-        is ours."""
+        """Initialise again, as after a crash.
+
+        An open transaction is aborted with the next epoch; the producer then gets the epoch after that.
+        """
         began_ms = self.stage.now_ms
         reply = self.stage.send_on(wire.init_producer_id(self.transactional_id, TIMEOUT_MS))
         producer_id, epoch = self.identity
@@ -58,14 +60,14 @@ class Producer:
         self.stage.tick()
 
     def send(self, *lines: Line, partition: int = 0, topic: str | None = None, **batch: Any) -> None:
-        """One batch, in the transaction if there can be one."""
+        """Send a batch, in a transaction if the producer has a transactional id."""
         place = (topic or self.stage.name, partition)
         self.join(place)
         self._append(place, self._records(lines), **batch)
         self.stage.tick()
 
     def send_late(self, *lines: Line) -> None:
-        """A batch of a transaction that has ended, as far as its coordinator knows: nobody adds the partition."""
+        """Send a batch after the end of its transaction, without adding the partition at the coordinator."""
         self._append((self.stage.name, 0), self._records(lines))
         self.stage.tick()
 
@@ -91,7 +93,7 @@ class Producer:
         self.end(commit=False)
 
     def end(self, commit: bool, lost: Collection[TopicPartition] = ()) -> None:
-        """End the transaction, and wait for its markers. The books leave out those that are going to be `lost`."""
+        """End the transaction, and wait for its markers. The books omit the markers in `lost`."""
         assert self.transactional_id is not None
         began_ms = self.stage.now_ms
         reply = self.stage.send_on(wire.end_txn(self.generation, self.transactional_id, self.identity, commit))
@@ -100,7 +102,7 @@ class Producer:
             # The epoch grows with every transaction, and the marker has the new one (KIP-890).
             marker = ProducerIdAndEpoch(identity.producer_id, identity.epoch + 1)
             identity = ProducerIdAndEpoch(reply.producer_id, reply.producer_epoch)
-            # Behind the last epoch comes a new id.
+            # The last epoch is followed by a new producer id.
             expected = marker if marker.epoch <= LAST_EPOCH else ProducerIdAndEpoch(identity.producer_id, 0)
             _hold(identity == expected, f"{self.transactional_id} is told to be {identity}, not {expected}")
         self._close(marker, commit, began_ms, lost)
@@ -134,7 +136,7 @@ class Producer:
     def _append(
         self, place: TopicPartition, records: list[NewRecord], codec: int = 0, payload: bytes = b"", **batch: Any
     ) -> None:
-        """A batch; `payload` is that of its records as a client's `codec` has compressed it."""
+        """Append a batch; `payload` is its records section, compressed by a client with `codec`."""
         transactional = self.transactional_id is not None
         sequence = self.sequences.get(place, 0)
         content = build_batch(
@@ -158,7 +160,7 @@ class Producer:
     def _close(
         self, marker: ProducerIdAndEpoch, commit: bool, timestamp_ms: int, lost: Collection[TopicPartition] = ()
     ) -> None:
-        """The markers are written everywhere, and offsets of groups count, or do not."""
+        """Enter the markers into the books, and apply or drop the group offsets."""
         for place in self.places:
             if place in lost:
                 continue
@@ -168,7 +170,7 @@ class Producer:
             self.stage.offsets[key] = (offset if commit else before, False)
 
     def _forget(self, state: str) -> None:
-        """No transaction is open."""
+        """Record that no transaction is open."""
         self.places = []
         self._offsets: dict[tuple[str, str, int], int] = {}
         self._tell(state)

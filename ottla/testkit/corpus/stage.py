@@ -1,6 +1,6 @@
-"""Where a case is written: a broker in memory on virtual time, its topics and its producers, step by step. free
+"""Environment that runs the script of a case: an in-memory broker on virtual time. free
 
-Whatever is asked of the broker is entered into the books too, so what they tell is what the script meant.
+Each request to the broker is also entered into the books, so they contain what the script intended.
 """
 
 from collections.abc import Callable, Collection
@@ -30,11 +30,11 @@ from ottla.testkit.metadata import create_internal_topic, next_producer_id
 
 DIRECTORY: Final = "/data"
 BEGIN_MS: Final = 1_767_225_600_000
-"""1 January 2026. Times in the future would be a case of their own, and hide what hangs."""
+"""1 January 2026. Future times would be a separate case, and would hide hanging transactions."""
 STEP_MS: Final = 1_000.0
 TIMEOUT_MS: Final = 900_000
 _FILES_GO_MS: Final = 61_000.0
-"""Beyond `file.delete.delay.ms`."""
+"""Longer than `file.delete.delay.ms`."""
 _TRIES: Final = 50
 _FOR_GROUPS, _FOR_TRANSACTIONS = 0, 1
 
@@ -43,23 +43,23 @@ Line = str | NewRecord
 
 
 class Refused(Exception):
-    """The broker does not do what the script asks for: the script is wrong, or the broker."""
+    """The broker refused a step of the script: a bug in the script or the broker."""
 
 
 class Stage:
-    """One case while it is written. Its topic has its name, unless the script says otherwise."""
+    """Run of a case's script. By default the topic has the name of the case."""
 
     def __init__(self, name: str, **options: Any) -> None:
         self.name = name
         self.books: dict[TopicPartition, Book] = {}
         self.transactions: dict[str, tuple[str, ProducerIdAndEpoch]] = {}
-        """Of each transactional id, what its coordinator says: state, producer id and epoch."""
+        """State, producer id and epoch of each transactional id, as its coordinator has them."""
         self.offsets: dict[tuple[str, str, int], tuple[int | None, bool]] = {}
-        """(group, topic, partition): the committed offset, and whether one of an open transaction is behind it."""
+        """(group, topic, partition): the committed offset, and whether an open transaction has a later one."""
         self.stopped_cleanly = True
         self._stamping: set[str] = set()
         self.edits: list[Callable[[dict[str, bytes]], None]] = []
-        """What is done to the files ({path: content}) once the broker is gone."""
+        """Changes to make to the files ({path: content}) after the broker has ended."""
         self._schedule = Schedule()
         self._schedule.now_ms = float(BEGIN_MS - START_MS)
         self._disk = MemoryDisk(PortCalls(), Random(name), lambda end: _ignore(self._schedule.after(0.0, end)))
@@ -73,12 +73,12 @@ class Stage:
         )
         self.broker = BrokerInMemory(self._disk, self._schedule, config)
 
-    # What a script does.
+    # Steps of a script.
 
     def topic(self, name: str | None = None, partitions: int = 1, **configs: str) -> None:
-        """Make a topic; configs have underscores in the place of dots."""
+        """Create a topic; names of configs have underscores instead of dots."""
         rows = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
-        # What is old is kept, whenever somebody serves it.
+        # No retention by time, whenever a broker serves the files.
         rows.append({"name": "retention.ms", "value": "-1"})
         named = name or self.name
         row = {"name": named, "num_partitions": partitions, "replication_factor": 1, "assignments": [], "configs": rows}
@@ -89,30 +89,30 @@ class Stage:
             self._stamping.add(named)
 
     def send(self, *lines: Line, partition: int = 0, **batch: Any) -> None:
-        """A batch of records outside of transactions, from nobody."""
+        """Send a batch of records without a producer id."""
         records = [new_record(line, "nobody", index) for index, line in enumerate(lines)]
         content = build_batch(records, **{"timestamp_ms": self.now_ms} | batch)
         self.send_bytes(content, records, partition, batch.get("timestamp_ms", self.now_ms))
 
     def send_bytes(self, content: bytearray, records: list[NewRecord], partition: int, timestamp_ms: int) -> None:
-        """A batch from nobody as it stands, of which these are the records."""
+        """Send an encoded batch without a producer id; `records` are its records."""
         place = self.name, partition
         self.produce(None, place, bytes(content))
         self.books[place].append(records, timestamp_ms, append_time_ms=self.append_time_ms(self.name))
         self.tick()
 
     def append_time_ms(self, topic: str) -> int | None:
-        """What a broker stamps a batch with that comes at this moment; None if it leaves the producer's times."""
+        """Return the append time that the broker sets now; None if it keeps the producer's timestamps."""
         return self.now_ms if topic in self._stamping else None
 
     def compact(self, gone: Collection[int], forgotten: Collection[int] = ()) -> None:
-        """Run the cleaner once; what then is not in the log any more, is for the script to say."""
+        """Run the cleaner once; the script lists the offsets that it removes."""
         self.broker.in_turn(self.broker.assembly._cleaner.start)
         self.tick(_FILES_GO_MS)
         self.books[self.name, 0].compact(gone, forgotten)
 
     def begin_late(self, transactional_id: str, epoch: int) -> None:
-        """A transactional id that has had all epochs up to this one; before anybody else comes."""
+        """Create a transactional id at this epoch, before any other use of the coordinator."""
         cluster = self.broker.assembly.broker.cluster
         create_internal_topic(cluster, TRANSACTION_STATE_TOPIC)
         producer_id = next_producer_id(cluster)
@@ -131,7 +131,7 @@ class Stage:
         log.append_own(encode_change(transactional_id, state, V2_LEVEL, self.now_ms))
 
     def tick(self, for_ms: float = STEP_MS) -> None:
-        """Let time pass, so that each step has its own."""
+        """Advance the time, so that each step has its own timestamp."""
         self.broker.rest(for_ms)
 
     def delete_records(self, before: int, partition: int = 0) -> None:
@@ -140,18 +140,18 @@ class Stage:
         self.ask(ApiKey.DELETE_RECORDS, 1, topics=[{"name": self.name, "partitions": rows}], timeout_ms=1_000)
         self.books[self.name, partition].delete_before(before)
 
-    # What its parts do.
+    # Parts of the steps.
 
     @property
     def now_ms(self) -> int:
         return self.broker.clock.now_ms()
 
     def ask(self, api_key: ApiKey, version: int, **fields: Any) -> Any:
-        """The reply, once the broker can do it. Raises Refused."""
+        """Return the reply, after retries until the broker is ready. Raises Refused."""
         return self.send_on(Ask(api_key, version, message(api_key, version, **fields)))
 
     def send_on(self, ask: Ask) -> Any:
-        """The reply to a request that is sent again while a retry may help. Raises Refused."""
+        """Send a request, retry it on retriable errors, and return the reply. Raises Refused."""
         errors: list[ErrorCode] = []
         for _ in range(_TRIES):
             reply = self.broker.call(ask)
@@ -171,14 +171,14 @@ class Stage:
         self.ask(ApiKey.PRODUCE, version, **asked)
 
     def find_coordinator(self, key: str, for_groups: bool) -> None:
-        """Make the internal topic that a group or a transactional id needs."""
+        """Create the internal topic that a group or a transactional id needs."""
         key_type = _FOR_GROUPS if for_groups else _FOR_TRANSACTIONS
         self.ask(ApiKey.FIND_COORDINATOR, 2, key=key, key_type=key_type)
         if for_groups:
             self.books.setdefault((CONSUMER_OFFSETS_TOPIC, 0), Book(CONSUMER_OFFSETS_TOPIC, 0))
 
     def files(self) -> dict[str, bytes]:
-        """End the broker: {path below the data directory: content} of what it leaves."""
+        """End the broker, and return {path below the data directory: content} of its files."""
         if self.stopped_cleanly:
             self.broker.stop()
         else:
@@ -189,9 +189,9 @@ class Stage:
 
 
 def new_record(line: Line, owner: str, number: int) -> NewRecord:
-    """A record of a script: where only its value is told, its key tells whose it is."""
+    """Return a record of a script. If only the value is given, the key names the owner."""
     return line if isinstance(line, NewRecord) else NewRecord(f"{owner}-{number}".encode(), line.encode())
 
 
 def _ignore(event: object) -> None:
-    """Nobody cancels it."""
+    """Ignore the event; it is never cancelled."""

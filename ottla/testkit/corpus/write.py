@@ -1,4 +1,4 @@
-"""Puts the files of a case on a disk. shell"""
+"""Writing of a case's files to disk. shell"""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from ottla.testkit.corpus.case import Case, files_of
 
 
 class Written(NamedTuple):
-    """A case on a disk."""
+    """A case that is written to disk."""
 
     case: str
     files: int
@@ -15,7 +15,7 @@ class Written(NamedTuple):
 
 
 def write_case(case: Case, directory: Path) -> Written:
-    """Write `directory`/<name of the case>, which must not be there. OSError if that fails."""
+    """Write `directory`/<name of the case>, which must not exist. Raises OSError on failure."""
     files = files_of(case)
     place = directory / case.name
     place.mkdir(parents=True)

@@ -1,1 +1,1 @@
-"""What can go wrong on purpose: planned, counted, and the same inside our broker and in front of any. pure"""
+"""Planned faults, with counters. They work the same in an Ottla broker and in a proxy. pure"""

@@ -1,8 +1,8 @@
-"""The reply that refuses a request: every row of it with one error, as Kafka's `getErrorResponse`. pure
+"""Error replies: the same error in every row of the reply, as in Kafka's `getErrorResponse`. pure
 
-The rows of the response are those of the request: which array mirrors which is listed here, the rest is read from the
-schemas. Where the version has an error for the whole, that one is set and there are no rows; but for Fetch and
-Metadata, whose clients look at the rows.
+The response has a row for each row of the request. The tables below map their arrays; the rest comes from the schemas.
+If the version has a top-level error, only that is set and there are no rows, except for Fetch and Metadata, whose
+clients read the rows.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ _SOURCES: Final[dict[str, tuple[str, ...]]] = {
     "results_by_topic_v3_and_below": ("v3_and_below_topics",),
     "transaction_states": ("transactional_ids",),
 }
-"""The array of a response, and the arrays of requests that it mirrors; others mirror the one of their own name."""
+"""Arrays of responses and the request arrays that they mirror. Other arrays mirror the one of the same name."""
 _SOURCES_OF_API: Final[dict[tuple[int, str], tuple[str, ...]]] = {
     (_K.PRODUCE, "responses"): ("topic_data",),
     (_K.FETCH, "responses"): ("topics",),
@@ -51,27 +51,27 @@ _PLAIN: Final = {
     "transaction_states": "transactional_id",
     "responses": "name",
 }
-"""Where the mirrored array has plain values: the field of the row that gets it."""
+"""For a mirrored array of plain values: the field of the response row that gets the value."""
 _SAME: Final = {"partition_index": ("partition_index", "partition", "index"), "index": ("index",), "user": ("name",)}
-"""Fields that requests have under other names."""
+"""Response fields that requests have under other names."""
 _NOTHING: Final = frozenset(
     {
         *("base_offset", "log_append_time_ms", "log_start_offset", "high_watermark", "last_stable_offset"),
         *("committed_offset", "node_id", "offset", "timestamp", "end_offset", "low_watermark"),
     }
 )
-"""Fields that hold -1, whatever the request says there and the schema has as a default."""
+"""Fields that are -1, whatever the value in the request and the default of the schema."""
 
 
 def error_reply(api_key: int, version: int, correlation_id: int, request: Any, error: ErrorCode) -> bytes:
-    """The framed reply, size included, to a decoded request."""
+    """Return the reply frame, with its size, to a decoded request."""
     response = _made(codec.response_class(api_key), api_key, version, request, error)
     body = response.encode(version=version)
     return response_prefix(api_key, version, correlation_id, len(body)) + bytes(body)
 
 
 def _made(struct: Any, api_key: int, version: int, request: Any, error: ErrorCode) -> Any:
-    """A response, or a struct of it, that mirrors `request`, a struct of the request or a plain value."""
+    """Build a response or a struct of it from `request`, the matching struct of the request, or None."""
     served = {name: field for name, field in struct.fields.items() if field.for_version_q(version)}
     values: dict[str, Any] = {}
     whole = "error_code" in served and isinstance(request, codec.request_class(api_key)) and api_key not in _BY_ROWS
@@ -112,7 +112,7 @@ def _has_error(field: Any) -> bool:
 
 
 def _found(name: str, request: Any) -> Any:
-    """The value that the request has under this name."""
+    """Return the value of this field in the request, or None."""
     if request is None:
         return None
     fields = type(request).fields

@@ -1,4 +1,4 @@
-"""A request as it passes, read as far as somebody asks. pure"""
+"""A request on its way to the broker, decoded only when needed. pure"""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ _NOBODY = Subject(frozenset(), frozenset(), frozenset())
 
 
 class Exchange:
-    """One request, and later its reply. `frame` is without its size; ProtocolError if its header cannot be read."""
+    """A request. `frame` is without its size. Raises ProtocolError if the header cannot be read."""
 
     __slots__ = ("_message", "_name_of", "_subject", "api_key", "api_version", "client_id", "correlation_id", "frame")
 
@@ -34,7 +34,7 @@ class Exchange:
 
     @property
     def message(self) -> Any:
-        """The decoded request. ProtocolError if it is none."""
+        """The decoded request. ProtocolError if it cannot be decoded."""
         if self._message is None:
             _, body = parse_request_header(memoryview(self.frame))
             self._message = codec.decode_request(self.api_key, self.api_version, body)
@@ -42,7 +42,7 @@ class Exchange:
 
     @property
     def subject(self) -> Subject:
-        """What it is about; nothing if it cannot be read, which is the broker's to say."""
+        """Transactional ids, groups and partitions of the request; empty if it cannot be decoded."""
         if self._subject is None:
             try:
                 self._subject = subject_of(self.api_key, self.message, self._name_of)
@@ -52,14 +52,14 @@ class Exchange:
 
     @property
     def producer_ids(self) -> frozenset[int]:
-        """Those that it carries; none if it cannot be read. They are looked for each time: few faults ask."""
+        """Producer ids of the request; empty if it cannot be decoded. Not cached, as few faults use them."""
         try:
             return producer_ids_of(self.message)
         except ProtocolError:
             return frozenset()
 
     def answers_to(self, name: str, value: object) -> bool:
-        """Whether a condition of a fault holds; topic and partition each for themselves."""
+        """Whether a condition of a fault holds. Topic and partition are checked separately."""
         if name == "client_id":
             return self.client_id == value
         if name == "transactional_id":

@@ -1,13 +1,13 @@
-"""One fault: where it strikes, whom, how often, and what it does. pure
+"""A fault: its point, its conditions, its count and its effect. pure
 
 As JSON, in a fault plan (a YAML file is read the same way) and on the admin port:
 
     {"at": "request", "api": "EndTxn", "where": {"transactional_id": "tx-1"}, "nth": 2, "do": "reply",
      "error": "COORDINATOR_NOT_AVAILABLE"}
 
-`at` is one of `POINTS`; `api` and `where` choose whom, each that is left out chooses all; `nth` is the first of them
-that is struck (1 unless given), `times` how many are from then on (1; null for all); `do` is what happens, one of those
-that `POINTS` has for the place, with `error` or `ms` where it needs one.
+`at` is one of `POINTS`. `api` and `where` choose the requests; without them the fault applies to all. `nth` is the
+first match that the fault fires on (default 1), and `times` the number of matches from then on (default 1; null for
+all). `do` is the effect, one of those that `POINTS` lists for the point, with `error` or `ms` if it needs one.
 """
 
 import errno
@@ -19,7 +19,7 @@ from typing import Any, Final
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
-__tracebackhide__ = True  # pytest then shows the line of the test, and what it was told
+__tracebackhide__ = True  # pytest then shows the line of the test and the message
 
 POINTS: Final[Mapping[str, tuple[str, ...]]] = {
     "request": ("reply", "drop", "delay", "hold", "crash", "duplicate"),
@@ -29,17 +29,17 @@ POINTS: Final[Mapping[str, tuple[str, ...]]] = {
     "append": ("fail", "crash"),
     "sync": ("fail", "delay", "crash"),
 }
-"""Where a fault may strike, and what it may do there.
+"""Points at which a fault can fire, and its possible effects there.
 
-    request       before the request is decided: answer with an error, close the connection, wait, carry it out twice
-    reply         it was carried out, and its reply is not sent yet: close the connection, lose it (the client waits)
-    marker        before a transaction marker is written: its leader answers with an error, or the marker is lost
-    marker_reply  a marker was written: its answer is lost
-    append, sync  a call of the disk fails with an errno (EIO, ENOSPC), or is slow
+    request       before the request is handled: answer with an error, close the connection, wait, handle it twice
+    reply         after the request is handled, before its reply is sent: close the connection, drop the reply
+    marker        before a transaction marker is written: answer with an error for the leader, or drop the marker
+    marker_reply  after a marker is written: drop the answer
+    append, sync  a disk call: fail with an errno (EIO, ENOSPC), or be slow
 """
 
 OF_THE_BROKER: Final = frozenset({"marker", "marker_reply", "append", "sync"})
-"""Points that only a broker of ours has; `crash`, too, wants a broker that is ours."""
+"""Points that only an Ottla broker has. The effect `crash` needs an Ottla broker too."""
 
 CONDITIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "request": ("client_id", "transactional_id", "producer_id", "group", "topic", "partition"),
@@ -49,7 +49,7 @@ CONDITIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "append": ("topic", "partition"),
     "sync": ("topic", "partition"),
 }
-"""What `where` may say at each point. `producer_id` is that of requests which carry one, and of batches in Produce."""
+"""Conditions for `where` at each point. `producer_id` matches the field of a request, and batches in Produce."""
 
 NUMBERS: Final = frozenset({"partition", "producer_id"})
 """Conditions whose value is a number; all others are strings."""
@@ -58,12 +58,12 @@ _FIELDS: Final = ("at", "api", "where", "nth", "times", "do", "error", "ms", "id
 
 
 class FaultError(ValueError):
-    """A fault that cannot be: the message says which word of it is wrong, and what it could be."""
+    """An invalid fault. The message names the wrong value and the possible ones."""
 
 
 @dataclass(slots=True)
 class Fault:
-    """A fault that is planned. `seen` counts whom it could have struck, `hits` whom it has."""
+    """A planned fault. `seen` counts the matches, `hits` those on which it has fired."""
 
     do: str
     at: str = "request"
@@ -78,15 +78,15 @@ class Fault:
     seen: int = 0
     hits: int = 0
     released: bool = False
-    """What it holds has been let go, and it holds nothing any more."""
+    """Whether the fault was released: it holds nothing from then on."""
 
     @property
     def spent(self) -> bool:
-        """Whether it will strike nobody any more."""
+        """Whether the fault can no longer fire."""
         return self.released or (self.times is not None and self.hits >= self.times)
 
     def strikes(self) -> bool:
-        """Count one more whom it could strike; whether it does."""
+        """Count a match, and return whether the fault fires on it."""
         self.seen += 1
         if self.seen < self.nth or self.spent:
             return False
@@ -94,7 +94,7 @@ class Fault:
         return True
 
     def describe(self) -> str:
-        """In one line, for people."""
+        """Return a description in one line."""
         whom = self.api.title if self.api is not None else "any"
         conditions = "".join(f" {name}={value}" for name, value in self.where.items())
         times = "always" if self.times is None else f"{self.times} time{'s' if self.times > 1 else ''}"
@@ -107,7 +107,7 @@ class Fault:
         return f"{self.do}{' ' + what if what else ''} at {self.at} of {whom}{conditions}{from_nth}, {times}"
 
     def to_json(self) -> dict[str, object]:
-        """As it is read, and its counters."""
+        """Return the fault as JSON for `parse_fault`, with its counters."""
         shown: dict[str, object] = {"id": self.id, "at": self.at, "do": self.do}
         if self.api is not None:
             shown["api"] = self.api.title
@@ -130,7 +130,7 @@ class Fault:
 
 
 def parse_fault(given: object) -> Fault:
-    """The fault that a JSON value describes; FaultError."""
+    """Return the fault that a JSON value describes. Raises FaultError."""
     if not isinstance(given, dict):
         raise FaultError(f"a fault is an object, not {given!r}")
     for name in given:
@@ -146,7 +146,7 @@ def parse_fault(given: object) -> Fault:
 
 
 def api_named(name: str) -> ApiKey:
-    """The API of Kafka's name for it (`EndTxn`), in any case; FaultError."""
+    """Return the API of this Kafka name (`EndTxn`), in upper or lower case. Raises FaultError."""
     titles = {key.title: key for key in ApiKey}
     folded = {title.lower(): key for title, key in titles.items()}
     found = folded.get(name.lower())
@@ -179,7 +179,7 @@ def _where(given: Any, at: str) -> dict[str, object]:
 
 
 def _what(fault: Fault, given: Mapping[str, Any]) -> None:
-    """Read what the deed needs, and refuse what it does not."""
+    """Read `error` or `ms` if the effect needs it, and refuse it otherwise."""
     needed = {"reply": "error", "fail": "error", "delay": "ms"}.get(fault.do)
     for name in ("error", "ms"):
         if (name in given) != (name == needed):

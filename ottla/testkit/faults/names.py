@@ -1,4 +1,4 @@
-"""The names of topics by their ids, as replies tell them. pure"""
+"""Topic names by topic id, learned from replies. pure"""
 
 from typing import Any, Final
 from uuid import UUID
@@ -12,23 +12,23 @@ _MOST_NAMES: Final = 1_000_000
 
 
 class TopicNames:
-    """Learns from the replies that pass."""
+    """Topic names by topic id, learned from replies."""
 
     def __init__(self) -> None:
         self._names: dict[UUID, str] = {}
 
     def name_of(self, topic_id: UUID) -> str | None:
-        """The name of the topic; None if nobody has told it."""
+        """Return the name of the topic, or None if no reply had it."""
         return self._names.get(topic_id)
 
     def learn(self, api_key: int, version: int, reply: bytes) -> None:
-        """Look at a reply frame, without its size."""
+        """Read the topic ids of a reply frame, given without its size."""
         if api_key not in _TELLING:
             return
         try:
             _, message = codec.decode_response(api_key, version, reply)
         except ProtocolError:
-            return  # whoever must read it will say so
+            return  # the client reports an unreadable reply itself
         self._learn(message)
 
     def _learn(self, message: Any) -> None:

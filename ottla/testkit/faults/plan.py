@@ -1,4 +1,4 @@
-"""The faults that are planned, and whom each strikes. pure"""
+"""The planned faults, and the matching of requests, markers and disk calls. pure"""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
@@ -10,14 +10,14 @@ Release = Callable[[], None]
 
 
 class Occasion(Protocol):
-    """Something that passes a point where faults strike."""
+    """A request, marker or disk call at a point where faults can fire."""
 
     def answers_to(self, name: str, value: object) -> bool:
         """Whether a condition holds, such as `transactional_id`, "tx-1"."""
 
 
 class Plan:
-    """Counts occasions and says which faults strike. `watchers` hear of each that does."""
+    """The planned faults. Each fault that fires is passed to the functions in `watchers`."""
 
     def __init__(self) -> None:
         self._faults: dict[int, Fault] = {}
@@ -32,14 +32,14 @@ class Plan:
         return len(self._faults)
 
     def get(self, fault_id: int) -> Fault | None:
-        """The fault of this number."""
+        """Return the fault with this id, or None."""
         return self._faults.get(fault_id)
 
     def check(self, fault: Fault) -> None:
-        """FaultError if it cannot strike here."""
+        """Raise FaultError if the fault is not supported here."""
 
     def add(self, fault: Fault) -> Fault:
-        """Plan it; its `id` is new. FaultError if it cannot strike here."""
+        """Plan a fault and give it a new `id`. Raises FaultError if it is not supported here."""
         self.check(fault)
         self._last_id += 1
         fault.id = self._last_id
@@ -47,16 +47,16 @@ class Plan:
         return fault
 
     def remove(self, fault_id: int) -> Fault | None:
-        """Take it back, and let go what it holds."""
+        """Remove the fault from the plan, and release what it holds."""
         self.release(fault_id)
         return self._faults.pop(fault_id, None)
 
     def clear(self) -> list[Fault]:
-        """Take all back."""
+        """Remove and return all faults."""
         return [fault for fault_id in list(self._faults) if (fault := self.remove(fault_id)) is not None]
 
     def release(self, fault_id: int) -> int:
-        """Let go what it holds, in order, and hold nothing any more; how many that were."""
+        """Release what the fault holds, in order, and return the number. It holds nothing from then on."""
         fault = self._faults.get(fault_id)
         if fault is not None and fault.do == "hold":
             fault.released = True
@@ -66,7 +66,7 @@ class Plan:
         return len(held)
 
     def hold(self, fault: Fault, go_on: Release) -> Callable[[], None]:
-        """Keep somebody until the fault is released; returns what takes it back for who is gone."""
+        """Call `go_on` when the fault is released. Return a function that cancels this, such as for a closed client."""
         waiting = self._held.setdefault(fault.id, [])
         waiting.append(go_on)
 
@@ -77,18 +77,18 @@ class Plan:
         return leave
 
     def held(self, fault_id: int) -> int:
-        """How many it holds now."""
+        """Return the number of requests or markers that the fault holds now."""
         return len(self._held.get(fault_id, ()))
 
     def watches(self, point: str, api: ApiKey | int | None = None) -> bool:
-        """Whether any fault could strike here: else nobody needs to know who passes."""
+        """Whether any fault could fire here. If not, the caller need not decode the request."""
         for fault in self._faults.values():
             if fault.at == point and not fault.spent and (fault.api is None or fault.api == api):
                 return True
         return False
 
     def striking(self, point: str, occasion: Occasion, api: ApiKey | int | None = None) -> list[Fault]:
-        """The faults that strike this occasion, in the order in which they were planned."""
+        """Return the faults that fire on this occasion, in the order in which they were planned."""
         struck = []
         for fault in tuple(self._faults.values()):
             if fault.at != point or (fault.api is not None and fault.api != api):
@@ -101,7 +101,7 @@ class Plan:
 
 
 class Named:
-    """An occasion of plain values."""
+    """An occasion made of plain values."""
 
     __slots__ = ("_values",)
 
@@ -109,5 +109,5 @@ class Named:
         self._values = values
 
     def answers_to(self, name: str, value: object) -> bool:
-        """Whether it has this value."""
+        """Whether the value of this name is `value`."""
         return self._values.get(name) == value

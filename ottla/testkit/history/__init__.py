@@ -1,9 +1,9 @@
-"""What has passed between clients and brokers, told: as events for people, as operations for the checker. pure
+"""Conversion of recorded requests and replies into events for people and operations for the checker. pure
 
-`passages` of a journal (ours or that of a proxy) go in:
+The input is the `passages` of the journal of an Ottla broker or a proxy:
 
     events(passages)          -> one JSON object for each request and its reply
-    checker_lines(passages)   -> the lines that `ottla check-history` judges against the logs
+    checker_lines(passages)   -> the lines that `ottla check-history` compares with the logs
 """
 
 from ottla.testkit.history.events import events

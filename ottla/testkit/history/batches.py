@@ -1,7 +1,7 @@
-"""Records as clients send and see them, each with a name. pure
+"""Records that clients send and read, each with a name. pure
 
-A name is the value of a record. Where several records have one value, which nothing forbids, the name says also who
-wrote it (`told_apart`): an idempotent producer numbers its records. What then still has one name cannot be judged.
+A name is the value of a record. If several records have the same value, the name also contains the producer and the
+sequence number (`told_apart`), which idempotent producers set. Records with still equal names cannot be checked.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,7 @@ from ottla.testkit.reading import fetched_batches
 
 
 class Named(NamedTuple):
-    """A record; `offset` is -1 in a batch that is sent."""
+    """A record; `offset` is -1 in a batch of a Produce request."""
 
     value: str
     name_apart: str
@@ -29,7 +29,7 @@ class Batch(NamedTuple):
 
 
 def read_batches(key: str, content: Any) -> Iterator[Batch]:
-    """The batches of data in `content`, complete ones only; ProtocolError for what is none."""
+    """Yield the complete data batches in `content`. Raises ProtocolError for an invalid batch."""
     for position, header in iter_batches(content):
         if not header.is_control:
             yield Batch(header, tuple(_named(key, header, content, position)))
@@ -43,7 +43,7 @@ def _named(key: str, header: BatchHeader, content: Any, position: int) -> Iterat
 
 
 def committed_batches(key: str, content: Any, aborted: Iterable[Any]) -> Iterator[Batch]:
-    """`read_batches` as a consumer sees it that reads committed: without what the broker says is of an aborted one."""
+    """Yield the batches that a read_committed consumer gets: without those of the aborted transactions."""
     transactions = [(row.producer_id, row.first_offset) for row in aborted]
     for position, header, seen in fetched_batches(content, transactions):
         if seen:
@@ -51,5 +51,5 @@ def committed_batches(key: str, content: Any, aborted: Iterable[Any]) -> Iterato
 
 
 def end_of(content: Any, start: int) -> int:
-    """The offset behind the last complete batch; `start` if there is none."""
+    """Return the offset after the last complete batch, or `start` if there is none."""
     return max((header.next_offset for _, header in iter_batches(content)), default=start)

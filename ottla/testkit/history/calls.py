@@ -1,4 +1,4 @@
-"""Passages, decoded. pure"""
+"""Decoded requests and replies of a journal. pure"""
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -16,7 +16,7 @@ _SIZE_BYTES = 4
 
 
 class Call:
-    """A request and its reply. `message` and `reply` are None where they are unknown, missing or not to be read."""
+    """A request and its reply. `message` and `reply` are None if they are missing or cannot be decoded."""
 
     def __init__(self, passage: Passage, exchange: Exchange, names: TopicNames) -> None:
         self.passage = passage
@@ -25,12 +25,12 @@ class Call:
 
     @property
     def api_key(self) -> int:
-        """Of the request."""
+        """API key of the request."""
         return self._exchange.api_key
 
     @property
     def version(self) -> int:
-        """Of the request."""
+        """API version of the request."""
         return self._exchange.api_version
 
     @property
@@ -40,12 +40,12 @@ class Call:
 
     @property
     def client_id(self) -> str:
-        """As the client calls itself."""
+        """The client id of the request."""
         return self._exchange.client_id
 
     @property
     def subject(self) -> Subject:
-        """Whom and what the request names."""
+        """Transactional ids, groups and partitions that the request names."""
         return self._exchange.subject
 
     @cached_property
@@ -67,7 +67,7 @@ class Call:
             return None
 
     def topic_of(self, row: Any) -> str | None:
-        """The name of the topic that a row of the request or the reply is about."""
+        """Return the topic name of a row of the request or reply, or None if it is unknown."""
         for field in ("name", "topic"):
             if field in type(row).fields and (name := getattr(row, field)):
                 return str(name)
@@ -76,7 +76,7 @@ class Call:
 
 
 def read_calls(passages: Iterable[Passage]) -> Iterator[Call]:
-    """The calls, in the order of their requests; what has no readable header is left out."""
+    """Yield the calls in the order of their requests, without those whose header cannot be read."""
     names = TopicNames()
     found = []
     for passage in passages:

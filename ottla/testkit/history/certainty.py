@@ -1,8 +1,8 @@
-"""What an answer says of what happened: it did, it certainly did not, or nobody knows. pure
+"""Outcome of an operation by its error code: it happened, it certainly did not, or it is unknown. pure
 
-Source: where Kafka's ReplicaManager, GroupCoordinator and TransactionCoordinator answer with each error. An error that
-may be answered behind an append (a log that failed, a leader or a coordinator that lost its place while it waited for
-replicas) leaves the outcome open; so does one that is not known here.
+Source: where Kafka's ReplicaManager, GroupCoordinator and TransactionCoordinator answer with each error. If the error
+can come after an append (a log failed, a leader or coordinator moved while it waited for replicas), the outcome is
+unknown. An error that is not listed here gives an unknown outcome too.
 """
 
 from typing import Final
@@ -24,13 +24,13 @@ _WRITTEN_BEFORE: Final = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
 
 
 def outcome(error: int) -> str:
-    """OK, FAIL or INFO for the error code of a row."""
+    """Return OK, FAIL or INFO for the error code of a row."""
     if error in (0, _WRITTEN_BEFORE):
         return OK
     return FAIL if error in _REFUSED else INFO
 
 
 def joint_outcome(errors: list[int]) -> str:
-    """For a request of several rows that are one operation: it happened as a whole, not at all, or nobody knows."""
+    """Return the outcome of one operation with several rows: INFO unless all rows have the same outcome."""
     outcomes = {outcome(error) for error in errors}
     return outcomes.pop() if len(outcomes) == 1 else INFO

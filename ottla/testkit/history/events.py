@@ -1,6 +1,6 @@
 """Each request and its reply as one JSON object. pure
 
-Records are summed up; those of small batches stand there with key and value. Bytes that are not UTF-8 are
+Records are summarized; those of small batches are listed with key and value. Bytes that are not UTF-8 are
 `{"base64": ...}`, as in what `ottla dump` prints.
 """
 
@@ -16,18 +16,18 @@ from ottla.testkit.control.journal import Passage
 from ottla.testkit.history.calls import Call, read_calls
 
 MOST_RECORDS: Final = 20
-"""A field with more records has none of them, only their number."""
+"""A field with more records shows only their number."""
 MOST_BYTES: Final = 2_000
-"""Keys and values are cut behind so many bytes."""
+"""Keys and values are cut to this number of bytes."""
 
 
 def events(passages: Iterable[Passage]) -> Iterator[dict[str, Any]]:
-    """One object for each request, in the order in which they came."""
+    """Yield one object for each request, in the order of the requests."""
     return map(event, read_calls(passages))
 
 
 def event(call: Call) -> dict[str, Any]:
-    """One request and its reply."""
+    """Return a request and its reply as a JSON object."""
     passage = call.passage
     return {
         "t": passage.began_ms,
@@ -84,7 +84,7 @@ def _bytes(value: bytes | None) -> Any:
 
 
 def _records(content: Any) -> dict[str, Any] | None:
-    """What a field with batches has; batches that cannot be read are only counted in bytes."""
+    """Summarize a field with batches; unreadable batches are given only by their size in bytes."""
     if content is None:
         return None
     shown: dict[str, Any] = {"bytes": len(content), "count": 0, "batches": []}

@@ -1,8 +1,8 @@
-"""What has passed as the lines that the checker judges. pure
+"""Conversion of requests and replies into the history lines of the checker. pure
 
-Each request becomes an attempt at an operation, and what is asked again is one operation: it happened once its client
-was told so, it did not if every attempt was refused, and nobody knows if a reply was lost. Three notes stand behind the
-operations: what is known of the whole (see `ottla.testkit.checker`).
+Each request becomes an attempt at an operation; a retry belongs to the same operation. It is `ok` once a reply reports
+success, `fail` if every attempt was refused, and unknown if a reply was lost. Three notes about the whole history
+follow the operations (see `ottla.testkit.checker`).
 """
 
 from collections.abc import Callable, Iterable
@@ -21,7 +21,7 @@ from ottla.testkit.history.transactions import Transactions
 
 
 def checker_lines(passages: Iterable[Passage]) -> list[Entry]:
-    """The lines, in the order of time."""
+    """Return the lines in the order of time."""
     return _Telling(read_calls(passages)).lines()
 
 
@@ -60,7 +60,7 @@ class _Telling:
         return in_order(operations, _notes(sends, repeated, same))
 
     def _commit(self, call: Call) -> None:
-        """A TxnOffsetCommit; the same offsets asked again in one transaction are one operation."""
+        """Add a TxnOffsetCommit. A retry with the same offsets in one transaction is the same operation."""
         message, reply = call.message, call.reply
         mops = [
             ["offset", f"{call.topic_of(topic)}/{row.partition_index}", row.committed_offset]

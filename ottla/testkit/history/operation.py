@@ -1,4 +1,4 @@
-"""An operation of a client in the making: all attempts at it, which become one invocation and one completion. pure"""
+"""An operation of a client, built from all its attempts: one invocation and one completion. pure"""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -7,11 +7,11 @@ from ottla.testkit.checks.operations import FAIL, INFO, OK, Entry
 from ottla.testkit.control.journal import Passage
 
 Moment = tuple[int, int, int]
-"""Sorts in the order of what has happened: the number of a request, 1 for what came behind it, which one that was."""
+"""Sort key in the order of time: number of a request, 1 for a reply after it, number of that reply's request."""
 
 
 class Operation:
-    """What a client wanted, and what it was told. `asked` are the fields of its invocation."""
+    """An operation of a client. `asked` are the fields of its invocation."""
 
     __slots__ = (
         "_refused",
@@ -41,7 +41,7 @@ class Operation:
         self._unknown = False
 
     def attempt(self, passage: Passage, status: str, told: dict[str, Any] | None = None) -> None:
-        """It was asked for once more; who knows that it happened asks no more."""
+        """Record an attempt and its outcome. The first successful attempt completes the operation."""
         self.attempts += 1
         if status == INFO or passage.ended_behind is None or passage.ended_ms is None:
             self._unknown = True
@@ -54,13 +54,13 @@ class Operation:
 
     @property
     def status(self) -> str:
-        """OK once somebody was told so; FAIL when every attempt was refused; else INFO."""
+        """OK if an attempt succeeded, FAIL if every attempt was refused, else INFO."""
         if self.ended is not None:
             return OK
         return FAIL if self._refused is not None and not self._unknown else INFO
 
     def entries(self, number: int) -> Iterator[tuple[Moment, Entry]]:
-        """Its lines, and where they stand among those of others."""
+        """Yield the lines of the operation, with their sort keys."""
         common = {"proc": self.proc, "f": self.f, "op": number}
         yield self.began, {"t": self.began_ms, "type": "invoke", **common, **self.asked}
         if self.ended is not None:
@@ -71,7 +71,7 @@ class Operation:
 
 
 def in_order(operations: Iterable[Operation], notes: Iterable[Entry]) -> list[Entry]:
-    """All lines in the order of time, and what is known of the whole behind them."""
+    """Return all lines in the order of time, followed by the notes."""
     entries = [
         entry
         for number, operation in enumerate(sorted(operations, key=_began), 1)

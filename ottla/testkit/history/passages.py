@@ -1,4 +1,4 @@
-"""Passages as JSON and back: how they come from an admin port. pure"""
+"""Conversion of journal entries to and from JSON, for the admin port. pure"""
 
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from ottla.testkit.control.journal import Passage
 
 
 def passage_to_json(passage: Passage) -> dict[str, Any]:
-    """A passage with its frames in base64."""
+    """Return a journal entry as JSON, with its frames in base64."""
     return {
         "number": passage.number,
         "began_ms": passage.began_ms,
@@ -23,7 +23,7 @@ def passage_to_json(passage: Passage) -> dict[str, Any]:
 
 
 def passage_from_json(given: Mapping[str, Any]) -> Passage:
-    """What `passage_to_json` has made."""
+    """Return the journal entry that `passage_to_json` has converted."""
     passage = Passage(given["number"], given["began_ms"], given["peer"], b64decode(given["request"]))
     passage.ended_ms = given["ended_ms"]
     passage.ended_behind = given["ended_behind"]

@@ -1,7 +1,7 @@
-"""What consumers are given: records and committed offsets. pure
+"""Operations of consumers: fetched records and committed offsets. pure
 
-Fetch requests of a session (KIP-227) name only what has changed, so the position of each partition is kept by session.
-A reply to one partition becomes a poll of its own; one without a whole batch is none.
+Fetch requests of a session (KIP-227) name only the changed partitions, so the positions are stored for each session.
+Each partition of a reply becomes a separate poll. A partition without a complete batch gives no poll.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ Positions = dict[str, int]
 
 
 class Poll(NamedTuple):
-    """What one partition gave."""
+    """The records that a Fetch reply has for one partition."""
 
     operation: Operation
     key: str
@@ -29,14 +29,14 @@ class Poll(NamedTuple):
 
 
 class Polls:
-    """Follows all Fetch requests."""
+    """Polls from all Fetch requests."""
 
     def __init__(self) -> None:
         self._sessions: dict[int, Positions] = {}
         self.all: list[Poll] = []
 
     def fetch(self, call: Call) -> None:
-        """A Fetch of a consumer."""
+        """Add the polls of a consumer's Fetch."""
         message, reply = call.message, call.reply
         follower = message.replica_state.replica_id if message.replica_state is not None else message.replica_id
         if follower != _CONSUMER:
@@ -55,7 +55,7 @@ class Polls:
                     self._poll(call, f"{name}/{row.partition_index}", start, row)
 
     def _positions(self, call: Call) -> Positions:
-        """From where each partition is read; those of the session are brought up to date."""
+        """Return the fetch offset of each partition, and update those of the session."""
         message = call.message
         known = self._sessions.get(message.session_id, {}) if message.session_id and message.session_epoch > 0 else {}
         for topic in message.forgotten_topics_data or ():
@@ -85,7 +85,7 @@ class Polls:
             self.all.append(Poll(operation, key, start, behind, records))
 
     def finished(self, repeated: set[str], same: set[str]) -> Iterator[Operation]:
-        """The operations, with the names of what was read."""
+        """Yield the operations, with the names of the records that were read."""
         for poll in self.all:
             rows = []
             for record in poll.records:
@@ -97,7 +97,7 @@ class Polls:
 
 
 def fetched_offsets(call: Call) -> Iterator[Operation]:
-    """An OffsetFetch: an operation for each group."""
+    """Yield an operation for each group of an OffsetFetch."""
     reply = call.reply
     if reply is None:
         return

@@ -1,7 +1,7 @@
-"""What producers send: one operation for each batch, however often it is sent again. pure
+"""Operations of producers: one for each batch, including its retries. pure
 
-A batch of an idempotent producer is sent again with its producer id, epoch and sequence; another has the times of its
-records to be known by, and is new once it was acknowledged.
+A retry of an idempotent producer is recognized by producer id, epoch and sequence. Other batches are recognized by the
+timestamps of their records; after an acknowledgement, an equal batch is a new one.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ class Send:
 
 
 class Sends:
-    """Follows all Produce requests."""
+    """Sends from all Produce requests."""
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
@@ -38,7 +38,7 @@ class Sends:
         self.all: list[Send] = []
 
     def produce(self, call: Call) -> None:
-        """A Produce request."""
+        """Add the batches of a Produce request."""
         told = {
             (call.topic_of(topic), row.index): row
             for topic in (call.reply.responses if call.reply is not None else ())
@@ -89,7 +89,7 @@ class Sends:
         return send
 
     def judged(self) -> list[Send]:
-        """Without those that were refused and sent again as others: batches that were too large are divided."""
+        """Return the sends, without refused batches whose records were sent again: producers split large batches."""
         times = Counter((send.key, record.value) for send in self.all for record in send.records)
         return [
             send
@@ -99,19 +99,19 @@ class Sends:
 
 
 def repeated_values(sends: list[Send]) -> set[str]:
-    """Values of more than one record."""
+    """Return the values that more than one record has."""
     times = Counter(record.value for send in sends for record in send.records)
     return {value for value, count in times.items() if count > 1}
 
 
 def same_names(sends: list[Send], repeated: set[str]) -> set[str]:
-    """Names that still more than one record has."""
+    """Return the names that more than one record has even with producer and sequence."""
     times = Counter(record.name_apart for send in sends for record in send.records if record.value in repeated)
     return {name for name, count in times.items() if count > 1}
 
 
 def finished(sends: list[Send], repeated: set[str], same: set[str]) -> Iterator[Operation]:
-    """The operations, with the names of what they send."""
+    """Yield the operations, with the names of the records that they send."""
     for send in sends:
         mops, acknowledged = [], []
         for delta, record in enumerate(send.records):
@@ -126,5 +126,5 @@ def finished(sends: list[Send], repeated: set[str], same: set[str]) -> Iterator[
             operation.asked["mops"] = mops
             operation.told = {"mops": acknowledged}
             if operation.asked["pid"] < 0 and operation.attempts > 1:
-                operation.proc += f"#{operation.began[0]}"  # sent again without numbers, it may overtake or fall behind
+                operation.proc += f"#{operation.began[0]}"  # a retry without sequence numbers may be reordered
             yield operation

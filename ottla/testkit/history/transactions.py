@@ -1,9 +1,9 @@
-"""Which transaction a request of a producer is in, as its client sees it. pure
+"""Assignment of producer requests to transactions, as the client sees them. pure
 
-A transaction begins with the first request behind the end of the one before (AddPartitionsToTxn, AddOffsetsToTxn, a
-batch, a commit of offsets) and reaches to its EndTxn. With transactions V2 (KIP-890) each has an epoch of its own; with
-V1 they share one. An EndTxn that follows another of the same producer with nothing between is asked again, not new; but
-an abort behind a commit that was refused ends the same transaction once more.
+A transaction begins with the first request after the end of the previous one (AddPartitionsToTxn, AddOffsetsToTxn, a
+batch, a commit of offsets) and lasts until its EndTxn. With transactions V2 (KIP-890) each has its own epoch; with V1
+they share one. An EndTxn directly after another of the same producer is a retry, not a new transaction. An abort after
+a refused commit ends the same transaction again.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ Producer = tuple[int, int]
 
 
 class Transactions:
-    """Follows all producers. `operations` has their inits and ends."""
+    """Transactions of all producers. `operations` has their init and end operations."""
 
     def __init__(self) -> None:
         self.operations: list[Operation] = []
@@ -27,7 +27,7 @@ class Transactions:
         self._numbers: Counter[str] = Counter()
 
     def join(self, transactional_id: str, producer: Producer) -> str:
-        """The name of the transaction that this producer is in; a new one if it is in none."""
+        """Return the name of the producer's open transaction; begin a new one if there is none."""
         name = self._open.get(producer)
         if name is None:
             self._numbers[transactional_id] += 1
@@ -36,7 +36,7 @@ class Transactions:
         return name
 
     def init(self, call: Call) -> None:
-        """An InitProducerId."""
+        """Add an InitProducerId."""
         message, reply = call.message, call.reply
         transactional_id = message.transactional_id
         proc = transactional_id or f"{call.client_id}@{call.passage.peer}"
@@ -48,18 +48,18 @@ class Transactions:
         self.operations.append(operation)
 
     def add(self, call: Call) -> None:
-        """An AddPartitionsToTxn of a client."""
+        """Add an AddPartitionsToTxn of a client."""
         message = call.message
-        if call.version <= 3:  # later ones are from broker to broker
+        if call.version <= 3:  # brokers send the later versions
             producer = message.v3_and_below_producer_id, message.v3_and_below_producer_epoch
             self.join(message.v3_and_below_transactional_id, producer)
 
     def add_offsets(self, call: Call) -> None:
-        """An AddOffsetsToTxn."""
+        """Add an AddOffsetsToTxn."""
         self.join(call.message.transactional_id, (call.message.producer_id, call.message.producer_epoch))
 
     def end(self, call: Call) -> None:
-        """An EndTxn, whether it is the first or asked again."""
+        """Add an EndTxn, which may be a retry."""
         message, reply = call.message, call.reply
         producer, commit = (message.producer_id, message.producer_epoch), bool(message.committed)
         told: dict[str, Any] = {}

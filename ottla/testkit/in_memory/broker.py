@@ -1,4 +1,4 @@
-"""A whole broker on a disk in memory and on virtual time, and one client that waits for each answer. free"""
+"""A broker with an in-memory disk and virtual time, and a client that waits for each reply. free"""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,11 +18,11 @@ PATIENCE_MS: Final = 20_000.0
 
 
 class NoAnswer(Exception):
-    """The broker closed the connection, or is silent for too long."""
+    """The broker closed the connection, or did not answer in time."""
 
 
 class BrokerInMemory:
-    """A broker from its start to its stop. `bugs` are exceptions that it did not expect."""
+    """A broker from start to stop. `bugs` are unexpected exceptions."""
 
     def __init__(self, disk: MemoryDisk, schedule: Schedule, config: Config) -> None:
         """Raises what the broker raises when it cannot start."""
@@ -37,7 +37,7 @@ class BrokerInMemory:
         self.assembly = Assembly(config, self.clock, disk, turns)
 
     def partitions(self) -> list[Partition]:
-        """All of them; after a clean stop they are opened on demand."""
+        """All partitions. After a clean stop they are opened on demand."""
         cluster = self.assembly.broker.cluster
         found = [
             cluster.partition(topic.name, index)
@@ -47,7 +47,7 @@ class BrokerInMemory:
         return [partition for partition in found if partition is not None]
 
     def call(self, ask: Ask) -> Any:
-        """The reply to a request. Raises NoAnswer."""
+        """Send a request and return the reply. Raises NoAnswer."""
         replies: list[Any] = []
         self.call_all([ask], lambda _at, reply: replies.append(reply))
         return replies[0]
@@ -55,9 +55,9 @@ class BrokerInMemory:
     def call_all(
         self, asks: Sequence[Ask], told: Callable[[int, Any], None], meanwhile: Callable[[], object] | None = None
     ) -> None:
-        """Send requests at once; `told` gets the number of each and its reply as it comes. Raises NoAnswer.
+        """Send requests at once, and pass the number and reply of each to the callback. Raises NoAnswer.
 
-        `meanwhile` is a piece of the broker that runs before the answers come.
+        `meanwhile` is broker code that runs before the replies arrive.
         """
         waiting = set(range(len(asks)))
         refusals: list[str] = []
@@ -82,17 +82,17 @@ class BrokerInMemory:
         self.assembly.dispatcher.start(frame, Session(peer="script"), lambda parts, _room: send(parts), refuse)
 
     def in_turn(self, work: Callable[[], object]) -> None:
-        """Run a piece of the broker as a turn of its own."""
+        """Run broker code in a turn of its own."""
         self._turns.event(lambda: _ignore(work()))
 
     def rest(self, for_ms: float) -> None:
-        """Let time pass."""
+        """Advance the virtual time."""
         until_ms = self.schedule.now_ms + for_ms
         self.schedule.at(until_ms, _nothing)
         self._run_until(lambda: self.schedule.now_ms >= until_ms, for_ms)
 
     def stop(self) -> None:
-        """A clean stop."""
+        """Stop the broker cleanly."""
         while self.assembly.broker.logs.flusher.busy:
             self.in_turn(self.assembly.broker.logs.flusher.start)
             self.disk.end_syncs()
@@ -100,7 +100,7 @@ class BrokerInMemory:
         self.clock.alive = False
 
     def kill(self) -> None:
-        """The process is gone."""
+        """End the broker as a killed process."""
         self.clock.alive = False
 
     def _run_until(self, done: Callable[[], bool], patience_ms: float = PATIENCE_MS) -> None:
@@ -114,8 +114,8 @@ def _run(work: Callable[[], None]) -> None:
 
 
 def _ignore(result: object) -> None:
-    """Nobody wants it."""
+    """Ignore the result."""
 
 
 def _nothing() -> None:
-    """Only time passes."""
+    """Do nothing: an event that only advances the time."""

@@ -1,7 +1,7 @@
-"""Files in memory: what a killed process leaves, and what a power loss leaves. free
+"""In-memory files, with the effects of a kill and of a power loss. free
 
-A kill leaves everything that was written. A power loss leaves what was synced, and of the rest what the file system
-happened to have written: of the names see `tree.py`, of the bytes `power.py`.
+A kill keeps all writes. A power loss keeps what was synced, and a random part of the rest that the file system may have
+written: see `tree.py` for names and `power.py` for bytes.
 """
 
 from collections import Counter
@@ -40,9 +40,9 @@ class MemoryFile:
         try:
             disk.errors.call("append")
         except OSError as error:
-            if disk.random.random() < 0.3:  # bytes stay behind the end where cutting back fails too
+            if disk.random.random() < 0.3:  # extra bytes stay at the end if truncating fails too
                 data += b"".join(buffers)[: disk.random.randrange(1, 80)]
-                raise OSError(error.errno, error.strerror) from None  # so it is no mere shortage
+                raise OSError(error.errno, error.strerror) from None  # so it is not only a shortage of space
             raise
         disk.under_way = self._inode, buffers
         try:
@@ -84,11 +84,11 @@ class MemoryFile:
         self._disk.sync_inodes([self._inode])
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resources are open."""
 
 
 class MemorySlice:
-    """A part of a file, whatever becomes of its name."""
+    """A part of a file; it stays readable if the file is renamed or deleted."""
 
     __slots__ = ("_disk", "_inode", "_left_bytes", "_position")
 
@@ -115,14 +115,14 @@ class MemorySlice:
 
 
 class MemoryLock:
-    """The lock of the one broker that runs."""
+    """The lock of the running broker."""
 
     def release(self) -> None:
-        """A killed process holds no lock, so nothing is remembered."""
+        """Do nothing: a killed process loses its lock, so no state is stored."""
 
 
 class MemorySyncJob:
-    """A sync that ends when the schedule says so."""
+    """A background sync that the schedule ends."""
 
     def __init__(self) -> None:
         self.done = False
@@ -140,13 +140,13 @@ class MemoryDisk:
         self.met: Counter[str] = Counter()
         self.errors = DiskErrors(self.met)
         self.under_way: tuple[Inode, Sequence[Buffer]] | None = None
-        """An append that has been asked for and has written nothing yet."""
+        """An append that was called and has not written yet."""
         self.charge: Callable[[float], None] = ignore_cost
         self._defer = defer
         self._tree = Tree()
         self._syncs: dict[MemorySyncJob, Callable[[], None]] = {}
         self.failed_syncs = 0
-        """Background syncs that failed, and that the broker may not have looked at."""
+        """Number of failed background syncs, which the broker may not have checked yet."""
 
     # --- the port
 
@@ -258,7 +258,7 @@ class MemoryDisk:
 
         def end() -> None:
             if self._syncs.pop(job, None) is None:
-                return  # it was ended early, or the power was gone
+                return  # it was ended early, or the power was lost
             try:
                 self.errors.call("sync")
                 for inode, content in contents:
@@ -280,7 +280,7 @@ class MemoryDisk:
         return job
 
     def end_syncs(self) -> None:
-        """End the background syncs that are under way now."""
+        """End the current background syncs now."""
         for end in list(self._syncs.values()):
             end()
 
@@ -323,7 +323,7 @@ class MemoryDisk:
     # --- what the simulation does
 
     def fill(self, files: Mapping[str, bytes]) -> None:
-        """Put files on the device, with their directories; the broker's port calls have no part in it."""
+        """Put files and their directories on the device, without calls of the disk port."""
         for path, content in files.items():
             steps = path.split("/")[1:-1]
             directory = self._tree.root
@@ -338,7 +338,7 @@ class MemoryDisk:
         self._tree.settle()
 
     def all_files(self) -> dict[str, bytes]:
-        """{path: content} of every file, as a process sees it."""
+        """Return {path: content} of every file, as a process sees it."""
         return {path: bytes(inode.data) for path, inode in self._tree.files().items()}
 
     def sync_inodes(self, inodes: Sequence[Inode]) -> None:
@@ -352,7 +352,7 @@ class MemoryDisk:
         self.ports.call("sync")
 
     def lose_power(self, kind: PowerLoss = PowerLoss.JOURNAL) -> None:
-        """Go back to what the device held."""
+        """Lose the power: keep only what is on the device."""
         self._syncs.clear()
         in_order = kind is PowerLoss.JOURNAL
         if in_order:
@@ -366,14 +366,14 @@ class MemoryDisk:
             inode.settle(left)
 
     def copy(self, ports: PortCalls, defer: Callable[[Callable[[], None]], None]) -> "MemoryDisk":
-        """A twin that holds the same, and knows as well what of it is on the device."""
+        """Return a copy with the same content and the same state of the device."""
         twin = MemoryDisk(ports, self.random, defer)
         twin.torn_writes, twin.now_ms = self.torn_writes, self.now_ms
         twin._tree = self._tree.copy()
         return twin
 
     def tear(self, other: "MemoryDisk") -> None:
-        """Half of the time: hold a part of the append that is under way on `other`, whose twin this disk is."""
+        """Write, half of the time, a part of the current append of `other`, of which this disk is a copy."""
         if other.under_way is not None and self.random.random() < 0.5:
             inode, buffers = other.under_way
             path = next(path for path, each in other._tree.files().items() if each is inode)
@@ -381,7 +381,7 @@ class MemoryDisk:
             self._file(path).data += data[: self.random.randrange(1, len(data))]
 
     def files_under(self, path: str) -> dict[str, bytes]:
-        """{path: content} of every file in a directory, as a process sees it."""
+        """Return {path: content} of every file in a directory, as a process sees it."""
         directory = self._tree.find(path)
         nodes = sorted(directory.entries.items()) if isinstance(directory, Directory) else []
         return {f"{path}/{name}": bytes(node.data) for name, node in nodes if isinstance(node, Inode)}
@@ -399,7 +399,7 @@ class MemoryDisk:
         return node
 
     def _change(self, what: str, path: str, node: Inode | Directory | None) -> None:
-        """A name leads to something from now on, or to nothing."""
+        """Point a name at a file or directory, or remove it."""
         directory, name = self._tree.parent(path)
         self.charge(FILE_CALL_US)
         self.errors.call(what)

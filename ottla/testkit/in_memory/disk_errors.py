@@ -15,7 +15,7 @@ MOST_SHORT: Final = 60
 
 
 class BadDisk(NamedTuple):
-    """Calls of these kinds fail: `skip` of them go well before, then `times` of them fail."""
+    """Calls of these kinds fail: the first `skip` calls succeed, the next `times` fail."""
 
     calls: frozenset[str]
     number: int
@@ -37,17 +37,17 @@ _KINDS: Final = (
 
 
 def draw_bad_disk(random: Random) -> BadDisk:
-    """What goes wrong, once or until the disk is replaced."""
+    """Choose a random disk error that occurs once or until the disk is mended."""
     calls, number = random.choice(_KINDS)
     times = 1 if random.random() < 0.5 else FOR_EVER
     if number == errno.EMFILE and times > 1:
-        times = random.randrange(2, MOST_SHORT)  # it passes, and nobody is to come and help
+        times = random.randrange(2, MOST_SHORT)  # it ends by itself, so the test need not mend the disk
     most_skipped = 12 if "append" in calls else 2  # the other calls are rare
     return BadDisk(frozenset(calls), number, int(random.random() ** 2 * most_skipped), times)
 
 
 class DiskErrors:
-    """What is wrong with the disk now. `struck` counts the calls that failed since it was last sound."""
+    """The current disk error. `struck` counts the failed calls since the disk last worked."""
 
     def __init__(self, met: Counter[str]) -> None:
         self.struck = 0
@@ -58,13 +58,13 @@ class DiskErrors:
         self._bad = bad
 
     def mend(self) -> None:
-        """The disk is sound again."""
+        """Make the disk work again."""
         self._bad = None
         self.struck = 0
 
     @contextmanager
     def silenced(self) -> Iterator[None]:
-        """Who looks at the broker from outside reads a sound disk."""
+        """Suspend the errors while a test inspects the broker."""
         bad, self._bad = self._bad, None
         try:
             yield
@@ -72,7 +72,7 @@ class DiskErrors:
             self._bad = bad
 
     def call(self, name: str) -> None:
-        """A call of the disk port. Raises OSError if it fails."""
+        """Check a call of the disk port. Raises OSError if it fails."""
         bad = self._bad
         if bad is None or name not in bad.calls:
             return

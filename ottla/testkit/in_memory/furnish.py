@@ -1,8 +1,8 @@
-"""Gives a broker a large state over the wire, for greedy requests to ask for. free
+"""Creation of a large broker state over the protocol, as input for greedy requests. free
 
     state = furnish(ask, pause, Size(topics=2_000, partitions=10_000, groups=3_000, ids=10_000))
 
-`ask(api_key, version, message)` sends and returns the reply; `pause()` is called before something is asked again.
+`ask(api_key, version, message)` sends and returns the reply; `pause()` is called before a retry.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,8 +28,11 @@ Ask = Callable[[int, int, Any], Any]
 
 
 class Size(NamedTuple):
-    """How much there is of everything. The first topic has what partitions the others leave, the first group `offsets`
-    offsets with `metadata_bytes` each, each of the first `logs` partitions a batch of `records`."""
+    """Size of the state.
+
+    Each topic has one partition, and the first one has all others. The first group has `offsets` offsets with
+    `metadata_bytes` each. Each of the first `logs` partitions has a batch of `records`.
+    """
 
     topics: int
     partitions: int
@@ -43,7 +46,7 @@ class Size(NamedTuple):
 
 
 def message(api_key: int, version: int, **fields: Any) -> Any:
-    """A request from plain values: rows of structs are dicts."""
+    """Build a request from plain values; rows of structs are dicts."""
     return _made(codec.request_class(api_key), version, fields)
 
 
@@ -58,7 +61,7 @@ def _made(data_class: Any, version: int, values: dict[str, Any]) -> Any:
 
 
 def furnish(ask: Ask, pause: Callable[[], None], size: Size) -> State:
-    """Make it all; what cannot be made raises RuntimeError."""
+    """Create the state. Raises RuntimeError if a part of it cannot be created."""
     topics = [WIDE, *(f"topic-{number:05d}" for number in range(size.topics - 1))]
     _create(ask, [(WIDE, size.partitions - size.topics + 1), *((name, 1) for name in topics[1:])])
     start_ms = size.start_ms - size.records

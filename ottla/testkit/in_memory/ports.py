@@ -1,4 +1,4 @@
-"""The calls of a broker's ports, counted: the places at which it can be killed. pure"""
+"""Counter of a broker's port calls, the points at which it can be killed. pure"""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ class PortCalls:
         self.on_kill: Callable[[str], None] = _ignore
 
     def call(self, name: str) -> None:
-        """A port is called, or has just done its work. Raises Killed where the plan says so."""
+        """Count a port call before or after its effect. Raises Killed at the planned call."""
         self.count += 1
         if 0 <= self.kill_at <= self.count:
             self.kill_at = -1
@@ -27,4 +27,4 @@ class PortCalls:
 
 
 def _ignore(name: str) -> None:
-    """Nobody wants to know where the kill happened."""
+    """Ignore the place of the kill."""

@@ -1,4 +1,4 @@
-"""What happens when, on one virtual time: the world's events and the broker's clock. pure"""
+"""Events on virtual time, and the broker's clock. pure"""
 
 from collections.abc import Callable
 from heapq import heappop, heappush
@@ -7,11 +7,11 @@ from typing import Final
 from ottla.testkit.in_memory.ports import PortCalls
 
 START_MS: Final = 1_700_000_000_000
-"""Wall time at the beginning of every run."""
+"""Wall time at the start of every run, in ms."""
 
 
 class Event:
-    """Something that will happen; `cancel` takes it back."""
+    """A planned event; `cancel` removes it."""
 
     __slots__ = ("cancelled", "work")
 
@@ -56,9 +56,9 @@ class Schedule:
 
 
 class VirtualClock:
-    """The broker's clock for one of its lives. Nothing that it planned happens once `alive` is False.
+    """The broker's clock for one run of the broker. Its timers do not fire once `alive` is False.
 
-    With `call_ms` above 0 every look at the clock takes so long: work that is cut into slices by time is cut often.
+    With `call_ms` above 0, each read of the clock takes this long, so that work sliced by time is sliced often.
     """
 
     __slots__ = ("_ports", "_schedule", "alive", "call_ms", "enter", "guard")

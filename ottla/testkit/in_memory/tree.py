@@ -1,8 +1,8 @@
-"""Directories in memory, and which changes of names a power loss takes back. free
+"""In-memory directories, and the changes of names that a power loss undoes. free
 
-Two file systems are kept account of at once. One has a journal: any sync commits every change of names so far, and what
-was not committed is lost from its end on (ext4). The other promises what POSIX does: only a sync of the directory
-itself settles its names, and each of the other changes may be lost alone.
+This module models two file systems at once. One has a journal (ext4): any sync commits all earlier changes of names,
+and a power loss undoes the latest uncommitted ones. The other gives only what POSIX guarantees: only a sync of the
+directory makes its names durable, and each other change may be lost independently.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ class Inode:
         self.steps: list[int] = []
 
     def settle(self, content: bytes) -> None:
-        """`content`, which the file held a while ago or holds now, is on the device."""
+        """Record that `content`, an earlier or the current content, is on the device."""
         self.durable = content
         self.replaced = self.replaced and bytes(self.data) != content
         self.steps = [end for end in self.steps if end > len(content)]
@@ -47,16 +47,16 @@ class Directory:
         self.entries: dict[str, Node] = {}
         self.durable: dict[str, Node] = {}
         self.pending: list[Entries] = []
-        # How many changes were pending once and are on the device.
+        # Number of changes that are durable now.
         self.settled = 0
 
     @property
     def changes(self) -> int:
-        """How often the names have changed."""
+        """Number of changes of the names."""
         return self.settled + len(self.pending)
 
     def settle(self, changes: int) -> None:
-        """What had changed when `changes` said so is on the device."""
+        """Make the first `changes` changes durable."""
         count = max(0, changes - self.settled)
         for change in self.pending[:count]:
             _apply(self.durable, change)
@@ -103,7 +103,7 @@ class Tree:
         return dict(sorted(_files("", self.root)))
 
     def settle(self) -> None:
-        """All that is here is on the device."""
+        """Make all names durable."""
         self.journal.clear()
         for directory in _directories(self.root):
             directory.settled = directory.changes
@@ -113,14 +113,14 @@ class Tree:
     # --- power losses
 
     def lose_from_the_end(self, random: Random) -> None:
-        """The journal was committed up to somewhere."""
+        """Undo the uncommitted changes after a random point of the journal."""
         kept = random.randrange(len(self.journal) + 1)
         for directory, before in reversed(self.journal[kept:]):
             _apply(directory.entries, before)
         self.settle()
 
     def lose_any(self, random: Random) -> None:
-        """Of what no sync of a directory has settled, each change is there or is not."""
+        """Keep or lose each change that no sync of its directory has made durable."""
         kept_share = random.choice(KEPT_SHARES)
         seen: set[Directory] = set()
         left = [self.root]
@@ -138,7 +138,7 @@ class Tree:
     # --- twins
 
     def copy(self) -> "Tree":
-        """A twin with files and directories of its own."""
+        """Return a copy with its own files and directories."""
         twin, twins = Tree(), _Twins()
         twin.root = twins.directory(self.root)
         twin.journal = [(twins.directory(directory), twins.entries(before)) for directory, before in self.journal]
@@ -146,7 +146,7 @@ class Tree:
 
 
 class _Twins:
-    """What was copied so far: a file stays one file, by however many names it is known."""
+    """Copied files and directories, so that a file with several names is copied once."""
 
     def __init__(self) -> None:
         self._inodes: dict[Inode, Inode] = {}

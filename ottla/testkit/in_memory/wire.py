@@ -1,4 +1,4 @@
-"""The requests of the simulated clients, as kafka-python's messages, and the versions in which they go. pure"""
+"""Requests of the simulated clients, as kafka-python's messages, with their versions. pure"""
 
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -31,7 +31,7 @@ V2: Final = Generation("v2", produce=12, end_txn=5, txn_offset_commit=5, adds_by
 
 
 class Ask(NamedTuple):
-    """One request."""
+    """A request and its version."""
 
     api_key: int
     version: int
@@ -214,7 +214,7 @@ def fetch(topic: str, index: int, offset: int, committed: bool, max_wait_ms: int
 
 
 def write_txn_marker(producer: ProducerIdAndEpoch, topic: str, indexes: Sequence[int]) -> Ask:
-    """The abort of a transaction that an administrator believes to hang."""
+    """Return an abort marker of an administrator for a hanging transaction."""
     marker = codec.request_class(ApiKey.WRITE_TXN_MARKERS).WritableTxnMarker
     message = codec.request_class(ApiKey.WRITE_TXN_MARKERS)(
         version=1,

@@ -1,1 +1,1 @@
-"""The test kit as tests hold it: a broker of their own, what is in it, its time and its faults. free"""
+"""The test kit's interface for tests: a broker, its content, its clock and its faults. free"""

@@ -8,12 +8,12 @@ from urllib.parse import quote, urlsplit
 
 from ottla.printable import printable
 
-__tracebackhide__ = True  # pytest then shows the line of the test, and what it was told
+__tracebackhide__ = True  # pytest then shows the line of the test and the message
 TIMEOUT_S: Final = 90.0
 
 
 class AdminFailed(RuntimeError):
-    """The admin port refused: the message is its own."""
+    """The admin port refused the request; the message is the admin port's own."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -21,7 +21,7 @@ class AdminFailed(RuntimeError):
 
 
 class Admin:
-    """The admin port at this address. Each request has a connection of its own: the broker may be gone in between."""
+    """Client of the admin port at this address. Each request opens a new connection, as the broker may restart."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
         self.url = url
@@ -40,13 +40,15 @@ class Admin:
         return self._ask("DELETE", path)
 
     def lines(self, path: str) -> Generator[Any, None, None]:
-        """The JSON of each line of an answer that goes on. AdminFailed for a refusal, ConnectionError if nobody
-        answers, also when the broker ends."""
+        """Yield the JSON value of each line of a streamed response.
+
+        Raises AdminFailed if the admin port refuses, ConnectionError if it does not answer or if the broker ends.
+        """
         connection, response = self._open("GET", path)
         if response.status >= 400:
             _refused("GET", path, response, _read(connection, response))
         assert connection.sock is not None
-        connection.sock.settimeout(None)  # nothing may pass for long
+        connection.sock.settimeout(None)  # the stream may be silent for a long time
         try:
             while line := response.readline():
                 yield json.loads(line)
@@ -56,7 +58,7 @@ class Admin:
             connection.close()
 
     def _ask(self, method: str, path: str, body: object = None) -> Any:
-        """The JSON of the answer. AdminFailed for a refusal, ConnectionError if nobody answers."""
+        """Return the JSON of the response. Raises AdminFailed for a refusal, ConnectionError without a response."""
         connection, response = self._open(method, path, body)
         answer = _read(connection, response)
         if response.status >= 400:
@@ -80,7 +82,7 @@ class Admin:
 
 
 def _read(connection: HTTPConnection, response: HTTPResponse) -> Any:
-    """The whole answer as JSON."""
+    """Return the whole response as JSON."""
     try:
         content = response.read()
     except HTTPException as error:
@@ -96,5 +98,5 @@ def _refused(method: str, path: str, response: HTTPResponse, answer: Any) -> NoR
 
 
 def escaped(name: str) -> str:
-    """A name as one segment of a path."""
+    """Return the name, quoted as one segment of a path."""
     return quote(name, safe="")

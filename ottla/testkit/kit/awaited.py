@@ -1,4 +1,4 @@
-"""A client of an asyncio library: started on the event loop of the test that awaits it, and closed there. shell"""
+"""A client of an asyncio library, started and closed on the event loop of the test that awaits it. shell"""
 
 import asyncio
 from collections.abc import Callable, Generator
@@ -6,16 +6,18 @@ from types import TracebackType
 from typing import Any, Final
 
 CLOSE_S: Final = 1.0
-"""What is not closed then is left."""
+"""Time to close a client, in seconds. The test kit abandons a client that takes longer."""
 
 
 class AwaitedClient:
-    """A client of aiokafka that has not been started. `await` gives it started, to be closed behind the test; `async
-    with` closes it with its block, which works however the test's event loop ends."""
+    """A client of aiokafka that has not been started.
+
+    `await` starts the client, which is closed after the test. `async with` closes it at the end of the block, which
+    works however the test's event loop ends.
+    """
 
     def __init__(self, make: Callable[[], Any], closed_behind: Callable[[Callable[[], object]], object]) -> None:
-        """`make` is called on the event loop. `closed_behind` is given what closes the client, to be called when the
-        test is over."""
+        """`make` is called on the event loop. `closed_behind` gets a function that closes the client after the test."""
         self._make = make
         self._closed_behind = closed_behind
         self._client: Any = None
@@ -41,8 +43,10 @@ class AwaitedClient:
 
 
 def _stop(client: Any, loop: asyncio.AbstractEventLoop) -> None:
-    """Stop it on its loop, from outside; with a loop that is closed its connections are gone already. What it has
-    still to send to a broker that is away is not waited for."""
+    """Stop the client on its event loop, from another thread if the loop runs.
+
+    If the loop is closed, the connections are closed already. Unsent messages to a broker that is down are dropped.
+    """
     if loop.is_running():
         asyncio.run_coroutine_threadsafe(asyncio.wait_for(client.stop(), CLOSE_S), loop)
     elif not loop.is_closed():

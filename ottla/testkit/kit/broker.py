@@ -1,4 +1,4 @@
-"""A broker as a test sees it: what is in it, and whether that is what it should be. free"""
+"""A broker under test: requests for its content, and assertions about it. free"""
 
 import time
 from collections import Counter
@@ -26,7 +26,7 @@ from ottla.testkit.kit.wire import KafkaError, OpenProducer, Transaction, Wire, 
 from ottla.testkit.reading import TopicRecord
 from ottla.verdict import KnownTransaction, OpenTransaction, Standing, by_producer, judge
 
-__tracebackhide__ = True  # pytest then shows the line of the test, and what it was told
+__tracebackhide__ = True  # pytest then shows the line of the test and the message
 WAIT_S: Final = 60.0
 SETTLE_S: Final = 5.0
 _LOOK_S: Final = 0.02
@@ -37,8 +37,11 @@ Key = Callable[[TopicRecord], Hashable]
 
 
 class Broker:
-    """A broker that a test asks. `process` is there if the test kit has started it; else it is somebody's, which can be
-    asked and not steered, unless its admin port is known."""
+    """A broker under test.
+
+    `process` is set if the test kit started the broker. Without it, the test can control the clock and the faults of
+    the broker only if `admin_url` is given.
+    """
 
     def __init__(self, bootstrap: str = "", process: BrokerProcess | None = None, admin_url: str = "") -> None:
         self._bootstrap = bootstrap
@@ -52,7 +55,7 @@ class Broker:
 
     @property
     def bootstrap(self) -> str:
-        """What clients take as `bootstrap.servers`."""
+        """The value for the `bootstrap.servers` of clients."""
         return self._bootstrap if self.process is None else self.process.bootstrap
 
     @property
@@ -67,11 +70,11 @@ class Broker:
 
     @property
     def data_dir(self) -> Path:
-        """Its log directory, for audits. RuntimeError for a broker that the test kit has not started."""
+        """The log directory, for audits. RuntimeError if the test kit did not start the broker."""
         return self._own().data_dir
 
     def admin(self) -> Admin:
-        """Its admin port. RuntimeError if it has none that is known."""
+        """Return a client of the admin port. RuntimeError if its address is not known."""
         if self.process is not None:
             self.process.await_restart(exit_s=0)  # the next start has another port
         url = self._admin_url if self.process is None else self.process.admin_url
@@ -80,22 +83,22 @@ class Broker:
         return Admin(url)
 
     def restart(self) -> None:
-        """Stop it, unless it is gone, and start it again on the same port and files."""
+        """Stop the broker if it runs, and start it again on the same port and files."""
         self._own().restart()
 
     def kill(self) -> None:
-        """`kill -9`; `restart` brings it back."""
+        """Kill the broker with SIGKILL; `restart` starts it again."""
         self._own().kill()
 
     def wait_crashed(self, timeout_s: float = WAIT_S) -> None:
         """Wait until `faults.crash` has ended the broker, and with `restart=True` until it serves again.
 
-        TimeoutError.
+        Raises TimeoutError.
         """
         self._own().wait_ended(timeout_s)
 
     def close(self) -> None:
-        """Close what this handle has open; the broker goes on."""
+        """Close the connections of this object; the broker keeps running."""
         self.wire.close()
 
     def _await_restart(self) -> bool:
@@ -109,25 +112,25 @@ class Broker:
     # ---- topics and records
 
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> str:
-        """Make a topic; its name. KafkaError."""
+        """Create a topic and return its name. Raises KafkaError."""
         self.wire.create_topic(name, partitions, dict(configs or {}))
         return name
 
     def topics(self) -> dict[str, int]:
-        """{topic: partitions}, without internal ones."""
+        """Return {topic: number of partitions}, without internal topics."""
         return self.wire.topics()
 
     def records(self, topic: str, partition: int | None = None, isolation: str = "read_committed") -> list[TopicRecord]:
-        """What a consumer of this isolation level gets of a topic from its start, partition by partition."""
+        """Return the records that a consumer of this isolation level gets from the start, partition by partition."""
         partitions = range(self._partitions(topic)) if partition is None else [partition]
         return [record for index in partitions for record in self.wire.read(topic, index, isolation)]
 
     def lso(self, topic: str, partition: int = 0) -> int:
-        """The last stable offset."""
+        """Return the last stable offset."""
         return self.wire.end_offset(topic, partition, "read_committed")
 
     def high_watermark(self, topic: str, partition: int = 0) -> int:
-        """Where a read_uncommitted consumer ends."""
+        """Return the high watermark, the end of the log for a read_uncommitted consumer."""
         return self.wire.end_offset(topic, partition, "read_uncommitted")
 
     def _partitions(self, topic: str) -> int:
@@ -139,11 +142,11 @@ class Broker:
     # ---- transactions and groups
 
     def transactions(self) -> list[Transaction]:
-        """Every transactional id, with the state that its coordinator tells."""
+        """Return every transactional id with the state that its coordinator reports."""
         return self.wire.transactions()
 
     def transaction(self, transactional_id: str) -> Transaction | None:
-        """One of them; None if the coordinator does not know it."""
+        """Return the state of this transactional id, or None if its coordinator does not know it."""
         found = (each for each in self.transactions() if each.transactional_id == transactional_id)
         return next(found, None)
 
@@ -160,7 +163,7 @@ class Broker:
         hanging = [each for each in found if _is_hanging(each, known.get(each.producer_id, ()))]
         if not hanging:
             return []
-        # A transaction that ended between the two questions is no longer open in its partition.
+        # A transaction that ended between the two requests is no longer open in its partition.
         still_open = set(self._open_producers({each.topic: 1 + each.partition for each in hanging}))
         return [each for each in hanging if each in still_open]
 
@@ -168,37 +171,40 @@ class Broker:
         return [each for topic, count in topics.items() for each in self.wire.open_producers(topic, range(count))]
 
     def abort_hanging(self, producer: OpenProducer) -> None:
-        """End it as an administrator does: WriteTxnMarkers to the leader of the partition. KafkaError."""
+        """Abort it as an administrator does: send WriteTxnMarkers to the partition leader. Raises KafkaError."""
         self.wire.abort_hanging(producer)
 
     def producer_by_hand(
         self, transactional_id: str | None, *, version: int = 2, identity: tuple[int, int] | None = None
     ) -> ProducerByHand:
-        """A producer whose requests the test sends one by one; with `identity`, (producer id, epoch), it goes on where
-        another one is, in the middle of a transaction too."""
+        """Return a producer whose requests the test sends one by one.
+
+        With `identity`, (producer id, epoch), it continues as an existing producer, even within a transaction.
+        """
         return ProducerByHand(self.wire, transactional_id, version, identity)
 
     @property
     def transaction_version(self) -> int:
-        """The level of `transaction.version`."""
+        """The finalized level of `transaction.version`."""
         return transaction_version(self.wire)
 
     def preset_epoch(self, transactional_id: str, epoch: int) -> tuple[int, int]:
-        """Give a resting or new id a producer id with this epoch, which its next InitProducerId bumps: (id, epoch).
+        """Set the epoch of a transactional id without an open transaction, and return (producer id, epoch).
 
-        32,767 is the last; who bumps 32,766 gets another producer id.
+        The id gets a new producer id with this epoch. Its next InitProducerId bumps the epoch. The highest epoch is
+        32,767; bumping 32,766 gives another producer id.
         """
         answer = self.admin().put(f"/v1/transactional-ids/{escaped(transactional_id)}", {"epoch": epoch})
         return answer["producer_id"], answer["producer_epoch"]
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:
-        """{(topic, partition): offset} of a group."""
+        """Return the committed offsets of a group, {(topic, partition): offset}."""
         return self.wire.committed(group)
 
     def lag(self, group: str) -> dict[tuple[str, int], int]:
-        """{(topic, partition): records} that the group could read, committed ones, and has not passed with its commit.
+        """Return {(topic, partition): number of committed records after the group's committed offset}.
 
-        Markers and aborted records behind the offset are no lag.
+        Markers and aborted records are not counted.
         """
         return {
             place: sum(1 for _ in self.wire.read(*place, "read_committed", start=offset))
@@ -206,8 +212,10 @@ class Broker:
         }
 
     def wait_until_lag_zero(self, group: str, *, topics: Iterable[str] = (), timeout_s: float = WAIT_S) -> None:
-        """Wait until the group has committed behind every record, at least in these topics. TimeoutError says how far
-        it is; a transaction that decides the offsets is waited for."""
+        """Wait until the group has committed an offset after every record, and has done so in each of these topics.
+
+        An open transaction with offsets of the group is waited for. The TimeoutError shows the remaining lag.
+        """
         wanted = {(topic, index) for topic in topics for index in range(self._partitions(topic))}
         deadline = time.monotonic() + timeout_s
         while True:
@@ -230,8 +238,10 @@ class Broker:
     # ---- what should be
 
     def assert_committed(self, topic: str, values: Iterable[bytes | str]) -> None:
-        """The committed values of a topic are these, in any order, each as often as given; markers that are on their
-        way are waited for."""
+        """Assert that the topic has exactly these committed values, in any order, each as often as given.
+
+        Waits for the markers of transactions that are already decided.
+        """
         self._settle(topic)
         wanted = Counter[Hashable](value.encode() if isinstance(value, str) else value for value in values)
         found = Counter[Hashable](record.value for record in self.records(topic))
@@ -244,7 +254,10 @@ class Broker:
             )
 
     def assert_no_open_transactions(self, *, wait_s: float = SETTLE_S) -> None:
-        """No transaction is open, and none hangs in a partition; markers that are on their way are waited for."""
+        """Assert that no transaction is open and none hangs in a partition.
+
+        Waits for the markers of transactions that are already decided.
+        """
         deadline = time.monotonic() + wait_s
         while open_ids := [each for each in self.transactions() if each.is_open]:
             decided = all(each.state != "Ongoing" for each in open_ids)
@@ -258,8 +271,11 @@ class Broker:
     def assert_exactly_once(
         self, source: str, sink: str, *, key: Key | None = None, sink_key: Key | None = None
     ) -> None:
-        """Every committed record of `source` has one in `sink`, and no other is there. Records are the same if `key`
-        of the one is `sink_key` (or `key`) of the other; without them, if their values are."""
+        """Assert that `sink` has one committed record for each committed record of `source`, and no others.
+
+        Two records match if `key` of the source record equals `sink_key` (default: `key`) of the sink record. Without
+        `key`, the values are compared.
+        """
         self._settle(source, sink)
         key = key or (lambda record: record.value)
         wanted = Counter(key(record) for record in self.records(source))
@@ -273,8 +289,10 @@ class Broker:
             )
 
     def _settle(self, *topics: str) -> None:
-        """Wait for the markers of what is decided: EndTxn answers before they are written, and one that was held or
-        lost is tried again within a second."""
+        """Wait for the markers of decided transactions in these topics, up to `SETTLE_S` seconds.
+
+        The broker answers EndTxn before the markers are written. It retries a held or lost marker within a second.
+        """
         deadline = time.monotonic() + SETTLE_S
         while any(
             each.state in _DECIDED and any(topic in topics for topic, _ in each.partitions)
@@ -285,7 +303,7 @@ class Broker:
             time.sleep(_LOOK_S)
 
     def _open_lines(self) -> str:
-        """The open transactions of the coordinators and of the partitions, for a failure report."""
+        """Return the open and the hanging transactions as text for a failure report."""
         opened = "".join(_line(each) for each in self.transactions() if each.is_open)
         hanging = "".join(map(_hanging_line, self.hanging_transactions()))
         return (opened and f"\nopen transactions:{opened}") + (hanging and f"\nhanging transactions:{hanging}")
@@ -293,15 +311,15 @@ class Broker:
     # ---- what happened
 
     def ledger(self) -> list[LedgerEntry]:
-        """Every call of a transaction since `begin`, and how it was answered, in the order of the requests."""
+        """Return every transactional request since `begin` with its outcome, in the order of the requests."""
         return list(read_ledger(self._passages()))
 
     def history(self) -> list[dict[str, Any]]:
-        """What the clients did since `begin`, as lines for `ottla check-history`."""
+        """Return the operations of the clients since `begin`, as lines for `ottla check-history`."""
         return checker_lines(self._passages())
 
     def events(self) -> list[dict[str, Any]]:
-        """Every request since `begin` and its reply, decoded."""
+        """Return every request since `begin` and its reply, decoded."""
         return list(events(self._passages()))
 
     def _passages(self) -> list[Passage]:
@@ -310,8 +328,10 @@ class Broker:
     def wait_for_outcome(
         self, outcome: str, *, api: str = "", transactional_id: str = "", nth: int = 1, timeout_s: float = WAIT_S
     ) -> LedgerEntry:
-        """Wait until a call of a transaction was answered so ("CONCURRENT_TRANSACTIONS"), the `nth` time. TimeoutError
-        with how all were answered."""
+        """Wait until a transactional request has this outcome (such as "CONCURRENT_TRANSACTIONS") for the `nth` time.
+
+        The TimeoutError lists the outcomes of all requests.
+        """
         deadline = time.monotonic() + timeout_s
         while True:
             calls = [
@@ -328,15 +348,18 @@ class Broker:
             time.sleep(_LOOK_S)
 
     def begin(self) -> None:
-        """A test begins: what is told of it later begins here."""
+        """Mark the start of a test: the ledger, the history, the events and the log excerpt begin here."""
         if self.process is not None:
             self._log_from = self.process.log_file.stat().st_size
         if self._is_steered:
             self._journal_since = int(self.admin().get("/v1/journal?limit=0")["last"])
 
     def end(self) -> list[PlannedFault]:
-        """A test is over: nothing is open, planned or there any more, and no transactional id is known, unless the
-        broker is not ours. Faults that never struck are returned."""
+        """Clean up after a test, and return the faults that never fired.
+
+        Aborts open transactions and deletes groups and topics. If the broker has a known admin port, this also removes
+        the faults, resets the clock, ends hanging transactions and forgets the transactional ids.
+        """
         if self.process is not None and self.process.pid is None:
             self.process.start()
         hollow = self.faults.clear() if self._is_steered else []
@@ -348,13 +371,13 @@ class Broker:
         self.wire.remove_groups(self.wire.groups())
         self.wire.delete_topics(list(self.topics()))
         if self._is_steered:
-            for hanging in self.hanging_transactions():  # the internal topics stay, with what hangs in them
+            for hanging in self.hanging_transactions():  # in the internal topics, which are not deleted
                 self.abort_hanging(hanging)
             self.admin().delete("/v1/transactional-ids")
         return hollow
 
     def describe(self, most_lines: int = 40) -> str:
-        """What to know when a test has failed: the log since `begin`, open transactions, where the files are."""
+        """Return a report for a failed test: the log since `begin`, the open transactions, the kept data directory."""
         told = [f"{self.bootstrap}"]
         if self.process is not None:
             told = [self.process.log_tail(self._log_from, most_lines) or "it has logged nothing"]
@@ -364,7 +387,7 @@ class Broker:
         return "\n".join(told) + (self._open_lines() or "\nopen transactions: none")
 
     def kept_dir(self) -> Path:
-        """Where the data directory of the running test is kept if it fails."""
+        """Return the path where the data directory is kept if the running test fails."""
         return self._own().directory / f"kept-{self._journal_since}"
 
     @property
@@ -398,7 +421,7 @@ def _known(each: Transaction) -> KnownTransaction:
 
 
 def _is_hanging(found: OpenProducer, known: Sequence[KnownTransaction]) -> bool:
-    """Whether no coordinator will end it. How much time is left decides nothing here, so no clock is asked."""
+    """Whether no coordinator will end the transaction. The remaining time does not matter here, so no clock is read."""
     opened = OpenTransaction(*found, last_timestamp_ms=-1)
     return judge(opened, known, 0, ()).standing in (Standing.FORGOTTEN, Standing.DECIDED)
 

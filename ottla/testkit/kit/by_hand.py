@@ -1,11 +1,11 @@
-"""A producer whose every request a test sends: what a library would send, and what none would. shell
+"""A producer whose requests a test sends one by one, valid or not. shell
 
     producer = ottla_broker.producer_by_hand("tx-1")
     assert producer.send("orders", b"one") == ErrorCode.NONE
     assert producer.commit() == ErrorCode.NONE
 
-Nothing is sent again, and errors are returned: what a client of any language would have to deal with is what a test
-sees. Each request has a connection of its own, so that one which is held holds no other.
+Requests are not retried, and errors are returned, so a test sees the errors that a client of any language gets. Each
+request opens a new connection, so a held request does not hold other requests.
 """
 
 import time
@@ -19,16 +19,19 @@ from ottla.testkit.in_memory import wire as requests
 from ottla.testkit.in_memory.wire import V1, V2, Ask, Generation
 from ottla.testkit.kit.wire import TRANSACTION, KafkaError, Wire, connect, when_ready
 
-__tracebackhide__ = True  # pytest then shows the line of the test, and what it was told
+__tracebackhide__ = True  # pytest then shows the line of the test and the message
 CLIENT_ID: Final = "by-hand"
 _GENERATIONS: Final = {1: V1, 2: V2}
 
 
 class ProducerByHand:
-    """`identity` is (producer id, epoch); without one it is asked for, which fences who has the id. `version` is the
-    `transaction.version` that its requests are of: with 1, partitions are added by AddPartitionsToTxn (`add`), and an
-    epoch lives until it is fenced; with 2, the broker adds them, and each transaction has an epoch of its own.
-    Without a transactional id it is an idempotent producer. KafkaError when it cannot begin."""
+    """A producer whose requests a test sends one by one.
+
+    `identity` is (producer id, epoch). Without it, the producer sends InitProducerId, which fences the current producer
+    of the id. `version` is the `transaction.version` of its requests. With 1, AddPartitionsToTxn (`add`) adds the
+    partitions, and an epoch is valid until it is fenced. With 2, the broker adds the partitions, and each transaction
+    has its own epoch. Without a transactional id it is an idempotent producer. Raises KafkaError if it cannot start.
+    """
 
     def __init__(
         self, wire: Wire, transactional_id: str | None, version: int = 2, identity: tuple[int, int] | None = None
@@ -50,12 +53,12 @@ class ProducerByHand:
         return ProducerIdAndEpoch(reply.producer_id, reply.producer_epoch)
 
     def become(self, producer_id: int, epoch: int) -> None:
-        """Go on with this producer id and epoch, whose sequences begin."""
+        """Use this producer id and epoch from now on, with sequence numbers from 0."""
         self.identity = ProducerIdAndEpoch(producer_id, epoch)
         self._sent.clear()
 
     def add(self, topic: str, partition: int = 0) -> ErrorCode:
-        """AddPartitionsToTxn."""
+        """Send AddPartitionsToTxn."""
         reply = self._send(requests.add_partitions(self._id, self.identity, [(topic, partition)]), self._coordinator)
         row = reply.results_by_topic_v3_and_below[0].results_by_partition[0]
         if not row.partition_error_code:
@@ -63,7 +66,7 @@ class ProducerByHand:
         return ErrorCode(row.partition_error_code)
 
     def send(self, topic: str, *values: bytes, partition: int = 0, compression: int = 0) -> ErrorCode:
-        """One batch, behind AddPartitionsToTxn where this version and the first record of a partition need it."""
+        """Send one batch, after AddPartitionsToTxn for a new partition if `transaction.version` is 1."""
         place = topic, partition
         if self.transactional_id is not None and self._generation.adds_by_itself and place not in self._added:
             error = self.add(topic, partition)
@@ -74,7 +77,7 @@ class ProducerByHand:
     def produce(
         self, topic: str, *values: bytes, partition: int = 0, sequence: int | None = None, compression: int = 0
     ) -> ErrorCode:
-        """Produce and nothing else; `sequence` instead of the one that is due, `compression` by Kafka's number."""
+        """Send only Produce. `sequence` replaces the next sequence number; `compression` is Kafka's codec number."""
         batch = build_batch(
             [(None, value) for value in values],
             timestamp_ms=int(time.time() * 1000),
@@ -92,11 +95,11 @@ class ProducerByHand:
         return error
 
     def commit(self) -> ErrorCode:
-        """EndTxn."""
+        """Send EndTxn to commit."""
         return self._end(commit=True)
 
     def abort(self) -> ErrorCode:
-        """EndTxn."""
+        """Send EndTxn to abort."""
         return self._end(commit=False)
 
     def _end(self, *, commit: bool) -> ErrorCode:

@@ -1,4 +1,4 @@
-"""Clients for a test: short timeouts, and closed behind it. free"""
+"""Kafka clients for a test, with short timeouts, closed after the test. free"""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,16 +17,18 @@ CLIENTS: Final = (KAFKA_PYTHON, CONFLUENT, AIOKAFKA)
 
 
 class Clients:
-    """Makes clients of kafka-python, or of confluent-kafka with `client="confluent-kafka"`; with `client="aiokafka"`
-    one to be awaited (`AwaitedClient`). What else is given is the library's own configuration, by its own names, and
-    goes before the defaults."""
+    """Factory for clients of kafka-python, confluent-kafka (`client="confluent-kafka"`) and aiokafka.
+
+    With `client="aiokafka"` the result is an `AwaitedClient`. Other keyword arguments are the library's configuration,
+    by its own names, and override the defaults.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._close: list[Callable[[], object]] = []
 
     def producer(self, *, client: str = KAFKA_PYTHON, **config: Any) -> Any:
-        """A producer; `acks` is all."""
+        """Return a producer with `acks` all."""
         _check(client)
         if client == AIOKAFKA:
             return self._awaited("AIOKafkaProducer", {"acks": "all"} | config)
@@ -46,19 +48,19 @@ class Clients:
     def transactional_producer(
         self, transactional_id: str | None = None, *, client: str = KAFKA_PYTHON, **config: Any
     ) -> Any:
-        """A producer that has been initialised for transactions, with this id or a fresh one."""
+        """Return a producer after `init_transactions`, with this transactional id or a new one."""
         transactional_id = transactional_id or f"transactional-id-{uuid4().hex[:12]}"
         if client == CONFLUENT:
             made = self.producer(client=client, **{"transactional.id": transactional_id} | config)
             made.init_transactions(30)
             return made
         made = self.producer(client=client, transactional_id=transactional_id, **config)
-        if client == KAFKA_PYTHON:  # that of aiokafka is initialised when it starts
+        if client == KAFKA_PYTHON:  # aiokafka initialises its producer when it starts
             made.init_transactions()
         return made
 
     def consumer(self, *topics: str, client: str = KAFKA_PYTHON, **config: Any) -> Any:
-        """A read_committed consumer from the earliest offset, that commits nothing by itself."""
+        """Return a read_committed consumer that starts at the earliest offset and does not commit automatically."""
         _check(client)
         if client == CONFLUENT:
             from confluent_kafka import Consumer
@@ -82,15 +84,15 @@ class Clients:
 
         defaults |= {"consumer_timeout_ms": 30_000} | self._kafka_python()
         if config.get("group_id") is None:
-            # kafka-python 3.0.12 forgets a subscription that comes while a Metadata request is in flight, until it asks
-            # again by itself, which is after five minutes. A member of a group is told by its rebalance.
+            # kafka-python 3.0.12 ignores a subscription made while a Metadata request is in flight, until its next
+            # refresh, which is after five minutes. A group member gets the topics from its rebalance.
             defaults["metadata_max_age_ms"] = 1_000
         made = KafkaConsumer(*topics, **defaults | config)
         self._close.append(lambda: made.close(timeout_ms=int(CLOSE_S * 1000)))
         return made
 
     def _kafka_python(self) -> dict[str, Any]:
-        # The back-off doubles up to 30 s by default, so a client would miss a restart for as long as it took.
+        # The back-off doubles up to 30 s by default, so a client could be that late to notice a restart.
         return {"bootstrap_servers": self._broker.bootstrap, "reconnect_backoff_max_ms": RECONNECT_MS}
 
     def _awaited(self, name: str, config: dict[str, Any], *topics: str) -> AwaitedClient:
@@ -100,7 +102,7 @@ class Clients:
         return AwaitedClient(make, self._close.append)
 
     def close(self) -> None:
-        """Close them all; what does not close in a second is left."""
+        """Close all clients. A client that takes longer than a second is abandoned."""
         while self._close:
             with suppress(Exception):  # the broker may be gone, or the producer fenced
                 self._close.pop()()

@@ -1,25 +1,25 @@
-"""The broker's time, in a test's hand. free"""
+"""Control of the broker's clock by a test. free"""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from ottla.testkit.kit.admin import Admin
 
-__tracebackhide__ = True  # pytest then shows the line of the test, and what it was told
+__tracebackhide__ = True  # pytest then shows the line of the test and the message
 
 
 class BrokerClock:
-    """Moves every timer of the broker: transaction timeouts, expiry of ids, sessions, retention, fetches that wait.
+    """Control of the broker's clock: transaction timeouts, id expiry, sessions, retention and waiting fetches use it.
 
-    The clients' clocks stay. A jump is like waking from sleep: what was due meanwhile runs once, with the new time on
-    the clock, and has run when `advance` returns; what waits for a client or a disk goes on afterwards.
+    The clients' clocks do not change. A jump is like waking from sleep: each timer that is due runs once, at the new
+    time, before `advance` returns. Work that waits for a client or a disk continues afterwards.
     """
 
     def __init__(self, admin: Callable[[], Admin]) -> None:
         self._admin = admin
 
     def advance(self, delta: timedelta | None = None, **of: float) -> datetime:
-        """Jump ahead: `advance(days=7)`, with the names of `timedelta`, or one of those. The new time. ValueError."""
+        """Advance the clock by a timedelta, or as in `advance(days=7)`; return the new time. ValueError if negative."""
         try:
             by = (delta or timedelta()) + timedelta(**of)
         except TypeError as error:
@@ -29,19 +29,19 @@ class BrokerClock:
         return _time(self._admin().post("/v1/clock/advance", {"ms": by / timedelta(milliseconds=1)}))
 
     def freeze(self) -> datetime:
-        """Let time stand still; `advance` moves it still."""
+        """Stop the clock; `advance` still works."""
         return _time(self._admin().post("/v1/clock/freeze"))
 
     def resume(self) -> datetime:
-        """Let time go on from where it stands."""
+        """Start a stopped clock again, from its current time."""
         return _time(self._admin().post("/v1/clock/resume"))
 
     def reset(self) -> datetime:
-        """The machine's time again."""
+        """Set the clock back to the machine's time."""
         return _time(self._admin().post("/v1/clock/reset"))
 
     def now(self) -> datetime:
-        """The time that the broker stamps."""
+        """Return the broker's current time."""
         return _time(self._admin().get("/v1/clock"))
 
 

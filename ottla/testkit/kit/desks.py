@@ -1,4 +1,4 @@
-"""Where faults are planned: in a broker of ours, over its admin port, or in a proxy of this process. shell"""
+"""Registration of faults in an Ottla broker, over its admin port, or in a proxy of this process. shell"""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -7,21 +7,21 @@ from ottla.testkit.faults.fault import Fault, FaultError, parse_fault
 from ottla.testkit.kit.admin import Admin, AdminFailed
 from ottla.testkit.proxying import ProxyServer
 
-__tracebackhide__ = True  # pytest then shows the line of the test, and what it was told
+__tracebackhide__ = True  # pytest then shows the line of the test and the message
 
 Shown = dict[str, Any]
-"""A fault as JSON, with its counters and how many it holds."""
+"""A fault as JSON, with its counters and the number of requests it holds."""
 
 _UNPROCESSABLE = 422
 
 
 class FaultDesk(Protocol):
-    """Plans faults and knows their counters. FaultError says what is wrong with one."""
+    """Registry of planned faults and their counters. Raises FaultError for an invalid fault."""
 
     def add(self, given: Shown) -> Shown: ...
 
     def show(self, fault_id: int, hits: int = 0, timeout_s: float = 0.0) -> Shown:
-        """The fault, when it has struck so often or the time is up."""
+        """Return the fault after `hits` hits or `timeout_s` seconds."""
 
     def release(self, fault_id: int) -> Shown: ...
 
@@ -31,7 +31,7 @@ class FaultDesk(Protocol):
 
 
 class BrokerDesk:
-    """That of a broker of ours; the admin port changes with each start."""
+    """The faults of an Ottla broker. Its admin port changes with each start."""
 
     def __init__(self, admin: Callable[[], Admin]) -> None:
         self._admin = admin
@@ -59,7 +59,7 @@ class BrokerDesk:
 
 
 class ProxyDesk:
-    """That of a proxy."""
+    """The faults of a proxy."""
 
     def __init__(self, proxy: ProxyServer) -> None:
         self._proxy = proxy

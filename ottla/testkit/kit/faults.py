@@ -1,4 +1,4 @@
-"""Faults that a test plans: what to say, what happened. free
+"""Faults that a test plans, and their results. free
 
     faults.on("EndTxn", nth=2).reply("COORDINATOR_NOT_AVAILABLE")
     held = faults.on("Produce", topic="orders").hold()
@@ -6,7 +6,7 @@
     faults.on_marker(topic="orders").lose()
     faults.crash(at="after_prepare", restart=True)
 
-A fault that never strikes is a test that tests nothing: `clear` names them, and the pytest plugin fails the test.
+A test whose fault never fires tests nothing: `clear` returns such faults, and the pytest plugin fails the test.
 """
 
 from typing import Any, Final
@@ -14,7 +14,7 @@ from typing import Any, Final
 from ottla.testkit.kit.desks import FaultDesk
 from ottla.testkit.kit.process import BrokerProcess
 
-__tracebackhide__ = True  # pytest then shows the line of the test, and what it was told
+__tracebackhide__ = True  # pytest then shows the line of the test and the message
 WAIT_S: Final = 60.0
 
 _CRASHES: Final = {
@@ -24,18 +24,18 @@ _CRASHES: Final = {
     "marker_reply_lost": ("marker_reply", None),
     "before_ack": ("reply", "EndTxn"),
 }
-"""Where in a commit the broker can die: (point, API).
+"""Points of a commit at which the broker can crash: (point, API).
 
-    before_decide      EndTxn has come in, and nothing is decided
-    after_prepare      Prepare is in the log, no marker is
-    after_markers      so many markers are written (`after_markers(2)`; else one), Complete is not logged
-    marker_reply_lost  the same: the first marker is written, and the coordinator has not heard of it
-    before_ack         EndTxn was carried out, its reply is not sent
+    before_decide      EndTxn was received, and nothing is decided
+    after_prepare      Prepare is in the log, no marker is written
+    after_markers      N markers are written (`after_markers(2)`; default 1), Complete is not logged
+    marker_reply_lost  the first marker is written, and the coordinator has no answer yet; same as after_markers
+    before_ack         EndTxn is done, its reply is not sent
 """
 
 
 class PlannedFault:
-    """A fault that is planned."""
+    """A planned fault."""
 
     def __init__(self, desk: FaultDesk, shown: dict[str, Any], optional: bool) -> None:
         self._desk = desk
@@ -49,26 +49,26 @@ class PlannedFault:
 
     @property
     def hits(self) -> int:
-        """How often it has struck."""
+        """The number of times the fault has fired."""
         return int(self._look()["hits"])
 
     @property
     def held(self) -> int:
-        """How many it holds now."""
+        """The number of requests or markers that the fault holds now."""
         return int(self._look()["held"])
 
     def wait_hit(self, hits: int = 1, timeout_s: float = WAIT_S) -> None:
-        """Wait until it has struck so often. TimeoutError."""
+        """Wait until the fault has fired `hits` times. Raises TimeoutError."""
         self._shown = shown = self._desk.show(self.id, hits, timeout_s)
         if shown["hits"] < hits:
             raise TimeoutError(f"{self!r} has struck {shown['hits']} times in {timeout_s:g} s, of {shown['seen']} seen")
 
     def release(self) -> None:
-        """Let go what it holds; it holds nothing any more."""
+        """Release everything that the fault holds; it holds nothing from now on."""
         self._shown = self._desk.release(self.id)
 
     def remove(self) -> None:
-        """Take it back."""
+        """Remove the fault from the plan."""
         self._shown = self._desk.remove(self.id)
 
     def _look(self) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class PlannedFault:
 
 
 class _At:
-    """Whom a fault is to strike; the next word says what happens to them."""
+    """Conditions of a fault that is not planned yet. The method that is called on it chooses the effect."""
 
     def __init__(self, faults: "Faults", given: dict[str, Any], optional: bool) -> None:
         self._faults = faults
@@ -89,54 +89,54 @@ class _At:
 
 
 class OnRequest(_At):
-    """Requests of an API. What happens `after` happens when the request was carried out, before its reply leaves."""
+    """Requests of an API. With `after`, the fault fires when the request is handled and the reply is not yet sent."""
 
     def reply(self, error: str) -> PlannedFault:
-        """Answer with an error of Kafka's, and do nothing."""
+        """Answer with a Kafka error; the broker does not handle the request."""
         return self._plan("reply", error=error)
 
     def drop_connection(self, *, after: bool = False) -> PlannedFault:
-        """Close the connection instead of an answer."""
+        """Close the connection instead of answering."""
         return self._plan("drop", at=_when(after))
 
     def lose_reply(self) -> PlannedFault:
-        """Carry it out and say nothing: the client waits."""
+        """Handle the request and send no reply: the client keeps waiting."""
         return self._plan("lose", at="reply")
 
     def delay(self, ms: float, *, after: bool = False) -> PlannedFault:
-        """Wait so long, by the machine's clock."""
+        """Wait `ms` milliseconds of the machine's clock."""
         return self._plan("delay", at=_when(after), ms=ms)
 
     def hold(self, *, after: bool = False) -> PlannedFault:
-        """Keep it until `release`."""
+        """Hold the request until `release`."""
         return self._plan("hold", at=_when(after))
 
     def duplicate(self) -> PlannedFault:
-        """Carry it out twice, as if the network had delivered it twice."""
+        """Handle the request twice, as if the network had delivered it twice."""
         return self._plan("duplicate")
 
     def crash(self, *, after: bool = False, restart: bool = False) -> PlannedFault:
-        """Kill the broker. `restart`: start it again at once."""
+        """Kill the broker. With `restart`, start it again at once."""
         return self._faults.add_crash({**self._given, "do": "crash", "at": _when(after)}, restart=restart)
 
 
 class OnMarker(_At):
-    """Transaction markers on their way to partitions."""
+    """Transaction markers that the coordinator sends to partitions."""
 
     def reply(self, error: str) -> PlannedFault:
-        """The leader refuses it (`NOT_LEADER_OR_FOLLOWER`); the coordinator comes again."""
+        """Answer for the leader with an error (such as `NOT_LEADER_OR_FOLLOWER`); the coordinator retries."""
         return self._plan("reply", error=error)
 
     def lose(self) -> PlannedFault:
-        """It never arrives; the coordinator comes again."""
+        """Drop the marker before it is written; the coordinator retries."""
         return self._plan("lose")
 
     def lose_reply(self) -> PlannedFault:
-        """It is written, and the coordinator does not hear of it: it is written once more."""
+        """Write the marker and drop the answer: the coordinator retries, and the marker is written twice."""
         return self._plan("lose", at="marker_reply")
 
     def hold(self) -> PlannedFault:
-        """Keep it until `release`: the transaction is decided and does not end."""
+        """Hold the marker until `release`: the transaction is decided but not complete."""
         return self._plan("hold")
 
 
@@ -144,11 +144,11 @@ class OnDisk(_At):
     """Calls of the broker's disk."""
 
     def fail(self, error: str = "EIO") -> PlannedFault:
-        """The call fails with an errno: EIO, ENOSPC."""
+        """Fail the call with an errno such as EIO or ENOSPC."""
         return self._plan("fail", error=error)
 
     def delay(self, ms: float) -> PlannedFault:
-        """The call is slow; syncs only."""
+        """Delay the call by `ms` milliseconds; for syncs only."""
         return self._plan("delay", ms=ms)
 
 
@@ -163,30 +163,32 @@ class Faults:
         self._starts = 0
 
     def on(self, api: str, *, nth: int = 1, times: int | None = 1, optional: bool = False, **where: Any) -> OnRequest:
-        """Requests of an API (`EndTxn`): the `nth` and so many `times` (None: all from then on) of those that have the
-        `client_id`, `transactional_id`, `producer_id`, `group`, `topic` or `partition`. An `optional` one need not
-        strike."""
+        """Choose requests of an API (such as `EndTxn`).
+
+        `where` restricts them by `client_id`, `transactional_id`, `producer_id`, `group`, `topic` or `partition`. The
+        fault fires on the `nth` matching request, and on `times` requests in all (None: on all from then on). An
+        `optional` fault need not fire.
+        """
         return OnRequest(self, {"api": api, "nth": nth, "times": times, "where": where}, optional)
 
     def on_marker(self, *, nth: int = 1, times: int | None = None, optional: bool = False, **where: Any) -> OnMarker:
-        """Markers, of a `transactional_id` or `producer_id`, to a `topic` and `partition`: all of them unless told
-        otherwise."""
+        """Choose markers by `transactional_id`, `producer_id`, `topic` or `partition`; by default all markers."""
         return OnMarker(self, {"at": "marker", "nth": nth, "times": times, "where": where}, optional)
 
     def on_append(self, *, nth: int = 1, times: int | None = 1, optional: bool = False, **where: Any) -> OnDisk:
-        """Writes into the log of a `topic` and `partition`."""
+        """Choose writes to the log of a `topic` and `partition`."""
         return OnDisk(self, {"at": "append", "nth": nth, "times": times, "where": where}, optional)
 
     def on_sync(self, *, nth: int = 1, times: int | None = 1, optional: bool = False, **where: Any) -> OnDisk:
-        """Syncs of the log of a `topic` and `partition`; there are some with `log.flush.interval.messages` only."""
+        """Choose log syncs of a `topic` and `partition`. Syncs happen only with `log.flush.interval.messages`."""
         return OnDisk(self, {"at": "sync", "nth": nth, "times": times, "where": where}, optional)
 
     def crash(self, at: str, *, nth: int = 1, restart: bool = False, **where: Any) -> PlannedFault:
         """Kill the broker within a commit, at one of `before_decide`, `after_prepare`, `after_markers(2)`,
-        `marker_reply_lost`, `before_ack`. ValueError for another.
+        `marker_reply_lost`, `before_ack`. ValueError for any other.
 
-        `restart`: start it again at once, on the same port and files, while clients try again. Without it the broker is
-        gone until `Broker.restart`.
+        With `restart`, start it again at once, on the same port and files, while clients retry. Without it the broker
+        stays down until `Broker.restart`.
         """
         name, _, count = at.partition("(")
         if name not in _CRASHES:
@@ -198,7 +200,7 @@ class Faults:
         return self.add_crash(given, restart=restart)
 
     def no_leader(self, topic: str, partition: int = 0, *, times: int | None = None) -> list[PlannedFault]:
-        """The partition has no leader: Produce, Fetch and ListOffsets are refused, and so are markers."""
+        """Make the partition leaderless: refuse Produce, Fetch, ListOffsets and markers."""
         where: dict[str, Any] = {"topic": topic, "partition": partition}
         refused = [
             self.on(api, times=times, optional=True, **where).reply("NOT_LEADER_OR_FOLLOWER")
@@ -207,18 +209,18 @@ class Faults:
         return [*refused, self.on_marker(times=times, optional=True, **where).reply("NOT_LEADER_OR_FOLLOWER")]
 
     def coordinator_moved(self, *, times: int = 1, **where: Any) -> list[PlannedFault]:
-        """Whoever asks a coordinator is told so many times that it is not the one."""
+        """Answer requests to coordinators with NOT_COORDINATOR, `times` times for each API."""
         apis = ("InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "TxnOffsetCommit", "OffsetCommit")
         return [self.on(api, times=times, optional=True, **where).reply("NOT_COORDINATOR") for api in apis]
 
     def add(self, given: dict[str, Any], *, optional: bool = False) -> PlannedFault:
-        """Plan a fault of its JSON (`ottla/testkit/faults/fault.py`). FaultError says what is wrong with it."""
+        """Plan a fault given as JSON (`ottla/testkit/faults/fault.py`). FaultError if it is invalid."""
         fault = PlannedFault(self._desk, self._desk.add(given), optional)
         self._planned[fault.id] = fault
         return fault
 
     def add_crash(self, given: dict[str, Any], *, restart: bool = False) -> PlannedFault:
-        """Plan the end of the broker: with it go all faults that are planned, and their counters."""
+        """Plan a crash of the broker. The crash also loses all planned faults and their counters."""
         if self._process is None:
             raise ValueError("only a broker that this test has started can be crashed")
         fault = self.add(given)
@@ -231,7 +233,7 @@ class Faults:
         return fault
 
     def clear(self) -> list[PlannedFault]:
-        """Take all back; those that have struck nobody and should have."""
+        """Remove all faults, and return those that never fired and are not optional."""
         planned, self._planned = self._planned, {}
         if self._process is not None:
             self._process.await_restart(exit_s=0)

@@ -1,4 +1,4 @@
-"""What has passed a broker of ours, from its admin port. shell"""
+"""Requests and replies of an Ottla broker, read from its admin port. shell"""
 
 from ottla.testkit.control.journal import Passage
 from ottla.testkit.history.passages import passage_from_json
@@ -6,7 +6,7 @@ from ottla.testkit.kit.admin import Admin
 
 
 def read_passages(admin: Admin, since: int) -> list[Passage]:
-    """What has come in behind this number of the journal."""
+    """Return the requests and replies after this number of the journal."""
     passages: list[Passage] = []
     while True:
         page = admin.get(f"/v1/journal?since={since}")

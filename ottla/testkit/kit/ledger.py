@@ -1,4 +1,4 @@
-"""Every call of a transaction and its answer, as a broker of ours has seen them. pure"""
+"""Transactional requests and their outcomes, from the journal of an Ottla broker or a proxy. pure"""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
@@ -18,8 +18,11 @@ _CALLS: Final = frozenset(
 
 
 class LedgerEntry(NamedTuple):
-    """One call. `outcome` is the error of its answer (NONE for a success), or what became of it without one:
-    "lost", "connection closed", "unanswered". `commit` is None but for EndTxn."""
+    """A transactional request and its outcome.
+
+    `outcome` is the error of the reply (NONE for a success). Without a readable reply it is "lost", "connection closed"
+    or "unanswered". `commit` is None except for EndTxn.
+    """
 
     api: str
     transactional_id: str
@@ -34,7 +37,7 @@ class LedgerEntry(NamedTuple):
 
 
 def read_ledger(passages: Iterable[Passage]) -> Iterator[LedgerEntry]:
-    """The entries of what has passed."""
+    """Yield an entry for each transactional request."""
     for call in read_calls(passages):
         ids = call.subject.transactional_ids if call.api_key in _CALLS and call.message is not None else ()
         if ids:
@@ -56,7 +59,7 @@ def _entry(call: Call, transactional_id: str) -> LedgerEntry:
 
 
 def _producer(call: Call) -> tuple[int, int]:
-    """Who asks; of InitProducerId what is given, of a Produce what its first batch says."""
+    """Return (producer id, epoch): from the reply of InitProducerId, the first batch of Produce, else the request."""
     told = call.message
     if call.api_key == K.PRODUCE:
         return _first_batch(told)

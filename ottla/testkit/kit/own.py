@@ -1,4 +1,4 @@
-"""A broker for as long as a block lasts, for tests without pytest and for notebooks. free"""
+"""A broker that runs for the length of a block, for tests without pytest and for notebooks. free"""
 
 import asyncio
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from ottla.testkit.kit.process import temporary_directory
 
 
 class OwnBroker:
-    """`with OwnBroker() as broker:`, or `async with`, which leaves the event loop to others meanwhile."""
+    """A context manager, `with OwnBroker() as broker:`. `async with` does not block the event loop."""
 
     def __init__(self, transaction_version: int | None, properties: Mapping[str, object] | None) -> None:
         self._settings = transaction_version, properties
@@ -19,7 +19,7 @@ class OwnBroker:
         self._pool = BrokerPool(self._directory)
 
     def __enter__(self) -> Broker:
-        """A broker that serves. BrokerFailed with its log."""
+        """Return a broker that is ready. Raises BrokerFailed, with the broker's log."""
         version, properties = self._settings
         try:
             broker = self._pool(transaction_version=version, properties=properties)

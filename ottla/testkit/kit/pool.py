@@ -13,13 +13,13 @@ TRANSACTION_VERSION = "transaction.version"
 
 
 class BrokerPool:
-    """`pool(transaction_version=1, properties={...})` starts a broker, or gives the one with these settings.
+    """Brokers by their settings. `pool(transaction_version=1, properties={...})` starts a broker or reuses one.
 
-    `as_version="2.8"` is one with the versions of that release, and `transaction.version` 0 before 4.0.
+    `as_version="2.8"` gives a broker with the API versions of that release, and `transaction.version` 0 before 4.0.
     """
 
     def __init__(self, directory: Path, keep: bool = False, port: int = 0) -> None:
-        """`port` is that of the broker without settings of its own; 0 for a free one."""
+        """`port` is the port of the broker with default settings; 0 chooses a free port."""
         self._directory = directory
         self._keep = keep
         self._port = port
@@ -33,7 +33,7 @@ class BrokerPool:
         properties: Mapping[str, object] | None = None,
         as_version: str | None = None,
     ) -> Broker:
-        """The broker, which runs. BrokerFailed with its log if it cannot start."""
+        """Return the running broker. Raises BrokerFailed, with its log, if it cannot start."""
         settings = {name: _text(value) for name, value in (properties or {}).items()}
         if transaction_version is not None:
             settings[TRANSACTION_VERSION] = str(transaction_version)
@@ -42,7 +42,7 @@ class BrokerPool:
         key = as_version, tuple(sorted(settings.items()))
         if key not in self._brokers:
             port = 0 if settings or as_version else self._port
-            directory = self._directory / f"broker-{next(self._numbers)}"  # not that of a broker that did not start
+            directory = self._directory / f"broker-{next(self._numbers)}"  # not that of a failed start
             broker = Broker(process=BrokerProcess(directory, settings, as_version, port))
             assert broker.process is not None
             broker.process.start()
@@ -50,7 +50,7 @@ class BrokerPool:
         return self._brokers[key]
 
     def close(self) -> None:
-        """Stop them all; their directories go, but for what failed tests have left."""
+        """Stop all brokers and delete their directories, except those kept for failed tests."""
         for broker in self._brokers.values():
             broker.close()
             assert broker.process is not None

@@ -1,4 +1,4 @@
-"""A broker process of a test: started on free ports, killed, started again on the same ones. shell"""
+"""A broker process of a test: start on free ports, kill, restart on the same ports. shell"""
 
 import os
 import signal
@@ -24,11 +24,11 @@ SETTINGS: Final[Mapping[str, str]] = {
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
 }
-"""What differs from a broker that runs for good: a test waits for no second member, and has few groups and ids."""
+"""Settings that differ from a production broker: a test waits for no second member, and has few groups and ids."""
 
 
 class BrokerFailed(RuntimeError):
-    """The broker did not start, or is gone; the message ends with its log."""
+    """The broker did not start or does not run. The message ends with its log if there is one."""
 
 
 class _PlannedRestart:
@@ -40,12 +40,12 @@ class _PlannedRestart:
 
 
 class BrokerProcess:
-    """`ottla serve` in a directory of its own, with an admin port that steers it."""
+    """An `ottla serve` process in its own directory, with an admin port for the test control."""
 
     def __init__(
         self, directory: Path, properties: Mapping[str, str], as_version: str | None = None, port: int = 0
     ) -> None:
-        """`port` is the one that it listens on; 0 for a free one."""
+        """`port` is the port to listen on; 0 chooses a free port."""
         self.directory = directory
         self.as_version = as_version
         self.properties = dict(SETTINGS) | dict(properties)
@@ -59,22 +59,22 @@ class BrokerProcess:
 
     @property
     def data_dir(self) -> Path:
-        """Its log directory."""
+        """The log directory."""
         return self.directory / "data"
 
     @property
     def log_file(self) -> Path:
-        """What it logs, over all its starts."""
+        """The log file of the broker, appended to by each start."""
         return self.directory / "broker.log"
 
     @property
     def pid(self) -> int | None:
-        """The process, while it runs."""
+        """The process id, or None if the process does not run."""
         process = self._process
         return process.pid if process is not None and process.poll() is None else None
 
     def start(self) -> None:
-        """Start it and wait until it serves; on the ports of the last start. BrokerFailed."""
+        """Start the broker on the ports of its last start, and wait until it is ready. Raises BrokerFailed."""
         with self._lock:
             if self.pid is not None:
                 return
@@ -83,7 +83,7 @@ class BrokerProcess:
             ready = self.directory / "ready"
             ready.unlink(missing_ok=True)
             with self.log_file.open("ab") as log:
-                # The pipe ends with this process, however it ends, and the broker with it.
+                # The pipe closes when this process ends, however it ends, and then the broker ends too.
                 self._process = subprocess.Popen(
                     self._command(ready),
                     stdin=subprocess.PIPE,
@@ -95,17 +95,17 @@ class BrokerProcess:
             self.starts += 1
 
     def stop(self) -> None:
-        """Stop it cleanly. One that does not stop is killed, with a warning that ends with its log."""
+        """Stop the broker cleanly. If it does not stop, kill it and warn with its log."""
         self.forget_restart()
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """`kill -9`."""
+        """Kill the broker with SIGKILL."""
         self.forget_restart()
         self._end(signal.SIGKILL)
 
     def restart(self) -> None:
-        """Stop it unless it is gone, and start it again on the same ports and files."""
+        """Stop the broker if it runs, and start it again on the same ports and files."""
         self.stop()
         self.start()
 
@@ -118,13 +118,15 @@ class BrokerProcess:
         threading.Thread(target=self._restart_at_end, args=(planned,), daemon=True).start()
 
     def forget_restart(self) -> None:
-        """Forget a planned restart. One that is under way ends first."""
+        """Cancel a planned restart. A restart that has begun ends first."""
         with self._lock:
             self._planned = None
 
     def await_restart(self, exit_s: float = _EXIT_S) -> bool:
-        """Wait for a planned restart if the process has ended, or ends within `exit_s`; whether the broker was
-        restarted meanwhile. BrokerFailed."""
+        """Wait for a planned restart if the process has ended or ends within `exit_s` seconds.
+
+        Returns whether the broker was restarted. Raises BrokerFailed.
+        """
         planned = self._planned
         if planned is None or planned.is_done:
             return False
@@ -136,7 +138,7 @@ class BrokerProcess:
         return True
 
     def wait_ended(self, timeout_s: float = START_TIMEOUT_S) -> int:
-        """Wait until it ends by itself, and for a planned restart; the exit code. TimeoutError, BrokerFailed."""
+        """Wait until the broker ends, and for a planned restart; return the exit code. TimeoutError, BrokerFailed."""
         planned = self._planned
         process = self._process if planned is None else planned.process
         if process is None:
@@ -156,14 +158,14 @@ class BrokerProcess:
             self._restart(planned)
 
     def _restart(self, planned: _PlannedRestart) -> None:
-        """Start the broker, unless another thread has, or the restart is no longer planned."""
+        """Start the broker if the restart is still planned and no other thread has done it."""
         with self._lock:
             if planned is self._planned and not planned.is_done:
                 self.start()
                 planned.is_done = True
 
     def log_tail(self, from_byte: int = 0, most_lines: int = 40) -> str:
-        """The end of what it has logged."""
+        """Return the last lines of the broker's log."""
         with suppress(FileNotFoundError), self.log_file.open("rb") as log:
             log.seek(max(from_byte, self.log_file.stat().st_size - 64 * 1024))
             return "\n".join(log.read().decode(errors="replace").splitlines()[-most_lines:])
@@ -211,7 +213,7 @@ class BrokerProcess:
                 except subprocess.TimeoutExpired:
                     _abort(process)
                     killed = True
-            if process.stdin is not None:  # not before: its end is a signal too
+            if process.stdin is not None:  # not earlier: closing it also stops the broker
                 process.stdin.close()
         if killed:
             late = f"the broker had to be killed, {STOP_TIMEOUT_S:g} s after {number.name}"
@@ -221,7 +223,7 @@ class BrokerProcess:
 
 
 def _abort(process: "subprocess.Popen[bytes]") -> None:
-    """End it, with the stacks of all its threads at the end of its log if Python still can."""
+    """End the process with SIGABRT, so that Python writes the stacks of all threads to the log, or kill it."""
     process.send_signal(signal.SIGABRT)
     try:
         process.wait(ABORT_TIMEOUT_S)
@@ -231,12 +233,12 @@ def _abort(process: "subprocess.Popen[bytes]") -> None:
 
 
 def temporary_directory() -> Path:
-    """A new one for a broker, where this system keeps such things."""
+    """Create a directory for a broker in the system's temporary directory."""
     return Path(tempfile.mkdtemp(prefix=f"ottla-{os.getpid()}-"))
 
 
 def _ready_lines(ready: Path) -> dict[str, str]:
-    """{first word: the rest} of the lines of a broker that is ready; empty before."""
+    """Return {first word: the rest} of the lines of the ready file; empty until the broker is ready."""
     with suppress(FileNotFoundError):
         text = ready.read_text()
         if text.endswith("\n"):

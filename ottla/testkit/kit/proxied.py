@@ -1,4 +1,4 @@
-"""A proxy as a test sees it: where clients connect, its faults, what has passed. free"""
+"""A proxy for a test: its address, its faults, its requests and replies. free"""
 
 from types import TracebackType
 from typing import Any, Self
@@ -12,7 +12,7 @@ from ottla.testkit.proxying import ProxyServer
 
 
 class ProxiedBroker:
-    """`with ProxiedBroker("kafka:9092") as proxy:`; clients connect to `proxy.bootstrap`."""
+    """A broker with a proxy before it, `with ProxiedBroker("kafka:9092") as proxy:`. Clients use `proxy.bootstrap`."""
 
     def __init__(self, upstream: str) -> None:
         self.server = ProxyServer(upstream)
@@ -20,19 +20,19 @@ class ProxiedBroker:
 
     @property
     def bootstrap(self) -> str:
-        """What clients take as `bootstrap.servers`."""
+        """The value for the `bootstrap.servers` of clients."""
         return self.server.bootstrap
 
     def ledger(self) -> list[LedgerEntry]:
-        """Every call of a transaction, and how it was answered, in the order of the requests."""
+        """Return every transactional request with its outcome, in the order of the requests."""
         return list(read_ledger(self.server.journal.since(0)))
 
     def history(self) -> list[dict[str, Any]]:
-        """What the clients did, as lines for `ottla check-history`."""
+        """Return the operations of the clients, as lines for `ottla check-history`."""
         return checker_lines(self.server.journal.since(0))
 
     def events(self) -> list[dict[str, Any]]:
-        """Every request and its reply, decoded."""
+        """Return every request and its reply, decoded."""
         return list(events(self.server.journal.since(0)))
 
     def __enter__(self) -> Self:

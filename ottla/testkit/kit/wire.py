@@ -1,7 +1,7 @@
-"""What a test asks of a broker, in Kafka's protocol: it works on any broker, ours or not. shell
+"""Requests of the test kit in Kafka's protocol, to Ottla and to any other broker. shell
 
-One connection for each broker of the cluster, by one thread at a time. Its client id keeps it apart from the clients
-under test: no fault strikes it, and no history tells of it.
+There is one connection for each broker of the cluster, used by one thread at a time. Its client id distinguishes it
+from the clients under test: faults do not affect it, and histories do not contain it.
 """
 
 import threading
@@ -18,7 +18,7 @@ from ottla.testkit.control import KIT_CLIENT_ID
 from ottla.testkit.in_memory.furnish import message
 from ottla.testkit.reading import TopicRecord, readable
 
-__tracebackhide__ = True  # pytest then shows the line of the test, and what it was told
+__tracebackhide__ = True  # pytest then shows the line of the test and the message
 K: Final = ApiKey
 WAIT_S: Final = 60.0
 FETCH_BYTES: Final = 16 * 1024 * 1024
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class KafkaError(RuntimeError):
-    """A broker refused what the test kit asked; `error` is Kafka's code."""
+    """A broker refused a request of the test kit; `error` is Kafka's error code."""
 
     def __init__(self, error: ErrorCode, what: str) -> None:
         super().__init__(printable(f"{what}: {error.name}"))
@@ -41,7 +41,7 @@ class KafkaError(RuntimeError):
 
 
 class Transaction(NamedTuple):
-    """A transactional id as its coordinator describes it; `start_ms` is -1 while none is open."""
+    """A transactional id as its coordinator describes it; `start_ms` is -1 while no transaction is open."""
 
     transactional_id: str
     state: str
@@ -58,7 +58,7 @@ class Transaction(NamedTuple):
 
 
 class OpenProducer(NamedTuple):
-    """A transaction as a partition has it open, whether a coordinator knows of it or not."""
+    """A transaction that is open in a partition, whether or not a coordinator knows it."""
 
     topic: str
     partition: int
@@ -69,10 +69,10 @@ class OpenProducer(NamedTuple):
 
 
 class Wire:
-    """Requests to the cluster at this address, which may change as brokers come and go."""
+    """Requests to the cluster at this address, which may change when a broker restarts."""
 
     def __init__(self, bootstrap: Callable[[], str], await_restart: Callable[[], bool] = lambda: False) -> None:
-        """`await_restart` waits for the restart of a broker that is planned to crash; whether there was one."""
+        """`await_restart` waits for the planned restart of a broker, and returns whether it was restarted."""
         self._bootstrap = bootstrap
         self._await_restart = await_restart
         self._connections: dict[str, BlockingConnection] = {}
@@ -91,7 +91,7 @@ class Wire:
             self._connections.clear()
 
     def ask(self, api_key: int, version: int, address: str | None = None, **fields: Any) -> Any:
-        """The reply to a request of plain values; on a new connection if the broker was restarted."""
+        """Send a request of plain values and return the reply, on a new connection if the broker was restarted."""
         address = address or self._bootstrap()
         request = message(api_key, version, **fields)
         with self._lock:
@@ -110,12 +110,12 @@ class Wire:
     # ---- topics and records
 
     def topics(self, *, with_internal: bool = False) -> dict[str, int]:
-        """{topic: partitions}, without the internal ones unless they are asked for."""
+        """Return {topic: number of partitions}; internal topics only with `with_internal`."""
         reply = self.ask(K.METADATA, 5, topics=None, allow_auto_topic_creation=False)
         return {topic.name: len(topic.partitions) for topic in reply.topics if with_internal or not topic.is_internal}
 
     def create_topic(self, name: str, partitions: int, configs: dict[str, str]) -> None:
-        """Make it; KafkaError."""
+        """Create a topic. Raises KafkaError."""
         rows = [{"name": key, "value": value} for key, value in configs.items()]
         topic = {"name": name, "num_partitions": partitions, "replication_factor": 1, "assignments": []}
         reply = self.ask(
@@ -124,7 +124,7 @@ class Wire:
         _check(reply.topics[0].error_code, f"create the topic {name}")
 
     def delete_topics(self, names: Sequence[str]) -> None:
-        """Delete what is there of them."""
+        """Delete those of the topics that exist."""
         if names:
             reply = self.ask(K.DELETE_TOPICS, 4, topic_names=list(names), timeout_ms=int(WAIT_S * 1000))
             for topic in reply.responses:
@@ -132,11 +132,11 @@ class Wire:
                     _check(topic.error_code, f"delete the topic {topic.name}")
 
     def start_offset(self, topic: str, partition: int) -> int:
-        """The offset of the first record that is not deleted."""
+        """Return the log start offset."""
         return self._list_offset(topic, partition, "read_uncommitted", _EARLIEST)
 
     def end_offset(self, topic: str, partition: int, isolation: str) -> int:
-        """The log end (read_uncommitted: the high watermark) or the last stable offset (read_committed)."""
+        """Return the high watermark (read_uncommitted) or the last stable offset (read_committed)."""
         return self._list_offset(topic, partition, isolation, _LATEST)
 
     def _list_offset(self, topic: str, partition: int, isolation: str, timestamp: int) -> int:
@@ -152,13 +152,13 @@ class Wire:
         return int(reply.topics[0].partitions[0].offset)
 
     def read(self, topic: str, partition: int, isolation: str, start: int = 0) -> Iterator[TopicRecord]:
-        """The records of a partition up to where this isolation level ends now, as a consumer would get them."""
+        """Yield the records that a consumer of this isolation level gets, up to the current end of the partition."""
         end, offset = self.end_offset(topic, partition, isolation), max(start, 0)
         while offset < end:
             row = self.fetch(topic, partition, isolation, offset)
             if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 first = self.start_offset(topic, partition)
-                if first > offset:  # retention, or DeleteRecords, was here
+                if first > offset:  # retention or DeleteRecords has deleted records
                     offset = first
                     continue
             _check(row.error_code, f"read {topic}-{partition} at {offset}")
@@ -172,7 +172,7 @@ class Wire:
             offset = following
 
     def fetch(self, topic: str, partition: int, isolation: str, offset: int) -> Any:
-        """The partition's row of a Fetch from this offset: its batches as bytes, and its aborted transactions."""
+        """Return the partition's row of a Fetch reply from this offset: batches as bytes, and aborted transactions."""
         row = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": FETCH_BYTES}
         reply = self.ask(
             K.FETCH,
@@ -188,7 +188,7 @@ class Wire:
         return reply.responses[0].partitions[0]
 
     def leader(self, topic: str, partition: int) -> str | None:
-        """The address of the leader; None for the broker that the test knows, if there is only one."""
+        """Return the address of the leader, or None (the bootstrap address) if the cluster has one broker."""
         rows = [{"name": topic}]
 
         def attempt() -> Any:
@@ -210,7 +210,7 @@ class Wire:
     # ---- transactions and groups
 
     def transactions(self) -> list[Transaction]:
-        """Every transactional id of every broker."""
+        """Return the transactional ids of all brokers."""
         found = []
         for address in self._brokers():
             listed = when_ready(
@@ -225,7 +225,7 @@ class Wire:
         return sorted(found)
 
     def open_producers(self, topic: str, partitions: Iterable[int]) -> list[OpenProducer]:
-        """The producers with a transaction that these partitions hold open, as their leaders tell."""
+        """Return the producers with an open transaction in these partitions, as the leaders describe them."""
         alone = self._brokers() == [None]
         led: dict[str | None, list[int]] = {}
         for index in partitions:
@@ -240,7 +240,7 @@ class Wire:
         return found
 
     def abort_hanging(self, producer: OpenProducer) -> None:
-        """Write an abort marker, as an administrator does (KIP-664). KafkaError."""
+        """Write an abort marker, as an administrator does (KIP-664). Raises KafkaError."""
         marker = {
             "producer_id": producer.producer_id,
             "producer_epoch": producer.producer_epoch,
@@ -253,7 +253,7 @@ class Wire:
         _check(row.error_code, f"abort what hangs in {producer.topic}-{producer.partition}")
 
     def groups(self) -> list[str]:
-        """Every group of every broker."""
+        """Return the groups of all brokers."""
         found: list[str] = []
         for address in self._brokers():
             reply = when_ready(
@@ -265,7 +265,7 @@ class Wire:
         return sorted(found)
 
     def remove_groups(self, names: Sequence[str]) -> None:
-        """Send their members away, and delete them."""
+        """Remove the members of the groups, and delete the groups."""
         for name in names:
             address = self.coordinator(name, GROUP)
             (described,) = self.ask(K.DESCRIBE_GROUPS, 3, address, groups=[name]).groups
@@ -275,7 +275,7 @@ class Wire:
             self.ask(K.DELETE_GROUPS, 1, address, groups_names=[name])
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:
-        """{(topic, partition): offset} that the group has committed; KafkaError while a transaction decides it."""
+        """Return {(topic, partition): committed offset}. KafkaError while a transaction with offsets is open."""
         address = self.coordinator(group, GROUP)
         reply = self.ask(K.OFFSET_FETCH, 7, address, group_id=group, topics=None, require_stable=True)
         _check(reply.error_code, f"the offsets of {group}")
@@ -287,7 +287,7 @@ class Wire:
         return found
 
     def abort(self, transaction: Transaction) -> None:
-        """Fence the producer of an id, which aborts what it has open."""
+        """Fence the producer of a transactional id, which aborts its open transaction."""
         address = self.coordinator(transaction.transactional_id, TRANSACTION)
         asked = {"transactional_id": transaction.transactional_id, "transaction_timeout_ms": 60_000}
 
@@ -304,7 +304,7 @@ class Wire:
         return [f"{broker.host}:{broker.port}" for broker in reply.brokers]
 
     def coordinator(self, key: str, key_type: int) -> str | None:
-        """The address of the coordinator of a group or a transactional id; None for the broker that the test knows."""
+        """Return the coordinator's address of a group or transactional id; None if it is the bootstrap address."""
         reply = when_ready(
             lambda: self.ask(K.FIND_COORDINATOR, 2, key=key, key_type=key_type),
             lambda reply: reply.error_code,
@@ -331,7 +331,7 @@ def when_ready(
     what: str,
     again: frozenset[ErrorCode] = _WHEN_READY,
 ) -> T:
-    """What a reply says when leaders and coordinators are there, or none of the errors in `again`. KafkaError."""
+    """Repeat `attempt` while its error is in `again`, up to `WAIT_S` seconds, and return the reply. KafkaError."""
     deadline = time.monotonic() + WAIT_S
     while True:
         reply = attempt()
@@ -344,7 +344,7 @@ def when_ready(
 
 
 def connect(address: str, client_id: str) -> BlockingConnection:
-    """A connection to HOST:PORT."""
+    """Connect to HOST:PORT."""
     host, _, port = address.rpartition(":")
     return BlockingConnection(host.strip("[]"), int(port), client_id=client_id, timeout_s=WAIT_S)
 

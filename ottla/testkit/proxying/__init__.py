@@ -1,4 +1,4 @@
-"""A proxy that stands between clients and any Kafka: the same faults as inside our broker, and the same journal. shell
+"""A proxy between clients and any Kafka, with the journal and the request faults of an Ottla broker. shell
 
 with ProxyServer("kafka:9092") as proxy:
     fault = proxy.plan.add(parse_fault({"at": "reply", "api": "EndTxn", "do": "drop"}))

@@ -1,9 +1,9 @@
-"""The addresses of brokers in replies, replaced by those of the proxy; and the versions that it can do that in. pure
+"""Replacement of broker addresses in replies, and the API versions for which the proxy can do that. pure
 
-Replies are decoded and encoded anew, so hosts may be of any length. A reply without addresses stays as it is, byte by
-byte, whatever its version. Which replies have addresses: Metadata, FindCoordinator and DescribeCluster, and from some
-versions on Produce and Fetch, which name the new leader beside an error (KIP-951). The share groups' ShareFetch and
-ShareAcknowledge do too, and their messages are not known here, so ApiVersions leaves them out.
+Replies with addresses are decoded and encoded again, so hosts may be of any length. A reply without addresses stays
+the same, byte by byte, in any version. Addresses are in Metadata, FindCoordinator and DescribeCluster, and in later
+versions of Produce and Fetch, which return the new leader with an error (KIP-951). ShareFetch and ShareAcknowledge of
+share groups have addresses too. Their messages are unknown here, so the proxy removes these APIs from ApiVersions.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -24,23 +24,23 @@ _ARRAYS: Final = {
     ApiKey.PRODUCE: (10, "node_endpoints"),
     ApiKey.FETCH: (16, "node_endpoints"),
 }
-"""API: the first version that has addresses, and where."""
+"""For each API: the first version with addresses, and the field that holds them."""
 SHARE_FETCH, SHARE_ACKNOWLEDGE = 78, 79
 HIDDEN: Final = frozenset({SHARE_FETCH, SHARE_ACKNOWLEDGE})
 """APIs whose replies have addresses that cannot be replaced."""
 _NO_BITS: Final = -(1 << 31)
 _SASL_WITH_HEADERS: Final = 1
-"""From this version of SaslHandshake on, what follows has headers (KIP-152)."""
+"""From this version of SaslHandshake on, the tokens are sent in requests with headers (KIP-152)."""
 
 
 def names_brokers(api_key: int, version: int) -> bool:
-    """Whether replies may have addresses."""
+    """Whether replies of this API and version can have addresses."""
     first, _ = _ARRAYS.get(api_key, (None, ""))  # type: ignore[call-overload]
     return first is not None and version >= first
 
 
 def rewritten(api_key: int, version: int, reply: bytes, replace: Replace) -> bytes:
-    """A reply frame, without its size, with other addresses; ProtocolError if it should have some and is unreadable."""
+    """Return a reply frame, without its size, with replaced addresses. ProtocolError if it is unreadable."""
     if api_key == ApiKey.API_VERSIONS:
         return _capped(version, reply)
     if not names_brokers(api_key, version):
@@ -48,7 +48,7 @@ def rewritten(api_key: int, version: int, reply: bytes, replace: Replace) -> byt
     correlation_id, message = codec.decode_response(api_key, version, reply)
     changed = False
     for row in _rows(api_key, message):
-        if row.host and row.port > 0:  # beside an error there is none
+        if row.host and row.port > 0:  # a row with an error has no address
             address = row.host, row.port
             row.host, row.port = replace(address)
             changed |= (row.host, row.port) != address
@@ -56,7 +56,7 @@ def rewritten(api_key: int, version: int, reply: bytes, replace: Replace) -> byt
 
 
 def refused_api_versions(version: int, correlation_id: int) -> bytes | None:
-    """The frame, without its size, that sends a client to versions of ApiVersions that are known; None if it is one."""
+    """Return the UNSUPPORTED_VERSION reply, without its size, to an unknown ApiVersions version; else None."""
     lowest, highest = codec.schema_versions(ApiKey.API_VERSIONS)
     if version <= highest:
         return None
@@ -85,7 +85,7 @@ def _capped(version: int, reply: bytes) -> bytes:
 
 
 def readable_versions(api_key: int, lowest: int, highest: int) -> tuple[int, int]:
-    """What is left of a range of versions: those that the proxy can read, where it must."""
+    """Return the part of a version range that the proxy can read, for the APIs that it must read."""
     if api_key == ApiKey.SASL_HANDSHAKE:
         return max(lowest, min(_SASL_WITH_HEADERS, highest)), highest
     if api_key not in _ARRAYS and api_key != ApiKey.API_VERSIONS:
@@ -94,13 +94,13 @@ def readable_versions(api_key: int, lowest: int, highest: int) -> tuple[int, int
 
 
 def _framed(api_key: int, version: int, correlation_id: int, message: Any) -> bytes:
-    """The frame without its size. Written by our own writer: the library's forgets the tagged fields of rows."""
+    """Return the frame without its size. Uses Ottla's writer: the library's omits the tagged fields of rows."""
     framed = codec.response_encoder(api_key, version)(correlation_id, *_values(message, type(message).fields))
     return b"".join(framed)[4:]
 
 
 def _values(struct: Any, fields: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What a message has in its fields, in the form that writers take."""
+    """Return the field values of a message, in the form that writers take."""
     return tuple(_value(getattr(struct, name), field) for name, field in fields.items())
 
 
@@ -124,12 +124,12 @@ def _plain(value: Any, field: Any) -> Any:
 
 
 def address_text(host: str, port: int) -> str:
-    """`HOST:PORT`, as `parse_address` reads it."""
+    """Return `HOST:PORT`, as `parse_address` reads it."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def parse_address(given: str) -> Address:
-    """`HOST:PORT`, `[::1]:9092` too; ProtocolError."""
+    """Parse `HOST:PORT` or `[::1]:9092`. Raises ProtocolError."""
     host, colon, port = given.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
         raise ProtocolError(f"{given!r} is not HOST:PORT")

@@ -48,7 +48,7 @@ _HANG_UP: Final = {
 
 
 async def open_admin(proxy: Proxy, settings: AdminSettings) -> AdminPort:
-    """Listen, and answer on this event loop, which is the proxy's. OSError if the port cannot be had."""
+    """Open the admin port on the proxy's event loop. Raises OSError if the port is not available."""
     loop = asyncio.get_running_loop()
     clock = LoopClock(loop)
     turns = Turns(clock.next_turn, _log_bug)

@@ -1,7 +1,7 @@
-"""One end of a connection that passes through: frames in, frames out, and whether the peer is still there. shell
+"""Client or broker side of a proxied connection: reading and writing of frames, detection of closing. shell
 
-What is received waits in memory up to a frame and `READ_AHEAD_BYTES`; then the peer is not read any more, and its own
-buffers fill. What is sent waits for the peer likewise.
+Received data is buffered up to one frame and `READ_AHEAD_BYTES`; then reading pauses, and the peer's own buffers fill.
+Sending waits for the peer in the same way.
 """
 
 import asyncio
@@ -14,31 +14,31 @@ READ_AHEAD_BYTES: Final = 64 * 1024
 
 
 class End(asyncio.StreamReaderProtocol):
-    """A protocol for `create_connection` and `create_server`; `opened` runs when it is connected."""
+    """Side of a proxied connection, a protocol for `create_connection` and `create_server`."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
         self.reader = asyncio.StreamReader(limit=READ_AHEAD_BYTES, loop=loop)
         super().__init__(self.reader, loop=loop)
         self.gone: asyncio.Future[None] = loop.create_future()
-        """Done when the peer sends nothing any more."""
+        """Done when the peer will send no more."""
         self._loop_of_end = loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is there."""
+        """Store the transport of the new connection."""
         super().connection_made(transport)
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         self.writer = asyncio.StreamWriter(transport, self, self.reader, self._loop_of_end)
 
     def eof_received(self) -> bool:
-        """The peer sends nothing more; it may still read."""
+        """Record that the peer sends no more; it may still read."""
         super().eof_received()
         self._leave()
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is closed."""
+        """Record that the connection is closed."""
         super().connection_lost(exc)
         self._leave()
 
@@ -47,7 +47,7 @@ class End(asyncio.StreamReaderProtocol):
             self.gone.set_result(None)
 
     async def frame(self) -> bytes | None:
-        """The next frame without its size; None at the end. ProtocolError for a size that no frame has."""
+        """Return the next frame without its size, None at the end. ProtocolError for an invalid size."""
         try:
             size = int.from_bytes(await self.reader.readexactly(4), "big", signed=True)
             if not 0 <= size <= MAX_FRAME_BYTES:
@@ -57,7 +57,7 @@ class End(asyncio.StreamReaderProtocol):
             return None
 
     async def send(self, frame: bytes) -> bool:
-        """Send a frame, and wait while the peer has too much to read; whether the connection is still there."""
+        """Send a frame, wait while the send buffer is full, and return whether the connection is still open."""
         try:
             self.writer.writelines((len(frame).to_bytes(4, "big"), frame))
             await self.writer.drain()
@@ -66,14 +66,14 @@ class End(asyncio.StreamReaderProtocol):
         return True
 
     def finish(self) -> None:
-        """Say that nothing more comes."""
+        """Send end-of-file to the peer."""
         if self.writer.can_write_eof() and not self.transport.is_closing():
             self.writer.write_eof()
 
     def close(self) -> None:
-        """Close, with what is still to be sent."""
+        """Close after the buffered data is sent."""
         self.transport.close()
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close at once, without sending buffered data."""
         self.transport.abort()

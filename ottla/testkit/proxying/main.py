@@ -1,4 +1,4 @@
-"""The proxy as a process of its own: until a signal ends it, and what it leaves then. shell"""
+"""The proxy as a process of its own, with the files it writes at the end. shell"""
 
 import asyncio
 import json
@@ -20,8 +20,10 @@ log = logging.getLogger(__name__)
 
 
 async def serve(proxy: Proxy, ready: Callable[[str | None], None], admin: "AdminSettings | None" = None) -> None:
-    """Run until SIGINT or SIGTERM; `ready` is called with the address of the admin port, if there is one, when clients
-    may come. OSError if a port cannot be had."""
+    """Run until SIGINT or SIGTERM. Raises OSError if a port is not available.
+
+    Calls `ready` with the address of the admin port, or None, when clients can connect.
+    """
     await proxy.start()
     port = await _open_admin(proxy, admin) if admin is not None else None
     stop = asyncio.Event()
@@ -35,13 +37,13 @@ async def serve(proxy: Proxy, ready: Callable[[str | None], None], admin: "Admin
 
 
 async def _open_admin(proxy: Proxy, settings: "AdminSettings") -> "AdminPort":
-    from ottla.testkit.proxying.admin import open_admin  # and HTTP, which most proxies do without
+    from ottla.testkit.proxying.admin import open_admin  # imports HTTP code that most proxies do not need
 
     return await open_admin(proxy, settings)
 
 
 def leave(proxy: Proxy, history: Path | None, event_file: Path | None) -> None:
-    """Write what was asked for, and say what the journal has lost."""
+    """Write the requested files, and report how much the journal has dropped."""
     passages = list(proxy.journal.since(0))
     if proxy.journal.dropped and (history or event_file):
         log.warning(

@@ -1,7 +1,7 @@
-"""One connection of a client to one broker of the cluster, and the faults on its way. shell
+"""A proxied connection between a client and a broker, with faults. shell
 
-Requests go up one after the other, replies come down in the order of the requests, as Kafka's brokers answer. So what
-holds a request holds those behind it on its connection, too.
+Requests are forwarded one after the other, and replies in the order of the requests, as Kafka's brokers answer. So a
+fault that holds a request also holds the later requests on the connection.
 """
 
 import asyncio
@@ -30,33 +30,33 @@ log = logging.getLogger(__name__)
 
 
 class Around(Protocol):
-    """What a connection needs of its proxy."""
+    """Services of the proxy that a connection needs."""
 
     @property
     def plan(self) -> Plan:
-        """The faults."""
+        """The planned faults."""
 
     @property
     def journal(self) -> Journal:
-        """What has passed."""
+        """The journal of requests and replies."""
 
     @property
     def names(self) -> TopicNames:
-        """The topics that have been told."""
+        """Topic names by topic id."""
 
     def count(self, exchange: Exchange) -> None:
-        """A request has come."""
+        """Count a request."""
 
     def replacement(self, address: Address, reached_at: str) -> Address:
-        """Where the broker of this address is found through the proxy, for who has reached it at this host."""
+        """Return the proxy's address for this broker, for a client that reached the proxy at this host."""
 
 
 class Closed(Exception):
-    """The connection ends; the message says why."""
+    """The connection ends; the message is the reason."""
 
 
 class Passing:
-    """`run` until the connection has ended."""
+    """A proxied connection. `run` returns when it has ended."""
 
     def __init__(self, client: End, upstream: End, around: Around) -> None:
         self._client = client
@@ -66,17 +66,17 @@ class Passing:
         self._peer = _shown(client.transport.get_extra_info("peername"))
         self._reached_at = str(client.transport.get_extra_info("sockname")[0])
         self._now: Passage | None = None
-        """The request that is not pending yet."""
+        """The current request, until it is in `_pending`."""
 
     async def run(self) -> None:
-        """Pass frames both ways until one side has ended; both are closed then."""
+        """Forward frames both ways until one side ends, then close both."""
         requests = asyncio.ensure_future(self._requests())
         replies = asyncio.ensure_future(self._replies())
         reason = "the proxy is closed"
         try:
             await asyncio.wait({requests, replies}, return_when=asyncio.FIRST_COMPLETED)
             if not replies.done() and requests.exception() is None:
-                await asyncio.wait({replies})  # the client has ended, and may still read
+                await asyncio.wait({replies})  # the client sends no more requests, but may still read replies
             reason = _reason(replies) or _reason(requests) or "the connection was closed"
         finally:
             for task in (requests, replies):
@@ -140,7 +140,7 @@ class Passing:
         self._now = None
 
     async def _answer(self, exchange: Exchange, passage: Passage, fault: Fault) -> None:
-        """Answer with an error, when those before have been answered."""
+        """Answer with an error, after the earlier requests are answered."""
         if not _is_answered(exchange):
             self._around.journal.end(passage, ())
             return
@@ -171,7 +171,7 @@ class Passing:
             self._pending.answered()
 
     async def _changed(self, asked: Asked, reply: bytes) -> bytes | None:
-        """The reply as the client gets it; None if it is lost."""
+        """Apply faults and replace addresses. Return the reply for the client, or None to drop it."""
         exchange, around = asked.exchange, self._around
         if int.from_bytes(reply[:4], "big", signed=True) != exchange.correlation_id:
             raise Closed(f"the broker answered another request than {exchange.title} v{exchange.api_version}")
@@ -194,7 +194,7 @@ class Passing:
     # ---- waiting
 
     async def _wait(self, fault: Fault) -> None:
-        """Wait as long as the fault says, or until the client is gone."""
+        """Wait for the fault's delay or release. Raises Closed if the client disconnects first."""
         loop = asyncio.get_running_loop()
         go_on: asyncio.Future[None] = loop.create_future()
 
@@ -203,7 +203,7 @@ class Passing:
                 go_on.set_result(None)
 
         def wake_from_any_thread() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so nothing waits any more
                 loop.call_soon_threadsafe(wake)
 
         leave: Callable[[], None]
@@ -238,14 +238,14 @@ def _striking(plan: Plan, point: str, exchange: Exchange) -> list[Fault]:
 
 
 def _is_answered(exchange: Exchange) -> bool:
-    """Whether a reply will come: none to Produce with acks=0."""
+    """Whether the request gets a reply; Produce with acks=0 does not."""
     if exchange.api_key != ApiKey.PRODUCE:
         return True
     _, body = parse_request_header(memoryview(exchange.frame))
     try:
         return decode_produce_request(exchange.api_version, body).acks != 0
     except ProtocolError:
-        return True  # a broker says what is wrong, or closes
+        return True  # the broker answers with an error, or closes the connection
 
 
 def _blame(fault: Fault, exchange: Exchange) -> str:
@@ -257,7 +257,7 @@ def _shown(address: object) -> str:
 
 
 def _reason(task: "asyncio.Future[None]") -> str:
-    """Why a direction ended; a bug is told with its traceback."""
+    """Return why a direction ended, and log it; a bug with its traceback."""
     error = task.exception() if task.done() and not task.cancelled() else None
     if isinstance(error, ProtocolError):
         log.warning("Connection closed: %s", error)

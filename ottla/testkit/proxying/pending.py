@@ -1,4 +1,4 @@
-"""The requests of one connection that are not answered yet, in order. shell"""
+"""Queue of the unanswered requests of a connection. shell"""
 
 import asyncio
 from collections import deque
@@ -12,7 +12,7 @@ MOST_BYTES: Final = 16 * 1024 * 1024
 
 
 class Asked:
-    """A request that was passed on `copies` times, or is answered by the proxy with `answer`."""
+    """A request that was forwarded `copies` times, or that the proxy answers with `answer`."""
 
     __slots__ = ("answer", "copies", "exchange", "passage")
 
@@ -24,12 +24,12 @@ class Asked:
 
     @property
     def size_bytes(self) -> int:
-        """What it takes here."""
+        """Memory that the request and its answer take, in bytes."""
         return len(self.exchange.frame) + len(self.answer or b"")
 
 
 class Pending:
-    """A queue with an end. Who asks for more than `MOST_REQUESTS` or `MOST_BYTES` at once waits for answers."""
+    """Queue of unanswered requests. `put` waits while it holds `MOST_REQUESTS` requests or over `MOST_BYTES`."""
 
     def __init__(self) -> None:
         self._asked: deque[Asked] = deque()
@@ -38,7 +38,7 @@ class Pending:
         self._changed = asyncio.Event()
 
     async def put(self, asked: Asked) -> None:
-        """Wait for room; one request always has it."""
+        """Append a request, after waiting for space. An empty queue takes any request."""
         while self._asked and (len(self._asked) >= MOST_REQUESTS or self._size_bytes > MOST_BYTES):
             await self._change()
         self._asked.append(asked)
@@ -46,7 +46,7 @@ class Pending:
         self._changed.set()
 
     async def first(self) -> Asked | None:
-        """The one to be answered next, which stays; None when there will be none."""
+        """Return the next request to answer without removing it; None when the queue has ended."""
         while not self._asked:
             if self._ended:
                 return None
@@ -54,17 +54,17 @@ class Pending:
         return self._asked[0]
 
     def answered(self) -> None:
-        """The first is answered."""
+        """Remove the first request, which is answered."""
         self._size_bytes -= self._asked.popleft().size_bytes
         self._changed.set()
 
     def end(self) -> None:
-        """No more will come."""
+        """Record that no more requests will come."""
         self._ended = True
         self._changed.set()
 
     def rest(self) -> list[Asked]:
-        """Those that nobody will answer."""
+        """Return the requests that are still unanswered."""
         return list(self._asked)
 
     async def _change(self) -> None:

@@ -1,14 +1,14 @@
-"""The faults that a proxy can have: those of requests and replies. pure"""
+"""Faults of a proxy: those of requests and replies. pure"""
 
 from ottla.testkit.faults.fault import OF_THE_BROKER, Fault, FaultError
 from ottla.testkit.faults.plan import Plan
 
 
 class ProxyPlan(Plan):
-    """A plan that refuses what only a broker of ours can do."""
+    """A plan that refuses faults which only an Ottla broker supports."""
 
     def check(self, fault: Fault) -> None:
-        """FaultError if it strikes inside a broker."""
+        """Raise FaultError for a fault inside a broker."""
         if fault.at in OF_THE_BROKER or fault.do == "crash":
             what = f"{fault.do!r} at {fault.at!r}"
             raise FaultError(f"{what} needs a broker of ours: a proxy has the faults of requests and replies")

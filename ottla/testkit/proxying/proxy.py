@@ -1,4 +1,4 @@
-"""The proxy on an event loop: a listener for each broker of the cluster, opened when a reply names it. shell"""
+"""The proxy on an event loop, with a listener for each broker that a reply names. shell"""
 
 import asyncio
 import logging
@@ -28,10 +28,11 @@ class _WallClock:
 
 
 class Proxy:
-    """Stands before the cluster at `upstream`. `plan` and `journal` may be used at any time, by any thread.
+    """A proxy for the cluster at `upstream`. Any thread may use `plan` and `journal` at any time.
 
-    `listen` is where bootstrap servers are expected; port 0 is any. Each broker that a reply names gets the next port
-    above, or any free one. Clients are told `advertised_host`, or else the host that they have reached the proxy at.
+    `listen` is the bootstrap address; port 0 chooses a free port. Each broker that a reply names gets the next higher
+    port, or any free one. Replies name `advertised_host`, or by default the `listen` host; if that is a wildcard, the
+    host at which the client reached the proxy.
     """
 
     def __init__(
@@ -46,9 +47,9 @@ class Proxy:
         self.journal = Journal(_WallClock(), journal_bytes)
         self.names = TopicNames()
         self.requests: Counter[str] = Counter()
-        """How many have come, by API."""
+        """Number of requests by API."""
         self.connections = 0
-        """How many have been accepted."""
+        """Number of accepted connections."""
         self._listen = listen
         self._advertised_host = advertised_host or (listen[0] if listen[0] not in _WILDCARDS else None)
         self._ports: dict[Address, int] = {}
@@ -59,25 +60,25 @@ class Proxy:
         self._connect_failures: set[Address] = set()
 
     async def start(self) -> None:
-        """Listen; OSError if that cannot be."""
+        """Start listening. Raises OSError if the port is not available."""
         await self._serve(self.upstream, self._bind(self._listen[1]))
 
     @property
     def bootstrap(self) -> str:
-        """What clients on this machine take as bootstrap server."""
+        """The bootstrap address for clients on this machine."""
         return address_text(self._advertised_host or "127.0.0.1", self._ports[self.upstream])
 
     @property
     def brokers(self) -> dict[Address, int]:
-        """The port that stands for each address of the cluster."""
+        """The proxy's port for each broker address of the cluster."""
         return dict(self._ports)
 
     def count(self, exchange: Exchange) -> None:
-        """A request has come."""
+        """Count a request."""
         self.requests[exchange.title] += 1
 
     def replacement(self, address: Address, reached_at: str) -> Address:
-        """Where the broker of this address is found through the proxy; a listener is opened if there is none."""
+        """Return the proxy's address for this broker, and open a listener if there is none."""
         port = self._ports.get(address)
         if port is None:
             if len(self._ports) >= MOST_BROKERS:
@@ -124,7 +125,7 @@ class Proxy:
         self._servers.append(server)
 
     def accepted(self, client: End, address: Address) -> None:
-        """A client has connected."""
+        """Forward the connection of a client, or close it during `hang_up`."""
         self.connections += 1
         if time.monotonic() < self._away_until_s:
             client.abort()
@@ -136,7 +137,7 @@ class Proxy:
         try:
             _, upstream = await loop.create_connection(End, *address)
         except OSError as error:
-            if address not in self._connect_failures:  # once, until it is there
+            if address not in self._connect_failures:  # log it once, until the broker is reachable
                 log.warning("%s:%d cannot be reached: %s", *address, error)
             self._connect_failures.add(address)
             client.abort()
@@ -154,7 +155,7 @@ class Proxy:
 
 
 class _Accepted(End):
-    """The end of a client that has connected."""
+    """The client side of an accepted connection."""
 
     def __init__(self, proxy: Proxy, address: Address) -> None:
         super().__init__()

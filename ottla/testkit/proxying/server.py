@@ -17,7 +17,7 @@ DEFAULT_TIMEOUT_S: Final = 60.0
 
 
 class ProxyServer:
-    """A proxy that runs between `with ...:` and its end. Its faults and its journal may be used by any thread."""
+    """A proxy that runs within a `with` block. Any thread may use its faults and its journal."""
 
     def __init__(
         self,
@@ -34,12 +34,12 @@ class ProxyServer:
 
     @property
     def bootstrap(self) -> str:
-        """What to give a client as bootstrap server."""
+        """The value for the `bootstrap.servers` of clients."""
         return self._proxy.bootstrap
 
     @property
     def plan(self) -> Plan:
-        """The faults."""
+        """The planned faults."""
         return self._proxy.plan
 
     @property
@@ -49,20 +49,20 @@ class ProxyServer:
 
     @property
     def requests(self) -> Counter[str]:
-        """How many requests have come, by Kafka's name of the API."""
+        """Number of requests by Kafka's name of the API."""
         return self._proxy.requests
 
     @property
     def brokers(self) -> dict[str, int]:
-        """The port of the proxy that stands for each address of the cluster."""
+        """The proxy's port for each broker address of the cluster."""
         return {f"{host}:{port}": ours for (host, port), ours in self._proxy.brokers.items()}
 
     def add(self, **fault: Any) -> Fault:
-        """Plan a fault: `add(at="reply", api="EndTxn", do="drop")`. FaultError says what is wrong with it."""
+        """Plan a fault: `add(at="reply", api="EndTxn", do="drop")`. Raises FaultError if it is invalid."""
         return self.plan.add(parse_fault(fault))
 
     def await_hits(self, fault: Fault, hits: int = 1, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
-        """Wait until a fault has struck so often; TimeoutError."""
+        """Wait until a fault has fired `hits` times. Raises TimeoutError."""
         with self._struck:
             if not self._struck.wait_for(lambda: fault.hits >= hits, timeout_s):
                 raise TimeoutError(f"{fault.describe()}: struck {fault.hits} times, saw {fault.seen}")
@@ -96,7 +96,7 @@ class ProxyServer:
         self._loop.close()
 
     def _call(self, function: Callable[[], None]) -> None:
-        """Run it on the loop, and wait for its end."""
+        """Run the function on the event loop, and wait for its end."""
 
         async def call() -> None:
             function()
