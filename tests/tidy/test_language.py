@@ -26,7 +26,7 @@ LEFT = {
     "lab": 4,
     "lab/crash": 44,
     "lab/model": 44,
-    "lab/simulation": 80,
+    "lab/simulation": 19,
     "ottla/audit": 63,
     "ottla/audit/checks": 34,
     "ottla/audit/report": 14,
