@@ -24,7 +24,7 @@ LEFT = {
     "benchmarks/parts": 92,
     "docs": 4,
     "lab": 4,
-    "lab/crash": 44,
+    "lab/crash": 8,
     "lab/model": 44,
     "lab/simulation": 19,
     "ottla/audit": 63,
