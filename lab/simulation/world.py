@@ -236,7 +236,7 @@ class World:
             yield f"a log cannot be read: {broken}"
 
     def partitions(self) -> dict[str, ScannedPartition]:
-        """Return the final logs by "topic/index", read by the second scanner; of compacted logs the uncompacted copy."""
+        """Return the final logs by "topic/index" from the second scanner; of compacted logs the uncompacted copy."""
         found = {}
         for name, left in self._scanned():
             topic, _, index = name.rpartition("-")

@@ -1,4 +1,4 @@
-"""One server.properties for Ottla and for Apache Kafka 4.3.1, with several listeners and a cluster.id of its own."""
+"""The same server.properties for Ottla and Apache Kafka 4.3.1, with several listeners and a cluster.id of its own."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""What our broker wrote in the scenario, read by others: Kafka's own DumpLogSegments, and the second scanner."""
+"""Files that our broker wrote in the scenario, read by Kafka's own DumpLogSegments and the second scanner."""
 
 import re
 import shutil

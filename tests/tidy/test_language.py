@@ -70,7 +70,7 @@ LEFT = {
     "tests/audit": 34,
     "tests/authorization": 48,
     "tests/browser": 9,
-    "tests/conformance": 154,
+    "tests/conformance": 88,
     "tests/crash": 26,
     "tests/fuzz_surface": 22,
     "tests/mutants": 12,
