@@ -1,4 +1,4 @@
-"""Those who call a broker in memory: members of groups and transactional producers."""
+"""Clients of a broker in memory: members of groups and transactional producers."""
 
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.batch import build_batch

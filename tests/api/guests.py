@@ -30,7 +30,7 @@ def lone_with_logins(own=(), **options):
 
 
 class Guest:
-    """One connection that has not logged in; what comes back is whole frames."""
+    """A connection without a login that receives whole frames."""
 
     def __init__(self, lone, listener=NAME):
         self.lone = lone

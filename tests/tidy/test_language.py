@@ -66,7 +66,7 @@ LEFT = {
     "ottla/testkit/kit": 44,
     "ottla/testkit/proxying": 24,
     "tests": 45,
-    "tests/api": 72,
+    "tests/api": 66,
     "tests/audit": 34,
     "tests/authorization": 48,
     "tests/browser": 9,
@@ -80,7 +80,7 @@ LEFT = {
     "tests/tables": 34,
     "tests/tidy": 3,
     "tests/unit": 306,
-    "tests/wire": 109,
+    "tests/wire": 75,
 }
 """Places that still break a rule, by folder. A folder that is not named has none, and no number may grow."""
 
