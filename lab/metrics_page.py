@@ -76,7 +76,7 @@ _OWN = "What only this broker can tell, and what every process tells."
 
 
 def render() -> str:
-    """The page: a row for each metric, in the order of the list."""
+    """Return the page: a row for each metric, in the order of the list."""
     every = families()
     exporter = [family for family in every if _is_exporters(family)]
     own = [family for family in every if not family.name.startswith("kafka_")]

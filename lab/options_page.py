@@ -29,7 +29,7 @@ value of the broker's option.
 
 
 def render() -> str:
-    """The page: a row for each option of the broker and of a topic, in the order of their definition."""
+    """Return the page: a row for each option of the broker and of a topic, in the order of their definition."""
     broker = [_row(option, _default(option)) for option in BROKER_OPTIONS]
     topic = [_row(option, f"`{option.broker}`" if option.broker else _default(option)) for option in TOPIC_OPTIONS]
     return _HEAD + "".join(broker) + _TOPIC_HEAD + "".join(topic)

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 
 class Misplaced(Exception):
-    """What a plant replaces does not stand exactly once in its module, within a function."""
+    """Raised when the text that a plant replaces does not occur exactly once in its module, within a function."""
 
 
 class Change(NamedTuple):
-    """In a function of `module`, `before` reads `after`; it stands exactly once there."""
+    """A replacement of `before` by `after` in a function of `module`, where `before` occurs exactly once."""
 
     module: ModuleType
     before: str
@@ -26,7 +26,7 @@ class Change(NamedTuple):
 
 
 class Plant:
-    """`rule` says what is broken; as a context manager it is, and the code is as it was when that ends."""
+    """A planted bug, a context manager that changes the code and restores it at its end. `rule` describes the bug."""
 
     def __init__(self, rule: str, *changes: Change) -> None:
         self.rule = rule
@@ -54,7 +54,7 @@ class Plant:
 
 
 def _codes(module: ModuleType, changes: Sequence[Change]) -> Iterator[tuple[FunctionType, CodeType]]:
-    """The functions of a module that are changed, each with its code."""
+    """Return the functions of a module that are changed, each with its code."""
     source = changed = inspect.getsource(module)
     names: dict[str, None] = {}
     for _, before, after in changes:
@@ -69,7 +69,7 @@ def _codes(module: ModuleType, changes: Sequence[Change]) -> Iterator[tuple[Func
 
 
 def _function_around(source: str, line: int, where: str) -> str:
-    """The qualified name of the outermost function around a line."""
+    """Return the qualified name of the outermost function around a line."""
     path: list[str] = []
     body: Sequence[ast.stmt] = ast.parse(source).body
     while True:

@@ -44,7 +44,7 @@ the cluster Metadata and DescribeCluster tell no operations. When what is asked 
 
 
 def _spoken(name: str) -> str:
-    """A name of an enum as Kafka's tools write it."""
+    """Return the name of an enum member as Kafka's tools write it."""
     return name.title().replace("_", "")
 
 
@@ -58,7 +58,7 @@ def _rights(needs: Iterable[Need]) -> str:
 
 
 def render() -> str:
-    """The page."""
+    """Return the page."""
     listed = {key: (low, high) for key, low, high in advertised()}
     rows = []
     for key, api in sorted(TABLE.items()):

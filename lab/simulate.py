@@ -27,11 +27,11 @@ from ottla.testkit.usage import command_line
 SHRUNK_MOST = 3
 SHOWN_MOST = 20
 CHUNK = 20
-"""So many seeds go to a process at once."""
+"""The number of seeds that a process gets at once."""
 
 
 class Tally:
-    """What came of many seeds."""
+    """Results of many seeds."""
 
     def __init__(self) -> None:
         self.seeds = 0
@@ -55,7 +55,7 @@ class Tally:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 when nothing was found, 1 otherwise; with --plant 0 when every plant was noticed."""
+    """Run the command. Return 0 if nothing was found, 1 otherwise; with --plant 0 if every plant was detected."""
     options = _parser().parse_args(arguments)
     if options.seed is not None:
         return _run_one(options)
@@ -148,7 +148,7 @@ def _try_plant(name: str, seeds: range, options: argparse.Namespace) -> int:
 
 
 def outcomes(seeds: range, profile: str | None, plant: str | None, jobs: int) -> Iterator[Outcome]:
-    """What comes of each seed, in order, from so many processes; of the profile that the seed draws if None."""
+    """Run the seeds in `jobs` processes and return their outcomes in order. Without a profile each seed draws one."""
     tasks = [(seed, profile, plant) for seed in seeds]
     if jobs <= 1:
         yield from map(_run_task, tasks)
@@ -158,7 +158,7 @@ def outcomes(seeds: range, profile: str | None, plant: str | None, jobs: int) ->
 
 
 def _collect_seldom() -> None:
-    """A world is garbage as a whole when its seed has run: looking for parts of it meanwhile costs a tenth."""
+    """Disable GC: a world becomes garbage only after its seed has run, and collecting before costs a tenth."""
     gc.freeze()
     gc.disable()
 

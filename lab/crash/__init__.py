@@ -1,1 +1,1 @@
-"""What crashes, power losses and rotten bytes leave of a log directory, and what the broker makes of it. free"""
+"""Tests of the broker on log directories after crashes, power losses and damage to files. free"""

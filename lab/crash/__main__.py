@@ -23,12 +23,12 @@ SHOWN_MOST = 20
 LARGE = Shape(262_144, 1_500)
 SMALL = Shape(16_384, 300)
 FEWER = 8
-"""Bits below the recovery point, where no start looks: one of so many."""
+"""With a recovery point above 0 only one bit in 8 is flipped, because no start reads below it."""
 ROLLED = Shape(16_384, 300, segment_bytes=6_000)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 when nothing was found, 1 otherwise."""
+    """Run the chosen test. Return 0 without problems, 1 otherwise."""
     parser = command_line(__doc__, "python -m lab.crash")
     parser.add_argument("what", choices=["states", "damage", "failures"])
     parser.add_argument("--states", type=int, default=20_000, help="how many crash states at least")
@@ -102,7 +102,10 @@ def _failures(every: int, jobs: int) -> list[str]:
 
 
 def _in_processes(work: Callable[..., Any], tasks: Iterator[tuple[Any, ...]], jobs: int) -> Iterator[Any]:
-    """What `work` returns for each task, in order. `tasks` may be endless: no more than two a process are ahead."""
+    """Run `work` for each task and return the results in order.
+
+    `tasks` may be endless: with several processes, at most `jobs` tasks are taken ahead.
+    """
     if jobs <= 1:
         yield from (work(*task) for task in tasks)
         return

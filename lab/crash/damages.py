@@ -1,8 +1,8 @@
-"""Cut files, flipped bits, lost pages: what the broker serves of a damaged partition, and what the scanner finds. free
+"""Cut files, flipped bits and lost pages: compare the records that the broker serves with the scanner's. free
 
-After an unclean stop everything above the recovery point is read again. What is then served must be the longest sound
-prefix; or the partition is offline and its log untouched. Below the recovery point nothing may be missing. Pages that
-never came are no damage: the log is cut where they begin, whatever stands behind them.
+After an unclean stop the broker reads everything above the recovery point again. It must serve the longest sound
+prefix, or take the partition offline and leave its log untouched. Below the recovery point no record may be missing.
+Pages that never reached the device are no damage: the log is cut where they begin, whatever follows them.
 """
 
 import logging
@@ -32,7 +32,7 @@ _EPOCH: Final = slice(12, 16)
 
 
 class Kind(Enum):
-    """What is done to a file."""
+    """Kinds of damage to a file."""
 
     CUT = "cut"
     FLIP = "bits flipped"
@@ -40,8 +40,11 @@ class Kind(Enum):
 
 
 class Damage(NamedTuple):
-    """A file that ends at byte `at`, or whose bit `at` (of the whole file) is the other one, or that has zeros from
-    byte `at` to the end of that page: the page was last written when the file ended there."""
+    """A damage to one file.
+
+    The file ends at byte `at`, or its bit `at` (counted from the start of the file) is flipped, or it has zeros from
+    byte `at` to the end of that page: the page was last written when the file ended at `at`.
+    """
 
     path: str
     kind: Kind
@@ -66,7 +69,7 @@ class Damage(NamedTuple):
 
 
 class Outcome(Enum):
-    """What a start makes of a damage."""
+    """Results of a start on a damaged file."""
 
     WHOLE = "all is served"
     CUT = "the longest sound prefix is served"
@@ -78,11 +81,11 @@ class Outcome(Enum):
 
 
 class Wrong(Exception):
-    """What must not be."""
+    """Raised when the broker breaks a rule."""
 
 
 class Loudness(logging.Handler):
-    """Tracebacks in the broker's log."""
+    """A log handler that keeps lines and tracebacks of the broker's log."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -96,7 +99,7 @@ class Loudness(logging.Handler):
 
 
 class Scene:
-    """A stopped log and how far its recovery point says that it is on the device (None: all of it)."""
+    """The files of a stopped log with a recovery point (None: the end of the log)."""
 
     def __init__(self, shape: Shape, recovery_point: int | None) -> None:
         self.shape = shape
@@ -110,11 +113,11 @@ class Scene:
         self._prefixes: dict[int, ScannedPartition] = {}
 
     def path(self, suffix: str, segment: int = 0) -> str:
-        """The file of a segment with this suffix."""
+        """Return the path of the file of a segment with this suffix."""
         return f"{self.logs[segment].removesuffix('log')}{suffix}"
 
     def damages(self, path: str, kind: Kind) -> Iterator[Damage]:
-        """Every cut, or every bit, of a file; or each page of a log lost from its start or from a batch on."""
+        """Return every cut or every bit of a file, or each page of a log lost from its start or from a batch on."""
         size_bytes = len(self.files[path])
         places: Iterable[int] = range(size_bytes * 8 if kind is Kind.FLIP else size_bytes)
         if kind is Kind.HOLE:
@@ -124,7 +127,7 @@ class Scene:
             yield Damage(path, kind, at)
 
     def play(self, damage: Damage) -> Outcome:
-        """Start the broker on the damaged files. Raises Wrong."""
+        """Start the broker on the damaged files and check what it serves. Raises Wrong."""
         logger = logging.getLogger("ottla")
         logger.addHandler(self.loudness)
         propagate, logger.propagate = logger.propagate, False
@@ -153,7 +156,7 @@ class Scene:
             return self._judge_aside(stage)
         scanned = self._scan(files)
         if partition.offline is None:
-            # Taken offline by what a look at it has found: that is as good.
+            # The check may itself take the partition offline, which is also correct.
             outcome = self._judge_served(stage, partition, scanned, damage)
             if outcome is not None:
                 return outcome
@@ -179,7 +182,7 @@ class Scene:
     def _judge_served(
         self, stage: Stage, partition: Partition, scanned: ScannedPartition, damage: Damage
     ) -> Outcome | None:
-        """None if the partition goes offline meanwhile."""
+        """Check the served batches and return the outcome, or None if a read takes the partition offline."""
         served = _read_all(partition, self.recovery_point > 0)
         if served is None:
             return None
@@ -189,7 +192,7 @@ class Scene:
         end_offset = sound[-1].last_offset + 1 if sound else 0
         _hold(end_offset == partition.log_end_offset, f"ends at {partition.log_end_offset}, serves up to {end_offset}")
         _hold(end_offset >= self.recovery_point, f"{self.recovery_point - end_offset} offsets below it are missing")
-        # What the scanner reads of the damaged files up to the first damage is what is served.
+        # The broker must serve exactly the batches that the scanner reads before the first damage.
         valid = [_place(batch) for batch in _prefix(scanned)]
         _hold(valid == [_place(batch) for batch in sound], f"{len(sound)} batches, the scanner finds {len(valid)}")
         after = stage.files()
@@ -203,7 +206,7 @@ class Scene:
         return Outcome.CUT if cut else Outcome.WHOLE
 
     def _compare(self, served: bytes) -> tuple[list[ScannedBatch], Outcome | None]:
-        """The batches of the sound log that are served; what readers make of one of them that was changed."""
+        """Return the batches of the sound log that are served, and the outcome for a changed one (None if none is)."""
         position, unseen = 0, None
         for number, batch in enumerate(self.sound.batches):
             if position == len(served):
@@ -223,7 +226,7 @@ class Scene:
         return self.sound.batches, unseen
 
     def _hold_torn(self, scanned: ScannedPartition, kept: int) -> None:
-        """What was cut off holds nothing sound: all of it belongs to one batch, the last that there was."""
+        """Check that the broker cut off no sound batch: all bytes cut off belong to one batch, the last one."""
         lost = self.sound.batches[kept:]
         _hold(len(lost) <= 1 or not self._holds_sound(lost[1:], scanned), f"{len(lost) - 1} sound batches were cut off")
 
@@ -234,9 +237,10 @@ class Scene:
     def _looks_right(
         self, partition: Partition, sound: list[ScannedBatch], expected: ScannedPartition, turn: int
     ) -> bool:
-        """Look-ups by offset and time, aborted transactions, open ones; False if that takes the partition offline.
+        """Check look-ups by offset and time, and aborted and open transactions.
 
-        The last batches are looked up, and of the others those whose `turn` it is.
+        Return False if that takes the partition offline. The check looks up the last batches, and one in `LOOK_UPS` of
+        the others, which `turn` selects.
         """
         whole = partition.read(0, EVERYTHING, isolation=FetchIsolation.TXN_COMMITTED)
         for batch in (*sound[turn % LOOK_UPS : -LAST : LOOK_UPS], *sound[-LAST:]):
@@ -287,7 +291,7 @@ class Scene:
 
 
 def _read_all(partition: Partition, may_be_wrong: bool) -> bytes | None:
-    """Everything up to the end of the log, or to what no reader takes; None if the partition goes offline."""
+    """Read up to the end of the log, or to bytes that a reader refuses. Return None if the partition goes offline."""
     data, offset = b"", partition.log_start_offset
     while offset < partition.log_end_offset:
         found = partition.read(offset, EVERYTHING, isolation=FetchIsolation.LOG_END)
@@ -314,7 +318,7 @@ def _end_of(records: bytes) -> int:
 
 
 def _prefix(scanned: ScannedPartition) -> list[ScannedBatch]:
-    """The batches in front of the first damage or of the first missing offset."""
+    """Return the batches before the first damage or the first missing offset."""
     first = scanned.damages[0] if scanned.damages else None
     found: list[ScannedBatch] = []
     for batch in scanned.batches:
@@ -338,7 +342,7 @@ def _hold(condition: bool, otherwise: str) -> None:
 def sweep(
     scene: Scene, damages: Iterator[Damage], told: Callable[[str], None] | None = None
 ) -> tuple[dict[Outcome, int], list[str]]:
-    """How often each outcome was met, and what was wrong."""
+    """Try all damages. Return the count of each outcome and the failures; the callback gets each failure at once."""
     met = dict.fromkeys(Outcome, 0)
     wrong: list[str] = []
     for damage in damages:
@@ -354,7 +358,10 @@ def sweep(
 def sweep_file(
     shape: Shape, recovery_point: int | None, name: str, kind: Kind, every: int, part: int, parts: int
 ) -> tuple[str, dict[str, int], list[str]]:
-    """Every `every`-th damage of the first file of that name, one part of them: a title, outcomes, what was wrong."""
+    """Try one part of every `every`-th damage of the first file whose name ends with `name`.
+
+    Return a title, the count of each outcome, and the failures.
+    """
     scene = Scene(shape, recovery_point)
     path = next(path for path in sorted(scene.files) if path.startswith(PARTITION) and path.endswith(name))
     chosen = (each for each in scene.damages(path, kind) if kind is Kind.HOLE or each.at % every == 0)

@@ -1,7 +1,8 @@
-"""Each call of the disk port fails once: what the client is told meanwhile, and what a sound disk holds then. free
+"""Each call of the disk port fails once: check the answers to the client, and the state after a restart. free
 
-A sync that failed has lost what it should have written, whatever later syncs say: so does Linux (errseq and clean
-pages). A short write leaves a part of its bytes behind, and cutting them off fails as well.
+The restart has a disk without errors. A failed sync has lost the bytes that it should have written, even if later syncs
+succeed: Linux behaves like this (errseq and clean pages). A short write leaves a part of its bytes in the file, and
+truncating them fails as well.
 """
 
 import errno
@@ -30,7 +31,7 @@ TRANSACTIONS: Final = 5
 
 
 class Failure(NamedTuple):
-    """The call number `at` of a script fails with an error number; a `short` write has written a part."""
+    """A failure of call number `at` of a script with an error number; a `short` write has written a part."""
 
     at: int
     number: int
@@ -44,7 +45,7 @@ KINDS: Final = ((errno.EIO, False), (errno.ENOSPC, False), (errno.ENOSPC, True))
 
 
 class FailOnce(DiskErrors):
-    """Counts the calls that can fail, and fails one of them."""
+    """Disk errors that count the calls that can fail, and fail one of them."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(Counter())
@@ -98,7 +99,7 @@ class FailingDisk(MemoryDisk):
         self.errors = self.failing
 
     def _on_device(self) -> bytes:
-        """All that a power loss cannot take now."""
+        """Return all bytes that a power loss cannot remove now."""
         return b"".join(inode.durable for inode in self._tree.files().values())
 
     def open(self, path: str, create: bool = False) -> MemoryFile:
@@ -136,7 +137,8 @@ class FailingDisk(MemoryDisk):
 
 
 def play(failure: Failure, flushing: bool) -> tuple[str | None, list[str]]:
-    """Run the script over a disk that fails once: the call's name (None: there is no such call), what was wrong."""
+    """Run the script on a disk that fails once. Return the name of the failed call (None if there is no such call) and
+    the problems."""
     schedule = Schedule()
     disk = FailingDisk(schedule, failure)
     failing = disk.failing
@@ -158,11 +160,11 @@ def play(failure: Failure, flushing: bool) -> tuple[str | None, list[str]]:
 
 
 class _Over(Exception):
-    """The broker has stopped after the failure: the next one starts on a sound disk."""
+    """Raised instead of starting the broker again on the failed disk."""
 
 
 class _Watched:
-    """The script, up to the end of the life in which something fails."""
+    """A run of the script up to the end of the life in which a call fails."""
 
     def __init__(self, disk: FailingDisk, schedule: Schedule, flushing: bool) -> None:
         self.disk = disk
@@ -206,10 +208,10 @@ def _heard(complaints: Complaints, watched: _Watched, failing: FailOnce, flushin
         yield f"what to do is not said: {offline[0]}"
     script = watched.script
     if script is not None and flushing and failing.failed in SYNCS:
-        # A decision that was asked for may have been durable before: whether it was, the next start shows.
+        # A requested decision may have been durable before the failure; the checks after the restart show whether.
         known = {told.name for told in failing.ledger.transactions if told.state != OPEN}
         later = [told.name for told in script.ledger.transactions if told.state == DONE and told.name not in known]
-        # So may a record, whose answer was under way.
+        # So may a record whose answer was on its way.
         plain = script.ledger.plain - failing.ledger.plain
         later += sorted(value for value in plain if value.encode() not in failing.durable)
         if later:
@@ -217,11 +219,11 @@ def _heard(complaints: Complaints, watched: _Watched, failing: FailOnce, flushin
 
 
 def _ignore(anything: object) -> None:
-    """Nobody wants it."""
+    """Ignore the value."""
 
 
 def sweep(flushing: bool, every: int = 1, first: int = 1) -> tuple[Counter[str], list[str]]:
-    """Every `every`-th call of the script fails, in each way: how often which call failed, and what was wrong."""
+    """Fail every `every`-th call of the script in each way. Return the number of failures by kind, and the problems."""
     met: Counter[str] = Counter()
     problems: list[str] = []
     at = first

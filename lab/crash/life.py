@@ -1,4 +1,4 @@
-"""One life of a whole broker that is going to crash, and what it complains about. free"""
+"""A run of a whole broker that ends in a crash, and the warnings and errors that it logs. free"""
 
 import logging
 from dataclasses import replace
@@ -22,24 +22,24 @@ _FLUSHING: Final = replace(_CONFIG, log_flush_interval_messages=1)
 
 
 class Style(NamedTuple):
-    """How large segments are, and how many bytes at most stand beside a value in its batch."""
+    """The segment size, and the upper limit for the padding in the batch of a value."""
 
     segment_bytes: int
     padding_bytes: int
 
 
 NARROW: Final = Style(700, 60)
-"""Logs roll all the time."""
+"""Makes logs roll all the time."""
 WIDE: Final = Style(20_000, 3_000)
-"""Batches lie across pages."""
+"""Makes batches cross page boundaries."""
 
 
 METADATA_SEGMENT_BYTES: Final = 600
-"""What holds the largest change of the metadata, and few of them."""
+"""Large enough for the largest change of the metadata, but only for few changes."""
 
 
 class Complaints(logging.Handler):
-    """Every line of the broker's log from WARNING on; tracebacks apart."""
+    """A log handler that collects errors, warnings and tracebacks of the broker's log."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -71,13 +71,13 @@ class Life(BrokerInMemory):
     """A broker whose logs roll soon."""
 
     def __init__(self, disk: MemoryDisk, schedule: Schedule, flushing: bool, style: Style = NARROW) -> None:
-        """Raises what the broker raises when it cannot start."""
+        """Start the broker. Raises the broker's own exception if it cannot start."""
         super().__init__(disk, schedule, _FLUSHING if flushing else _CONFIG)
         self.style = style
         self.shrink_segments()
 
     def shrink_segments(self) -> None:
-        """Let logs roll soon."""
+        """Make all logs roll after a few batches."""
         size_bytes = self.style.segment_bytes
         metadata = self.assembly.broker.cluster.metadata_log.partition.log
         metadata.config = replace(metadata.config, segment_bytes=METADATA_SEGMENT_BYTES, index_interval_bytes=200)

@@ -1,4 +1,4 @@
-"""A partition with transactions of several producers, and every file that hangs on it. free"""
+"""A partition with transactions of several producers, and all its files. free"""
 
 from random import Random
 from typing import Final, NamedTuple
@@ -18,7 +18,7 @@ CODECS: Final = (0, 0, 1, 2, 3, 4)
 
 
 class Shape(NamedTuple):
-    """How large the log is, its batches, and the segments that it is cut into."""
+    """Sizes of a log, of its values and of its segments."""
 
     log_bytes: int
     most_value_bytes: int
@@ -31,8 +31,10 @@ class Shape(NamedTuple):
 
 
 def stopped_log(shape: Shape) -> dict[str, bytes]:
-    """The files of a clean stop, without the file that says so: a log of `log_bytes` and a little more, one
-    producer's transaction still open."""
+    """Return the files of a clean stop without the clean-shutdown file.
+
+    The log has `log_bytes` or a little more, and one producer's transaction is still open.
+    """
     stage = Stage().open()
     partition = stage.partition(settings=shape.settings, leader_epoch=3)
     _Load(partition, shape).run()
@@ -43,7 +45,7 @@ def stopped_log(shape: Shape) -> dict[str, bytes]:
 
 
 class _Load:
-    """Producers that take turns."""
+    """Four producers that write in random order."""
 
     def __init__(self, partition: Partition, shape: Shape) -> None:
         self.partition = partition

@@ -1,4 +1,4 @@
-"""What a broker shows of its partitions, held against what the second scanner finds in their files. free"""
+"""Comparison of the broker's partitions with the results of the second scanner on their files. free"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,14 +19,14 @@ from ottla.testkit.in_memory.disk import MemoryDisk
 from ottla.testkit.scanner import OPEN, ScannedPartition, scan_contents
 
 Seen = dict[TopicPartition, str]
-"""{(partition, offset): value}: what consumers of read_committed get."""
+"""{(partition, offset): value}: the records that consumers with read_committed get."""
 
 ENOUGH: Final = 1 << 20
 TIMES: Final = 3
 
 
 def scan(disk: MemoryDisk) -> dict[TopicPartition, ScannedPartition]:
-    """What the scanner finds, by topic and partition."""
+    """Scan all log files. Return the result by topic and partition."""
     found: dict[TopicPartition, list[tuple[Path, bytes]]] = {}
     for path, content in sorted(disk.all_files().items()):
         name, _, file = path.removeprefix(f"{DIRECTORY}/").rpartition("/")
@@ -37,7 +37,7 @@ def scan(disk: MemoryDisk) -> dict[TopicPartition, ScannedPartition]:
 
 
 def seen(life: Life) -> Seen:
-    """What consumers of read_committed get now, from every partition that is not internal."""
+    """Read all partitions that are not internal, with read_committed."""
     found: Seen = {}
     for partition in life.partitions():
         if partition.topic not in INTERNAL_TOPICS and partition.offline is None:
@@ -60,7 +60,7 @@ def _records(partition: Partition) -> Iterator[tuple[int, str]]:
 
 
 def differences(partition: Partition, scanned: ScannedPartition) -> Iterator[str]:
-    """Where a partition of which everything is stable shows something else than its files hold."""
+    """Return the differences between a partition without open transactions and its files."""
     name = partition.name
     for damage in scanned.damages:
         yield f"broken log: {damage}"
@@ -91,7 +91,7 @@ def _first_difference(shown: list[tuple[int, str]], held: list[tuple[int, str]])
 
 
 def _producer_differences(partition: Partition, scanned: ScannedPartition) -> Iterator[str]:
-    """Epoch, last sequence and open transaction of each producer; what a snapshot says is what the batches say."""
+    """Compare epoch, last sequence and open transaction of each producer with the batches."""
     expected: dict[int, tuple[int, int]] = {}
     for batch in scanned.batches:
         if batch.producer_id < 0:

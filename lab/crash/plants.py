@@ -1,7 +1,7 @@
-"""Bugs on purpose: each breaks one rule of durability or recovery, to see that the crash tests notice. free
+"""Bugs on purpose: each breaks one rule of durability or recovery, to check that the crash tests detect it. free
 
-What is hunted for is the loss that the bug is: most bugs do other things as well, and which of them the first state
-shows depends on how the port calls are numbered.
+Each hunt looks for the loss that defines the bug. Most bugs have other effects as well, and the effect that the first
+state shows depends on the numbers of the port calls.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,25 +29,25 @@ from ottla.broker.log import (
 SMALL: Final = Shape(16_384, 300)
 SEED: Final = 1
 EVERY: Final = 12
-"""Of the states that bugs are hunted in."""
+"""Hunts in crash states use the states of every 12th port call."""
 
 
 class Notice(NamedTuple):
-    """After how many tries a plant was noticed as what it is, and all that was wrong then."""
+    """The number of tries until the loss of a plant was found, and all problems of that try."""
 
     tries: int
     problems: str
 
 
 class _Enough(BaseException):
-    """It was found. Not an Exception: no handler of the broker may catch it."""
+    """Raised when the loss was found. A BaseException, so that no handler of the broker catches it."""
 
 
 # --- hunts
 
 
 def _in_states(loss: str) -> Notice | None:
-    """Crash states of a broker that flushes."""
+    """Look for the loss in crash states of a broker that flushes."""
     found: list[Notice] = []
     tries = 0
 
@@ -69,7 +69,7 @@ def _in_states(loss: str) -> Notice | None:
 
 
 def _in_damage(loss: str, kind: Kind, every: int) -> Notice | None:
-    """Damages of a log of 16 KiB."""
+    """Look for the loss in damages of a log of 16 KiB."""
     scene = Scene(SMALL, 0)
     tries = 0
     for each in scene.damages(scene.path("log"), kind):
@@ -85,7 +85,7 @@ def _in_damage(loss: str, kind: Kind, every: int) -> Notice | None:
 
 
 def _in_failures(loss: str, only_syncs: bool, every: int = 7) -> Notice | None:
-    """Failing calls of a broker that flushes."""
+    """Look for the loss after failing calls of a broker that flushes."""
     tries, at = 0, 1
     while True:
         name, found = play(Failure(at, *KINDS[0]), flushing=True)
@@ -102,7 +102,7 @@ Hunt = Callable[[str], Notice | None]
 
 
 class Hunted(NamedTuple):
-    """A bug, and where it is looked for."""
+    """A bug, and the function that looks for it."""
 
     bug: Plant
     hunt: Hunt
@@ -129,7 +129,7 @@ def _in_syncs(loss: str) -> Notice | None:
 
 
 PLANTS: Final[dict[str, Hunted]] = {
-    # --- what is promised of a power loss
+    # --- durability at a power loss
     "acknowledged-early": _plant(
         _in_states,
         "An append is acknowledged before it is on the device.",
@@ -179,7 +179,7 @@ PLANTS: Final[dict[str, Hunted]] = {
         "self._disk.sync(paths)",
         "self._disk.sync([])",
     ),
-    # --- what recovery does
+    # --- recovery
     "torn-tail-kept": _plant(
         _in_states,
         "Recovery sees a torn tail and leaves it where it is.",
@@ -215,7 +215,7 @@ PLANTS: Final[dict[str, Hunted]] = {
         "if _has_lost_page(file, bad.position):",
         "if False:",
     ),
-    # --- what follows from a call that fails
+    # --- failing calls
     "append-error-ignored": _plant(
         _in_calls,
         "A failed write is nobody's business.",
@@ -244,7 +244,7 @@ PLANTS: Final[dict[str, Hunted]] = {
 
 
 def noticed(name: str, loss: str) -> Notice | None:
-    """How soon the plant is noticed as the `loss` that it is, in the judge's words; None if it never is."""
+    """Look for a plant by its `loss`, a part of a problem's text. Return None if no test finds it."""
     bug, hunt = PLANTS[name]
     with bug():
         return hunt(loss)

@@ -1,8 +1,8 @@
-"""A scripted transactional workload, and what its client was told: the ledger that survivors are held against. free
+"""A scripted transactional workload and its ledger: the requests and answers that the disk is compared with. free
 
-Rolls, checkpoints, snapshots of the metadata, topics made, deleted and made again, commits and aborts of both
-generations over three partitions, several transactions open at once, records sent without waiting for the answer to the
-one before, positions of a group, clean restarts and kills.
+The script has rolls, checkpoints and metadata snapshots; creates, deletes and recreates topics; commits and aborts
+transactions V1 and V2 over three partitions, with several open at once; pipelines records without transactions; commits
+positions of a group; and restarts the broker cleanly or by a kill.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ _WAIT_MS: Final = 40.0
 
 @dataclass
 class Told:
-    """A transaction as its client saw it: OPEN, ASKED for its end, or DONE (the end was acknowledged)."""
+    """A transaction as its client sees it: OPEN, ASKED (EndTxn was sent) or DONE (EndTxn was acknowledged)."""
 
     name: str
     commit: bool = True
@@ -43,8 +43,11 @@ class Told:
 
 @dataclass
 class Ledger:
-    """What was asked and what was acknowledged. `topics` and `plain` hold what was acknowledged and is undisputed,
-    `gone` the records of a topic whose deletion was acknowledged."""
+    """Requests and acknowledgements of the script.
+
+    `topics` and `plain` hold acknowledged topics and records without those whose deletion was requested. `absent` are
+    topics whose deletion was acknowledged, `gone` the records of such a topic.
+    """
 
     transactions: list[Told] = field(default_factory=list)
     plain: set[str] = field(default_factory=set)
@@ -58,7 +61,7 @@ class Ledger:
 
 
 class Refused(Exception):
-    """An answer that the script did not expect."""
+    """Raised for an answer that the script does not expect."""
 
 
 class Client:
@@ -75,16 +78,16 @@ class Client:
 
     @property
     def running(self) -> bool:
-        """Whether a transaction has begun and its end was not asked for."""
+        """Whether a transaction has begun and EndTxn was not sent."""
         return self._told is not None
 
     def transact(self, commit: bool, position: int | None) -> None:
-        """A transaction from its beginning to its end."""
+        """Run a whole transaction."""
         self.begin(commit, position)
         self.finish()
 
     def begin(self, commit: bool, position: int | None) -> None:
-        """All of a transaction but its end."""
+        """Run a transaction without its end."""
         script = self.script
         told = self._told = Told(f"{self.name}#{len(script.ledger.transactions)}", commit, position=position)
         script.ledger.transactions.append(told)
@@ -97,7 +100,7 @@ class Client:
             self._commit_position(position)
 
     def finish(self) -> None:
-        """End the transaction that is running."""
+        """End the running transaction, if there is one."""
         told, self._told = self._told, None
         if told is None:
             return
@@ -135,7 +138,7 @@ class Client:
 
 
 class Script:
-    """The workload. `start` gives the next life of the broker after a stop or a kill."""
+    """The workload. `start` starts the broker, also after each stop or kill."""
 
     def __init__(self, start: Callable[[], Life], seed: int = 1) -> None:
         self.random = Random(seed)
@@ -146,11 +149,11 @@ class Script:
 
     @classmethod
     def on(cls, life: Life) -> "Script":
-        """A script in the middle of a life that somebody else has begun."""
+        """Return a script that uses a running broker."""
         return cls(lambda: life)
 
     def run(self, lives: int = 4, transactions: int = 9) -> None:
-        """Every life ends in its own way; the last one goes on."""
+        """Run the workload over several lives of the broker. Kills and clean stops alternate; the last life goes on."""
         for kind, name in enumerate((GROUP, "one")):
             self.patiently(partial(_find_coordinator, name, kind))
         self.life.shrink_segments()
@@ -174,7 +177,7 @@ class Script:
     # --- steps
 
     def _take_turn(self, client: Client) -> None:
-        """A transaction, or half of one: the other half comes with the client's next turn, if nothing comes between."""
+        """Run a transaction or its first half. The client's next turn in the same life runs the second half."""
         if client.running:
             client.finish()
             return
@@ -196,7 +199,7 @@ class Script:
         self.life.shrink_segments()
 
     def remake_scratch(self) -> None:
-        """The topic is deleted if it is there, and made again."""
+        """Delete the scratch topic if it exists, and create it."""
         if SCRATCH in self.ledger.topics:
             self.ledger.topics.discard(SCRATCH)
             deleted = {value for value in self.ledger.plain if value.startswith(SCRATCH)}
@@ -209,7 +212,7 @@ class Script:
         self.make_topic((SCRATCH, 1))
 
     def plain(self, value: str, meanwhile: Callable[[], object] | None) -> None:
-        """Records outside of transactions, several at once; `meanwhile` comes before they are acknowledged."""
+        """Send several records without transactions at once. `meanwhile` runs before they are acknowledged."""
         count = self.random.choice((1, 1, 2, 5))
         sent = [(f"{topic}-{value}.{number}", topic) for number in range(count) for topic in (SCRATCH, "audit")]
         asks = []
@@ -231,7 +234,7 @@ class Script:
             _expect(error, "Produce")
 
     def padding(self) -> bytes:
-        """Text that does not repeat itself, so that no page of it looks as if it had never been written."""
+        """Return random text, so that no page of it looks like a page that was never written."""
         return self.random.randbytes(self.random.randrange(self.life.style.padding_bytes) // 2).hex().encode()
 
     def produce(
@@ -240,7 +243,7 @@ class Script:
         self.patiently(lambda: wire.produce(generation, transactional_id, place[0], place[1], batch))
 
     def patiently(self, ask: Callable[[], Ask]) -> Any:
-        """The answer to a request that is sent again while a retry may help."""
+        """Send a request until its answer is not retriable, and return the answer. Raises Refused or NoAnswer."""
         for _ in range(_TRIES):
             reply = self.life.call(ask())
             errors = [*error_codes(reply)]
@@ -258,7 +261,7 @@ def _expect(error: int, what: str) -> None:
 
 
 def _find_coordinator(name: str, kind: int) -> Ask:
-    """Makes the internal topic that a group (0) or a transactional id (1) needs."""
+    """Return a FindCoordinator, which creates the internal topic for a group (0) or a transactional id (1)."""
     message = codec.request_class(ApiKey.FIND_COORDINATOR)(version=2, key=name, key_type=kind)
     return Ask(ApiKey.FIND_COORDINATOR, 2, message)
 

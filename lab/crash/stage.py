@@ -18,7 +18,7 @@ TOPIC_ID: Final = bytes(range(16))
 
 
 class StillClock:
-    """Time stands still, and what is planned for later never comes; `next_turn` comes with `run`."""
+    """A clock whose time does not pass. Timers never fire, and `run` runs the callbacks of `next_turn`."""
 
     def __init__(self) -> None:
         self.enter: Callable[[Callable[[], None]], None] = _not_connected
@@ -39,7 +39,7 @@ class StillClock:
     from_thread = next_turn
 
     def run(self) -> None:
-        """Run what was put off to the next turns."""
+        """Run the callbacks of `next_turn` until none is left."""
         while self._next:
             self.enter(self._next.pop(0))
 
@@ -56,7 +56,7 @@ class Stage:
         self.logs = LogManager(self.disk, self.clock, self.turns, LogManagerConfig(DIRECTORY, cluster_id="cluster"))
 
     def open(self) -> "Stage":
-        """Start, as after whatever the files tell of. Raises LogDirectoryError."""
+        """Open the log directory as a start of the broker does. Raises LogDirectoryError."""
         self.logs.open()
         return self
 
@@ -64,13 +64,13 @@ class Stage:
         return self.logs.open_partition(topic, 0, TOPIC_ID, leader_epoch, settings or LogConfig())
 
     def checkpoint(self) -> None:
-        """Sync what was sealed, and write the checkpoints that tell of it."""
+        """Sync the sealed segments, and then write the checkpoints that cover them."""
         for _ in range(2):
             self.logs.checkpoint()
             self.disk.end_syncs()
 
     def files(self) -> dict[str, bytes]:
-        """{path: content} of everything, as a process sees it."""
+        """Return {path: content} of all files, as a process sees them."""
         return self.disk.all_files()
 
 

@@ -1,9 +1,9 @@
-"""Crash states of the scripted workload: what a kill or a power loss may leave at any call of the broker's ports. free
+"""Crash states of the scripted workload: disks after a kill or a power loss at any call of the broker's ports. free
 
-A state is what the disk holds before or after a port call, judged by a broker that is started on it. After a kill
-nothing is lost. After a power loss names and bytes that were not synced are gone in the order of a journal, or in any.
-Where every append is flushed, a power loss takes nothing either that was acknowledged; where none is, it may take what
-`docs/simulation.md` says.
+A state is the content of the disk before or after a port call. A broker is started on it and checked. After a kill
+nothing is lost. A power loss removes names and bytes that were not synced, in the order of a journal or in any order.
+If every append is flushed, no acknowledged record is lost by a power loss; if none is, `docs/simulation.md` lists the
+losses that may happen.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ from ottla.testkit.in_memory.ports import Killed, PortCalls
 from ottla.testkit.in_memory.schedule import Schedule
 
 FIRST_CALLS: Final = 90
-"""Of a start after a kill: the power goes at one of them, mostly before anything has been synced."""
+"""The power loss after a kill happens at one of the first 90 port calls of the start, mostly before the first sync."""
 STARTING_MS: Final = 30.0
 CRASHES: Final = (
     Crash.POWER_ANY,
@@ -32,11 +32,11 @@ CRASHES: Final = (
     Crash.KILL,
     Crash.KILL_THEN_POWER_ANY,
 )
-"""Power losses leave more than one state behind a call, a kill but few."""
+"""Mostly power losses, because they leave several states after a call and a kill only few."""
 
 
 class Recorder(PortCalls):
-    """Port calls of a workload that somebody looks at, each twice: before and after its effect."""
+    """Port calls that call `seen` twice each: before and after the effect of the port call."""
 
     __slots__ = ("seen",)
 
@@ -51,14 +51,14 @@ class Recorder(PortCalls):
 
 
 def style_of(seed: int) -> Style:
-    """Every other seed has batches that lie across pages."""
+    """Return the style of a seed: even seeds have batches that cross page boundaries."""
     return WIDE if seed % 2 == 0 else NARROW
 
 
 def visit_states(
     seed: int, flushing: bool, wanted: Callable[[int], Iterable[Crash]], visit: Callable[[State], None]
 ) -> int:
-    """Run the script once; `visit` gets the states that are `wanted` at a port call. The number of calls."""
+    """Run the script once. `visit` gets the states that are `wanted` at a port call. Return the number of calls."""
     schedule, recorder, style = Schedule(), Recorder(), style_of(seed)
     disk = MemoryDisk(recorder, Random(seed), lambda end: _ignore(schedule.after(SYNC_MS, end)))
     disk.torn_writes = False
@@ -81,7 +81,7 @@ def visit_states(
 
 
 def _left_by(disk: MemoryDisk, crash: Crash, flushing: bool, style: Style, random: Random) -> MemoryDisk:
-    """What the next start finds; the part of an append that is under way may be there."""
+    """Return the disk that the next start finds. It may hold a part of an append that has not ended."""
     left = _twin(disk, random)
     left.tear(disk)
     power = crash.power
@@ -93,7 +93,7 @@ def _left_by(disk: MemoryDisk, crash: Crash, flushing: bool, style: Style, rando
             with Complaints():
                 Life(between, schedule, flushing, style).rest(STARTING_MS)
         except (Killed, LogDirectoryError, OSError):
-            pass  # whether it should have come up is judged at the next start
+            pass  # the next start shows whether this one should have succeeded
         left = _twin(between, random)
     if power is not None:
         left.lose_power(power)
@@ -107,11 +107,11 @@ def _twin(disk: MemoryDisk, random: Random) -> MemoryDisk:
 
 
 def _ignore(anything: object) -> None:
-    """Nobody wants it."""
+    """Ignore the value."""
 
 
 class Tally:
-    """What came of many states. `losses` counts states, by what they lost."""
+    """Results of many states. `losses` counts states by the kind of their losses."""
 
     def __init__(self) -> None:
         self.states: Counter[str] = Counter()
@@ -119,21 +119,21 @@ class Tally:
         self.problems: list[str] = []
 
     def add(self, state: State) -> None:
-        """Judge one more."""
+        """Check a state and add its result."""
         found = judge(state)
         self.states[f"{state.crash.value}{', flushed' if state.flushing else ''}"] += 1
         self.losses.update({line.partition(" ")[0].rstrip(":") for line in found.losses})
         self.problems += [f"{found.state}: {problem}" for problem in found.problems]
 
     def merge(self, other: "Tally") -> None:
-        """Take over what another process has found."""
+        """Add the results of another process."""
         self.states.update(other.states)
         self.losses.update(other.losses)
         self.problems += other.problems
 
 
 def sample(seed: int, flushing: bool, every: int = 1) -> Tally:
-    """One state at every `every`-th port call of the script."""
+    """Check one state at every `every`-th port call of the script."""
     tally = Tally()
 
     def wanted(call: int) -> Iterator[Crash]:

@@ -1,4 +1,4 @@
-"""Judging a state of the disk: a broker is started on it, looked at, robbed of its power, and started again. free"""
+"""Checks of a state of the disk: start a broker on it, compare, lose the power, and start again. free"""
 
 from collections.abc import Iterator
 from enum import Enum
@@ -24,7 +24,7 @@ OF_POWER_LOSS = "is damaged"
 
 
 class Crash(Enum):
-    """How a life ends. In any order: what was not synced is lost name by name and page by page."""
+    """Ways in which a life of the broker ends. In any order: unsynced names and pages are lost one by one."""
 
     KILL = "kill"
     POWER = "power loss"
@@ -34,19 +34,19 @@ class Crash(Enum):
 
     @property
     def power(self) -> PowerLoss | None:
-        """How the power goes."""
+        """The kind of the power loss, or None for a kill alone."""
         if self is Crash.KILL:
             return None
         return PowerLoss.ANY_ORDER if self in (Crash.POWER_ANY, Crash.KILL_THEN_POWER_ANY) else PowerLoss.JOURNAL
 
     @property
     def killed_before(self) -> bool:
-        """Whether the power goes while the broker starts again after a kill."""
+        """Whether the power is lost while the broker starts again after a kill."""
         return self in (Crash.KILL_THEN_POWER, Crash.KILL_THEN_POWER_ANY)
 
 
 class State(NamedTuple):
-    """What is left, and what the client had been told by then. `name` says how to come here again."""
+    """The disk after a crash, and the client's ledger at that time. `name` describes how to reproduce the state."""
 
     name: str
     crash: Crash
@@ -57,7 +57,10 @@ class State(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a start on a state showed: `problems` must not be, `losses` are what a power loss without flushes may do."""
+    """The result of a start on a state.
+
+    `problems` are failures. `losses` are the effects that a power loss without flushes may have.
+    """
 
     state: str
     problems: list[str]
@@ -65,9 +68,10 @@ class Found(NamedTuple):
 
 
 def judge(state: State, power_goes_again: bool = True) -> Found:
-    """Start the broker on a state, let its transactions end, start it once more.
+    """Start the broker on a state, let its transactions end, and start it again.
 
-    Where every append is flushed, what consumers got of the first start is there as well if the power goes at once.
+    If every append is flushed, the records that consumers get right after the first start must also survive a power
+    loss at that time.
     """
     keeps = state.flushing or state.crash is Crash.KILL
     problems: list[str] = []
@@ -83,7 +87,7 @@ def judge(state: State, power_goes_again: bool = True) -> Found:
             ends = _ends(life)
             life.kill()
             disk, again = _start(disk, state)
-            # A transaction that waits for a partition which is offline sends its markers again with every start.
+            # A transaction that waits for an offline partition sends its markers again at every start.
             if _ends(again) != ends and len(ends) == len(life.partitions()):
                 problems.append(f"ends change with a restart: {ends} and {_ends(again)}")
             again.rest(100)
@@ -111,7 +115,7 @@ def _start(disk: MemoryDisk, state: State) -> tuple[MemoryDisk, Life]:
 
 
 def _lost_again(life: Life, disk: MemoryDisk, state: State) -> Iterator[str]:
-    """What a consumer got right after the start, and does not get again after a power loss."""
+    """Report records that a consumer gets right after the start but no longer after a power loss."""
     before = seen(life)
     for kind in PowerLoss:
         left = disk.copy(PortCalls(), _ignore)
@@ -128,7 +132,7 @@ def _ends(life: Life) -> dict[str, tuple[int, int]]:
 
 
 def _look(life: Life, disk: MemoryDisk, ledger: Ledger, keeps: bool) -> Iterator[str]:
-    """What is not as the client was told."""
+    """Report differences between the broker and its files, and between the broker and the client's ledger."""
     cluster = life.assembly.broker.cluster
     logs = scan(disk)
     for partition in life.partitions():
@@ -138,7 +142,7 @@ def _look(life: Life, disk: MemoryDisk, ledger: Ledger, keeps: bool) -> Iterator
         if partition.topic not in INTERNAL_TOPICS:
             yield from differences(partition, scanned)
         else:
-            # In a compacted log offsets may be missing at the end of a segment, and the one behind it may be empty.
+            # In a compacted log offsets may be missing at the end of a segment, and the next one may be empty.
             yield from (f"broken log: {damage}" for damage in scanned.damages)
     shown = set(seen(life).values())
     for told in ledger.transactions:
@@ -163,7 +167,7 @@ def _judge_transaction(told: Told, shown: set[str]) -> Iterator[str]:
 
 
 def _judge_position(life: Life, ledger: Ledger, shown: set[str]) -> Iterator[str]:
-    """The group stands where its last committed transaction has put it."""
+    """Check that the group has the position of its last committed transaction."""
     expected = -1
     for told in ledger.transactions:
         committed = bool(told.values) and all(value in shown for value in told.values)
@@ -183,7 +187,7 @@ def _judge_position(life: Life, ledger: Ledger, shown: set[str]) -> Iterator[str
 
 
 def _work_on(life: Life) -> Iterator[str]:
-    """A new instance of a client can work, where all that it needs is there."""
+    """Check that new clients can run transactions, if all needed topics exist and all partitions are online."""
     cluster = life.assembly.broker.cluster
     needed = {"ledger", "audit", SCRATCH, "__transaction_state", CONSUMER_OFFSETS_TOPIC}
     online = all(partition.offline is None for partition in life.partitions())
@@ -194,9 +198,9 @@ def _work_on(life: Life) -> Iterator[str]:
         Client(script, "one", wire.V2).transact(commit=True, position=None)
         Client(script, "two", wire.V1).transact(commit=False, position=7)
     except (NoAnswer, Refused) as stuck:
-        # A coordinator that forgot an epoch gives it again, and the partitions know what was written with it.
+        # A coordinator may assign a lost epoch again, and the partitions know the batches written with it.
         yield f"refused: a new transaction: {stuck}"
 
 
 def _ignore(anything: object) -> None:
-    """Nobody wants it."""
+    """Ignore the value."""

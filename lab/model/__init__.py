@@ -1,4 +1,4 @@
-"""A small model of one transactional id, explored to exhaustion over the broker's own pure code. free
+"""A small model of one transactional id, explored completely on the broker's own pure code. free
 
-`python -m lab.model` explores it; docs/model.md says what is in it, what is not, and what was found.
+`python -m lab.model` explores it; docs/model.md describes the model, its limits and the results.
 """

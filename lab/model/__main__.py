@@ -30,7 +30,7 @@ FLAGS = ("old_clients", "keeps_fenced")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 when no rule is broken (with --plant: when one is), 1 otherwise, 2 for bad bounds."""
+    """Run the command. Return 0 if no rule is broken (with --plant: if one is), 1 otherwise, 2 for bad bounds."""
     parser = _parser()
     options = parser.parse_args(arguments)
     levels = [1, 2] if options.level is None else [options.level]
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def explore(bounds: Bounds, most_states: int) -> tuple[Result, float]:
-    """The result and the CPU seconds. Nothing of it is garbage before it ends, so nobody looks for any."""
+    """Explore and return the result and the CPU seconds. Nothing becomes garbage before the end, so GC is disabled."""
     enabled = gc.isenabled()
     gc.disable()
     began = time.process_time()
@@ -63,7 +63,7 @@ def explore(bounds: Bounds, most_states: int) -> tuple[Result, float]:
 
 
 def parse_bounds(text: str, level: int, clients: str | None = None) -> Bounds:
-    """Bounds from `copies=1,transactions=2/1,...`. Raises ValueError."""
+    """Parse bounds such as `copies=1,transactions=2/1,...`. Raises ValueError."""
     values: dict[str, Any] = dict.fromkeys(("copies", "give_ups", "crashes", "timeouts"), 0)
     for part in filter(None, text.split(",")):
         name, _, value = part.partition("=")

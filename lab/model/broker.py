@@ -1,8 +1,8 @@
 """The broker's own coordinator, handlers and partitions, driven by the events of a model's trace. free
 
-Where the model stands in for a shell (`coordinator.py`, `markers.py`, `api/produce.py`), this is the shell itself:
-requests go through their handlers, the log of transactions becomes durable one record at a time, and a marker reaches
-its partition when the trace says so. Only the network and the disk are made up.
+The model replaces the shell modules (`coordinator.py`, `markers.py`, `api/produce.py`); this module runs them. Requests
+go through their handlers, the transaction log becomes durable one record at a time, and a marker reaches its partition
+when the trace delivers it. Only the network and the disk are simulated.
 """
 
 from collections import deque
@@ -50,7 +50,7 @@ ROUND_MS: Final = 2000
 
 
 class Content(NamedTuple):
-    """What is compared: (status, producer id, epoch) of the id, what is pending, and each partition's batches."""
+    """State to compare: (status, producer id, epoch) of the id, its pending status, and each partition's batches."""
 
     state: tuple[int, int, int] | None
     pending: int | None
@@ -58,7 +58,7 @@ class Content(NamedTuple):
 
 
 class HeldLog:
-    """The partition of the transaction log: records become durable one by one."""
+    """A partition of the transaction log whose records become durable one by one."""
 
     def __init__(self) -> None:
         self.index = 0
@@ -81,13 +81,13 @@ class HeldLog:
         return iter(self._batches[from_offset:])
 
     def make_durable(self, count: int) -> None:
-        """The next `count` records are durable."""
+        """Make the next `count` records durable."""
         self.high_watermark += count
         while self._waiting and self._waiting[0][0] < self.high_watermark:
             self._waiting.popleft()[1](ErrorCode.NONE)
 
     def crash(self, kept: int) -> None:
-        """Of the records under way the first `kept` survive; another coordinator leads."""
+        """Lose the records that are not durable, except the first `kept`, and start a new leader epoch."""
         self.high_watermark += kept
         del self._batches[self.high_watermark :]
         self._waiting.clear()
@@ -95,7 +95,7 @@ class HeldLog:
 
 
 class StillClock:
-    """Time passes when somebody says so."""
+    """A clock whose time passes only by `advance` and by changes of `wall_ms`."""
 
     def __init__(self) -> None:
         self.wall_ms = START_MS
@@ -128,7 +128,7 @@ class StillClock:
                 self.enter(callback)
 
     def advance(self, delay_ms: float) -> None:
-        """Let the back-offs pass, each once; the wall clock stands."""
+        """Advance the monotonic time and fire each due timer once. The wall clock does not change."""
         self._mono_ms += delay_ms
         due = [timer for at, timer in self._timers if at <= self._mono_ms]
         self._timers = [(at, timer) for at, timer in self._timers if at > self._mono_ms]
@@ -142,7 +142,7 @@ class StillClock:
 
 
 class RealBroker:
-    """One coordinator and two partitions; also the cluster and the way of the markers, as the coordinator sees them."""
+    """The real coordinator with two partitions. For the coordinator it is also the cluster and the marker sink."""
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
@@ -160,7 +160,7 @@ class RealBroker:
             self._give_past(bounds.first_epoch)
         self._start()
 
-    # --- what the coordinator asks of the cluster and the leaders
+    # --- called by the coordinator: the cluster and the leaders
 
     def partition(self, topic: str, index: int) -> Any:
         return self.log if topic == TRANSACTION_STATE_TOPIC else self.partitions[index]
@@ -175,7 +175,7 @@ class RealBroker:
         return (topic, index) in PLACES
 
     async def producer_ids(self) -> bool:
-        """There is always one."""
+        """Return True: there is always a free producer id."""
         return True
 
     def next_producer_id(self) -> int:
@@ -201,7 +201,7 @@ class RealBroker:
     # --- events
 
     def play(self, event: Event) -> None:
-        """Let one event of a trace happen here."""
+        """Apply one event of a trace to the broker."""
         message = event.message
         if isinstance(message, Marker):
             self._mark(message, late=event.name.endswith("late"))
@@ -219,7 +219,7 @@ class RealBroker:
             self._turn(self._abort_timed_out)
 
     def content(self) -> Content:
-        """The outcome."""
+        """Return the state to compare with the model's."""
         (shard,) = self.coordinator.shards()
         state = shard.states.get(TRANSACTIONAL_ID)
         pending = shard.transient.get(TRANSACTIONAL_ID, NO_PENDING).pending
@@ -269,7 +269,7 @@ class RealBroker:
         self.coordinator.states.abort_timed_out(TRANSACTIONAL_ID)
 
     def _serve(self, request: Request) -> None:
-        """One request through its handler. A write that has to wait is given up: the trace has it arrive again."""
+        """Run one request through its handler. A write that waits is discarded: the trace delivers it again."""
         ask = self._ask(request)
         frame = memoryview(bytearray(codec.encode_request(ask.message, ask.version, 1, "model")))[4:]
         activities: list[Any] = []
@@ -314,7 +314,7 @@ class RealBroker:
 
 
 def expected(world: World, state: State) -> Content:
-    """What the model has in a state."""
+    """Return the content of a state of the model."""
     coordinator = world.coordinators.known[state[0]]
     last, pending = coordinator.state, coordinator.transient.pending
     logs = tuple(world.partitions.known[partition_of(state, place)].log for place in (0, 1))
@@ -329,7 +329,7 @@ def expected(world: World, state: State) -> Content:
 
 
 def difference(world: World, leaf: Leaf) -> str | None:
-    """Play a trace on the broker; the first step after which it is not where the model is, None if there is none."""
+    """Play a trace on the broker. Return the first step after which it differs from the model, or None."""
     broker = RealBroker(world.bounds)
     for number, (event, state) in enumerate(leaf.steps):
         broker.play(event)
@@ -351,7 +351,7 @@ def _batches(partition: Partition) -> Iterator[tuple[int, int, int]]:
 
 
 def _marker_number(commit: bool) -> int:
-    """In the place of the sequence."""
+    """Return the number that stands in the place of a marker's sequence."""
     return -2 if commit else -3
 
 
@@ -360,8 +360,8 @@ def _run(work: Callable[[], None]) -> None:
 
 
 def _nothing() -> None:
-    """A timer that was taken back."""
+    """Do nothing: the callback of a cancelled timer."""
 
 
 def _ignore(buffers: object, _room: object = None) -> None:
-    """Nobody waits for the reply."""
+    """Ignore a reply."""

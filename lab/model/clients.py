@@ -1,9 +1,9 @@
-"""The two producers: what each sends next, and what it makes of an answer. pure
+"""The two producers: the next requests of each, and its possible reactions to an answer. pure
 
 A producer initialises and runs its transactions one after the other: add both partitions (V1), write one batch to each,
-commit or abort. A request that meets a retriable error is sent again. A producer whose write is refused, or that does
-not wait for it any longer, aborts; V1 producers then ask for a new epoch (KIP-360), V2 producers get it with the abort.
-Any other error ends the producer.
+commit or abort. A retriable error makes it send the request again. A producer aborts if its write is refused or if it
+stops waiting for it. V1 producers then request a new epoch (KIP-360), V2 producers get it with the abort. Any other
+error ends the producer.
 """
 
 from enum import IntEnum
@@ -23,7 +23,7 @@ FATAL_TO_WRITES: Final = frozenset({_E.INVALID_PRODUCER_ID_MAPPING, _E.PRODUCER_
 
 
 class Phase(IntEnum):
-    """What a producer waits for."""
+    """The requests whose answers a producer waits for; DONE: it has ended."""
 
     INIT = 0
     ADD = 1
@@ -33,10 +33,11 @@ class Phase(IntEnum):
 
 
 class Client(NamedTuple):
-    """`slots` say how far each request of the phase is: two of PRODUCE, one of the others.
+    """The state of a producer.
 
-    `fates` has a letter per transaction: C and A for an outcome that was acknowledged, c and a for one that was asked
-    for, - for neither. `renews`: a new epoch is asked for after this abort, or now.
+    `slots` has the progress of each request of the phase: two of PRODUCE, one of the others. `fates` has a letter per
+    transaction: C and A for an acknowledged commit or abort, c and a for a requested one, - for neither. `renews`: the
+    producer requests a new epoch after this abort, or now.
     """
 
     who: int
@@ -55,7 +56,7 @@ class Client(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """A producer after an event, and the requests that it does not wait for any more but that may still arrive."""
+    """A producer after an event, and the requests that it no longer waits for but that may still arrive."""
 
     client: int
     left: tuple[Request, ...] = ()
@@ -63,7 +64,7 @@ class Turn(NamedTuple):
 
 
 class Clients:
-    """Every state that a producer was seen in, and its steps; each is computed once."""
+    """All known states of the producers, and their steps. Each step is computed once."""
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
@@ -75,11 +76,11 @@ class Clients:
         return self.known.number(client, client)
 
     def first(self, who: int) -> tuple[Turn, ...]:
-        """Each producer begins with InitProducerId; when it arrives is open."""
+        """Return the first turns of a producer: it sends InitProducerId, which arrives at any time."""
         return self._sent((Client(who), ()))
 
     def requests(self, number: int) -> tuple[tuple[int, Request], ...]:
-        """(slot, request) for each request under way."""
+        """Return (slot, request) for each request on its way."""
         known = self._requests.get(number)
         if known is None:
             client = self.known[number]
@@ -88,21 +89,21 @@ class Clients:
         return known
 
     def holds(self, number: int) -> bool:
-        """Whether a request was taken and is not answered yet."""
+        """Return whether the coordinator has a request that it has not answered yet."""
         return HELD in self.known[number].slots
 
     def held(self, number: int, slot: int) -> int:
-        """The coordinator has taken the request; the answer follows."""
+        """Return the state after the coordinator has received the request and will answer it later."""
         return self.number(_with_slot(self.known[number], slot, HELD))
 
     def disconnected(self, number: int) -> int:
-        """The coordinator is gone: what it had taken is sent again."""
+        """Return the state after the coordinator has crashed: the producer sends unanswered requests again."""
         client = self.known[number]
         slots = tuple(ASKED if slot == HELD else slot for slot in client.slots)
         return self.number(client._replace(slots=slots))
 
     def answered(self, number: int, slot: int, reply: Reply) -> tuple[Turn, ...]:
-        """What the producer may do with this answer."""
+        """Return the possible turns of the producer after this answer."""
         key = (number, slot, reply)
         known = self._answered.get(key)
         if known is None:
@@ -113,7 +114,7 @@ class Clients:
         return known
 
     def gives_up(self, number: int) -> tuple[Turn, ...]:
-        """The producer waits for its writes no longer."""
+        """Return the turns of a producer that stops waiting for its writes."""
         client = self.known[number]
         if client.phase is not Phase.PRODUCE:
             return ()
@@ -153,7 +154,7 @@ class Clients:
         return [self._abandon(client, slot)]
 
     def _abandon(self, client: Client, refused: int = -1) -> tuple[Client, tuple[Request, ...]]:
-        """Abort. No sequence is used again: what was not acknowledged may have been written."""
+        """Begin an abort. No sequence is used again, because an unacknowledged batch may have been written."""
         left = _under_way(client if refused < 0 else _with_slot(client, refused, ANSWERED))
         sequences = (client.sequences[0] + 1, client.sequences[1] + 1)
         ending = client._replace(phase=Phase.END, slots=(ASKED,), commit=False, renews=True, sequences=sequences)
@@ -180,18 +181,18 @@ class Clients:
 
     @staticmethod
     def _done(client: Client) -> Client:
-        """All that still matters is what was promised."""
+        """Return the final state of a producer, which keeps only the outcomes of its transactions."""
         return Client(client.who, Phase.DONE, slots=(), fates=client.fates)
 
     def _sent(self, turn: tuple[Client, tuple[Request, ...]]) -> tuple[Turn, ...]:
-        """The turn with every choice of requests, of those sent in it, of which a copy stays in the network.
+        """Return the turn once for each subset of its sent requests of which copies stay in the network.
 
-        That a copy is made when its request is sent, and not later, loses nothing: it may arrive at any time.
+        A copy is made when its request is sent. This covers later copies too, because a copy may arrive at any time.
         """
         client, left = turn
         number = self.number(client)
         if ANSWERED in client.slots:
-            return (Turn(number, left),)  # it has sent nothing
+            return (Turn(number, left),)  # the producer has sent nothing
         sent = [request for _slot, request in self.requests(number)]
         turns = []
         for count in range(min(self.bounds.copies, len(sent)) + 1):

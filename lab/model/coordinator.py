@@ -1,4 +1,4 @@
-"""The coordinator of the model: what `coordinator.py` of the broker does around the machine, one event at a time. pure
+"""The coordinator of the model: does the work of the broker's `coordinator.py`, one event at a time. pure
 
 Every decision, every new state and every change of the transient state is made by `ottla.broker.txn.machine`. Each
 append takes time: the record is pending until the event `durable`, and a crash may lose it or keep it.
@@ -42,14 +42,15 @@ DROPPED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACT
 
 
 class Members(NamedTuple):
-    """Known to no code: how many transactions the id has had, and for which of a producer the newest was added to."""
+    """Facts that the broker's code does not know: the number of transactions of the id, and (producer, transaction)
+    for which a partition was last added to the newest one."""
 
     serial: int = 0
     newest: tuple[int, int] | None = None
 
 
 class Append(NamedTuple):
-    """A record that is not durable yet, and the producer that is answered when it is."""
+    """A record that is not durable yet, and the producer that gets its answer when the record is durable."""
 
     decision: Decision
     waiter: int
@@ -57,7 +58,7 @@ class Append(NamedTuple):
 
 
 class Coordinator(NamedTuple):
-    """`state` is the last durable record of the id, `watched` whether its timeout is."""
+    """The coordinator's state. `state` is the last durable record of the id; `watched`: its timeout is checked."""
 
     state: TransactionState | None
     transient: TransientState = NO_PENDING
@@ -69,17 +70,17 @@ class Coordinator(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What a request came to: the coordinator after it, the reply (None: it waits), whether a record is logged."""
+    """The result of a request: the coordinator after it, the reply (None: it waits), whether a record is logged."""
 
     coordinator: int
     reply: Reply | None
     wrote: bool
     stray: bool
-    """EndTxn decided a transaction that it was not sent for."""
+    """Whether EndTxn decided another transaction than the one that it was sent for."""
 
 
 class Coordinators:
-    """Every state that the coordinator was seen in, and its steps; each is computed once."""
+    """All known states of the coordinator, and their steps. Each step is computed once."""
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
@@ -94,7 +95,7 @@ class Coordinators:
         return self.known.number(coordinator, _key(coordinator))
 
     def first(self) -> int:
-        """Before the run: no such id, or one that has used up some epochs."""
+        """Return the state before the run: no such id, or one that has used some epochs."""
         if self.bounds.first_epoch < 0:
             return self.number(Coordinator(None))
         state = TransactionState(
@@ -112,14 +113,14 @@ class Coordinators:
     # --- events
 
     def ask(self, number: int, request: Request) -> Asked:
-        """A request of a producer; for PRODUCE the addition that transactions V2 make with it."""
+        """Handle a request of a producer. For PRODUCE this is the addition of the partition in transactions V2."""
         known = self._asked.get((number, request))
         if known is None:
             known = self._asked[number, request] = self._ask(self.known[number], request)
         return known
 
     def durable(self, number: int) -> tuple[int, int, Reply]:
-        """The oldest record under way is durable: the coordinator after it, who is answered, and what."""
+        """Make the oldest pending record durable. Return the new coordinator, the waiting producer, and its reply."""
         known = self._durable.get(number)
         if known is None:
             coordinator = self.known[number]
@@ -129,7 +130,7 @@ class Coordinators:
         return known
 
     def time_out(self, number: int) -> int | None:
-        """The open transaction has timed out: None if there is none to abort."""
+        """Abort the open transaction after its timeout. Return None if there is none to abort."""
         coordinator = self.known[number]
         state, transient = coordinator.state, coordinator.transient
         if state is None or not coordinator.watched or not machine.has_timed_out(state, transient, AFTER_TIMEOUT_MS):
@@ -142,7 +143,7 @@ class Coordinators:
         return self.number(self._append(coordinator, decision, NOBODY, coordinator.members))
 
     def crash(self, number: int, kept: int) -> int:
-        """Memory is lost, and so are all records under way but the first `kept`; the log is replayed."""
+        """Restart the coordinator: replay the durable records and the first `kept` of the pending ones."""
         coordinator = self.known[number]
         states = {} if coordinator.state is None else {TRANSACTIONAL_ID: coordinator.state}
         members = coordinator.members
@@ -154,7 +155,7 @@ class Coordinators:
         return self.number(after if state is None else self._effects(after, None, state))
 
     def marker_answered(self, number: int, marker: Marker, error: ErrorCode) -> int:
-        """A partition has answered its marker."""
+        """Handle the answer of a partition to its marker."""
         key = (number, marker, error)
         known = self._answered.get(key)
         if known is None:
@@ -164,14 +165,14 @@ class Coordinators:
     # --- questions
 
     def markers(self, number: int) -> tuple[Marker, ...]:
-        """The markers that the fan-out has to write."""
+        """Return the markers that are still to be written."""
         known = self._markers.get(number)
         if known is None:
             known = self._markers[number] = written_by(self.known[number])
         return known
 
     def verify(self, number: int, request: Request) -> ErrorCode:
-        """Whether the partition of a write belongs to the open transaction."""
+        """Return NONE if the partition of a write belongs to the open transaction, otherwise the error."""
         key = (number, request.producer_id, request.epoch, request.place)
         known = self._verified.get(key)
         if known is None:
@@ -276,7 +277,7 @@ class Coordinators:
 
 
 def written_by(coordinator: Coordinator) -> tuple[Marker, ...]:
-    """The markers that a prepared transaction still waits for."""
+    """Return the markers that a prepared transaction still waits for."""
     state = coordinator.state
     if state is None:
         return ()

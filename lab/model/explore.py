@@ -1,7 +1,7 @@
-"""Breadth first through the world, until there is nothing new. pure
+"""Breadth-first exploration of the world until no state is new. pure
 
-A state is passed over when it was seen with at least as much left of every bound, and hit by the same late messages:
-what it can do, the other can. The first violation found has a shortest trace.
+A state is skipped if it was seen before with at least as much left of every bound and after the same hits by late
+messages: the earlier one covers all its successors. The first violation found has a shortest trace.
 """
 
 from array import array
@@ -19,7 +19,7 @@ from lab.model.world import CAUSES, LATE_ADD, Event, Left, Next, State, World
 
 
 class Finding(NamedTuple):
-    """A broken rule, and the steps that lead there, one line each."""
+    """A broken rule, and the steps that lead to it, one line each."""
 
     rule: str
     detail: str
@@ -29,8 +29,8 @@ class Finding(NamedTuple):
 class Result(NamedTuple):
     """Figures of an exploration. `complete`: every state within the bounds was seen.
 
-    `shared` counts, by cause, the events in which a late message hit a V1 transaction that it was not sent for;
-    `anomalies` counts the states in which that is visible, by what is visible. Kafka has both (KAFKA-17754).
+    `shared` counts, by cause, the events in which a late message hit a V1 transaction other than its own. `anomalies`
+    counts the states in which consumers or producers can see that, by anomaly and cause. Kafka has both (KAFKA-17754).
     """
 
     bounds: Bounds
@@ -45,7 +45,7 @@ class Result(NamedTuple):
 
 
 class Leaf(NamedTuple):
-    """A state in which nothing is under way, and how it was reached."""
+    """A state at rest, and the steps that lead to it."""
 
     trace: tuple[str, ...]
     steps: tuple[tuple[Event, State], ...]
@@ -53,7 +53,7 @@ class Leaf(NamedTuple):
 
 
 class Explorer:
-    """One exploration. `most_states` ends it early."""
+    """An exploration. `most_states` ends it early."""
 
     def __init__(self, bounds: Bounds, most_states: int = 50_000_000) -> None:
         self.world = World(bounds)
@@ -66,7 +66,7 @@ class Explorer:
         self._hits = array("B")
         self._parents = array("l")
         self._better = _Better(bounds)
-        # By what it was hit by: state -> a bit for each Left that it was seen with.
+        # By hits: state -> a bit for each Left that the state was seen with.
         self._seen: defaultdict[int, dict[State, int]] = defaultdict(dict)
         self._shared: Counter[str] = Counter()
         self._anomalies: Counter[str] = Counter()
@@ -102,7 +102,7 @@ class Explorer:
         )
 
     def leaves(self, count: int) -> list[Leaf]:
-        """So many of the states at rest, spread over all of them, the same ones each time."""
+        """Return `count` of the states at rest, in a pseudo-random choice that is the same each time."""
         chosen = sorted(self.rests, key=lambda number: (crc32(b"%d" % number), number))[:count]
         return [Leaf(*self._trace(number)) for number in chosen]
 
@@ -122,7 +122,7 @@ class Explorer:
             if not helped:
                 self.rests.append(at)
                 self._check(self.judge.rest(state), at)
-                if self.judge.content(state, False) is None:  # else it is counted already
+                if self.judge.content(state, False) is None:  # otherwise it is counted already
                     self._check_content(state, hits, at, at_rest=True)
         elif not helped:
             raise Found("stuck", "nothing more can happen by itself, and somebody still waits", at, None)
@@ -178,7 +178,7 @@ class Explorer:
         return tuple(lines), tuple(steps)
 
     def _step(self, actual: State, before: int, after: int) -> Next:
-        """The step from a state that `before` stands for to one that `after` stands for."""
+        """Return the step from `actual` to a state whose representative is state number `after`."""
         goal, spent = self._states[after], self._better.values[self._lefts[after]]
         for each in self.world.successors(actual, self._better.values[self._lefts[before]]):
             state = self.reduction.without_fenced(each.state)
@@ -188,7 +188,7 @@ class Explorer:
 
 
 class Found(Exception):
-    """A violation in the state with number `at`, or by `event` from there."""
+    """Raised for a violation in state number `at`, or by `event` from there."""
 
     def __init__(self, rule: str, detail: str, at: int, event: Event | None) -> None:
         super().__init__(rule)
@@ -199,7 +199,7 @@ class Found(Exception):
 
 
 class _Better:
-    """What may be left of the bounds, numbered; `masks[n]` has a bit for each that is at least as much as n."""
+    """All possible rests of the bounds, numbered. `masks[n]` has a bit for each that is at least as much as n."""
 
     def __init__(self, bounds: Bounds) -> None:
         self.values = [

@@ -1,6 +1,6 @@
-"""What must hold in every state, by what was promised to the producers and what stands in the logs. pure
+"""Checks of every state: the logs against the answers that the producers got. pure
 
-`Judge.content` looks at the transactions alone, so it is asked once for each combination of outcomes and promises.
+`Judge.content` checks only the transactions, so it runs once for each combination of outcomes and answers.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _NOT_WRITTEN: Final = 0
 
 
 class Judge:
-    """Judges the states of one world."""
+    """Checks of the states of one world."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -27,7 +27,7 @@ class Judge:
         self._known: dict[tuple[int, int, str, str, bool], str | None] = {}
 
     def content(self, state: State, at_rest: bool) -> str | None:
-        """What is wrong with the transactions, None if nothing is."""
+        """Return the first problem of the transactions, or None."""
         key = (self._of(state[1]), self._of(state[2]), self._fate(state[3]), self._fate(state[4]), at_rest)
         if key not in self._known:
             zero, one, a, b, _ = key
@@ -36,7 +36,7 @@ class Judge:
         return self._known[key]
 
     def rest(self, state: State) -> str | None:
-        """What is left over although nothing is under way, None if nothing is."""
+        """Return a pending or open transaction in a state at rest, or None."""
         coordinator = self._world.coordinators.known[state[0]]
         if coordinator.transient.pending is not None:
             return f"stuck: {coordinator.transient.pending.status.wire_name} is pending for ever"

@@ -1,7 +1,7 @@
 """A partition of the model: its log, and the broker's own producer state over it. pure
 
-`ProducerStateManager` decides and applies. After each step its state is compared with the one that a replay of the log
-gives.
+`ProducerStateManager` decides and applies. After each step its state is compared with the result of a replay of the
+log.
 """
 
 from copy import deepcopy
@@ -13,7 +13,7 @@ from ottla.broker.log.producer_state_manager import AppendOrigin, ProducerStateM
 from ottla.protocol.batch_header import TRANSACTIONAL, BatchHeader
 from ottla.protocol.errors import ErrorCode
 
-# What became of the records of one transaction on one partition.
+# Outcomes of the records of one transaction on one partition.
 COMMITTED: Final = 1
 ABORTED: Final = 2
 OPEN: Final = 4
@@ -21,7 +21,7 @@ TWICE: Final = 8
 
 
 class Entry(NamedTuple):
-    """One batch: data of a producer's transaction, or (`txn` -1) a marker. `serial` is the coordinator's count."""
+    """A batch: data of a producer's transaction, or (`txn` -1) a marker. `serial` is the coordinator's count."""
 
     producer_id: int
     epoch: int
@@ -49,14 +49,14 @@ class Partition(NamedTuple):
         unstable = self.producers.first_unstable_offset()
         return len(self.log) if unstable is None else unstable
 
-    # What the broker's verification asks of a partition.
+    # Called by the broker's verification.
 
     def producer_of(self, producer_id: int) -> ProducerStateEntry | None:
         return self.producers.get(producer_id)
 
 
 class Appended(NamedTuple):
-    """The partition after an append, and its answer. `strays`: data ended by a marker of another transaction."""
+    """The partition after an append, and its answer. `strays`: the marker ended data of another transaction."""
 
     partition: int
     error: ErrorCode
@@ -65,7 +65,7 @@ class Appended(NamedTuple):
 
 
 class PartitionSteps:
-    """Every state that a partition was seen in, and its steps; each is computed once."""
+    """All known states of a partition, and their steps. Each step is computed once."""
 
     def __init__(self) -> None:
         self.known: Interned[Partition] = Interned()
@@ -91,7 +91,7 @@ class PartitionSteps:
         return known
 
     def append(self, number: int, request: Request, serial: int) -> Appended:
-        """A verified write."""
+        """Append a verified write."""
         key = (number, request, serial)
         known = self._appended.get(key)
         if known is None:
@@ -106,7 +106,7 @@ class PartitionSteps:
         return known
 
     def outcomes(self, number: int) -> dict[tuple[int, int], int]:
-        """(client, txn) -> COMMITTED, ABORTED, OPEN, TWICE, or-ed."""
+        """Return {(client, txn): its outcomes COMMITTED, ABORTED, OPEN and TWICE, or-ed}."""
         known = self._outcomes.get(number)
         if known is None:
             known = self._outcomes[number] = _outcomes(self.known[number].log)
@@ -164,7 +164,7 @@ class PartitionSteps:
 
 
 def replay(log: Log) -> ProducerStateManager:
-    """The producer state that recovery builds: applied, not checked."""
+    """Return the producer state that recovery builds: batches are applied without checks."""
     producers = ProducerStateManager()
     for offset, entry in enumerate(log):
         if entry.is_marker:
@@ -184,7 +184,7 @@ def _known(producers: ProducerStateManager) -> object:
 
 
 def _header(entry: Entry) -> BatchHeader:
-    """One record in one transactional batch."""
+    """Return the header of a transactional batch with one record."""
     return BatchHeader(
         base_offset=0,
         batch_length=0,
@@ -203,7 +203,7 @@ def _header(entry: Entry) -> BatchHeader:
 
 
 def _open_offsets(log: Log, producer_id: int) -> list[int]:
-    """Offsets of a producer's data behind its last marker, found without the broker's code."""
+    """Return the offsets of a producer's data after its last marker, found without the broker's code."""
     opened: list[int] = []
     for offset, entry in enumerate(log):
         if entry.producer_id == producer_id:

@@ -1,4 +1,4 @@
-"""Rules of the broker turned off on purpose, to see that the model notices; explore a world made meanwhile. free"""
+"""Rules of the broker turned off on purpose, to check that the model detects it. Create the world meanwhile. free"""
 
 from typing import Final
 

@@ -1,8 +1,8 @@
-"""States that stand for others: the two partitions exchanged, and late messages that are fenced for ever. pure
+"""Representatives of equivalent states: partitions exchanged, and without late messages that stay fenced. pure
 
-Nothing tells the partitions apart but their numbers, so a state and its mirror image have the same future. A late
-message that is refused because of its epoch, without having changed anything, will always be: epochs only grow, in the
-coordinator's log and in each partition, and that is checked at every step.
+The partitions differ only in their numbers, so a state and its mirror image have the same future. A late message that
+is refused because of its epoch, and changes nothing, is always refused: epochs only grow, in the coordinator's log and
+in each partition. Every step checks that.
 """
 
 from typing import Final
@@ -19,7 +19,7 @@ FENCED: Final = frozenset(
 
 
 class Reduction:
-    """Finds the state that stands for a state. `drops`: fenced messages are forgotten."""
+    """Finds the representative of a state. `drops`: remove fenced messages."""
 
     def __init__(self, world: World, drops: bool) -> None:
         self._world = world
@@ -30,7 +30,7 @@ class Reduction:
         self._messages: dict[int, int] = {}
 
     def without_fenced(self, state: State) -> State:
-        """The state without the late messages that can do nothing any more."""
+        """Return the state without the late messages that can no longer have an effect."""
         pool = state[5]
         if not pool or not self._drops:
             return state
@@ -39,7 +39,7 @@ class Reduction:
         return state if len(kept) == len(pool) else (*state[:5], kept)
 
     def representative(self, state: State) -> State:
-        """The smaller of the state and its mirror image."""
+        """Return the smaller of the state and its mirror image."""
         coordinator, zero, one, a, b, pool = state
         mirrored = (
             self._mirrored_coordinator(coordinator),
@@ -60,12 +60,12 @@ class Reduction:
             try:
                 known = self._refused(coordinator, zero, one, message) in FENCED
             except Violation:
-                known = False  # it breaks a rule, and will be seen to when its turn comes
+                known = False  # the message breaks a rule, which its own event will report
             self._fenced[key] = known
         return known
 
     def _refused(self, coordinator: int, zero: int, one: int, number: int) -> ErrorCode | None:
-        """The error that the message would meet now, None if it would change something."""
+        """Return the error that the message would get now, or None if it would change something."""
         world, message = self._world, self._world.messages[number]
         if isinstance(message, Marker):
             return world.partitions.mark((zero, one)[message.place], message).error

@@ -1,4 +1,4 @@
-"""Steps of the model as lines to read, and to play again. pure"""
+"""Steps of the model as lines of text, and replay of such lines. pure"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ from ottla.protocol.errors import ErrorCode
 
 
 class NoSuchStep(Exception):
-    """A line of a trace says what cannot happen there."""
+    """Raised for a line of a trace that is not possible in its state."""
 
 
 def describe(world: World, before: State | None, each: Next) -> str:
-    """One line: the event, and what it changed that is not plain from it. Different steps have different lines."""
+    """Return a line with the event and its effects that do not follow from it. Different steps have different lines."""
     parts = [describe_event(each.event)]
     after = each.state
     for who in (0, 1):
@@ -36,7 +36,7 @@ def describe(world: World, before: State | None, each: Next) -> str:
 
 
 def describe_event(event: Event) -> str:
-    """What happens, without what comes of it."""
+    """Describe an event without its effects."""
     if event.name == "crashes":
         kept = f", {event.detail[0]} of {event.detail[1]} records under way survive" if event.detail else ""
         return f"the coordinator crashes{kept}"
@@ -56,7 +56,7 @@ def describe_event(event: Event) -> str:
 
 
 def describe_message(message: Message) -> str:
-    """A request or a marker in a few words."""
+    """Describe a request or a marker in a few words."""
     if isinstance(message, Marker):
         outcome = "commit" if message.commit else "abort"
         return (
@@ -67,7 +67,7 @@ def describe_message(message: Message) -> str:
 
 
 def replay(world: World, lines: Sequence[str]) -> State:
-    """Play a trace again; the state that it ends in. Raises NoSuchStep, or the Violation that a step is."""
+    """Replay a trace and return its last state. Raises NoSuchStep, or the Violation of a step."""
     found = next((each for each in world.first() if describe(world, None, each) == lines[0]), None)
     for line in lines[1:]:
         if found is None:

@@ -1,4 +1,4 @@
-"""What the model speaks in: bounds, requests, marker messages, broken rules. pure"""
+"""Values of the model: bounds, requests, marker messages, violations. pure"""
 
 from collections.abc import Hashable
 from enum import IntEnum
@@ -10,7 +10,7 @@ PLACES: Final = (("ledger", 0), ("ledger", 1))
 """The two partitions."""
 TRANSACTIONAL_ID: Final = "t"
 TIMEOUT_MS: Final = 1000
-# Time does not pass in the model: whatever a timer might do is an event of its own.
+# Time does not pass in the model: each effect of a timer is an event of its own.
 NOW_MS: Final = 0
 AFTER_TIMEOUT_MS: Final = TIMEOUT_MS + 1
 NAMES: Final = "AB"
@@ -20,15 +20,15 @@ V2: Final = 2
 
 
 class Bounds(NamedTuple):
-    """How much may happen in one run. Pairs are those of producer A and producer B, which fences it.
+    """Limits for the events of one run. Pairs are those of producer A and producer B, which fences it.
 
-    copies: requests and markers of which a copy stays in the network: it arrives late, or never. This is what a lost
-        request, a lost reply and a request sent twice look like to the broker.
-    give_ups: times that a producer stops waiting for its writes and aborts, while they are still under way.
-    crashes: of the coordinator. timeouts: aborts by the coordinator while a producer could still go on.
+    copies: requests and markers of which a copy stays in the network and arrives late, or never. For the broker this
+        covers a lost request, a lost reply and a request sent twice.
+    give_ups: times that a producer stops waiting for its writes and aborts, while they are still on their way.
+    crashes: of the coordinator. timeouts: aborts by the coordinator while a producer could still continue.
     first_epoch: the last epoch before the run, -1 for a new id; 32764 begins shortly before the ids rotate.
-    old_clients: V1 producers may go on after an abort without a new epoch, as clients older than KIP-360 do.
-    keeps_fenced: late messages that are fenced are kept, to see that forgetting them hides nothing.
+    old_clients: V1 producers may continue after an abort without a new epoch, as clients older than KIP-360 do.
+    keeps_fenced: keep late messages that are fenced, to check that removing them hides no violation.
     """
 
     level: int = 2
@@ -53,7 +53,7 @@ class Kind(IntEnum):
 
 
 class Request(NamedTuple):
-    """One request. `txn` is the number of the producer's transaction that it was sent for.
+    """A request. `txn` is the number of the producer's transaction that it was sent for.
 
     INIT carries the producer id and epoch that it expects (KIP-360) or -1; ADD names both partitions.
     """
@@ -69,7 +69,7 @@ class Request(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """A marker on its way to a partition. `serial` counts the transactions of the id and is known to no code."""
+    """A marker on its way to a partition. `serial` counts the transactions of the id; the broker does not know it."""
 
     place: int
     producer_id: int
@@ -84,7 +84,7 @@ Message = Request | Marker
 
 
 class Reply(NamedTuple):
-    """What a producer is answered."""
+    """An answer to a producer."""
 
     error: ErrorCode
     producer_id: int = -1
@@ -92,7 +92,7 @@ class Reply(NamedTuple):
 
 
 class Violation(Exception):
-    """A rule is broken. `rule` is its short name."""
+    """Raised for a broken rule. `rule` is its short name."""
 
     def __init__(self, rule: str, detail: str) -> None:
         super().__init__(f"{rule}: {detail}")
@@ -110,7 +110,7 @@ class Interned(Generic[T]):
         self.values: list[T] = []
 
     def number(self, value: T, key: Hashable) -> int:
-        """The number of `value`; equal keys are one value."""
+        """Return the number of `value`. Equal keys have one number."""
         known = self._numbers.get(key)
         if known is None:
             known = self._numbers[key] = len(self.values)

@@ -1,21 +1,21 @@
 """The world of the model: its state, and every event that may be next. pure
 
-A state is six numbers and the messages that nobody waits for:
+A state has five numbers and the messages that no producer or coordinator waits for:
 
     (coordinator, partition 0, partition 1, producer A, producer B, messages)
 
-Two things are part of a state beside it: what is left of the bounds, and by which late messages V1 was hit.
+Two values belong to a state but are stored next to it: the rest of the bounds, and the late messages that hit V1.
 
-What makes it small, and why nothing is lost:
+These rules make the model small, and lose no behaviour:
 
-1. A reply reaches its producer at once. Only the producer sees it, and what it sends next may be as late as it likes. A
-   lost reply is a copy of the request that arrives first.
+1. A reply reaches its producer at once. Only the producer sees it, and its next request may arrive at any time. A lost
+   reply is a copy of the request that arrives first.
 2. A copy is made when its message is sent. It may arrive at any later time, or never.
-3. A late copy that changes nothing is not delivered: the state that still has it can do all that the one without can.
-4. A write of V2 that waits for its addition arrives again when that is durable: adding is idempotent, and the write is
-   verified anew anyway.
-5. The reply to a marker reaches the coordinator at once. A reply under way is like a Complete record under way, which a
-   crash may lose as well.
+3. A late copy that changes nothing is not delivered: the state that still has it has all successors of the one without.
+4. A write of V2 that waits for its addition arrives again when the addition is durable: adding is idempotent, and the
+   write is verified again in any case.
+5. The reply to a marker reaches the coordinator at once. A reply on its way is like a Complete record that is not
+   durable yet, which a crash may lose as well.
 """
 
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ CAUSES: Final = {
 
 
 class Left(NamedTuple):
-    """What is left of the bounds."""
+    """The rest of the bounds in a state."""
 
     copies: int
     give_ups: int
@@ -53,7 +53,7 @@ class Left(NamedTuple):
 
 
 class Event(NamedTuple):
-    """One thing that happens. `message` is what arrives; `detail` tells choices apart."""
+    """An event. `message` is the one that arrives; `detail` distinguishes choices."""
 
     name: str
     who: int = -1
@@ -62,7 +62,7 @@ class Event(NamedTuple):
 
 
 class Next(NamedTuple):
-    """An event and the state after it. `helps`: no fault and no late copy is needed for it."""
+    """An event and the state after it. `helps`: the event needs no fault and no late copy."""
 
     event: Event
     state: State
@@ -72,9 +72,9 @@ class Next(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What a write came to: coordinator and partition after it, the reply (None: it waits for its addition).
+    """The result of a write: coordinator and partition after it, the reply (None: it waits for its addition).
 
-    `changed`: anything at all; `effect`: LATE_ADD or LATE_WRITE, which is what it would be if it came too late, or 0.
+    `changed`: the write changed any state. `effect`: LATE_ADD or LATE_WRITE, the hit if the write is late, or 0.
     """
 
     coordinator: int
@@ -85,7 +85,7 @@ class Written(NamedTuple):
 
 
 class World:
-    """All that is known of one set of bounds."""
+    """The states and events within one set of bounds."""
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
@@ -94,11 +94,11 @@ class World:
         self.clients = Clients(bounds)
         self.messages: Interned[Message] = Interned()
         self.trying = Event("begins")
-        """The event that is being tried, for who breaks a rule in it."""
+        """The event being computed, for the report of a Violation in it."""
         self._written: dict[tuple[int, int, Request], Written] = {}
 
     def first(self) -> Iterator[Next]:
-        """Every first state: both producers have sent InitProducerId, perhaps more than once."""
+        """Return every first state: both producers have sent InitProducerId, perhaps more than once."""
         left = Left(self.bounds.copies, self.bounds.give_ups, self.bounds.crashes, self.bounds.timeouts)
         empty = self.partitions.number(Partition((), ProducerStateManager()))
         base: State = (self.coordinators.first(), empty, empty, -1, -1, ())
@@ -108,10 +108,10 @@ class World:
                     first = self._turned(Event("begins"), base, left, 0, a)
                     yield self._turned(first.event, first.state, first.left, 1, b)
 
-    # --- what may be next
+    # --- next events
 
     def successors(self, state: State, left: Left) -> Iterator[Next]:
-        """Every event and the state after it, refusals that change nothing left out."""
+        """Return every event and the state after it, without refusals that change nothing."""
         coordinator = state[0]
         clients = self.clients
         for who in (0, 1):
@@ -135,7 +135,7 @@ class World:
         yield from self._fails(state, left)
 
     def at_rest(self, state: State) -> bool:
-        """Both producers are done and nothing is under way but late copies."""
+        """Return whether both producers are done and only late copies are on their way."""
         coordinator = self.coordinators.known[state[0]]
         done = all(self.clients.known[each].phase is Phase.DONE for each in state[3:5])
         return done and not coordinator.appending and not self.coordinators.markers(state[0])
@@ -182,7 +182,7 @@ class World:
         hits = self._stray_end(message, asked.stray)
         if past and message.kind is not Kind.INIT and not hits:
             hits = self._late_effect(message, LATE_ADD if message.kind is Kind.ADD else 0)
-        # Nobody waits for the answer.
+        # No producer waits for the answer.
         after = _replaced(_without(state, number), self._unwaited(asked.coordinator))
         yield Next(self.trying, after, left, hits, helps=False)
 
@@ -236,7 +236,7 @@ class World:
     # --- parts
 
     def write(self, state: State, request: Request) -> Written:
-        """A write arrives at its partition."""
+        """Handle a write that arrives at its partition."""
         coordinator, partition = state[0], partition_of(state, request.place)
         key = (coordinator, partition, request)
         known = self._written.get(key)
@@ -245,7 +245,7 @@ class World:
         return known
 
     def _written_by(self, coordinator: int, partition: int, request: Request) -> Written:
-        """Produce, as `api/produce.py` does it: ask the log, then the coordinator, then append."""
+        """Handle Produce as `api/produce.py` does: ask the log, then the coordinator, then append."""
         before = (coordinator, partition)
         v2 = self.bounds.generations[request.client] == V2
 
@@ -271,7 +271,7 @@ class World:
         return Written(*after, Reply(appended.error), after != before, LATE_WRITE if appended.written else 0)
 
     def _local_verification(self, partition: int, request: Request) -> ErrorCode | None:
-        # Of a partition this asks two questions, which the model's has too.
+        # This uses only two members of a partition, and the model's partition has both.
         known: Partition = self.partitions.known[partition]
         return verification.local_verification(known, request.producer_id, request.epoch)  # type: ignore[arg-type]
 
@@ -292,19 +292,19 @@ class World:
         return self._late_effect(request, LATE_END) if stray else 0
 
     def _late_effect(self, request: Request, hit: int) -> int:
-        """A request of a transaction that is over for its producer took effect: V1 cannot tell, V2 must."""
+        """Return the hit of a request whose transaction has ended for its producer. V2 forbids it: raise Violation."""
         if self.bounds.generations[request.client] == V2:
             raise Violation("late-effect", f"{request} took effect in another transaction")
         return hit
 
     def _unwaited(self, number: int) -> int:
-        """The same coordinator, with nobody waiting for its last record."""
+        """Return the same coordinator without a producer that waits for its last record."""
         coordinator = self.coordinators.known[number]
         *others, last = coordinator.appending
         return self.coordinators.number(coordinator._replace(appending=(*others, last._replace(waiter=-1))))
 
     def _fanned_out(self, before: int, state: State, left: Left) -> list[tuple[tuple[int, ...], int]]:
-        """(messages, copies spent) for every choice of markers, of those sent now, that are sent twice."""
+        """Return (messages, copies spent) for each subset of the markers sent now that are sent twice."""
         choices = [(state[5], 0)]
         markers = self.coordinators.markers(state[0])
         if not left.copies or not markers or (before >= 0 and self.coordinators.markers(before) == markers):

@@ -1,7 +1,7 @@
-"""Which client waits for what, and when a request or a marker comes too late for the protocol to tell. free
+"""Requests on their way, and those requests and markers that arrive too late for the protocol to detect it. free
 
-Transactions V1 have no epoch of their own, so what belongs to one may hit the next of its producer, on any broker. The
-checker is told of each such hit, and counts what follows apart.
+Transactions V1 have no epoch of their own, so a late request of one transaction may take effect in the producer's next
+transaction, on any broker. The history records each such hit, and the checker counts the anomalies that follow apart.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -34,7 +34,7 @@ _CAUSE_OF: Final[Mapping[int, str]] = {
 
 
 class Causes:
-    """What is known of the requests on their way; `processes` are all clients."""
+    """The requests on their way, and the transactions that late ones have hit; `processes` are all clients."""
 
     def __init__(self, history: History, processes: Iterable[Process]) -> None:
         self._history = history
@@ -42,16 +42,15 @@ class Causes:
         self._expected: dict[tuple[str, int], Attempt] = {}
 
     def forget(self) -> None:
-        """The broker is gone, and with it what was on its way."""
+        """Forget all requests on their way: the broker has ended."""
         self._expected.clear()
 
     def expect(self, link: str, correlation_id: int, attempt: Attempt) -> None:
-        """A request is sent."""
+        """Remember a request that a client sends."""
         self._expected[f"{link}:0", correlation_id] = attempt
 
     def served(self, assembly: Assembly, frame: memoryview, peer: str) -> None:
-        """The broker takes up a request. One that comes when its sender has gone on may hit the next transaction
-        (KAFKA-17754)."""
+        """Note a request that the broker handles too late: it may hit the sender's next transaction (KAFKA-17754)."""
         attempt = self._expected.get((peer, int.from_bytes(frame[4:8], "big")))
         if attempt is None or not isinstance(attempt.process, Producer):
             return
@@ -69,31 +68,33 @@ class Causes:
             if attempt.given_up is not None and attempt.given_up not in state.partitions:
                 return  # it will be refused
             cause = _CAUSE_OF[api_key]
-            # Whoever has given up what it had begun is hit in that.
+            # A client that is in no transaction now is hit in the last one that it began.
             hit = process.txn or self._last_begun(process.name)
             self._history.note("cause", cause=cause, txn=hit, of=attempt.txn)
 
     def is_known(self, txn: str | None) -> bool:
-        """Whether something that came late has hit this transaction."""
+        """Return whether a late request or marker has hit this transaction."""
         return any(entry["f"] == "cause" and entry["txn"] == txn for entry in self._history.entries)
 
     def _look_for_successor(self, attempt: Attempt, state: TransactionState) -> None:
-        """EndTxn of transactions V2 takes the epoch of a successor that speaks V1 for its own next one: no broker can
-        tell (`TransactionCoordinator.endTransaction` of Kafka 4.3.1 believes it to retry)."""
+        """Note an EndTxn of transactions V2 whose next epoch belongs to a successor that uses V1.
+
+        No broker can detect this: `TransactionCoordinator.endTransaction` of Kafka 4.3.1 takes the request for a retry.
+        """
         assert attempt.producer is not None
         producer_id, epoch = attempt.producer
         if _producer_of(state) == (producer_id, epoch + 1) and self._was_handed_out(producer_id, epoch + 1):
             self._history.note("cause", cause=MIXED_GENERATIONS, txn=attempt.txn, of=attempt.txn)
 
     def _was_handed_out(self, producer_id: int, epoch: int) -> bool:
-        """Whether InitProducerId gave this epoch to somebody."""
+        """Return whether InitProducerId gave this epoch to a client."""
         return any(
             entry["f"] == "init" and entry["type"] == "ok" and (entry["pid"], entry["epoch"]) == (producer_id, epoch)
             for entry in self._history.entries
         )
 
     def delivered(self, assembly: Assembly, topic: str, index: int, marker: TransactionMarker) -> None:
-        """A marker arrives once more, after it was sent again. In transactions V1 it ends what is open now."""
+        """Note a marker that arrives after it was sent again: in transactions V1 it ends the transaction open now."""
         partition = assembly.broker.cluster.partition(topic, index)
         if partition is None or marker.transaction_version >= V2:
             return
@@ -108,19 +109,19 @@ class Causes:
                         self._history.note("cause", cause=LATE_MARKER, txn=txn, of=txn)
 
     def _last_begun(self, name: str) -> str | None:
-        """The transaction that a client has spoken of last."""
+        """Return the last transaction that a client has named, or None."""
         begun = (
             entry["txn"] for entry in reversed(self._history.entries) if entry["proc"] == name and entry.get("txn")
         )
         return next(begun, None)
 
     def _last_ended(self, name: str) -> str | None:
-        """The transaction that a client asked to end last."""
+        """Return the last transaction that a client asked to end, or None."""
         ended = (entry["txn"] for entry in reversed(self._history.entries) if _asks_to_end(entry, name))
         return next(ended, None)
 
     def replaced_producers(self) -> list[ProducerIdAndEpoch]:
-        """Producer id and epoch of every instance whose successor has its answer, and that holds the same id."""
+        """Return producer id and epoch of each instance that a successor with the same producer id has replaced."""
         latest: dict[tuple[str, int], int] = {}
         old = []
         for entry in self._history.entries:
@@ -149,10 +150,10 @@ def _state_of(assembly: Assembly, transactional_id: str | None) -> TransactionSt
 
 
 class Generations:
-    """What the clients of each transactional id speak: transactions V2 mostly, where the cluster has them.
+    """The transaction version of the clients of each transactional id: mostly V2, if the cluster has it.
 
-    Where the level stands, one id has one generation: a zombie that speaks V2 takes the epoch of a successor that
-    speaks V1 for its own next one.
+    While the level of the cluster does not change, all clients of an id use the same version. Otherwise a zombie that
+    uses V2 would take the epoch of a successor that uses V1 for its own next one.
     """
 
     def __init__(self, level: Callable[[], int], random: Random, profile: Profile) -> None:
@@ -162,7 +163,10 @@ class Generations:
         self._can: dict[str, bool] = {}
 
     def of(self, owner: str) -> wire.Generation:
-        """As of now; a client asks when it is initialised and when it ends a transaction (`TransactionManager`)."""
+        """Return the version that a client uses from now on.
+
+        A client asks when it is initialised and when it ends a transaction, as Kafka's `TransactionManager` does.
+        """
         now, moves = self._level() >= V2, self._profile.level_changes[1] > 0
         if owner not in self._can:
             self._can[owner] = (now or moves) and self._random.random() < self._profile.v2_clients

@@ -1,4 +1,4 @@
-"""Turns that tell what each event was charged: virtual time costs nothing, the ledger does. free"""
+"""Turns that report the charged cost of each event: virtual time does not pass, so the charges are checked. free"""
 
 from collections.abc import Callable
 from typing import Final
@@ -6,12 +6,12 @@ from typing import Final
 from ottla.broker.turns import Turns
 
 MOST_EVENT_US: Final = 20_000.0
-"""What one event may cost everybody else: ten shares, for what a loop does between two questions, and for the rest that
-follows a handler in its turn."""
+"""The highest charge of one event: ten turn budgets, for the work of a loop between two checks of its budget, and for
+the work that follows a handler in its turn."""
 
 
 class ChargedTurns(Turns):
-    """`on_excess(what, cost_us)` hears of every event that was charged more than `MOST_EVENT_US`."""
+    """Turns that call `on_excess(what, cost_us)` for each event that was charged more than `MOST_EVENT_US`."""
 
     __slots__ = ("_on_excess", "most_us")
 
@@ -24,7 +24,7 @@ class ChargedTurns(Turns):
         super().__init__(next_turn, on_bug)
         self._on_excess = on_excess
         self.most_us = 0.0
-        """The dearest event so far."""
+        """The highest charge of one event so far."""
 
     def event(self, work: Callable[[], None]) -> None:
         if self._running:
@@ -38,5 +38,5 @@ class ChargedTurns(Turns):
             self._on_excess(getattr(work, "__qualname__", repr(work)), cost_us)
 
     def alone(self, work: Callable[[], None]) -> None:
-        """An event while nobody is there who could wait."""
+        """Run an event without a limit: no client is connected yet that could wait."""
         super().event(work)

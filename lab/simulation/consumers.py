@@ -27,7 +27,7 @@ def poll(
     max_wait_ms: int = 0,
     max_bytes: int = 1 << 20,
 ) -> Script:
-    """One Fetch, as an operation of the history; what is visible, or None if it was lost or refused."""
+    """Send one Fetch, recorded in the history. Return the visible records, or None if it was lost or refused."""
     history = process.world.history
     key = f"{place[0]}/{place[1]}"
     op = history.invoke(process.name, "poll", committed=committed, txn=process.txn)
@@ -51,7 +51,7 @@ def poll(
 
 
 class Reader(Process):
-    """Has partitions to read, with read_committed or without."""
+    """A client that reads partitions, with read_committed or without."""
 
     def __init__(
         self, world: "World", name: str, random: Random, places: Sequence[TopicPartition], committed: bool
@@ -61,11 +61,11 @@ class Reader(Process):
         self.committed = committed
 
     def look(self, place: TopicPartition, offset: int) -> Script:
-        """One Fetch: what has a `next_offset`, or None if nothing came."""
+        """Send one Fetch. Return a result with a `next_offset`, or None without an answer."""
         raise NotImplementedError
 
     def read_all(self) -> Script:
-        """From the first offset to the end of each partition."""
+        """Read each partition from offset 0 to its end."""
         for place in self.places:
             offset, before = 0, -1
             while offset != before:
@@ -77,7 +77,7 @@ class Reader(Process):
 
 
 class Consumer(Reader):
-    """Reads its partitions to their ends, again and again, until the world comes to rest."""
+    """A consumer that polls its partitions until the faults end (`World.resting`)."""
 
     def run(self) -> Script:
         positions = dict.fromkeys(self.places, 0)
@@ -95,7 +95,7 @@ class Consumer(Reader):
 
 
 class KeyReader(Reader):
-    """Reads partitions that are compacted, again and again."""
+    """A consumer that polls compacted partitions until the faults end (`World.resting`)."""
 
     def run(self) -> Script:
         positions = dict.fromkeys(self.places, 0)
@@ -109,7 +109,7 @@ class KeyReader(Reader):
             yield from self.sleep(20 + self.random.random() * 200)
 
     def look(self, place: TopicPartition, offset: int) -> Script:
-        """One Fetch; from the start where the log does not reach back that far."""
+        """Send one Fetch. An offset out of range returns no records and the log start offset."""
         max_bytes = 1 if self.random.random() < 0.3 else 1 << 20
         try:
             answer = yield from self.call(wire.fetch(*place, offset, self.committed, 0, max_bytes))
@@ -128,7 +128,7 @@ class KeyReader(Reader):
 
 
 class Copier(Producer):
-    """Consumes one partition, read_committed; its outputs and its position are committed together (KIP-98)."""
+    """A client that consumes one partition with read_committed and commits outputs and position together (KIP-98)."""
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ class Copier(Producer):
             self.position = self.ahead
 
     def find_position(self) -> Script:
-        """The committed offset; waits until no transaction may still change it."""
+        """Fetch the committed offset. Retry until no open transaction may change it."""
         op = self.history.invoke(self.name, "fetch-offsets", group=self.group)
         key = f"{self.source[0]}/{self.source[1]}"
         while True:

@@ -1,7 +1,7 @@
-"""What is drawn from a seed before a run begins: its profile, its weather, its faults. free
+"""Profile, network conditions and fault plan of a run, drawn from its seed before it begins. free
 
-Everything that may go wrong at a moment of its own is in the plan, so that a failing seed can be made smaller by
-leaving parts of the plan out.
+The plan holds each fault that happens at a time of its own, so leaving parts of the plan out makes a failing seed
+smaller.
 """
 
 from random import Random
@@ -24,8 +24,11 @@ RUN_MS: Final = 6000.0
 
 
 class Fault(NamedTuple):
-    """`at` is virtual ms, for KILL_CALL a number of port calls; `value` a duration in ms, a number of markers, a
-    level of `transaction.version`, or what the kind of a disk error is drawn from."""
+    """A fault of the plan.
+
+    `at` is in virtual ms, for KILL_CALL a number of port calls. `value` is a duration in ms, a number of markers, a
+    level of `transaction.version`, or the seed of the kind of a disk error.
+    """
 
     kind: str
     at: float
@@ -33,7 +36,7 @@ class Fault(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """What a family of runs is about. Ranges are (least, most) numbers of faults."""
+    """Settings of a family of runs. Ranges are (least, most) numbers of faults."""
 
     name: str
     weather: Weather = Weather()
@@ -50,45 +53,48 @@ class Profile(NamedTuple):
     copiers: tuple[int, int] = (0, 2)
     admin: float = 0.25
     depth: int = 0
-    """At least so many batches in flight; 0 leaves it to the producers."""
+    """The least number of batches in flight; 0 leaves it to the producers."""
     transactional_ids: int = 2
-    """The producers share so many."""
+    """The number of transactional ids that the producers share."""
     level: int = 0
     """The cluster's `transaction.version`; 0 leaves it to the seed."""
     v2_clients: float = 0.8
-    """Share of the transactional ids that speak transactions V2, where the cluster has them."""
+    """Share of the transactional ids that use transactions V2, if the cluster has them."""
     verification: bool = True
     """`transaction.partition.verification.enable`."""
     flush_ms: tuple[float, ...] = ()
-    """(least, most): an append is durable so much later. Empty: at once, in the operating system's hands."""
+    """(least, most) ms until an append is flushed. Empty: appends are not flushed and count as durable at once."""
     patience_ms: float = 900.0
-    """How long a producer waits for a reply before it asks again on a new connection."""
+    """The time for which a producer waits for a reply before it retries on a new connection."""
     kill_powers: tuple[int, int] = (0, 0)
     """Kills that a power loss follows."""
     disk_errors: tuple[int, int] = (0, 0)
     level_changes: tuple[int, int] = (0, 0)
     lost_markers: float = 0.0
-    """Share of the coordinator's markers whose request or reply is lost, or that arrive once more, later."""
+    """Share of the coordinator's markers whose request or reply is lost, or that arrive again later."""
     lowest_epoch: int = 0
-    """Transactional ids begin with an epoch between this and 32,766, left by an earlier life; 0: they are new."""
+    """The lowest initial epoch of the transactional ids, left by an earlier run of the broker; the highest is 32,766.
+    0: the ids are new."""
     expires: bool = False
-    """Transactional ids and producers are forgotten after seconds."""
+    """Transactional ids and producers expire after seconds."""
     hasty: float = 0.0
-    """Share of the batches, at least, that are given up as soon as they are sent: they come after the abort."""
+    """Least share of the writes that are given up as soon as they are sent: they arrive after the abort."""
     skips: bool = True
     """Whether producers may leave sequences out."""
     members: int = 0
-    """So many copiers share their inputs as members of a group, at most."""
+    """The highest number of copiers that share their inputs as members of a group."""
     compacts: bool = False
-    """Logs roll and are compacted all the time, the internal ones and a topic of keys; a part of it is deleted."""
+    """Logs roll and are compacted all the time: the internal ones and a topic with keys. Retention deletes from one
+    partition of this topic."""
     greedy: int = 0
-    """So many clients ask for as much as requests can."""
+    """The number of clients that send the largest requests."""
     impatient: float = 0.0
-    """Share of the producers that ask again too early, and again what was answered."""
+    """Share of the producers that retry too early, and repeat requests that were answered."""
     takes_back: float = 0.0
-    """Share of the lost replies that make a producer abort and use the same sequences again in the same epoch."""
+    """Share of the lost replies after which a producer aborts and uses the same sequences again in the same epoch."""
     recompresses: bool = False
-    """Topics have a codec of their own, and no call on the bytes of a batch ends in the turn that it began in."""
+    """Topics have a `compression.type`, and each call on the bytes of a batch ends in a later turn than it begins in.
+    """
 
 
 PROFILES: Final = {
@@ -159,7 +165,7 @@ def draw_profile(random: Random) -> Profile:
 
 
 def draw_faults(random: Random, profile: Profile) -> list[Fault]:
-    """The plan of one run, in an order that does not matter."""
+    """Draw the fault plan of one run. The order of the faults has no meaning."""
 
     def some(kind: str, numbers: tuple[int, int], most: float, value: float) -> list[Fault]:
         return [

@@ -1,11 +1,12 @@
-"""What compacted logs would hold if nobody compacted them, and what compaction may take of it. pure
+"""Uncompacted copies of compacted logs, and checks of what compaction has removed. pure
 
-A ghost follows its log batch by batch, and loses at a restart what the log has lost. Against it are held the files, the
-answers to consumers, and the state of producers and coordinators, which is not to know that anything is gone:
+A copy follows its log batch by batch, and loses at a restart the batches that the log has lost. The names in this code
+call it a ghost. The files, the answers to consumers, and the state of producers and coordinators are compared with it.
+The state must be as if nothing had been compacted. Moreover:
 
-- what is left of a log is in its ghost, at the same offset;
-- of each key the last record that is committed is left, unless retention has passed it;
-- what was aborted, or is not committed, is shown to nobody who reads committed.
+- each record left in a log is in its copy, at the same offset;
+- the last committed record of each key is left, unless retention has deleted it;
+- a consumer with read_committed gets no record that was aborted or is not committed.
 """
 
 from collections import Counter
@@ -26,7 +27,7 @@ Batches = list[tuple[BatchHeader, memoryview]]
 
 
 class Seen(NamedTuple):
-    """What a consumer was shown of a partition."""
+    """Records that a consumer got from a partition."""
 
     place: TopicPartition
     committed: bool
@@ -35,7 +36,7 @@ class Seen(NamedTuple):
 
 
 class Ghosts:
-    """The ghosts of one world, by the names of their partitions. `met` counts what compaction has taken."""
+    """The uncompacted copies of one world's logs, by partition name. `met` counts what compaction has removed."""
 
     def __init__(self, met: Counter[str]) -> None:
         self._met = met
@@ -49,13 +50,13 @@ class Ghosts:
     # --- following ------------------------------------------------------------------------------------------------
 
     def follow(self, assembly: Assembly) -> None:
-        """Take over what was appended since. Nothing of that is compacted yet: the cleaner comes in a later turn."""
+        """Copy the batches appended since the last call. None is compacted yet: the cleaner runs in a later turn."""
         for partition in assembly.broker.cluster.partitions():
             if partition.log.config.cleanup_compact and partition.offline is None:
                 self._follow(partition)
 
     def began_life(self, assembly: Assembly) -> None:
-        """Lose what the logs have lost, and take over what was appended when the last life ended."""
+        """Remove the batches that the logs have lost, and copy those appended just before the broker's last end."""
         for partition in assembly.broker.cluster.partitions():
             batches = self._batches.get(partition.name, [])
             while batches and batches[-1][0].next_offset > partition.log_end_offset:
@@ -63,11 +64,11 @@ class Ghosts:
         self.follow(assembly)
 
     def lost_power(self) -> None:
-        """What consumers were shown may be gone."""
+        """Forget the records that consumers got: the power loss may have removed them."""
         self._seen.clear()
 
     def saw(self, place: TopicPartition, committed: bool, from_offset: int, visible: Visible) -> None:
-        """A consumer was shown something."""
+        """Remember the records that a consumer got."""
         self._seen.append(Seen(place, committed, from_offset, visible))
 
     def _follow(self, partition: Partition) -> None:
@@ -82,16 +83,16 @@ class Ghosts:
     # --- judging --------------------------------------------------------------------------------------------------
 
     def batches(self, partition: Partition) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """The whole log of a partition: its ghost's, if it has one."""
+        """Return the batches of a partition: those of its uncompacted copy if there is one."""
         found = self._batches.get(partition.name)
         return iter(found) if found is not None else partition.scan(0)
 
     def scanned(self, name: str) -> ScannedPartition:
-        """The ghost, as the second scanner reads it."""
+        """Read the uncompacted copy of a partition with the second scanner."""
         return scan_contents([(Path(name), b"".join(bytes(batch) for _, batch in self._batches[name]))])
 
     def tell(self, history: History, places: Sequence[TopicPartition]) -> None:
-        """For the checker: what readers of everything would have been shown, had nobody compacted it."""
+        """Add to the history what readers of the whole uncompacted logs would have got, for the checker."""
         for place, committed in product(places, (True, False)):
             whole = self.scanned(f"{place[0]}-{place[1]}")
             records = [
@@ -104,14 +105,14 @@ class Ghosts:
             history.ok(reader, "poll", op, committed=committed, mops=mops)
 
     def judge_all(self, logs: Iterable[tuple[str, ScannedPartition]]) -> Iterator[str]:
-        """What stands in the files of all logs, by name, and what consumers were shown."""
+        """Check the files of all logs, given by partition name, and the records that consumers got."""
         for name, left in logs:
             if name in self:
                 yield from self.judge(name, left)
         yield from self.judge_readers()
 
     def judge(self, name: str, left: ScannedPartition) -> Iterator[str]:
-        """`left` is what stands in the files of a partition."""
+        """Check the files of a partition, which `left` holds, against its uncompacted copy."""
         whole = self.scanned(name)
         known = {record.offset: record for record in whole.records()}
         found = {record.offset: record for record in left.records()}
@@ -132,7 +133,7 @@ class Ghosts:
             yield f"compaction: {name} is stable to {left.last_stable_offset} instead of {whole.last_stable_offset}"
 
     def judge_readers(self) -> Iterator[str]:
-        """What consumers were shown, by what is known in the end."""
+        """Check the records that consumers got against the final logs."""
         wholes = {
             f"{topic}-{index}": self.scanned(f"{topic}-{index}") for topic, index in {s.place for s in self._seen}
         }
@@ -144,7 +145,7 @@ class Ghosts:
                     yield from _judge_reader(name, seen, known, last, start)
 
     def _last(self, whole: ScannedPartition) -> dict[int, ScannedRecord]:
-        """The last committed record of each key, by offset."""
+        """Return the last committed record of each key, by offset."""
         by_key = {record.key: record for record in whole.records() if record.fate not in (ABORTED, OPEN)}
         return {record.offset: record for record in by_key.values()}
 

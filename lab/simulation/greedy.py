@@ -1,7 +1,7 @@
-"""A client that asks for as much as requests can, of every API, beside the others. free
+"""A client that sends the largest requests of each API while the other clients work. free
 
-It keeps to topics, groups and ids of its own, so what it does must change nothing for anybody: the others' promises
-are checked as ever, and every event is held to what it is charged (`charged.py`).
+It uses only topics, groups and ids of its own, so it must change nothing for the other clients: their answers are
+checked as usual, and no event may be charged too much (`charged.py`).
 """
 
 from collections.abc import Sequence
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 MOST_ENTRIES: Final = 3_000
 MOST_BYTES: Final = 100_000
 OWN: Final = "greedy-"
-"""What the names of its topics, groups and ids begin with."""
+"""The prefix of the names of its topics, groups and ids."""
 NAMES: Final = 40
 ASKED: Final = (3, 8)
 PIPELINED: Final = 4
 _NOT_ALONE: Final = frozenset((ApiKey.UPDATE_FEATURES,))
-"""What would change the world of the others."""
+"""APIs that would change the results of the other clients."""
 
 
 class Greedy(Process):
-    """Sends greedy requests, some of them pipelined, and reads what comes."""
+    """A client that sends greedy requests, some of them pipelined, and reads the replies."""
 
     def __init__(self, world: "World", name: str, random: Random) -> None:
         super().__init__(world, name, random)
@@ -56,7 +56,7 @@ class Greedy(Process):
             yield from self.sleep(self.random.random() * 200)
 
     def _draw(self) -> GreedyAsk | None:
-        """One of the greedy requests of one API; creating comes before the rest, so that there is something to ask."""
+        """Draw one of the greedy requests of one API, or None if it has none."""
         api = self.random.choice([api for api in TABLE.values() if api.key not in _NOT_ALONE])
         asks: Sequence[GreedyAsk] = list(
             greedy(api.key, api.min_version, api.max_version, self._state, MOST_ENTRIES, MOST_BYTES)

@@ -1,6 +1,6 @@
-"""What clients asked and were told, in the form that `ottla.testkit.checker` judges. pure
+"""Requests of clients and their answers, in the form that `ottla.testkit.checker` reads. pure
 
-One entry per event, as a dict that JSON can hold (see the checker for its fields).
+Each event is one entry, a dict that JSON can hold (see the checker for its fields).
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ class History:
         self._operations = 0
 
     def invoke(self, proc: str, f: str, **fields: Any) -> int:
-        """An operation begins; its number."""
+        """Record the begin of an operation and return its number."""
         self._operations += 1
         self._add(proc, "invoke", f, self._operations, fields)
         return self._operations
@@ -27,15 +27,15 @@ class History:
         self._add(proc, "ok", f, op, fields)
 
     def fail(self, proc: str, f: str, op: int, error: int) -> None:
-        """The operation certainly had no effect, now or later."""
+        """Record that the operation certainly has no effect, now or later."""
         self._add(proc, "fail", f, op, {"error": error})
 
     def info(self, proc: str, f: str, op: int, error: int = -1) -> None:
-        """Nobody knows whether the operation had an effect."""
+        """Record that the operation may or may not have an effect."""
         self._add(proc, "info", f, op, {"error": error})
 
     def note(self, f: str, **fields: Any) -> None:
-        """Something that the simulation knows and no client does."""
+        """Record a fact that the simulation knows and no client does."""
         self._add("world", "note", f, 0, fields)
 
     def _add(self, proc: str, kind: str, f: str, op: int, fields: Entry) -> None:

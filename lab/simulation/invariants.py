@@ -1,4 +1,4 @@
-"""What must hold after every step of a run, and at its end. pure"""
+"""Invariants that must hold after every step of a run, and at its end. pure"""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ _FINAL: Final = frozenset(status for status in TransactionStatus if status not i
 
 
 def _closure() -> dict[TransactionStatus, frozenset[TransactionStatus]]:
-    """Every logged status that may be seen after another, when steps between the two were not looked at."""
+    """Return for each logged status those that may follow it, directly or after steps that were not observed."""
     after = {status: {to for to in _FINAL if status in ALLOWED_PREVIOUS[to]} for status in _FINAL}
     while True:
         grown = {status: seen.union(*(after[each] for each in seen)) for status, seen in after.items()}
@@ -25,7 +25,7 @@ def _closure() -> dict[TransactionStatus, frozenset[TransactionStatus]]:
 
 
 _REACHABLE: Final = _closure()
-# Between two lives a transaction may begin, be decided and end: but a decision never turns into the other.
+# Between two lives of the broker a transaction may begin, be decided and end, but a commit never becomes an abort.
 _CONTRADICTIONS: Final = frozenset(
     {
         (_S.PREPARE_COMMIT, _S.COMPLETE_ABORT),
@@ -62,7 +62,7 @@ IS_OFFLINE: Final = "is offline after a restart"
 
 
 class Invariants:
-    """Looks at what has changed since the last step, and counts in `met` what is rare."""
+    """Checks of the changes since the last step. `met` counts rare events."""
 
     def __init__(self, met: Counter[str]) -> None:
         self._met = met
@@ -70,16 +70,16 @@ class Invariants:
         self._states: dict[int, States] = {}
 
     def lost_power(self) -> None:
-        """Nothing that was not synced is promised any more."""
+        """Forget all ends and states: appends may be lost that were not synced."""
         self._ends.clear()
         self._states.clear()
 
     def lost_unflushed(self) -> None:
-        """What is below a high watermark was synced, and every state of an id that was applied."""
+        """Expect only the records below each high watermark: these were synced, and so was each applied state."""
         self._ends = {name: (stable, high, high) for name, (stable, high, _end) in self._ends.items()}
 
     def began_life(self, assembly: Assembly) -> Iterator[str]:
-        """The broker is back: what was there before is there now."""
+        """Check after a restart of the broker that each partition is online and as long as before."""
         for partition in assembly.broker.cluster.partitions():
             if partition.offline is not None:
                 yield f"{partition.name} {IS_OFFLINE}: {partition.offline}"
@@ -90,7 +90,7 @@ class Invariants:
         self._ends.clear()
 
     def check(self, assembly: Assembly) -> Iterator[str]:
-        """Every invariant that this step may have broken."""
+        """Check every invariant that this step may have broken."""
         ends = self._ends
         for partition in assembly.broker.cluster.partitions():
             now = (partition.last_stable_offset, partition.high_watermark, partition.log_end_offset)
@@ -117,7 +117,7 @@ class Invariants:
             states.moves.clear()
 
     def _check_restart(self, known: States, states: States, oldest_ms: int) -> Iterator[str]:
-        """A broker has replayed its log: each id is where it was, or further."""
+        """Check after a replay of the log that each id has its last known state or a later one."""
         for transactional_id, before in known.items():
             after = states.get(transactional_id)
             if after is None:
@@ -129,7 +129,7 @@ class Invariants:
                 yield from _check_move(transactional_id, before, after)
 
     def check_rest(self, assembly: Assembly) -> Iterator[str]:
-        """Nothing is under way any more: no transaction is open, nothing is pending."""
+        """Check that no transaction is open or pending, no coordinator is loading, and no work on batches is left."""
         for partition in assembly.broker.cluster.partitions():
             if partition.last_stable_offset != partition.log_end_offset and partition.topic != "__cluster_metadata":
                 yield (
@@ -154,7 +154,7 @@ def _check_ends(partition: Partition, before: tuple[int, int, int] | None, now: 
     opened = [p.current_txn_first_offset for p in partition.producers() if p.current_txn_first_offset >= 0]
     expected = min([*opened, high_watermark])
     expected = max(expected, partition.log_start_offset)
-    # A transaction whose marker is above the high watermark holds the last stable offset back, and is open no more.
+    # A transaction whose marker is above the high watermark is no longer open, but still limits the last stable offset.
     sound = stable == expected if high_watermark == end else stable <= expected
     if partition.topic not in INTERNAL_TOPICS and not sound:
         yield f"{partition.name}: last stable offset {stable}, by its producers {expected}"
@@ -175,6 +175,6 @@ def _check_move(transactional_id: str, before: TransactionState, after: Transact
 
 
 def _check_oblivion(transactional_id: str, before: TransactionState, oldest_ms: int) -> Iterator[str]:
-    """An id may be forgotten when nothing of it is open and it has been quiet for long."""
+    """Check that a removed id had no open transaction and was last updated before `oldest_ms`."""
     if before.status not in RESTING or before.last_update_ms > oldest_ms:
         yield f"{transactional_id} was forgotten, after {before}"

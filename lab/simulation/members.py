@@ -1,6 +1,6 @@
 """Copiers that share their inputs as members of a group, and commit with its generation (KIP-447). free
 
-Each has a transactional id of its own, so nothing but the group's generation and its pending offsets keeps two of them
+Each has a transactional id of its own, so only the group's generation and its pending offsets prevent two of them
 from copying one input twice.
 """
 
@@ -24,7 +24,7 @@ REBALANCE_IN_PROGRESS: Final = 27
 
 
 class Member(Copier):
-    """Joins, copies from a partition of its share, heartbeats between its transactions."""
+    """A copier that joins a group, copies from its assigned partitions, and heartbeats between its transactions."""
 
     def __init__(
         self, world: "World", name: str, random: Random, transactional_id: str, inputs: Sequence[TopicPartition],
@@ -46,7 +46,7 @@ class Member(Copier):
         yield from super().transaction()
 
     def heartbeat(self) -> Script:
-        """Stay a member, unless the group is rebalanced or has given this member up."""
+        """Send a heartbeat. Leave on any error: the group is rebalanced or has removed this member."""
         try:
             answer = yield from self.call(wire.heartbeat(self.group, *self.membership))
         except Lost:
@@ -55,7 +55,7 @@ class Member(Copier):
             self.membership = NOBODY
 
     def join(self) -> Script:
-        """Take part in the next generation."""
+        """Join the next generation of the group and take the assigned partitions."""
         member_id = ""
         while True:
             try:

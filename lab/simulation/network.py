@@ -1,8 +1,8 @@
-"""Connections in memory: FIFO, in chunks of any size, slow at times, broken in every way. free
+"""Connections in memory: FIFO, in chunks of any size, with random delays, stalls and resets. free
 
-A link is one connection. Bytes arrive in order; when they arrive and in how many pieces is drawn. A reset ends it for
-the client at once and loses a suffix of what was on its way; what is not lost still reaches the broker, perhaps
-seconds later, when the client has long asked again on another link.
+A link is one connection. Bytes arrive in order; their delays and the number of chunks are random. A reset ends the
+link for the client at once and loses a suffix of the bytes on their way. The other bytes still reach the broker,
+perhaps seconds later, after the client has retried on another link.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Weather(NamedTuple):
-    """How the network behaves. Probabilities are per message; times in ms."""
+    """Conditions of the network. Probabilities are per message; times in ms."""
 
     delay_ms: float = 1.0
     stall: float = 0.02
@@ -51,7 +51,7 @@ class Host(Protocol):
 
 
 class Transport:
-    """What `Connection` writes to."""
+    """The transport that `Connection` writes to."""
 
     __slots__ = ("_closing", "_link")
 
@@ -77,7 +77,7 @@ class Transport:
         return (self._link.name, 0) if name == "peername" else None
 
     def set_write_buffer_limits(self, high: int) -> None:
-        """Everything is taken at once."""
+        """Ignore the limit: all bytes are taken at once."""
 
     def pause_reading(self) -> None:
         self._link.reading = False
@@ -88,7 +88,7 @@ class Transport:
 
 
 class Link:
-    """One connection between a client and one life of the broker."""
+    """A connection between a client and one life of the broker."""
 
     def __init__(self, host: Host, peer: Peer, connection: Connection, name: str) -> None:
         self.name = name
@@ -109,7 +109,7 @@ class Link:
     # --- towards the broker
 
     def send(self, data: bytes) -> None:
-        """The client writes one request."""
+        """Send a request of the client to the broker."""
         host, random, weather = self._host, self._host.random, self._host.weather
         pieces = [data]
         if random.random() < weather.split:
@@ -130,7 +130,7 @@ class Link:
         if not self.open_to_broker or 0 <= self._lost_from <= number:
             return
         schedule = self._host.schedule
-        if schedule.now_ms < self._not_before_ms:  # all that is on the way waits, so its order stays
+        if schedule.now_ms < self._not_before_ms:  # delays all bytes on their way, so they stay in order
             schedule.at(self._not_before_ms, lambda: self._arrive(piece, number))
             return
         self._arrived = number + 1
@@ -155,7 +155,7 @@ class Link:
     # --- towards the client
 
     def reply(self, data: bytes) -> None:
-        """The broker writes."""
+        """Send bytes of the broker to the client."""
         host = self._host
         self._down_ms = max(self._down_ms, host.schedule.now_ms) + self._delay()
         host.schedule.at(self._down_ms, lambda: self._reach_client(data))
@@ -168,7 +168,7 @@ class Link:
     # --- ends
 
     def reset(self) -> None:
-        """The connection breaks: the client knows at once, the broker when what is left on the way has arrived."""
+        """Break the connection. The client sees it at once, the broker after the bytes that are still on their way."""
         if not self.open_to_client:
             return
         self._host.note(f"{self.name} reset", b"")
@@ -176,7 +176,7 @@ class Link:
         self._peer.lost(self)
 
     def leave(self) -> None:
-        """The client gives up the link; a part of what it has written may still arrive, and late."""
+        """Close the client's end. Some or all of the bytes that it has written may still arrive, perhaps late."""
         if not self.open_to_client:
             return
         self.open_to_client = False
@@ -188,7 +188,7 @@ class Link:
         host.schedule.at(self._up_ms + 0.1, self._broker_sees_the_end)
 
     def stall(self, delay_ms: float) -> None:
-        """Everything that is not there yet comes so much later."""
+        """Delay all bytes that have not arrived yet."""
         self._up_ms = max(self._up_ms, self._host.schedule.now_ms) + delay_ms
         self._not_before_ms = self._up_ms
 
@@ -198,14 +198,14 @@ class Link:
             self._host.guarded(lambda: self._connection.connection_lost(None))
 
     def closed_by_broker(self) -> None:
-        """The broker closes: what it has written still arrives, then the end."""
+        """Close the broker's end. The client still gets the bytes that it has written, and then sees the end."""
         host = self._host
         self._down_ms = max(self._down_ms, host.schedule.now_ms) + self._delay()
         host.schedule.at(self._down_ms, self._client_sees_the_end)
         host.schedule.after(0.0, self._broker_sees_the_end)
 
     def broker_died(self) -> None:
-        """Nothing is delivered any more, in either direction."""
+        """Stop deliveries to the broker, and let the client see the end after a delay."""
         self.open_to_broker = False
         self._host.schedule.after(self._delay(), self._client_sees_the_end)
 

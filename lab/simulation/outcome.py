@@ -1,4 +1,4 @@
-"""One seed, run and judged. pure"""
+"""Run one seed and check the result. pure"""
 
 import traceback
 from typing import Any, NamedTuple
@@ -8,13 +8,17 @@ from lab.simulation.world import World
 from ottla.testkit import checker
 
 OF_POWER_LOSS = ("is damaged", "hanging-txn")
-"""What a power loss without flushes may leave, for each log loses a tail of its own: a log that the broker will not
-cut, and a transaction whose coordinator has forgotten it. What a coordinator remembers always ends."""
+"""Problems that a power loss without flushes may cause, because each log loses a tail of its own: a log that the broker
+refuses to truncate, and a transaction that its coordinator has lost. A transaction that its coordinator knows always
+ends."""
 
 
 class Outcome(NamedTuple):
-    """`problems` is what must not be. `known` are anomalies that transactions V1 cannot avoid, with their cause;
-    `lost` what a power loss without flushes may do: logs declared damaged, transactions that lost their coordinator."""
+    """The result of one run.
+
+    `problems` are failures. `known` are anomalies that transactions V1 cannot avoid, with their cause. `lost` are the
+    effects that a power loss without flushes may have: logs declared damaged, transactions lost by their coordinator.
+    """
 
     seed: int
     profile: str
@@ -30,24 +34,24 @@ class Outcome(NamedTuple):
 
     @property
     def signature(self) -> str:
-        """What kind of failure it is: shrinking keeps it."""
+        """The kind of the failure, which shrinking keeps; empty without a failure."""
         return self.problems[0].partition(":")[0] if self.problems else ""
 
 
 def run_seed(seed: int, profile: Profile | None = None, **options: Any) -> Outcome:
-    """Run a seed and judge what came of it; `options` as for `World`."""
+    """Run a seed and check the result; `options` as for `World`."""
     world = World(seed, profile, **options)
     try:
         world.run()
         return judge(world)
-    except Exception as error:  # a bug of the simulation: of this seed, and not the end of all
+    except Exception as error:  # a bug of the simulation fails this seed, and the others still run
         where = traceback.extract_tb(error.__traceback__)[-1]
         problem = f"simulation broke: {error!r} at {where.filename}:{where.lineno}"
         return _outcome(world, [*world.violations, problem], [], [])
 
 
 def judge(world: World) -> Outcome:
-    """What came of a world that has run."""
+    """Check a world that has run and return its outcome."""
     problems, lost = list(world.violations), []
     if world.lost_power:
         lost = [each for each in problems if any(words in each for words in OF_POWER_LOSS)]

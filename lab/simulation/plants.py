@@ -1,4 +1,4 @@
-"""Bugs on purpose: each turns off one rule of the broker, to see how soon the simulation notices. free"""
+"""Bugs on purpose: each turns off one rule of the broker, to measure how soon the simulation detects it. free"""
 
 from types import ModuleType
 from typing import Final

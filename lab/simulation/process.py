@@ -21,13 +21,13 @@ REPLY_TIMEOUT_MS: Final = 900.0
 
 
 class Pause(NamedTuple):
-    """Resume after so long."""
+    """Signal of a script: resume after this delay."""
 
     delay_ms: float
 
 
 class Reply(NamedTuple):
-    """Resume with the reply to this request."""
+    """Signal of a script: resume with the reply to this request."""
 
     correlation_id: int
     timeout_ms: float
@@ -37,12 +37,15 @@ Script = Generator[Pause | Reply, Any, Any]
 
 
 class Lost(Exception):
-    """No reply will come: whether the request was served is unknown."""
+    """Raised when no reply will come. The broker may or may not have handled the request."""
 
 
 class Attempt:
-    """What a request is for. Requests that arrive when it is `over` are late. `given_up` is the partition of a batch
-    whose sequences are used again in the same epoch."""
+    """The operation that one or more requests belong to.
+
+    Requests that arrive when it is `over` are late. `given_up` is the partition of a batch whose sequences are used
+    again in the same epoch.
+    """
 
     __slots__ = ("given_up", "over", "process", "producer", "txn")
 
@@ -55,7 +58,7 @@ class Attempt:
 
 
 class Process:
-    """One client. `txn` names the transaction that it believes to be in."""
+    """A client. `txn` names the transaction that it believes to be in."""
 
     def __init__(self, world: "World", name: str, random: Random) -> None:
         self.world = world
@@ -88,7 +91,7 @@ class Process:
         yield Pause(delay_ms)
 
     def post(self, ask: Ask, attempt: Attempt | None = None) -> Script:
-        """Send; returns the correlation id. Waits until there is a connection."""
+        """Wait for a connection, send the request and return its correlation id."""
         while self._link is None or not self._link.open_to_client:
             self._link = self.world.connect(self, f"{self.name}.{self._links}")
             self._links += 1
@@ -107,7 +110,7 @@ class Process:
         return correlation_id
 
     def reply(self, correlation_id: int, timeout_ms: float = REPLY_TIMEOUT_MS) -> Script:
-        """The reply to a request; raises Lost."""
+        """Return the reply to a request. Raises Lost."""
         if correlation_id in self._replies:
             return self._replies.pop(correlation_id)
         if correlation_id not in self._outstanding:
@@ -115,23 +118,23 @@ class Process:
         return (yield Reply(correlation_id, timeout_ms))
 
     def call(self, ask: Ask, attempt: Attempt | None = None, timeout_ms: float = REPLY_TIMEOUT_MS) -> Script:
-        """Send and wait."""
+        """Send a request and return its reply. Raises Lost."""
         correlation_id = yield from self.post(ask, attempt)
         answer = yield from self.reply(correlation_id, timeout_ms)
         self.answered(ask, attempt)
         return answer
 
     def answered(self, ask: Ask, attempt: Attempt | None) -> None:
-        """The reply to a request is here."""
+        """Called after the reply to a request."""
 
     def send_again(self, ask: Ask, attempt: Attempt | None) -> None:
-        """Repeat a request, if there is a connection; the reply is not read."""
+        """Repeat a request if there is a connection. The script does not read the reply."""
         link = self._link
         if link is not None and link.open_to_client:
             self._write(link, ask, attempt)
 
     def hang_up(self) -> None:
-        """Give up the connection and what was asked on it."""
+        """Close the connection and drop its outstanding requests."""
         link, self._link = self._link, None
         self._inbox.clear()
         self._outstanding.clear()
@@ -140,7 +143,7 @@ class Process:
             link.leave()
 
     def stop(self) -> None:
-        """End the script where it stands."""
+        """End the script and close the connection."""
         self.done = True
         self._awaited = None
         self._wakeups += 1

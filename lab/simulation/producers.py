@@ -1,4 +1,4 @@
-"""Producers as scripts: good, slow, pipelining, and zombies that go on after they were fenced. free"""
+"""Producers as scripts: ordinary, slow, pipelining, and zombies that continue after they were fenced. free"""
 
 from collections.abc import Iterator, Sequence
 from random import Random
@@ -22,34 +22,34 @@ LOST: Final = -1
 
 
 class Temper(NamedTuple):
-    """How a producer behaves. Probabilities; times in ms."""
+    """The behaviour of a producer: probabilities, and times in ms."""
 
     transactions: int = 4
     abort: float = 0.25
     pause: float = 0.1
     pause_ms: float = 300.0
     depth: int = 1
-    """Batches sent before the first reply is waited for."""
+    """The number of batches sent before the producer waits for the first reply."""
     skip: float = 0.0
-    """A sequence is left out, as a client does that forgets a batch."""
+    """The producer skips a sequence, like a client that loses a batch."""
     hasty: float = 0.0
-    """Batches are given up as soon as they are sent, and the transaction is aborted on another connection, as by a
-    client whose delivery timeout is over."""
+    """The producer gives up batches as soon as they are sent and aborts the transaction on another connection, like a
+    client whose delivery timeout has expired."""
     quits: float = 0.0
-    """The producer is gone for good, in the middle of a transaction."""
+    """The producer stops for ever in the middle of a transaction."""
     stubborn: float = 0.3
     timeout_ms: int = 2000
     patience_ms: float = REPLY_TIMEOUT_MS
-    """How long a reply is waited for."""
+    """The time for which the producer waits for a reply."""
     echo: float = 0.0
-    """A request that was answered is sent once more, later."""
+    """The producer sends an answered request again later."""
     takes_back: float = 0.0
-    """A lost reply makes the application abort, and the client takes back the sequences of what was not acknowledged,
-    as librdkafka does: the next transaction of the epoch begins with them."""
+    """After a lost reply the application aborts. The client resets its sequences to the first batch that was not
+    acknowledged, as librdkafka does, and the next transaction of the epoch begins with them."""
 
 
 class Refused(Exception):
-    """This instance is at its end."""
+    """Raised for an error that ends this instance of the producer."""
 
     def __init__(self, error: int) -> None:
         super().__init__(error)
@@ -57,7 +57,7 @@ class Refused(Exception):
 
 
 class Abortable(Exception):
-    """The transaction cannot be committed. `keeps_epoch`: the next one believes to know its sequences."""
+    """Raised when the transaction must be aborted. `keeps_epoch`: the next one keeps its epoch and its sequences."""
 
     def __init__(self, keeps_epoch: bool = False) -> None:
         super().__init__()
@@ -65,11 +65,11 @@ class Abortable(Exception):
 
 
 class Gone(Exception):
-    """The producer leaves its transaction open."""
+    """Raised when the producer stops and leaves its transaction open."""
 
 
 class Write:
-    """One batch on its way."""
+    """A batch to send, until it is acknowledged or given up."""
 
     __slots__ = ("ask", "attempt", "follows", "lost", "op", "place", "sequence", "values")
 
@@ -108,7 +108,7 @@ class Producer(Process):
         self.values = 0
 
     def run(self) -> Script:
-        """Transactions one after the other; a new instance whenever the old one is refused."""
+        """Run the transactions one after the other, with a new instance whenever the old one is refused."""
         left = self.temper.transactions
         while left > 0:
             try:
@@ -142,7 +142,7 @@ class Producer(Process):
         self.txn = None
 
     def work(self) -> Script:
-        """Some batches to some partitions."""
+        """Write random batches to random partitions."""
         for _ in range(self.random.randint(1, 2)):
             writes = self.draw_writes()
             if self.transactional_id is not None:
@@ -152,7 +152,7 @@ class Producer(Process):
         yield from self.maybe_pause()
 
     def recover(self, keeps_epoch: bool = False) -> Script:
-        """Abort, and begin a new epoch: what the sequences are is not known any more (KIP-360)."""
+        """Abort and begin a new epoch, because the sequences are no longer known (KIP-360)."""
         if self.transactional_id is None:
             self.producer = None
             raise Refused(LOST)
@@ -163,16 +163,16 @@ class Producer(Process):
         yield from self.initialise(self.producer)
 
     def haunt(self) -> Script:
-        """Go on as if nothing had happened."""
+        """Continue as a zombie after the instance was fenced."""
         if self.txn is None:
-            self._name_next()  # refused between two transactions, so what it writes is of one that it never announced
+            self._name_next()  # refused between two transactions, so its writes belong to one that it did not announce
         for _ in range(self.random.randint(1, 3)):
             try:
                 if self.random.random() < 0.6:
                     yield from self.produce(self.draw_writes()[:1])
                 elif self.begun:
                     yield from self.end(self.random.random() < 0.7)
-                    return  # it was not fenced after all: the next write is of another transaction
+                    return  # it was not fenced: the next write belongs to another transaction
             except (Refused, Abortable):
                 continue
 
@@ -213,7 +213,7 @@ class Producer(Process):
         )
 
     def add(self, places: Sequence[TopicPartition]) -> Script:
-        """AddPartitionsToTxn for what is not in the transaction yet."""
+        """Send AddPartitionsToTxn for the partitions that are not in the transaction yet."""
         new = [place for place in dict.fromkeys(places) if place not in self.added]
         if not new or self.transactional_id is None or not self.generation.adds_by_itself:
             return
@@ -225,7 +225,7 @@ class Producer(Process):
         self.added.update(dict.fromkeys(new))
 
     def insist(self, ask: wire.Ask, error_of) -> Script:  # type: ignore[no-untyped-def]
-        """Ask until there is an answer that stands; raises Refused for another than NONE."""
+        """Send until an answer is not retriable, at most TRIES times. Raises Refused for an error or no answer."""
         attempt = Attempt(self, self.txn, self.producer)
         for _ in range(TRIES):
             self.begun = True
@@ -245,7 +245,7 @@ class Producer(Process):
         raise Refused(LOST)
 
     def produce(self, writes: Sequence[tuple[TopicPartition, list[str]]]) -> Script:
-        """Send batches, `depth` at a time, until each stands; raises Abortable or Refused."""
+        """Send batches, `depth` at a time, until each is acknowledged. Raises Abortable or Refused."""
         pending = [self._begin_write(place, values) for place, values in writes]
         self.begun = self.begun or self.transactional_id is not None
         if self.transactional_id is not None and self.random.random() < self.temper.hasty:
@@ -286,7 +286,7 @@ class Producer(Process):
             raise Abortable
 
     def end(self, commit: bool) -> Script:
-        """EndTxn."""
+        """Send EndTxn until it has a final answer. Raises Refused."""
         assert self.producer is not None and self.transactional_id is not None
         assert self.txn is not None  # the checker counts known anomalies by the names of transactions
         op = self.history.invoke(
@@ -326,8 +326,11 @@ class Producer(Process):
         raise Refused(error)
 
     def follow_level(self) -> Script:
-        """Speak what the cluster's level asks for from the next transaction on; transactions V2 begin with an epoch of
-        their own (`TransactionManager.maybeUpdateTransactionV2Enabled` of Kafka's client)."""
+        """Use the transaction version of the cluster's level from the next transaction on.
+
+        The change to transactions V2 begins with a new epoch (`TransactionManager.maybeUpdateTransactionV2Enabled` of
+        Kafka's client).
+        """
         before, self.generation = self.generation, self.world.generations.of(self.transactional_id or self.name)
         if before is wire.V1 and self.generation is wire.V2:
             self.txn = None
@@ -356,7 +359,7 @@ class Producer(Process):
             yield from self.sleep(self.random.random() * self.temper.pause_ms)
 
     def turn_away(self) -> None:
-        """Go on with a new connection and leave the old one open, as towards two brokers."""
+        """Continue on a new connection and leave the old one open, as if they led to two brokers."""
         self._link = None
         self._outstanding.clear()
         self._replies.clear()
@@ -390,7 +393,7 @@ class Producer(Process):
         return Write(ask, Attempt(self, self.txn, self.producer), op, place, values, sequence, sequence == follows)
 
     def _settle(self, write: Write, row) -> int:  # type: ignore[no-untyped-def]
-        """Record what the broker says of a write; its error."""
+        """Record and check the broker's answer to a write. Return its error."""
         error = int(row.error_code)
         if error == wire.NONE:
             write.attempt.over = True
@@ -404,7 +407,10 @@ class Producer(Process):
         return error
 
     def _raise_final(self, pending: Sequence[Write], errors: dict[int, int]) -> None:
-        """Raise for an error that no repetition mends. A gap behind a batch that is still to come is mended by it."""
+        """Raise Refused or Abortable for an error that no retry resolves.
+
+        A gap after a batch that is retried is no such error: this batch fills it.
+        """
         waited: set[TopicPartition] = set()
         for write in pending:
             error = errors.get(write.op, LOST)
@@ -419,11 +425,11 @@ class Producer(Process):
             raise Abortable
 
     def _is_hit(self) -> bool:
-        """Whether a batch that was given up has come into this transaction: in V1 nobody can tell them apart."""
+        """Return whether a batch that was given up was appended to this transaction: V1 cannot detect that."""
         return bool(self.temper.takes_back) and self.world.causes.is_known(self.txn)
 
     def _maybe_take_back(self, pending: Sequence[Write]) -> None:
-        """Abort when a reply was lost; raises Abortable."""
+        """After a lost reply, reset the sequences and raise Abortable, with the probability `takes_back`."""
         chance = self.temper.takes_back
         if not chance or not any(write.lost for write in pending) or self.random.random() >= chance:
             return
@@ -445,7 +451,7 @@ class Producer(Process):
 
 
 class Admin(Process):
-    """Aborts transactions of producers that have been replaced long ago: to no effect, for their epochs are old."""
+    """A client that aborts transactions of replaced producers. This has no effect because their epochs are old."""
 
     def run(self) -> Script:
         while not self.world.resting:
@@ -460,7 +466,7 @@ class Admin(Process):
 
 
 def tempers(random: Random) -> Iterator[Temper]:
-    """Producers of every kind, drawn for ever."""
+    """Draw the behaviours of producers without end."""
     while True:
         kind = random.random()
         if kind < 0.4:

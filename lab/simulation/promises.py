@@ -1,7 +1,7 @@
-"""What an answer promises, looked at when its client reads it. free
+"""Checks of each answer against the broker's state when the client reads it. free
 
-A client may read an answer late, so only what stays true is looked at: what is durable stays durable, a decision
-stays decided. Nothing is said while the broker is down, and of writes nothing after a power loss.
+A client may read an answer late, so the checks cover only facts that stay true: a durable record stays durable, a
+decision stays decided. There are no checks while the broker is down, nor of writes after a power loss.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ _DECIDED: Final = {True: TransactionStatus.COMPLETE_COMMIT, False: TransactionSt
 
 
 def of_write(world: "World", topic: str, index: int, last_offset: int) -> Iterator[str]:
-    """Produce is acknowledged, a repeated one too: it is below the high watermark."""
+    """Check that an acknowledged Produce, also a repeated one, is below the high watermark."""
     partition = None if world.assembly is None else world.assembly.broker.cluster.partition(topic, index)
     if partition is None or world.lost_power or partition.high_watermark > last_offset:
         return
@@ -31,10 +31,12 @@ def of_write(world: "World", topic: str, index: int, last_offset: int) -> Iterat
 
 
 def of_order(world: "World", name: str, answers: Iterable[tuple[tuple[str, int], bool, int]]) -> Iterator[str]:
-    """[(partition, whether it may have been appended before, error)] of batches of a transaction in their order: none
-    is appended before one that was refused (KAFKA-14402)."""
+    """Check that no batch of a transaction is appended after an earlier one was refused (KAFKA-14402).
+
+    `answers` are [(partition, whether the batch may have been appended before, error)] in the order of the batches.
+    """
     if world.lost_power:
-        return  # an epoch that the coordinator forgot is given again, and its first owner's sequences are in the log
+        return  # the coordinator may assign a lost epoch again, and the log has sequences of its first owner
     refused: set[tuple[str, int]] = set()
     for place, may_be_there, error in answers:
         if error != wire.NONE and not may_be_there:
@@ -44,15 +46,15 @@ def of_order(world: "World", name: str, answers: Iterable[tuple[tuple[str, int],
 
 
 def of_gap(world: "World", name: str, topic: str, index: int) -> Iterator[str]:
-    """A batch of transactions V2 is appended that does not follow the one before it."""
+    """Report that a batch of transactions V2 was appended after a gap in its sequences."""
     if not world.lost_power:
         yield f"gap-accepted: {name} left a sequence out for {topic}/{index}"
 
 
 def of_marker(world: "World", marker: TransactionMarker) -> Iterator[str]:
-    """A marker is written: its transaction is open no more, for the decision is durable before it is told."""
+    """Check that the transaction of a written marker is no longer open: the decision is durable before the marker."""
     if world.lost_power:
-        return  # what the coordinator decided may be lost, and the administrator's aborts meet what began anew
+        return  # the coordinator's decision may be lost, and the administrator's aborts may hit a new transaction
     epoch = marker.producer_epoch - (1 if marker.transaction_version >= V2 else 0)
     for transactional_id, state in _states(world):
         open_in = state.producer_id, state.producer_epoch, state.status
@@ -61,7 +63,7 @@ def of_marker(world: "World", marker: TransactionMarker) -> Iterator[str]:
 
 
 class AskedEnd(NamedTuple):
-    """An EndTxn. `v2`: its client speaks transactions V2, where an epoch ends one transaction."""
+    """An EndTxn request. `v2`: its client uses transactions V2, where each transaction has its own epoch."""
 
     transactional_id: str
     producer: ProducerIdAndEpoch
@@ -71,9 +73,8 @@ class AskedEnd(NamedTuple):
 
 
 def of_end(world: "World", asked: AskedEnd, error: int) -> Iterator[str]:
-    """EndTxn is answered: the transaction is open no more; and nobody is fenced by what he has done himself.
-
-    One that is open may have been opened since, by a late request of the same epoch (KAFKA-17754).
+    """Check after EndTxn that the transaction is no longer open, and that its own request did not fence the producer.
+    An open transaction may be a later one that a late request of the same epoch began (KAFKA-17754).
     """
     state = _state_of(world, asked.transactional_id)
     if state is None or world.lost_power:

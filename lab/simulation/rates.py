@@ -1,9 +1,9 @@
-"""How many seeds notice each planted bug, in the profile that is about its rule. free
+"""Measure the share of seeds that detect each planted bug, in the profile made for its rule. free
 
     python -m lab.simulation.rates FILE [PLANT ...]
 
-measures the plants (all of them without names), writes what was found to FILE (JSON; other plants in it stay) and
-prints the table of docs/simulation.md. Each is tried until the rate is clear, at most for 2,000 seeds.
+measures the named plants (without names: all), writes the rates to FILE (JSON; other plants in it stay) and prints the
+table of docs/simulation.md. Each plant runs until it has 8 hits and 40 seeds, at most for 2,000 seeds.
 """
 
 import json
@@ -20,9 +20,9 @@ from lab.simulation.plants import PLANTS
 MOST_SEEDS: Final = 2000
 LEAST_SEEDS: Final = 40
 CLEAR: Final = 8
-"""So many hits make a rate clear."""
+"""The number of hits that ends the measurement of a plant."""
 FIRST: Final = 3
-"""So many of the seeds that notice are kept."""
+"""The number of detecting seeds that FILE lists."""
 
 MEASURED: Final[dict[str, tuple[str, int | None]]] = {
     "epochs-unchecked": ("mixed", None),
@@ -56,14 +56,14 @@ MEASURED: Final[dict[str, tuple[str, int | None]]] = {
     "cleaner-ignores-aborts": ("compaction", None),
     "open-transactions-compacted": ("compaction", None),
 }
-"""The profile that is about the rule, and the `transaction.version` where it counts (None: that of the seed)."""
+"""The profile made for each plant's rule, and the `transaction.version` if it matters (None: that of the seed)."""
 
 CRASHES: Final = frozenset({"exhausted-id-kept"})
 """Plants that make the broker fail: there is no epoch 32,768."""
 
 
 def measure(plant: str) -> dict[str, Any]:
-    """The hits of one plant."""
+    """Run seeds with one plant and return its rate."""
     name, level = MEASURED[plant]
     kinds: Counter[str] = Counter()
     hits: list[int] = []
@@ -87,12 +87,12 @@ def measure(plant: str) -> dict[str, Any]:
 
 
 def noticed(plant: str, problems: Sequence[str]) -> list[str]:
-    """Without what shows only that a plant fits the broker's code no more: exceptions."""
+    """Return the problems without exceptions, which only show that a plant no longer fits the broker's code."""
     return [each for each in problems if plant in CRASHES or not each.startswith(("error log", "bug"))]
 
 
 def row(plant: str, rate: dict[str, Any]) -> str:
-    """One line of the table."""
+    """Return the line of a plant in the table."""
     where = rate["profile"] if rate["level"] is None else f"{rate['profile']}, level {rate['level']}"
     share = f"{100 * rate['caught'] / rate['seeds']:.1f} %"
     first = rate["first"][0] if rate["first"] else "-"
@@ -101,7 +101,7 @@ def row(plant: str, rate: dict[str, Any]) -> str:
 
 
 def _kind(problem: str) -> str:
-    """An anomaly's name, or the first words of what an invariant says."""
+    """Return an anomaly's name, or the first words of an invariant's message."""
     name, _, rest = problem.partition(": ")
     if " " not in name and name[-1:].isdigit():  # of a partition
         return " ".join(rest.split()[:3])

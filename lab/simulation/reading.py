@@ -1,4 +1,4 @@
-"""What a simulated consumer makes of a Fetch answer: offsets and texts, and where to go on. pure"""
+"""Records and next offset that a simulated consumer reads from a Fetch answer. pure"""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -7,13 +7,13 @@ from ottla.testkit.reading import readable
 
 
 class Visible(NamedTuple):
-    """The records that the application gets, [(offset, value)], and where to go on."""
+    """The records that the application gets, [(offset, value)], and the offset of the next Fetch."""
 
     records: list[tuple[int, str]]
     next_offset: int
 
 
 def visible(content: bytes, aborted: Iterable[tuple[int, int]] | None, from_offset: int) -> Visible:
-    """`aborted` is [(producer id, first offset)] for read_committed, None for read_uncommitted."""
+    """Return the visible records. `aborted`: [(producer id, first offset)], or None for read_uncommitted."""
     records, following = readable("", 0, content, aborted, from_offset)
     return Visible([(record.offset, (record.value or b"").decode()) for record in records], following)

@@ -20,10 +20,10 @@ NO_OFFSETS: Final[tuple[dict[Any, Any], dict[Any, Any]]] = ({}, {})
 
 
 def differences(assembly: Assembly, expiration_ms: int | None = None, ghosts: Ghosts | None = None) -> Iterator[str]:
-    """One line for each difference between what lives and what the logs say. Only between two turns.
+    """Return a line for each difference between the live state and the logs. Call it only between two turns.
 
-    With `expiration_ms` partitions may have forgotten producers that were quiet for so long, or learnt of them anew.
-    With `ghosts` logs are compacted, and what the broker knows is held against what they would hold otherwise.
+    With `expiration_ms` partitions may have removed producers without appends for that time, or added them again.
+    With `ghosts` logs are compacted, and the live state is compared with their uncompacted copies.
     """
     broker = assembly.broker
     groups: dict[str, GroupMetadata] = {}
@@ -48,7 +48,7 @@ def differences(assembly: Assembly, expiration_ms: int | None = None, ghosts: Gh
     live = {metadata.group.group_id: metadata for metadata in broker.groups.listed()[1]}
     for group_id in sorted(live.keys() | groups.keys()):
         left, right = live.get(group_id), groups.get(group_id)
-        # A group whose members have not been told their shares yet is in no log.
+        # A group whose members do not have their assignments yet is in no log.
         found = NO_OFFSETS if left is None else left.offsets.known()
         replayed = NO_OFFSETS if right is None else right.offsets.known()
         if found != replayed:
@@ -72,10 +72,10 @@ def _producer_differences(partition: Partition) -> Iterator[str]:
 
 
 def _compacted_differences(partition: Partition, ghosts: Ghosts) -> Iterator[str]:
-    """As `_producer_differences`: a start from a compacted log knows of a producer its epoch and its last sequence.
+    """Compare as `_producer_differences` does, but only what a start from a compacted log can restore.
 
-    Not the time or the coordinator of a marker of which an empty batch was left; of a log whose start was deleted it
-    may have nothing.
+    That is a producer's epoch, open transaction and last sequence. It is not the time or the coordinator epoch of a
+    marker that compaction replaced by an empty batch. If the start of the log was deleted, a producer may be missing.
     """
     rebuilt = ProducerStateManager()
     for header, batch in ghosts.batches(partition):
@@ -100,7 +100,7 @@ def _essence(producer: ProducerStateEntry, log_start_offset: int) -> tuple[int, 
 
 
 def _unforgotten_differences(partition: Partition, limit_ms: int) -> Iterator[str]:
-    """As `_producer_differences`, where what is as old as `limit_ms` may be forgotten."""
+    """Compare as `_producer_differences` does; producers last active at or before `limit_ms` may be missing."""
     rebuilt = ProducerStateManager()
     for header, batch in partition.scan(0):
         replay(rebuilt, header, batch)
@@ -114,8 +114,11 @@ def _unforgotten_differences(partition: Partition, limit_ms: int) -> Iterator[st
 
 
 def _difference(live: ProducerStateEntry | None, rebuilt: ProducerStateEntry) -> str | None:
-    """After a restart fewer of the last batches are known than a whole replay finds, but never none; and a snapshot
-    holds the time of a producer's last marker in the place of its last batch's."""
+    """Return the difference of a producer's live and replayed state, or None.
+
+    After a restart the broker knows fewer of the last batches than a whole replay finds, but at least one. A snapshot
+    holds the time of a producer's last marker instead of the time of its last batch.
+    """
     if live is None:
         return "was forgotten"
     *state, batches = rebuilt.known()

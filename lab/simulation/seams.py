@@ -1,4 +1,4 @@
-"""Where the simulation stands between two parts of the broker. free"""
+"""Wrappers that the simulation puts between two parts of the broker. free"""
 
 import logging
 from collections import Counter
@@ -30,7 +30,7 @@ LATEST_MARKER_MS: Final = 3000.0
 
 
 class Served(Dispatcher):
-    """The broker's dispatcher, and who tells the world what it serves."""
+    """A dispatcher that first reports each request to the world."""
 
     def __init__(self, assembly: Assembly, world: "World") -> None:
         super().__init__(assembly.broker, TABLE)
@@ -50,8 +50,10 @@ class Served(Dispatcher):
 
 
 class PeerLink:
-    """The way of the coordinator's markers to the leaders of partitions, as if they were other brokers: for a while
-    leaders refuse markers or their answers get lost, and some markers go lost or arrive once more, seconds later."""
+    """The link from the coordinator to the leaders of partitions, as if these were other brokers.
+
+    At times leaders refuse markers or their answers are lost. Some markers are lost or arrive again seconds later.
+    """
 
     def __init__(self, assembly: Assembly, world: "World") -> None:
         sink: Any = assembly.broker.transactions.sink
@@ -90,12 +92,12 @@ class PeerLink:
         world.in_turn(lambda: world.peer.receive(topic, index, marker))
 
     def receive(self, topic: str, index: int, marker: TransactionMarker) -> None:
-        """A marker arrives; nobody waits for the answer."""
+        """Deliver a marker and ignore its answer."""
         self._deliver(topic, index, marker)
 
 
 class CountedWorkers(LaterWorkers):
-    """Workers that get every call, however short, and take their time."""
+    """Workers that run every call, however short, and end it after a delay. `met` counts the calls."""
 
     __slots__ = ("_met",)
 
@@ -121,7 +123,7 @@ class _CountedJob:
 
 
 def count_forgotten(assembly: Assembly, met: Counter[str]) -> None:
-    """Count the producers that partitions forget. Before housekeeping starts."""
+    """Count the producers that partitions remove. Call it before housekeeping starts."""
     watched: Any = assembly
     expire = watched._expire_producers
 
@@ -138,7 +140,7 @@ def _known_producers(assembly: Assembly) -> int:
 
 
 class ErrorLog(logging.Handler):
-    """What the broker calls an error is one."""
+    """A log handler that reports each error in the broker's log."""
 
     def __init__(self, complained: Callable[[str], None]) -> None:
         super().__init__(logging.ERROR)

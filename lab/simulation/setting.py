@@ -1,4 +1,4 @@
-"""What a world begins with: the broker's settings, its topics, transactional ids that have a past. free"""
+"""Initial state of a world: the broker's settings, its topics, and earlier transactions of its ids. free"""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -21,7 +21,7 @@ from ottla.testkit.metadata import create_internal_topic, create_topic, next_pro
 DATA_DIR: Final = "/data"
 TOPICS: Final = {"data": 2, "in": 2, "out": 2}
 CODECS_OF: Final = {"data": "gzip", "in": "zstd", "out": "lz4"}
-"""Where topics have codecs of their own."""
+"""`compression.type` by topic, in profiles that recompress."""
 KEYED: Final = "keyed"
 KEYED_PARTITIONS: Final = 2
 KEYED_CONFIGS: Final = {"cleanup.policy": "compact"}
@@ -31,10 +31,10 @@ PRODUCERS_OF: Final = ("t0", "t1")
 COPIERS_OF: Final = ("copy-0", "copy-1")
 LEVELS: Final = (1, V2, V2)
 PRODUCER_ID_EXPIRATION_MS: Final = 2600
-"""Longer than anything that is late in the profile that uses it: what comes later than this is appended twice."""
+"""Longer than any delay in the profile that uses it, because a retry that arrives later is appended twice."""
 
 CHECKPOINTS_MS: Final = 300
-"""Where the disk fails, what is written beside the logs is written often."""
+"""The interval of checkpoints in profiles with disk errors: frequent, so that their writes fail as well."""
 
 _CONFIG: Final = Config(
     log_dirs=DATA_DIR,
@@ -59,7 +59,7 @@ _ENDED: Final = (TransactionStatus.EMPTY, TransactionStatus.COMPLETE_COMMIT, Tra
 
 
 def config_of(level: int, profile: Profile) -> Config:
-    """The broker's settings; `level` is the `transaction.version` of a new directory."""
+    """Return the broker's settings; `level` is the `transaction.version` of a new directory."""
     config = _CONFIGS[level, profile.expires]
     if profile.disk_errors[1]:
         config = replace(config, replica_high_watermark_checkpoint_interval_ms=CHECKPOINTS_MS)
@@ -75,7 +75,7 @@ def config_of(level: int, profile: Profile) -> Config:
 
 
 def shrink(partition: Partition, compacts: bool) -> None:
-    """Let a log roll after a few batches, and be compacted as soon as there is something to compact."""
+    """Make a log roll after a few batches, and with `compacts` be compacted as soon as possible."""
     settings = replace(partition.log.config, segment_bytes=900, index_interval_bytes=200)
     if compacts and settings.cleanup_compact:
         settings = replace(
@@ -93,7 +93,7 @@ def shrink(partition: Partition, compacts: bool) -> None:
 
 
 def create_topics(assembly: Assembly, profile: Profile) -> None:
-    """All topics, and the directories of their partitions."""
+    """Create all topics and the directories of their partitions."""
     cluster = assembly.broker.cluster
     for topic in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
         create_internal_topic(cluster, topic)
@@ -109,7 +109,7 @@ def create_topics(assembly: Assembly, profile: Profile) -> None:
 def give_past(
     assembly: Assembly, transactional_ids: Iterable[str], lowest_epoch: int, level: int, now_ms: int, random: Random
 ) -> None:
-    """Log what a long life has left of each id: an epoch near the end, a transaction that ended or one that is open."""
+    """Log an old state of each id: an epoch near the highest, with no transaction, an ended one or an open one."""
     cluster = assembly.broker.cluster
     count = cluster.topics[TRANSACTION_STATE_TOPIC].partition_count
     for transactional_id in transactional_ids:

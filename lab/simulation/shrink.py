@@ -1,4 +1,4 @@
-"""Making a failing seed smaller: without faults, clients and steps that the failure does not need. pure"""
+"""Remove the faults, clients and steps of a failing seed that the failure does not need. pure"""
 
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ class Shrunk(NamedTuple):
     steps: int
 
     def command(self, profile: str | None) -> str:
-        """How to run it again."""
+        """Return the command that runs it again."""
         words = [f"python -m lab.simulate --seed {self.outcome.seed} --steps {self.steps}"]
         if profile is not None:
             words.append(f"--profile {profile}")
@@ -25,7 +25,7 @@ class Shrunk(NamedTuple):
 
 
 def shrink(failing: Outcome, profile: Profile | None = None) -> Shrunk:
-    """Leave out whatever can be left out, one piece after the other, until nothing more can."""
+    """Leave out one fault or client after the other while the failure stays the same. Then search the fewest steps."""
     seed, signature = failing.seed, failing.signature
     dropped: list[int] = []
     clients = list(failing.clients)
@@ -54,7 +54,7 @@ def shrink(failing: Outcome, profile: Profile | None = None) -> Shrunk:
 
 
 def _fewest_steps(best: Outcome, fails: Any) -> tuple[Outcome, int]:
-    """Halve the working part as long as it fails; then nothing is known to be smaller."""
+    """Bisect the number of steps, to 1/64 of the run or one step. Return the smallest failing outcome and its steps."""
     least, most = 0, best.steps
     while most - least > max(1, best.steps // 64):
         middle = (least + most) // 2

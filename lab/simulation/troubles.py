@@ -1,4 +1,4 @@
-"""What strikes at a moment of its own: each fault of the plan, and what it does to the world. free"""
+"""Faults of the plan: the effect of each on the world, at its time. free"""
 
 from collections.abc import Callable, Iterable
 from random import Random
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
 LEVELS: Final = 3
 HELP_MS: Final = 700.0
-"""How long it takes at most until somebody sees that the broker complains, mends the disk and starts it again."""
+"""The longest time from an error in the broker's log until the disk is repaired and the broker restarted."""
 
 
 class Troubles:
-    """The faults of one run. `random` is drawn from by those that the first profiles did not have."""
+    """The faults of one run. Only kinds of faults that the first profiles did not have draw from `random`."""
 
     def __init__(self, world: "World", random: Random) -> None:
         self.bad_markers = 0
-        """So many markers of the next ones are refused, or written while the answer is lost."""
+        """The number of next markers that are refused, or written while the answer is lost."""
         self.random = random
         self._world = world
         self._help_is_coming = False
 
     def plan(self, active: Iterable[Fault]) -> None:
-        """Everything but kills at port calls, which are counted and not timed."""
+        """Schedule all faults except kills at port calls, which have a call number and no time."""
         world = self._world
         doing: dict[str, Callable[[float], None]] = {
             faults.KILL: world.kill,
@@ -46,16 +46,19 @@ class Troubles:
                 world.schedule.at(fault.at, self._striking(doing[fault.kind], fault))
 
     def end(self) -> None:
-        """The world rests."""
+        """End all faults and repair the disk."""
         self.bad_markers = 0
         errors = self._world.disk.errors
         self._world.met["disk errors without a complaint"] += errors.struck > 0 and not self._help_is_coming
         errors.mend()
 
     def complained(self, message: str) -> None:
-        """The broker logs an error. With a failing disk it has to; then somebody mends the disk and restarts it."""
+        """Handle an error in the broker's log. It is a violation unless the disk fails.
+
+        With a failing disk, repair the disk and restart the broker after a delay.
+        """
         world = self._world
-        # A background sync may be looked at after the disk was mended.
+        # The broker may see the error of a background sync after the disk was repaired.
         if not (world.disk.errors.struck or world.disk.failed_syncs):
             world.violations.append(f"error log: {message}")
         elif not self._help_is_coming:
@@ -63,7 +66,7 @@ class Troubles:
             world.schedule.after(self.random.random() * HELP_MS, self._help)
 
     def cannot_start(self, error: Exception) -> None:
-        """The broker does not start. With a failing disk somebody mends it and tries again."""
+        """Handle a failed start. With a failing disk, repair the disk and start again; otherwise it is a violation."""
         world = self._world
         if not world.disk.errors.struck:
             world.violations.append(f"the broker cannot start: {error}")
@@ -91,7 +94,7 @@ class Troubles:
         return strike
 
     def _stall(self, delay_ms: float) -> None:
-        """One connection is slow for a while: what was sent on it comes late, also when its client has left it."""
+        """Delay the bytes sent on one connection, even after its client has closed it."""
         alive = self._world.alive_links()
         if alive:
             self._world.random.choice(alive).stall(delay_ms)
@@ -105,7 +108,7 @@ class Troubles:
         self.bad_markers += 1 + int(count)
 
     def _kill_then_lose_power(self, after_ms: float) -> None:
-        """The broker is killed, perhaps started again, and then the power goes."""
+        """Kill the broker, perhaps start it again, and then lose the power."""
         world = self._world
         world.met["kills before a power loss"] += world.assembly is not None
         world.kill(self.random.random() * 2 * after_ms)
@@ -115,7 +118,7 @@ class Troubles:
         self._world.disk.errors.break_down(draw_bad_disk(Random(int(kind * 10))))
 
     def _change_level(self, level: float) -> None:
-        """UpdateFeatures, as its handler does it."""
+        """Change `transaction.version` as the handler of UpdateFeatures does."""
         assembly = self._world.assembly
         if assembly is None:
             return
@@ -132,7 +135,7 @@ class Troubles:
                 world.met[f"transaction.version {now} to {world.level}"] += 1
 
             def failed(error: Exception) -> None:
-                if not isinstance(error, OSError):  # the directory is offline, and help is coming
+                if not isinstance(error, OSError):  # the directory is offline, and a repair is scheduled
                     raise error
 
             def change() -> None:

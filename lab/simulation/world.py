@@ -1,7 +1,7 @@
-"""The world of one run: the broker's lives, its clients, what goes wrong, and what is found. free
+"""The world of one run: the broker's lives, its clients, the faults, and the violations found. free
 
-A run has three parts. Clients work while the faults of the plan strike. Then the world rests: no more faults, the
-broker is up, and every transaction must end by itself. Then everything is read once more from the start.
+A run has three parts. First, clients work while the faults of the plan happen. Then the world rests: there are no more
+faults, the broker runs, and every transaction must end by itself. Last, fresh consumers read everything from the start.
 """
 
 import logging
@@ -56,17 +56,19 @@ from ottla.testkit.scanner import ScannedPartition, scan_contents
 REST_MS: Final = 8000.0
 RESTS_MOST: Final = 3
 SYNC_MS: Final = (5.0, 55.0)
-"""How long a sync takes where no request waits for it."""
+"""The duration of a sync that no request waits for, (least, most) in ms."""
 LONGEST_MS: Final = 60_000.0
 _KEYED: Final = [(KEYED, index) for index in range(KEYED_PARTITIONS)]
 SLOW: Final = Temper(transactions=5, pause=0.35, pause_ms=2000.0, timeout_ms=4000)
-"""A member that its group gives up now and then, and whose transaction outlives that."""
+"""A member that its group removes at times, while its transaction stays open."""
 
 
 class World:
-    """One run of one seed. `dropped` are indexes of the fault plan that are left out, `extra` faults are added to it,
-    `clients` are the only ones to take part, `steps` ends their work early, `level` is the cluster's
-    first `transaction.version`."""
+    """A run of one seed.
+
+    `dropped` are indexes of faults to leave out of the plan, `extra` are faults to add to it. `clients` names the only
+    clients to start (None: all), `steps` ends their work early, `level` is the cluster's first `transaction.version`.
+    """
 
     def __init__(
         self,
@@ -108,7 +110,7 @@ class World:
         self._links: list[Link] = []
         self._processes: list[Process] = []
         self.met: Counter[str] = Counter()
-        """How often something rare came to pass."""
+        """Counts of rare events."""
         self._invariants = Invariants(self.met)
         self.ghosts = Ghosts(self.met) if self.profile.compacts else None
         self._trace = blake2b(digest_size=16)
@@ -128,11 +130,11 @@ class World:
 
     @property
     def trace(self) -> str:
-        """A digest of everything that happened."""
+        """A digest of all events of the run."""
         return self._trace.hexdigest()
 
     def run(self) -> None:
-        """The whole run; what is wrong is in `violations` then."""
+        """Run the seed and collect the failures in `violations`."""
         handler = ErrorLog(self.troubles.complained)
         logger = logging.getLogger("ottla")
         logger.addHandler(handler)
@@ -173,7 +175,7 @@ class World:
                     self.ghosts.follow(self.assembly)
 
     def _rest(self) -> None:
-        """Everybody goes home, the broker is up, and transactions end by themselves."""
+        """End the faults, wait for the broker, stop all clients, and wait until the open transactions have ended."""
         self.resting = True
         self.weather = CALM_WEATHER
         self.ports.kill_at = -1
@@ -191,11 +193,11 @@ class World:
             if self.assembly is not None:
                 found = list(self._invariants.check_rest(self.assembly))
             if not found:
-                return  # else somebody's last words came late, and began something: that ends too
+                return  # otherwise a late request has begun another transaction, which must end as well
         self.violations.extend(found)
 
     def _read_all(self) -> None:
-        """Fresh consumers read everything from the start."""
+        """Read everything from the start with fresh consumers."""
         places = [(topic, index) for topic, count in TOPICS.items() for index in range(count)]
         self.history.note("final")
         readers: list[Process] = []
@@ -234,18 +236,18 @@ class World:
             yield f"a log cannot be read: {broken}"
 
     def partitions(self) -> dict[str, ScannedPartition]:
-        """The final logs by "topic/index", read by the second scanner; of compacted ones what they would be if not."""
+        """Return the final logs by "topic/index" from the second scanner; of compacted logs the uncompacted copy."""
         found = {}
         for name, left in self._scanned():
             topic, _, index = name.rpartition("-")
             if topic.startswith(OWN):
-                continue  # nobody keeps a history of these
+                continue  # the history has no entries of these
             whole = self.ghosts is not None and name in self.ghosts
             found[f"{topic}/{index}"] = self.ghosts.scanned(name) if self.ghosts is not None and whole else left
         return found
 
     def _scanned(self) -> Iterator[tuple[str, ScannedPartition]]:
-        """Each partition directory with what stands in its segments."""
+        """Return the name of each partition directory with its scanned segments."""
         for name in self.disk.list(DATA_DIR):
             _topic, dash, index = name.rpartition("-")
             if dash and index.isdigit():
@@ -324,11 +326,11 @@ class World:
 
     @property
     def clients(self) -> list[str]:
-        """Who took part."""
+        """Names of the clients of this run."""
         return [process.name for process in self._processes]
 
     def connect(self, process: Process, name: str) -> Link | None:
-        """A new connection, or None while nobody listens."""
+        """Return a new connection, or None while the broker is down."""
         if self.assembly is None:
             return None
         link = Link(self, process, self.assembly.accept(), name)
@@ -338,7 +340,7 @@ class World:
     # --- what the parts of the world ask for
 
     def start_of(self, place: TopicPartition) -> int:
-        """Where the log of a partition begins; 0 while there is no broker."""
+        """Return the log start offset of a partition; 0 while the broker is down."""
         partition = None if self.assembly is None else self.assembly.broker.cluster.partition(*place)
         return 0 if partition is None else partition.log_start_offset
 
@@ -350,11 +352,11 @@ class World:
         self._trace.update(data)
 
     def in_turn(self, work: Callable[[], None]) -> None:
-        """Run a piece of the broker as a turn of its own."""
+        """Run code of the broker as a turn of its own."""
         self.guarded(lambda: self._turns.event(work))
 
     def guarded(self, work: Callable[[], None]) -> None:
-        """Run a piece of the broker; it may be killed there."""
+        """Run code of the broker. A kill in it ends this life of the broker."""
         try:
             work()
         except Killed:
@@ -381,7 +383,7 @@ class World:
             return
         assembly.dispatcher = Served(assembly, self)
         if self.seed % 2:
-            assembly.broker.watch()  # which changes nothing
+            assembly.broker.watch()  # the event history must change nothing
         if self.profile.expires:
             count_forgotten(assembly, self.met)
         assembly.start_housekeeping()
@@ -391,13 +393,13 @@ class World:
         self.peer = PeerLink(assembly, self)
         if self._small_segments:
             cluster = assembly.broker.cluster
-            for topic in cluster.topics.values():  # after a clean stop they are closed yet
+            for topic in cluster.topics.values():  # opens the partitions, which are still closed after a clean stop
                 for index in range(topic.partition_count):
                     cluster.partition(topic.name, index)
             for partition in cluster.partitions():
                 shrink(partition, self.profile.compacts)
         violations = self._invariants.began_life(assembly)
-        if self.disk.errors.struck:  # it has complained already, and help is coming
+        if self.disk.errors.struck:  # the broker has logged this already, and a repair is scheduled
             violations = (each for each in violations if IS_OFFLINE not in each)
         self.violations.extend(violations)
         if self.ghosts is not None:
@@ -414,7 +416,7 @@ class World:
             give_past(assembly, ids, lowest, self.level, self.wall_ms(), Random(self._later.getrandbits(64)))
 
     def _die(self, down_ms: float) -> None:
-        """The process is gone. Somebody starts it again."""
+        """End this life of the broker and schedule the next start."""
         self.kills += 1
         if self.assembly is not None and any(
             state.status in PREPARED
@@ -432,7 +434,7 @@ class World:
         self.start_later(down_ms)
 
     def start_later(self, delay_ms: float) -> None:
-        """Somebody starts the broker, if it is not up by then."""
+        """Start the broker after a delay, unless it runs by then."""
         self.schedule.after(delay_ms, self._revive)
 
     def _revive(self) -> None:
@@ -457,7 +459,7 @@ class World:
         self.disk.lose_power()
 
     def stop(self, down_ms: float) -> None:
-        """A clean stop."""
+        """Stop the broker cleanly and schedule the next start."""
         while (assembly := self.assembly) is not None and assembly.broker.logs.flusher.busy:
             self.guarded(assembly.broker.logs.flusher.start)
             self.disk.end_syncs()
@@ -484,7 +486,7 @@ class World:
         return [link for link in self._links if link.open_to_client]
 
     def _defer(self, work: Callable[[], None]) -> None:
-        """A sync takes as long as the profile says, mostly little of it."""
+        """Schedule the end of a sync after a random time in the profile's range, mostly near its lower end."""
         least_ms, most_ms = self.profile.flush_ms or SYNC_MS
         self.schedule.after(least_ms + (most_ms - least_ms) * self.random.random() ** 2, work)
 

@@ -1,4 +1,4 @@
-"""Those who call a broker in memory: members of groups and transactional producers."""
+"""Clients of a broker in memory: members of groups and transactional producers."""
 
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.batch import build_batch
@@ -77,7 +77,7 @@ def not_the_producer(version):
 
 
 class Producer:
-    """A transactional producer; its generation is that of the versions that it is told to use."""
+    """A transactional producer. The versions that it uses determine its generation."""
 
     def __init__(self, lone, transactional_id=TXN, timeout_ms=60_000):
         self.lone, self.transactional_id = lone, transactional_id
@@ -139,7 +139,7 @@ class Producer:
 
 
 class Member:
-    """A member of a group, on a connection of its own, that knows what it was told last."""
+    """A member of a group, on a connection of its own, that keeps its last answers."""
 
     def __init__(self, lone, group_id=GROUP, instance_id=None, address="10.0.0.1"):
         self.lone, self.client = lone, lone.client(address)
@@ -156,7 +156,7 @@ class Member:
         self.client.send(key, version, **fields)
 
     def reply(self):
-        """What it was answered, which must be one thing."""
+        """Return the only answer."""
         (reply,) = self.client.replies
         return reply
 

@@ -30,7 +30,7 @@ def lone_with_logins(own=(), **options):
 
 
 class Guest:
-    """One connection that has not logged in; what comes back is whole frames."""
+    """A connection without a login that receives whole frames."""
 
     def __init__(self, lone, listener=NAME):
         self.lone = lone
@@ -54,7 +54,7 @@ class Guest:
         return self.connection.session.principal
 
     def frames(self):
-        """Those that have come, without their sizes; they are taken."""
+        """Return the received frames without their sizes, and remove them."""
         found = []
         while len(self._received) >= 4 and len(self._received) >= (end := 4 + int.from_bytes(self._received[:4])):
             found.append(self._received[4:end])
@@ -78,7 +78,7 @@ class Guest:
         return codec.decode_response(api_key, version, frames[0])[1] if frames else None
 
     def versions(self, version=3):
-        """Which APIs there are."""
+        """Ask for the API versions."""
         software = {"client_software_name": "x", "client_software_version": "1"} if version >= 3 else {}
         return self.ask(ApiKey.API_VERSIONS, version, **software)
 

@@ -1,4 +1,4 @@
-"""CreateTopics: which topics may be, what they get, and what is told of them."""
+"""CreateTopics: valid topics, their configs, and the answers about them."""
 
 import pytest
 

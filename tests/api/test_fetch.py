@@ -43,12 +43,12 @@ class Ledger:
         return len(batch)
 
     def rows(self, *rows, version=VERSION, **given):
-        """What is answered to (partition, fields that differ), in their order."""
+        """Fetch rows of (partition, fields that differ) and return their answers in order."""
         reply = self.lone.ask(ApiKey.FETCH, version, message(ApiKey.FETCH, version, **asked(*rows, **given)))
         return reply.responses[0].partitions
 
     def sizes(self, *rows, **given):
-        """How many bytes of each."""
+        """Return the number of bytes of each row."""
         return [len(row.records or b"") for row in self.rows(*rows, **given)]
 
     def wait(self, *rows, claim=None, **given):
@@ -244,7 +244,7 @@ def test_who_waits_is_answered_with_what_there_is_when_there_is_enough_or_the_ti
 
 
 def waits():
-    """How many handlers wait, or would if their client were still there."""
+    """Return the number of handlers that wait, also those whose client is gone."""
     gc.collect()
     return sum(type(each) is Wait for each in gc.get_objects())
 

@@ -1,4 +1,4 @@
-"""What the log says at INFO of transactional ids, groups, topics and strangers, and how long a line may be."""
+"""Lines of the log at INFO about transactional ids, groups, topics and non-Kafka clients, and their longest length."""
 
 import logging
 import re

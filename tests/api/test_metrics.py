@@ -1,4 +1,4 @@
-"""What a broker counts, on one in memory: requests and errors, topics, transactions, waits and syncs."""
+"""Metrics of a broker in memory: requests and errors, topics, transactions, waits and syncs."""
 
 import pytest
 

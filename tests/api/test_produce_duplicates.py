@@ -73,7 +73,7 @@ class Ledger:
 
 @pytest.fixture
 def lines(caplog):
-    """What the log says of Produce."""
+    """Return the log lines about Produce."""
     return lambda: [record.getMessage() for record in caplog.records if record.name.startswith("ottla.broker.api.")]
 
 

@@ -1,4 +1,4 @@
-"""What takes long about a batch is done before its append, over several turns or by a worker."""
+"""Long work on a batch runs before its append, over several turns or in a worker."""
 
 import random
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""What each API says once the log directory is offline, and what the log says of it."""
+"""Answers of each API after the log directory goes offline, and the lines of the log about it."""
 
 import asyncio
 import errno

@@ -22,7 +22,8 @@ ANY |= {"resource_name_filter": None, "principal_filter": None, "host_filter": N
 
 
 def properties(port, everyone):
-    """Of an Apache Kafka with two listeners: one for who has not logged in, a super user, and one with PLAIN."""
+    """Return the properties of an Apache Kafka with two listeners: one without a login, for a super user, and one with
+    PLAIN."""
     users = " ".join(f'user_{name}="{PASSWORD}"' for name in ("alice", "bob", "root"))
     login = "org.apache.kafka.common.security.plain.PlainLoginModule"
     return {
@@ -39,7 +40,7 @@ def properties(port, everyone):
 
 
 class Caller:
-    """One connection; what `furnish` asks of a broker in memory. A user logs in with PLAIN."""
+    """A connection with the methods that `furnish` calls on a broker in memory. A user logs in with PLAIN."""
 
     def __init__(self, port, user=None, timeout_s=PATIENCE_S):
         self._connection = BlockingConnection(HOST, port, timeout_s=timeout_s)
@@ -87,7 +88,8 @@ class RemoteStage:
         furnish(self.admin, MAX_TIMEOUT_MS)
 
     def play(self, cell, way):
-        """What of the answer shows whether the right was there; None if the connection was closed instead."""
+        """Return the part of the answer that shows whether the caller had the right, or None if the broker closed the
+        connection."""
         if cell.before is not None:
             key, version, fields = cell.before
             self.admin.call(key, version, **fields)

@@ -29,7 +29,7 @@ FENCED_CODES = {47, 90, -144}  # INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, librdk
 
 
 class DriverError(Exception):
-    """What the client library raised: its exception type, Kafka's error code (or None), its message."""
+    """An exception of the client library: its type, Kafka's error code (or None), its message."""
 
     def __init__(self, kind, code, message):
         super().__init__(f"{kind} (code {code}): {message}")
@@ -67,7 +67,7 @@ def _record(raw):
 
 
 class Client:
-    """One client library against one broker."""
+    """A client library connected to one broker."""
 
     def __init__(self, name, command, bootstrap, log_file):
         self.name, self.bootstrap, self.log_file = name, bootstrap, log_file

@@ -48,13 +48,13 @@ def ensemble(tmp_path_factory):
 
 
 def pytest_collection_modifyitems(items):
-    """What reads the files that the scenario left comes after it."""
+    """Run the tests that read the files of the scenario after it."""
     items.sort(key=lambda item: "data_dir" in getattr(item, "fixturenames", ()))
 
 
 @pytest.fixture(scope="session")
 def data_dir(ensemble):
-    """The data directory of the scenario, cleanly stopped. Plays the scenario once if nobody did before."""
+    """Return the data directory of the scenario after a clean stop. Run the scenario if no test did before."""
     if "ottla" not in ensemble.brokers:
         client = ensemble.client("ottla", "kafka-python")
         for step in STEPS:

@@ -1,4 +1,4 @@
-"""What Kafka's DumpLogSegments and `ottla dump` say of the same files, in a form that can be compared."""
+"""Output of Kafka's DumpLogSegments and of `ottla dump` on the same files, in a form that can be compared."""
 
 import json
 import re
@@ -60,7 +60,7 @@ def ottla_lines(root, directories):
 
 
 def by_file(lines, root):
-    """What is told of each file, by its path below the root. Kafka has a sentence for an empty index."""
+    """Return the lines about each file by its path below the root. Kafka has a special line for an empty index."""
     files, found = {}, []
     for line in lines:
         if line.startswith("Dumping "):

@@ -1,10 +1,10 @@
-"""How groups begin and end, on both brokers, and what of it is logged. Each function is one script."""
+"""Scripts of the begin and the end of groups, and of their records in the log. Each function is one script."""
 
 from group_scripts import LONG
 
 
 def subscription(*topics):
-    """What Kafka's consumers send: version 0, topics, no user data."""
+    """Return a subscription as Kafka's consumers send it: version 0, topics, no user data."""
     names = b"".join(len(name).to_bytes(2, "big") + name.encode() for name in topics)
     return b"\0\0" + len(topics).to_bytes(4, "big") + names + b"\xff" * 4
 

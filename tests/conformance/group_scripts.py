@@ -1,4 +1,4 @@
-"""What is played against both brokers: group requests in good and in bad order. Each function is one script."""
+"""Scripts of group requests, in right and in wrong order, for both brokers. Each function is one script."""
 
 LONG = "x" * 4096
 

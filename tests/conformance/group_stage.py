@@ -35,7 +35,7 @@ def part(api_key, path, /, **fields):
 
 
 class Stage:
-    """One broker, one group, the transcript so far. `topic` has two partitions."""
+    """A broker, a group, and the transcript so far. `topic` has two partitions."""
 
     def __init__(self, bootstrap, group, topic):
         self.group, self.topic, self.lines = group, topic, []

@@ -17,7 +17,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 class Stage:
-    """What a step works with: the client, and topic, group and transactional ids that no other step uses."""
+    """The client of a step, and topic, group and transactional ids that no other step uses."""
 
     def __init__(self, client: Client, step: str):
         self.client, self.prefix = client, f"{client.name}.{step}"

@@ -19,7 +19,7 @@ OLD_MS = 1_700_000_000_000
 
 
 class Desk:
-    """One broker and the transcript so far. Topics are named after the script."""
+    """A broker and the transcript so far. Topics are named after the script."""
 
     def __init__(self, bootstrap, script):
         host, _, port = bootstrap.rpartition(":")

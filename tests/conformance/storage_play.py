@@ -47,7 +47,7 @@ ABORT_SHARE, OFFSETS_SHARE, TOMBSTONE_SHARE = 0.25, 0.2, 0.15
 class Player(threading.Thread):
     """`count` transactions of one library, one after the other, by a producer for each codec that it has.
 
-    `fates` tells of each value whether its transaction was committed; `failure` is what ended the thread early.
+    `fates` has for each value whether its transaction was committed; `failure` is the error that ended the thread.
     """
 
     def __init__(self, client, seed, count):
@@ -83,7 +83,7 @@ class Player(threading.Thread):
         self.fates |= dict.fromkeys(values, not aborts)
 
     def send(self, producer):
-        """One to eight records, to two topics at most; their values."""
+        """Send one to eight records to at most two topics. Return their values."""
         topics = self.dice.sample(list(TOPICS), 2)
         topics += self.dice.sample(("financial-ledger", "audit-log"), 1)
         rows = []
@@ -141,7 +141,7 @@ class Play:
         return [(player.name, player.played, player.failure) for player in self.players if player.failure]
 
     def finish(self):
-        """What was told of each (topic, value): whether it was committed."""
+        """Return for each (topic, value) whether its commit was acknowledged."""
         for player in self.players:
             player.join(600)
             assert not player.is_alive(), player.name
@@ -155,7 +155,7 @@ class Play:
         self.admin.delete_records({place: int(row.offset * share)})
 
     def leave_open(self, name, timeout_ms, topics=("financial-ledger", "orders")):
-        """A transaction with records in some topics that nobody ends; its values."""
+        """Begin a transaction with records in some topics that no client ends. Return its values."""
         producer = self.clients[name].producer(f"{name}-left-open-{timeout_ms}", transaction_timeout_ms=timeout_ms)
         producer.begin()
         value = f"{name} left open {timeout_ms}".encode()

@@ -1,7 +1,7 @@
-"""What is asked of both brokers about configs, partitions, log ends and deletion.
+"""Scripts about configs, partitions, log ends and deletion, for both brokers.
 
 Not here, because Ottla refuses it (INVALID_REQUEST) where Kafka 4.3.1 does not: configs of a broker that are dynamic or
-that nobody knows, log levels, more partitions for internal topics; an unknown operation (Kafka fails with
+that are unknown, log levels, more partitions for internal topics; an unknown operation (Kafka fails with
 UNKNOWN_SERVER_ERROR) and one resource twice in AlterConfigs (Kafka never answers).
 """
 

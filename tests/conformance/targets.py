@@ -72,7 +72,7 @@ def run_tool(name, *arguments, jvm=(), cwd=None):
 
 
 def tool_output(name, *arguments):
-    """What a tool prints; it must succeed."""
+    """Return the output of a tool, which must succeed."""
     done = run_tool(name, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -156,7 +156,7 @@ class ApacheKafkaFromFile(FromFile):
 
 
 class ApacheKafka(Broker):
-    """One KRaft node; ready after about 3 s, 12 s after a crash. `features` are finalized at these levels."""
+    """A KRaft node; ready after about 3 s, 12 s after a crash. `features` are finalized at these levels."""
 
     name = "Apache Kafka 4.3.1"
     features: tuple[str, ...] = ()

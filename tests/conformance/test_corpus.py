@@ -15,7 +15,7 @@ ISOLATIONS = ("read_committed", "read_uncommitted")
 
 
 class KafkaOnCase(Broker):
-    """Apache Kafka with the properties that stand beside the directory, but for their ports."""
+    """Apache Kafka with the properties next to the directory, except their ports."""
 
     name = "Apache Kafka 4.3.1"
     start_timeout_s = 300.0
@@ -37,7 +37,7 @@ class KafkaOnCase(Broker):
 
 @pytest.fixture(scope="module")
 def clients(tmp_path_factory):
-    """Where the client is compiled, once."""
+    """Return the directory where the client is compiled once."""
     return tmp_path_factory.mktemp("clients")
 
 
@@ -73,7 +73,7 @@ def test_other_clients_read_it_from_ottla(case, name, tmp_path):
 
 
 def read_by(name, bootstrap, expected, directory):
-    """What a client returns, in the shape of `expected_records`."""
+    """Read with a client. Return the records in the shape of `expected_records`."""
     topics = sorted({partition["topic"] for partition in expected["partitions"] if not is_internal(partition)})
     client = start_client(name, bootstrap, directory)
     found = {}

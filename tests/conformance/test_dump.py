@@ -1,4 +1,4 @@
-"""What `ottla dump` says of the files that our broker wrote in the scenario, against Kafka's own DumpLogSegments."""
+"""Output of `ottla dump` on the files that our broker wrote in the scenario, against Kafka's own DumpLogSegments."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Which generation of transactions each client speaks at which level of `transaction.version`, told by its epochs.
+"""Transaction version of each client at each level of `transaction.version`, seen in its epochs.
 
 In transactions V2 (KIP-890) each transaction moves the epoch of its producer; in V1 only a new instance does.
 """

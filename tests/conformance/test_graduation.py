@@ -70,7 +70,7 @@ def trimmed(broker):
 
 
 def told_by_kafka(files):
-    """What kafka-dump-log prints of files of the metadata log; it must find nothing wrong."""
+    """Return the output of kafka-dump-log on files of the metadata log; it must find no problem."""
     return dump(files[0].parents[1], files, "--cluster-metadata-decoder", compacted=("__cluster_metadata",))
 
 
@@ -130,7 +130,7 @@ def observe(bootstrap):
 
 
 def list_transactions(admin):
-    """What the coordinators list, once they have loaded."""
+    """Return the transactions that the coordinators list after loading."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:

@@ -1,4 +1,4 @@
-"""One server.properties for Ottla and for Apache Kafka 4.3.1, with several listeners and a cluster.id of its own."""
+"""The same server.properties for Ottla and Apache Kafka 4.3.1, with several listeners and a cluster.id of its own."""
 
 import time
 
@@ -43,7 +43,7 @@ def properties(directory, port):
 
 
 def metadata(bootstrap):
-    """(cluster id, brokers, leaders by partition) as clients of this listener are told."""
+    """Return (cluster id, brokers, leaders by partition) from Metadata on this listener."""
     host, _, port = bootstrap.rpartition(":")
     with BlockingConnection(host, int(port), timeout_s=PATIENCE_S) as connection:
         request = codec.request_class(ApiKey.METADATA)

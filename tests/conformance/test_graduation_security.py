@@ -107,7 +107,7 @@ class Tools:
         self.configs("--alter", "--delete-config", "consumer_byte_rate", *user)
 
     def listed(self):
-        """What the tools say of all that is there."""
+        """Return the ACLs, users and quotas that the tools list."""
         acls = sorted(line.strip() for line in self.acls("--list").splitlines() if line.strip())
         users = self.configs("--describe", "--entity-type", "users").splitlines()
         both = ("--entity-type", "users", "--entity-type", "clients")
@@ -222,14 +222,14 @@ def log_in(bootstrap, user):
 
 
 def throttled(bootstrap, user):
-    """Whether 40 kB at once are too much for a client that nobody has seen before."""
+    """Return whether 40 kB at once are too much for a client id that is new to the broker."""
     with LoggedIn(bootstrap, user, client_id=f"greedy-{time.monotonic_ns()}") as client:
         assert client.log_in() == OK
         return client.is_throttled(40_000)
 
 
 def played(bootstrap):
-    """What each may do."""
+    """Return the actions that each user may do."""
     found = {}
     for name, user in {
         "alice": ALICE,

@@ -92,12 +92,12 @@ def broker(request, directory, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def told():
-    """What was answered, by broker."""
+    """Answers by broker, shared by the tests."""
     return {}
 
 
 def read(client, topic, isolation):
-    """What a client reads. A message of magic 0 has no timestamp, which each client says in its own way."""
+    """Read with a client. A message of magic 0 has no timestamp, which each client represents differently."""
     return [
         Expected(r.offset, *((-1, -1) if r.timestamp[0] in (None, -1) else r.timestamp[::-1]), r.key, r.value)
         for r in client.read([topic], isolation)

@@ -1,4 +1,4 @@
-"""What clients of several listeners are told, by Ottla and by Apache Kafka 4.3.1 with the same options."""
+"""Answers to clients of several listeners, by Ottla and by Apache Kafka 4.3.1 with the same options."""
 
 import sys
 import time

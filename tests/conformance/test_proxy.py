@@ -19,7 +19,7 @@ CLIENTS = ["kafka-python", "aiokafka", "confluent-kafka", pytest.param("java", m
 
 
 class Stage(NamedTuple):
-    """A client behind a proxy, and a name that nobody else has."""
+    """A client behind a proxy, and a unique name."""
 
     proxy: ProxyServer
     client: object

@@ -65,7 +65,7 @@ FILTERS = [
 
 
 class Desk:
-    """One broker, and who asks it."""
+    """A broker and its clients."""
 
     def __init__(self, broker):
         host, _, port = broker.bootstrap.rpartition(":")
@@ -111,7 +111,7 @@ class Desk:
         assert self.alter({"client-id": None}, {key: value}) == ("NONE", None)
 
     def until_throttled(self, act):
-        """What `act` finds with a new client, once the quota acts: Kafka's brokers follow its controller."""
+        """Run `act` with new clients until the quota is in effect: Kafka's brokers get it later from the controller."""
         deadline = time.monotonic() + PATIENCE_S
         acts = False
         while True:
@@ -150,7 +150,7 @@ def fetched(connection, offset):
 
 
 def fetch_on(connection):
-    """How long the third of three batches is throttled, and whether it is empty; nothing if it is not throttled."""
+    """Fetch three batches. Return the third one's throttle time and whether it is empty; [] if it is not throttled."""
     for offset in range(2):
         fetched(connection, offset)
     throttle_ms, size_bytes = fetched(connection, 2)
@@ -158,7 +158,7 @@ def fetch_on(connection):
 
 
 def near(ours, theirs):
-    """Of the same order: a busy machine lets some time pass between a request and its measure."""
+    """Return whether both times are similar: on a busy machine some time passes between a request and its measure."""
     return math.isclose(ours, theirs, rel_tol=0.2, abs_tol=300)
 
 
@@ -238,7 +238,7 @@ def begun(broker):
 
 
 def third_of_three(desk):
-    """How long a new client waits after its third batch."""
+    """Return the throttle time of a new client after its third batch."""
     return desk.until_throttled(lambda connection: produced(connection, 3))[2]
 
 

@@ -28,7 +28,7 @@ def is_preallocated(file):
 
 
 def snapshot_lines(root):
-    """What Kafka's tool tells of the snapshots of the metadata logs, and of what these began from."""
+    """Return the output of Kafka's tool on the snapshots of the metadata logs and on the snapshots these began from."""
     files = [file for name in DIRECTORIES for file in (root / name).rglob("*.checkpoint")]
     return by_file(dump(root, files, "--cluster-metadata-decoder").splitlines(), root)
 

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.conformance, pytest.mark.maven, pytest.mark.slow]
 
 
 class Played:
-    """Where the directories are, and what the clients were told of each (topic, value) of the first one."""
+    """The directories, and the outcome that clients got for each (topic, value) of the first one."""
 
     def __init__(self, root, fates, still_open):
         self.root, self.fates, self.still_open = root, fates, still_open

@@ -26,7 +26,7 @@ def started(directory, **options):
 
 @pytest.fixture(scope="module")
 def broker(directory, certificates):
-    """It asks every client for a certificate."""
+    """Return a broker that asks every client for a certificate."""
     broker = started(
         directory / "pem",
         keystore_type="PEM",

@@ -30,7 +30,7 @@ BROKERS = ["ottla", pytest.param("apache", marks=pytest.mark.conformance)]
 
 
 class Tools:
-    """One broker, a raw client, and the tools of three houses."""
+    """A broker, a raw client, and the tools of three projects."""
 
     def __init__(self, target, directory):
         self.broker = TARGETS[target](directory, UNVERIFIED).start()
@@ -45,14 +45,14 @@ class Tools:
         return self.client.create_topic(next(self._names), partitions)
 
     def ottla(self, *arguments, code):
-        """What `ottla txn` says as JSON, after a look at its exit code (None: 0 or 1)."""
+        """Run `ottla txn`, check its exit code (None: 0 or 1) and return its JSON."""
         words = ["txn", *map(str, arguments), "-b", self.broker.bootstrap, "--format", "json"]
         result = CliRunner().invoke(main, words)
         assert (result.exit_code, result.stderr) == (result.exit_code % 2 if code is None else code, ""), result.output
         return json.loads(result.stdout)
 
     def kafka_python(self, *arguments, code=0):
-        """What `kafka-python admin transactions` prints as JSON, or its words where it must fail."""
+        """Run `kafka-python admin transactions`. Return its JSON, or its output if it must fail."""
         command = [sys.executable, "-m", "kafka.admin", "-b", self.broker.bootstrap, "--format", "json"]
         done = run([*command, "transactions", *map(str, arguments)])
         assert done.returncode == code, done.stderr

@@ -110,7 +110,7 @@ class OttlaStage:
 
 
 class Stage:
-    """One broker with a transaction in each state, and users who ask about it."""
+    """A broker with a transaction in each state, and users who ask about it."""
 
     def __init__(self, target, directory):
         self.directory = directory
@@ -260,7 +260,7 @@ def stage(request, stages, monkeypatch):
 
 
 def expected(user, name):
-    """What `why` says to a user."""
+    """Return the verdict that `why` must show to a user."""
     if user == READ_ALONE or (user == ONE_DENIED and name in (*GONE, "long")):
         return "unknown"
     return {"overdue": "overdue", "ending": "ending"}.get(name, "forgotten" if name in GONE else "in time")
@@ -328,7 +328,7 @@ def audited(directory):
 
 
 def aborted(client, topic, partition):
-    """The producers of the aborted transactions that a committed reader is told of."""
+    """Return the producers of the aborted transactions in a Fetch with read_committed."""
     row = {"partition": partition, "current_leader_epoch": -1, "fetch_offset": 0, "last_fetched_epoch": -1}
     topics = [{"topic": topic, "partitions": [row | {"log_start_offset": -1, "partition_max_bytes": 1 << 20}]}]
     asked = {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 0, "max_bytes": 1 << 20, "isolation_level": 1}

@@ -1,4 +1,4 @@
-"""Apache Kafka's Java client by each way in: topics, transactions, offsets in them, members of groups, groups told."""
+"""Apache Kafka's Java client by each way in: topics, transactions, offsets in them, members of groups, group lists."""
 
 import pytest
 from clients import lacks, start_client

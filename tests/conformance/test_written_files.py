@@ -1,4 +1,4 @@
-"""What our broker wrote in the scenario, read by others: Kafka's own DumpLogSegments, and the second scanner."""
+"""Files that our broker wrote in the scenario, read by Kafka's own DumpLogSegments and the second scanner."""
 
 import re
 import shutil
@@ -34,7 +34,7 @@ def without_gaps(printed, compacted):
 
 
 def dump(data_dir, files, *options, compacted=()):
-    """What DumpLogSegments prints about the files, after a look for complaints; `compacted` are names of topics."""
+    """Return the output of DumpLogSegments on the files after a check for errors; `compacted` are names of topics."""
     printed = []
     names = sorted(file.relative_to(data_dir).as_posix() for file in files)
     assert names

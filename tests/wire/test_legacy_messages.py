@@ -46,7 +46,7 @@ def serving(path):
 
 
 def run(*arguments, code=0):
-    """What a command prints on stdout."""
+    """Run a command and return its output on stdout."""
     command = [sys.executable, "-m", "ottla.cli.main", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == code, done.stdout + done.stderr

@@ -48,7 +48,7 @@ class Reader:
         (self.directory / name).write_text(text, encoding="utf-8")
 
     def run(self, commands):
-        """What the commands print, and the exit code of the last."""
+        """Run the commands. Return their output and the exit code of the last one."""
         commands = commands.replace(PORT, self.port)
         self._shell.stdin.write(f"{{\n{commands}\n}} < /dev/null\nprintf '\\n{END}%d\\n' $?\n")
         self._shell.stdin.flush()
@@ -60,7 +60,7 @@ class Reader:
         raise AssertionError(f"the shell has ended:\n{(self.directory / 'stderr').read_text()}")
 
     def serve(self, command):
-        """What the broker says when it is ready."""
+        """Start the broker and return its line when it is ready."""
         with (self.directory / "log").open("w") as log:
             words = [sys.executable, "-m", "ottla.cli.main", *command.split()[1:]]
             self.broker = self._begun(words, stderr=log)

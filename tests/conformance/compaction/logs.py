@@ -149,7 +149,7 @@ def clean_with_ottla(directory, now_ms):
 
 
 def run_java(*arguments):
-    """What a class, or a file of Java, prints; behind it what it logs, which would run into its lines."""
+    """Run a Java class or file. Return its output and then its log lines, which would otherwise mix with the output."""
     command = ["bash", str(KAFKA_SH), "tool", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"HEAP": "256m"})
     assert done.returncode == 0, done.stdout + done.stderr
@@ -184,7 +184,7 @@ def ends_of_segments(partition):
 
 
 def kinds_of(partition):
-    """What a cleaning left behind, to see that a comparison compares something."""
+    """Return the kinds of batches and records after a cleaning, to check that a comparison compares something."""
     kinds = set()
     for batch in scan_partition(partition).batches:
         if batch.record_count == 0:

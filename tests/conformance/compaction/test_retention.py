@@ -49,7 +49,7 @@ def retain_with_ottla(directory, now_ms, policy, retention_ms, retention_bytes, 
 
 
 def visible(partition, log_start):
-    """What readers of both isolations see, and the end of what they may see."""
+    """Return the records that readers of both isolation levels see, and the end of what they may see."""
     found = logs.scan_partition(partition)
     records = [
         [(r.offset, r.key, r.value) for r in found.records(isolation) if r.offset >= log_start]

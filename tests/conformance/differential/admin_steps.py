@@ -18,7 +18,7 @@ class AdminSteps(Asker):
         self._first_level = self._level_now()
 
     def _list_matching(self, step):
-        """[transactional id, state] of what the filters leave of the script's own ids; nobody else is shown."""
+        """Return [transactional id, state] of those of the script's own ids that match the filters."""
         fields = {"state_filters": step["states"], "producer_id_filters": []}
         if step["whos"] is not None:
             fields["producer_id_filters"] = [self._handles[who].producer_id for who in step["whos"]]

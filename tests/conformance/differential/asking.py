@@ -1,4 +1,4 @@
-"""What the steps of a script have in common: one connection, names, requests that wait for a broker to get ready."""
+"""Common parts of the steps of a script: one connection, names, requests that wait until a broker is ready."""
 
 import time
 

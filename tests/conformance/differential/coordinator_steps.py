@@ -121,7 +121,7 @@ class CoordinatorSteps(Asker):
         return self._until(step["id"], UNSETTLED | {"Ongoing"}, GIVE_UP_S)
 
     def _until(self, id, leaving, limit_s):
-        """Wait until the transactional id is in none of these states; [the state] where it stays for good."""
+        """Wait until the transactional id is in none of these states. Return [the state] if it stays there."""
         deadline = time.monotonic() + limit_s
         while (state := self._states([id])[0].transaction_state) in leaving:
             if id in self._stuck or time.monotonic() > deadline:

@@ -1,6 +1,6 @@
-"""Where Ottla answers otherwise than Kafka on purpose: script, why, and Ottla's answer by the number of the step.
+"""Intended differences of Ottla's answers from Kafka's: script, reason, and Ottla's answer by the number of the step.
 
-Everything else in these scripts is as in Kafka. An entry that does not differ any more fails its test.
+All other answers in these scripts are the same as Kafka's. An entry without a difference fails its test.
 """
 
 from typing import NamedTuple

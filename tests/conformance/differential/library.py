@@ -28,10 +28,10 @@ RECORDINGS = Path(__file__).parents[2] / "data" / "differential"
 
 @cache
 def scripts(level=2):
-    """Every script for brokers at this `transaction.version`; names are unique.
+    """Return every script for brokers at this `transaction.version`; names are unique.
 
-    At level 0 Kafka cannot log what the second generation of transactions needs: it answers UNSUPPORTED_VERSION, and
-    CONCURRENT_TRANSACTIONS to whatever comes next, for good. There is nothing to compare.
+    At level 0 Kafka cannot log the records that transactions V2 need: it answers UNSUPPORTED_VERSION, and then always
+    CONCURRENT_TRANSACTIONS to the next requests. There is nothing to compare.
     """
     modules = [tables, partition_tables, reader_tables, walks]
     if level:

@@ -125,7 +125,7 @@ def _filters():
 
 
 def _states():
-    """What the three listings say of one id, step by step, in both generations."""
+    """Compare the three listings of one id, step by step, in both generations."""
     look = [describe_transactions(["t", "nobody"]), list_transactions("A"), describe_producers()]
     endings = {"commit": True, "abort": False}
     for name, commits in endings.items():

@@ -73,7 +73,7 @@ class LogSteps(Asker):
         return rows[-ROWS_KEPT:]
 
     def _offset_row(self, group, record):
-        """What Kafka and Ottla log about members is another question."""
+        """Return the row of a committed offset of the group; None for other records, such as those about members."""
         key = read_offsets_key(record.key)
         if not isinstance(key, OffsetKey) or key.group != group:
             return None

@@ -275,9 +275,9 @@ def _requests():
 
 
 def _refused():
-    """A marker that a partition refuses: the coordinator gives the transaction up until it is loaded anew.
+    """Let a partition refuse a marker: the coordinator stops sending it until it is loaded again.
 
-    Somebody else's marker has moved the partition's epoch of the producer beyond that of the transaction.
+    Another marker has raised the partition's epoch of the producer above that of the transaction.
     """
     for name, begun, ended in (
         ("V1", [add("A", [0, 1]), produce("A"), produce("A", 1)], lambda commits: end("A", commits, settle=False)),

@@ -29,7 +29,7 @@ LEVELS = (0, 1, 2)
 
 
 def scripts():
-    """What both levels 1 and 2 can answer."""
+    """Return the scripts that both levels 1 and 2 can answer."""
     yield from _zombies()
     yield from _orders()
     yield from _inside()

@@ -38,7 +38,7 @@ class Capture:
 
 
 class Player(AdminSteps, LogSteps, CoordinatorSteps, PartitionSteps, GroupSteps):
-    """One script on one connection at a time."""
+    """A player of one script, on one connection at a time."""
 
     def __init__(self, connect, script, prefix):
         super().__init__(connect, prefix, Answers(), Handles())

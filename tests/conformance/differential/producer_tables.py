@@ -136,7 +136,7 @@ def _epochs():
 
 
 def _after_markers():
-    """The same epoch goes on after a marker of V1, a higher one begins anew."""
+    """Write after markers: after one of V1 the same epoch continues its sequences, a higher one restarts them."""
     for kind, version in (("1", 1), ("2", 2)):
         for epoch in (0, 1):
             row = marker("X", [0], generation=2 if version == 2 else 0)

@@ -50,7 +50,7 @@ class Handle:
 
 
 class Handles:
-    """Handles by name. One that was never given is nobody's: -1, -1."""
+    """Handles by name. An unknown name has producer id and epoch -1."""
 
     def __init__(self):
         self._by_name = {}

@@ -101,7 +101,7 @@ def _reads():
 
 
 def _partial_reads():
-    """What a small fetch is told of aborted transactions: of those that concern its batches, with the index's help."""
+    """Compare the aborted transactions of small fetches: only those of their batches, found by the index."""
     big = 5000
     begun = [init("A"), init("U", "u"), init("V", "v"), init("I", None), add("A"), add("U"), add("V")]
     written = [*(produce(who, size=big) for who in ("A", "U")), abort("U")]

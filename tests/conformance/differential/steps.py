@@ -31,7 +31,7 @@ class Script(NamedTuple):
 
     @property
     def digest(self):
-        """Tells whether a recording belongs to this script as it is now."""
+        """Return a digest of the steps, which shows whether a recording belongs to the current script."""
         return hashlib.sha256(json.dumps(self.all_steps, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -80,8 +80,7 @@ def abort(who, **options):
 
 
 def produce(who, partition=0, n=1, *, seq=None, shift=0, again=0, txn=None, name=True, version=9, acks=-1, size=0):
-    """One batch of `n` records.
-
+    """Produce a batch of `n` records.
     The sequence is the next one of this handle and partition moved by `shift`, unless `seq` gives it; `again=k` sends
     the sequences of the k-th last batch once more. `txn`: whether the batch is transactional (by default: whether the
     handle has a transactional id); `name`: whether the request names the transactional id then. Values have `size`
@@ -92,7 +91,7 @@ def produce(who, partition=0, n=1, *, seq=None, shift=0, again=0, txn=None, name
 
 
 def produce_many(batches, *, id=None, version=9):
-    """One request with several batches: rows of `batch`. `id`: the transactional id that the request names."""
+    """Send several batches, rows of `batch`, in one request. `id`: the transactional id that the request names."""
     return _step("produce_many", batches=batches, id=id, version=version)
 
 
@@ -188,7 +187,7 @@ def find_coordinator(*ids, kind=1, version=4):
 
 
 def logged(id="t"):
-    """What the coordinator wrote about a transactional id."""
+    """Read the records that the coordinator wrote about a transactional id."""
     return _step("logged", id=id)
 
 
@@ -226,7 +225,7 @@ def pause(milliseconds):
 
 
 def epilogue(steps):
-    """What every script looks at in the end: the log, the offsets, the producers, the transactions, the groups."""
+    """Return the last steps of every script, which read logs, offsets, producers, transactions and groups."""
     ids = sorted({step["id"] for step in steps if step.get("id")})
     groups = sorted({step["group"] for step in steps if step.get("group")})
     used = [p for p in PARTITIONS if any(_touches(step, p) for step in steps)]

@@ -60,7 +60,7 @@ class Member(threading.Thread):
         self.assigned = []
 
     def commit_quietly(self):
-        """A commit that meets a rebalance is refused; the records come again, to whoever owns the partition then."""
+        """Commit and keep an error: during a rebalance it is refused, and the next owner gets the records again."""
         try:
             self.commit_now()
         except Exception as error:
@@ -81,7 +81,7 @@ class Member(threading.Thread):
 
 
 class Driver:
-    """What the drivers share: the tables of open producers and members."""
+    """Base of the drivers: the tables of open producers and members."""
 
     def __init__(self, bootstrap):
         self.bootstrap = bootstrap

@@ -84,7 +84,7 @@ def told(mode: str, where: object, count: int) -> list[tuple[str, str]]:
 
 
 def answer(record: str, printed: str, failure: str) -> dict[str, object]:
-    """How many records a reader gave, and how it failed, if it did."""
+    """Return the number of records that a reader printed, and its failure."""
     return {"records": len(re.findall(record, printed, re.MULTILINE)), "failure": failure}
 
 

@@ -1,7 +1,7 @@
-"""What becomes of the next transaction, when the reply to a batch is lost and the application aborts.
+"""Test of the next transaction after the reply to a batch is lost and the application aborts.
 
-The application is as the examples of confluent-kafka have it: what fails is aborted and tried again, and after a fatal
-error with a new producer. It has lost records when a commit succeeds of which they are not there.
+The application works like the examples of confluent-kafka: it aborts and retries a failed transaction, after a fatal
+error with a new producer. Records are lost if their commit succeeds and they are not in the log.
 """
 
 import itertools
@@ -26,8 +26,8 @@ QUIET.propagate = False
 
 
 class Row(NamedTuple):
-    """One line of the table. `attempts` is the most that one transaction needed, `stalled` counts the ten seconds for
-    which commits hung."""
+    """A line of the table. `attempts` is the highest number that one transaction needed, `stalled` counts the periods
+    of ten seconds for which commits hung."""
 
     target: str
     loss: str
@@ -67,7 +67,7 @@ class Application:
         self.producer.init_transactions(30)
 
     def _produce(self, count):
-        """Values that were sent, and what was told of them: [(value, error or None)]."""
+        """Produce records and return their delivery reports: [(value, error or None)]."""
         told = []
         values = [f"{self.name}/{next(self.numbers)}" for _ in range(count)]
         for value in values:
@@ -165,7 +165,7 @@ def read_committed(bootstrap, topic):
 
 
 def counts_of(counts, chance):
-    """How many records are lost sight of, and how many come next."""
+    """Return the number of records whose reply is lost, and the number of the next ones."""
     first = chance.randint(1, 4)
     if counts == "same":
         return first, first

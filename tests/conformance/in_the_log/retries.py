@@ -1,6 +1,6 @@
-"""What the broker makes of honest retries: client libraries behind a proxy that loses, delays and cuts, 40 % aborts.
+"""Test of real retries: client libraries behind a proxy that loses, delays and cuts replies, with 40 % aborts.
 
-A client that never takes sequences back must never be refused, whatever happens to its replies.
+The broker must never refuse a client that never reuses sequences, whatever happens to its replies.
 """
 
 import contextlib
@@ -20,8 +20,8 @@ OPENINGS = 20
 
 
 class Row(NamedTuple):
-    """One line of the table. `committed` and `aborted` are records; `opened` counts producers, `of_written` the retries
-    of batches that the log had, `late` those behind the end of their transaction."""
+    """A line of the table. `committed` and `aborted` are records; `opened` counts producers, `of_written` the retries
+    of batches that the log had, `late` those after the end of their transaction."""
 
     client: str
     transactions: int
@@ -55,7 +55,7 @@ class Work:
         return self.client.producer(self.topic, request_timeout_ms=REQUEST_TIMEOUT_MS)
 
     def transaction(self):
-        """One that is committed or aborted; what fails is aborted, and what cannot be aborted gets a new producer."""
+        """Commit or abort a transaction. Abort it after an error, and take a new producer if the abort fails."""
         values = [f"{self.topic}/{self.sent + number}" for number in range(self.chance.randint(1, 6))]
         self.sent += len(values)
         abort, hurried = self.chance.random() < ABORTED, self.chance.random() < 0.5

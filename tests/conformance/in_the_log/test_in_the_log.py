@@ -1,6 +1,6 @@
-"""What is delivered and committed is in the log, whatever became of the batch before it (docs/in-the-log.md).
+"""Delivered and committed records are in the log, also after a failed batch (docs/in-the-log.md).
 
-Short: `run.py` beside this file plays more of it.
+The test is short: `run.py` next to this file runs more.
 """
 
 import sys

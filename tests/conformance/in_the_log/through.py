@@ -1,4 +1,4 @@
-"""Frames passed between clients and one broker by threads, so that whoever looks at a reply may end the broker first.
+"""Frames passed between clients and one broker by threads, so that a hook on a reply may stop the broker first.
 
 Clients stay on it: the broker's address in Metadata, FindCoordinator and DescribeCluster responses is replaced by ours,
 byte for byte of equal length, so the broker must advertise the host that is given here.
@@ -39,7 +39,7 @@ class Through:
 
     @property
     def address(self):
-        """What to give a client as bootstrap server."""
+        """Bootstrap server for the clients."""
         return f"{self._broker[0]}:{self.port}"
 
     def hang_up(self, for_s=0.0):

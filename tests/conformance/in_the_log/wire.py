@@ -42,7 +42,7 @@ class Seen(NamedTuple):
 
 
 class Noted(NamedTuple):
-    """What a request was, for its reply."""
+    """A request, remembered for its reply."""
 
     api_key: int
     version: int
@@ -50,7 +50,7 @@ class Noted(NamedTuple):
 
 
 class Loss(Enum):
-    """What becomes of the reply to a Produce request, which the broker has carried out."""
+    """Ways to lose the reply to a Produce request that the broker has executed."""
 
     SWALLOW = "swallow"  # it never comes; the connection breaks after a while
     CUT = "cut"  # the connection breaks at once

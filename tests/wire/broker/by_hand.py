@@ -1,4 +1,4 @@
-"""A transactional producer by hand: each call is one request on a connection of its own, and tells the error."""
+"""A transactional producer by hand: each call sends one request on a connection of its own and returns the error."""
 
 import itertools
 

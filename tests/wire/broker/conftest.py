@@ -1,4 +1,4 @@
-"""The brokers under bad input, each with a client beside the hostile one that must notice nothing."""
+"""Brokers under bad input, each with an ordinary client next to the hostile one that must not be affected."""
 
 import sys
 from pathlib import Path

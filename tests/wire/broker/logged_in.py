@@ -1,4 +1,4 @@
-"""What clients of every library do who log in: a transaction, which their group reads. free"""
+"""Transactions by clients of every library that log in, read by their group. free"""
 
 import asyncio
 import ssl
@@ -40,7 +40,7 @@ class _Provider(AbstractTokenProvider):
 
 
 def kafka_python_config(address, login):
-    """Of any client of kafka-python."""
+    """Return the configuration for any client of kafka-python."""
     config = {"bootstrap_servers": address, "security_protocol": login.protocol, "sasl_mechanism": login.mechanism}
     config["ssl_cafile"] = login.ca
     if login.token is not None:
@@ -49,7 +49,7 @@ def kafka_python_config(address, login):
 
 
 def refusal(address, login):
-    """What a client is told that tries to log in by kafka-python's means; an empty string if it is let in."""
+    """Log in with kafka-python's mechanisms. Return the broker's error message, or an empty string after a login."""
     host, _, port = address.rpartition(":")
     client = get_sasl_mechanism(login.mechanism)(**kafka_python_config(address, login))
     with BlockingConnection(host, int(port), timeout_s=PATIENCE_S) as connection:

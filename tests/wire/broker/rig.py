@@ -1,4 +1,4 @@
-"""A broker under bad input: hostile sockets, the bystander beside them, and what the broker logs about it."""
+"""A broker under bad input: hostile sockets, an ordinary client next to them, and the lines that the broker logs."""
 
 import itertools
 import re
@@ -43,7 +43,7 @@ class Peer:
         self.socket.close()
 
     def send(self, data):
-        """What the broker closes before it has read everything is its answer, not our failure."""
+        """Send data. The broker may close the connection before it has read everything: this is no error here."""
         try:
             self.socket.sendall(data)
         except (BrokenPipeError, ConnectionResetError):
@@ -74,7 +74,7 @@ class Peer:
 
 
 class Rig:
-    """One running broker, its bystander and its topics."""
+    """A running broker, its ordinary client and its topics."""
 
     def __init__(self, broker):
         self.broker = broker
@@ -106,7 +106,7 @@ class Rig:
         self.broker.stop()
 
     def begin_log(self):
-        """`log` tells what comes from here on."""
+        """Let `log` return only the lines logged from now on."""
         self._log_start = self.broker.log_file.stat().st_size
 
     def begin(self):
@@ -168,7 +168,7 @@ class Rig:
         return None if row.error_code else row.offset
 
     def bystander_round(self):
-        """The client beside it produces a record and reads it back, on a connection that stays open."""
+        """Produce a record with the ordinary client and read it back, on a connection that stays open."""
         value = f"round {self._rounds}".encode()
         self._produce(value)
         assert self._fetch() == value

@@ -73,7 +73,7 @@ def ask(served):
 
 
 def is_refused(client):
-    """Whether it is told so, or cut off while it was still sending."""
+    """Return whether the client gets a refusal, or is disconnected while it still sends."""
     data = b""
     try:
         while piece := client.recv(65_536):

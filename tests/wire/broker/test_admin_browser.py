@@ -56,7 +56,7 @@ def steered(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def page_port(steered):
-    """Where the page is served, on another port than the broker's."""
+    """Serve the page on another port than the broker's, and return the port."""
 
     class Page(BaseHTTPRequestHandler):
         def do_GET(self):
@@ -69,7 +69,7 @@ def page_port(steered):
             self.wfile.write(content)
 
         def log_message(self, *arguments):
-            """Nobody reads it."""
+            """Ignore log lines."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -1,4 +1,4 @@
-"""The places of the admin port: whoever reads nothing or asks nothing keeps no health check from its answer."""
+"""Connection limits of the admin port: clients that do not read or do not ask must not block a health check."""
 
 import contextlib
 import http.client

@@ -1,4 +1,4 @@
-"""What programs that administer a cluster ask, answered alike by Ottla and by Apache Kafka."""
+"""Requests of programs that administer a cluster: Ottla and Apache Kafka give the same answers."""
 
 import pytest
 from rig import CREATE_TOPICS, METADATA, wait_until

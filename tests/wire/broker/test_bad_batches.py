@@ -197,7 +197,7 @@ def test_internal_topic_is_never_written(rig, case, ask):
 
 
 def create_internal_topics(rig):
-    """Both are created when somebody asks for a coordinator."""
+    """Create both by asking for a coordinator."""
     with rig.connect() as peer:
         for kind, topic in enumerate(INTERNAL):
             peer.send(sound(FIND_COORDINATOR, 2, key="k", key_type=kind))

@@ -131,7 +131,7 @@ def test_closes(rig, case):
 
 
 def sound_requests():
-    """One sound request of many APIs: (API key, version, body)."""
+    """Return a valid request of each of many APIs: (API key, version, body)."""
     coordinator = {"key": "k", "key_type": 1}
     fetch = {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 0, "max_bytes": 9, "isolation_level": 0, "topics": []}
     fetch |= {"session_id": 0, "session_epoch": -1, "forgotten_topics_data": [], "rack_id": ""}

@@ -31,7 +31,7 @@ def broker(certificates, tmp_path_factory):
 
 @pytest.fixture
 def properties(certificates, tmp_path):
-    """Those of a client with this mechanism and password."""
+    """Return a function that writes the properties of a client with a mechanism and a password."""
 
     def write(mechanism="PLAIN", password="hunter2", ca=certificates.ca):
         path = tmp_path / "client.properties"

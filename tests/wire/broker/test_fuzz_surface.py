@@ -1,4 +1,4 @@
-"""What anybody may say who has not logged in, drawn by a seed: nobody gets in, and nothing is left behind."""
+"""Random requests, drawn from a seed, of clients without a login: none gets access, and nothing is left behind."""
 
 import pytest
 

@@ -221,7 +221,7 @@ def image(tmp_path):
 
 
 def told(host, port):
-    """(cluster id, [(host, port)]) as clients of that address are told."""
+    """Return (cluster id, [(host, port)]) from Metadata at that address."""
     with BlockingConnection(host, port, timeout_s=PATIENCE_S) as connection:
         reply = connection.send(codec.request_class(ApiKey.METADATA)(topics=[]), version=9)
         return reply.cluster_id, [(broker.host, broker.port) for broker in reply.brokers]

@@ -30,7 +30,7 @@ def two(directory, *overrides, ready=2):
 
 
 def bound_ports(directory):
-    """Where the broker listens, whatever clients are told."""
+    """Return the ports on which the broker listens, which may differ from the advertised ones."""
     (line,) = [line for line in (directory / "log").read_text().splitlines() if " Serving " in line]
     return [int(re.search(rf"{name}://127\.0\.0\.1:(\d+)", line)[1]) for name in ("INSIDE", "OUTSIDE")]
 

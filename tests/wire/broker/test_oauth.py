@@ -28,7 +28,7 @@ UNSECURED = (
 
 
 def token(key=KEY, **changed):
-    """One for an hour, from now on."""
+    """Return a token that is valid for an hour from now on."""
     now_s = int(time.time())
     claims = {"sub": "alice", "iss": ISSUER, "aud": AUDIENCE, "iat": now_s, "exp": now_s + 3600} | changed
     return jwt.encode({"alg": "RS256", "kid": key.kid}, claims, key)

@@ -88,7 +88,7 @@ def test_a_client_with_another_password_is_told_so(ports, directory):
 
 
 class Wire:
-    """A socket of somebody who writes frames by hand."""
+    """A socket for frames written by hand."""
 
     def __init__(self, port, ca=None):
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)

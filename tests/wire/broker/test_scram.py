@@ -31,7 +31,7 @@ def secured(directory):
 
 
 def alter(address, *alterations):
-    """What is told of each user: a message, or None where all is well."""
+    """Alter the credentials. Return a message for each user, or None without an error."""
     admin = KafkaAdminClient(bootstrap_servers=address)
     try:
         return admin.alter_user_scram_credentials(alterations)

@@ -120,7 +120,7 @@ def through_aiokafka(address, certificates, topic):
 
 @pytest.fixture(scope="module")
 def ports(tmp_path_factory, certificates):
-    """Of a broker that asks every client for a certificate."""
+    """Ports of a broker that asks every client for a certificate."""
     with secured(tmp_path_factory.mktemp("secured"), certificates, "ssl.client.auth=required") as ports:
         yield ports
 
@@ -143,7 +143,7 @@ def shake_hands(port, cafile, certificate=None, **options):
 
 
 def is_turned_away(connection):
-    """Whether the broker closes it; TLS 1.3 tells a client of its certificate behind the handshake."""
+    """Return whether the broker closes the connection; TLS 1.3 checks the client certificate after the handshake."""
     try:
         connection.sendall(b"x")
         return connection.recv(1) == b""

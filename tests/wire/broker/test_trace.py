@@ -1,4 +1,4 @@
-"""`ottla trace` beside clients of a broker, while a fault of a test strikes."""
+"""`ottla trace` next to clients of a broker, while a fault of a test fires."""
 
 import json
 import subprocess

@@ -26,7 +26,7 @@ def client(name):
 
 
 def consumer_config(bootstrap, group, session_ms):
-    """What kafka-python and aiokafka both call by these names."""
+    """Return the options that have the same names in kafka-python and aiokafka."""
     return {
         "bootstrap_servers": bootstrap,
         "group_id": group,

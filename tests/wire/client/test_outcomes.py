@@ -1,4 +1,4 @@
-"""What transaction() raises, and what is in the log, after each failure: the table of docs/client.md, played."""
+"""Errors of transaction() and contents of the log after each failure: tests of the table in docs/client.md."""
 
 import os
 import re

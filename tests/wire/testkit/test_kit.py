@@ -1,4 +1,4 @@
-"""The fixtures of the test kit, as a test of somebody else uses them."""
+"""The fixtures of the test kit, as the tests of a user use them."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The plugin in a project of somebody else: what it loads, what it shows, what it fails."""
+"""The plugin in the project of a user: the modules it loads, its output, its failures."""
 
 import os
 import re
