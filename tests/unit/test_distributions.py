@@ -1,4 +1,4 @@
-"""The sdist and the wheel, built and installed as somebody else would, without a network."""
+"""The sdist and the wheel, built and installed as a user would, without a network."""
 
 import os
 import subprocess
@@ -87,7 +87,7 @@ def test_where_a_compiler_is_the_wheel_has_the_walk_as_machine_code(built, tmp_p
 
 
 def installed(wheel, tmp_path):
-    """What its `--version` tells."""
+    """Install the wheel in a folder and return the output of its `--version`."""
     run("-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", tmp_path / "site", wheel)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
     where = run("-c", "import ottla; print(ottla.__file__)", cwd=tmp_path, env=environment)

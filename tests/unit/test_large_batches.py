@@ -1,4 +1,4 @@
-"""Batches that are larger than Ottla reads: each command says so in one line, and never calls them damaged or lost."""
+"""Batches larger than Ottla reads: each command reports them in one line, and never as damaged or lost."""
 
 import json
 import struct

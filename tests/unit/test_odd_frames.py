@@ -1,4 +1,4 @@
-"""One table of odd compressed frames through every reader of Ottla: each answers as Apache Kafka 4.3.1 did.
+"""Odd compressed frames in every reader of Ottla: each reader answers as Apache Kafka 4.3.1 did.
 
 A row is a batch; an answer is the size and CRC of each value, or None where the reader refuses the batch.
 """
@@ -139,7 +139,7 @@ def test_batches_that_count_no_records_are_not_looked_at():
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory):
-    """One partition with a batch for each row, a hundred offsets apart."""
+    """Write a partition with a batch for each row, a hundred offsets apart."""
     folder = tmp_path_factory.mktemp("odd") / "log" / "frames-0"
     folder.mkdir(parents=True)
     batches = [struct.pack(">q", 100 * at) + answer.row.batch[8:] for at, answer in enumerate(TABLE)]

@@ -1,4 +1,4 @@
-"""What is installed is what is needed: dependencies, extras, the entry point, the type marker, the licence."""
+"""Packaging: only needed dependencies, extras, the entry point, the type marker, the licence."""
 
 import ast
 import importlib

@@ -1,4 +1,4 @@
-"""What a broker drops is freed by its last reference: a collection that has frozen it would never free it. free"""
+"""Check that dropped objects are freed with their last reference: no collection frees a frozen object. free"""
 
 import gc
 from collections import Counter

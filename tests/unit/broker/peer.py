@@ -16,7 +16,7 @@ STILL = SimpleNamespace(monotonic_ms=lambda: 0.0)
 
 
 class Transport:
-    """`takes` is how many bytes its socket takes until the connection is told to wait; None for all."""
+    """A transport without a socket. It accepts `takes` bytes before it pauses the protocol; None for all."""
 
     def __init__(self):
         self.protocol = None

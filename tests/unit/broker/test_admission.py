@@ -1,4 +1,4 @@
-"""Which connections come in, wait, or are refused."""
+"""Connections that are accepted, wait, or are refused."""
 
 import pytest
 

@@ -49,14 +49,14 @@ def stage():
 
 
 def asks(api, state, entries, size_bytes):
-    """One for each array and way to fill it; every flag set."""
+    """Yield a request for each array and each way to fill it, with every flag set."""
     for ask in greedy(api.key, api.max_version, api.max_version, state, entries, size_bytes):
         if ask.flags or ask.greed is Greed.ALL:
             yield ask
 
 
 def held(lone, api, state, entries=ENTRIES, size_bytes=BYTES):
-    """Asks of which an event was too dear, or did what nobody charged for."""
+    """Yield the requests with an event that takes too long, or makes too many uncharged calls."""
     for ask in asks(api, state, entries, size_bytes):
         weight = lone.weigh(ask.message(), ask.version)
         if weight.us > MOST_US or weight.uncharged_calls > MOST_UNCHARGED_CALLS:
@@ -94,14 +94,14 @@ def test_a_greedy_request_holds_nobody_where_rights_are_asked_for(api, stage):
 
 @pytest.mark.parametrize("key", [ApiKey.PRODUCE, ApiKey.FETCH], ids=lambda key: key.title)
 def test_no_step_grows_with_the_rows(key, stage):
-    """Where records go in or out the messages have decoders and encoders of their own: at full size they are seen."""
+    """Messages with records have their own decoders and encoders; only the full size shows their cost."""
     lone, state = stage()
     assert [*held(lone, TABLE[key], state, MAX_ENTRIES, MAX_SMALL_REQUEST_BYTES)] == []
     assert lone.bugs == []
 
 
 def test_many_configs_of_the_broker_are_logged_and_described_in_shares():
-    """Names that nobody knows are kept: they may be a plugin's."""
+    """The broker keeps unknown names: they may belong to a plugin."""
     lone = Lone()
     configs = [{"name": f"plugin.{number}", "config_operation": 0, "value": "1"} for number in range(8_000)]
     broker = {"resource_type": BROKER_RESOURCE, "resource_name": "1"}
@@ -124,7 +124,7 @@ def test_a_handler_that_never_rests_is_seen(stage, monkeypatch, key):
 
 @pytest.mark.parametrize("rests", [False, True])
 def test_a_handler_that_forgets_the_charge_is_seen(stage, rests):
-    """One that asks for its share after each row, too: without a charge it is never spent."""
+    """Asking for a turn budget after each row does not help: without a charge the budget is never spent."""
     lone, state = stage()
     api = TABLE[ApiKey.DELETE_GROUPS]
 

@@ -1,4 +1,4 @@
-"""What the garbage collector gets to see of a broker that holds a lot."""
+"""Objects that the garbage collector visits in a broker that holds many."""
 
 import gc
 import weakref
@@ -25,7 +25,7 @@ def collector():
 
 
 def in_sight():
-    """How many of ours a full collection would look at; other tests' objects come and go as they like."""
+    """Count the objects of this test that a full collection visits. Objects of other tests do not count."""
     return sum(type(each) is Held for each in gc.get_objects())
 
 

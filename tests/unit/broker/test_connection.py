@@ -1,4 +1,4 @@
-"""One connection without a socket: order, backpressure, bad frames."""
+"""A connection without a socket: order, backpressure, bad frames."""
 
 import struct
 import weakref
@@ -107,7 +107,7 @@ def test_lost_connection_discards_the_waiting_handler():
 
 
 def produce(correlation_id):
-    """Of no topics, without acks."""
+    """Return a Produce request without topics and with acks=0."""
     payload = struct.pack(">hhihhhii", ApiKey.PRODUCE, 3, correlation_id, -1, -1, 0, 1000, 0)
     return struct.pack(">i", len(payload)) + payload
 
@@ -479,7 +479,7 @@ def test_a_request_that_waits_holds_no_memory_for_receiving():
 
 
 def test_a_lost_connection_and_its_transport_end_without_a_collection():
-    """That of TLS refers to its protocol, as this one does."""
+    """A TLS transport refers to its protocol, as this one does."""
     with all_freed():
         peer = Peer(echo)
         peer.receive(heartbeat(1))

@@ -1,4 +1,4 @@
-"""Timers after a stall: what lay in the sockets is heard before somebody is declared dead."""
+"""Timers after a stall: the broker reads the sockets before it declares a client dead."""
 
 import heapq
 import itertools
@@ -19,8 +19,8 @@ class Timer:
 
 
 class Loop:
-    """One iteration of an event loop at a time: libuv runs timers, what is queued, then the sockets; asyncio's looks at
-    the sockets first, and sees nothing when it was stopped while it waited for them."""
+    """An event loop that runs one iteration at a time. libuv runs timers, queued callbacks, then the sockets. asyncio
+    polls the sockets first, and finds nothing if it was stopped while it waited for them."""
 
     def __init__(self, kind):
         self.kind = kind

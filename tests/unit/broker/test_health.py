@@ -1,4 +1,4 @@
-"""Who waits for a broker is told what is left of its start, and when it serves no more."""
+"""Health of a broker: the remaining work of its start, and that it no longer serves requests."""
 
 import asyncio
 import dataclasses
@@ -250,7 +250,7 @@ class Coordinator:
 
 
 class Parts:
-    """What `Health` looks at of a broker."""
+    """The parts of a broker that `Health` checks."""
 
     def __init__(self):
         self.groups, self.transactions = Coordinator(), Coordinator()

@@ -1,4 +1,4 @@
-"""Connections that share a budget of memory: large requests and large replies wait in turn, and nobody for ever."""
+"""Connections that share a memory budget: large requests and replies wait in turn, and none waits for ever."""
 
 import logging
 import random

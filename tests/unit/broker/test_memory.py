@@ -1,4 +1,4 @@
-"""The budget of memory: who waits, who does not, and that nobody waits for ever."""
+"""The memory budget: requests that wait and requests that do not. None waits for ever."""
 
 import random
 

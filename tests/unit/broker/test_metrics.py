@@ -1,4 +1,4 @@
-"""What is counted, and how it is told: `ottla/broker/metrics.py`."""
+"""Counters and the values that they report: `ottla/broker/metrics.py`."""
 
 import pytest
 

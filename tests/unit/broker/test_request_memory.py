@@ -1,4 +1,4 @@
-"""What large requests hold once they are received: decoded, resting, waiting for others."""
+"""Memory that large requests hold after they are received: decoded, suspended, waiting for others."""
 
 import struct
 import tracemalloc
@@ -29,7 +29,7 @@ SMALL = [b"group-%05d" % number for number in range(200)]
 
 
 class Waiting:
-    """Handlers that wait until they are told to go on, of as many connections as are asked for."""
+    """Handlers that wait until the test resumes them, on as many connections as the test opens."""
 
     def __init__(self):
         self.waits, self.counts = [], []
@@ -132,7 +132,7 @@ def test_clients_that_hang_up_give_back_what_their_requests_hold_or_wait_for(wai
 
 
 class Groups:
-    """What handlers of group members wait for."""
+    """A group coordinator that the handlers of group members call."""
 
     def __init__(self):
         self.asked = []

@@ -1,4 +1,4 @@
-"""What clients log in with, and what a broker is given as a secret, is told nobody: not in logs, nor by any port."""
+"""Credentials of clients and secrets of the broker appear in no log and on no port."""
 
 import json
 import logging

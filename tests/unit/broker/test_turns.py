@@ -408,7 +408,7 @@ def test_a_handler_that_has_waited_at_a_gate_is_freed_when_it_ends(loop):
 @pytest.mark.parametrize("woken", [False, True])
 @pytest.mark.parametrize("awaited", [False, True])
 def test_a_wait_that_is_over_ends_without_a_collection(loop, woken, awaited):
-    """What takes it back refers to it; it may be woken before anybody is suspended in it."""
+    """The discard callback refers to the wait. The wait may be woken before a handler is suspended in it."""
 
     async def handler(wait):
         await wait

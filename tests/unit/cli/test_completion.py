@@ -1,4 +1,4 @@
-"""What the shell completes, for every command, option and argument that the tree of commands has."""
+"""Shell completion of every command, option and argument in the tree of commands."""
 
 import os
 import re
@@ -50,7 +50,7 @@ def is_path(parameter):
 
 
 def is_free(parameter):
-    """Whether nobody but the user knows what may stand there."""
+    """Return whether the parameter takes any value: neither a path nor a choice."""
     return not is_path(parameter) and not isinstance(parameter.type, click.Choice)
 
 

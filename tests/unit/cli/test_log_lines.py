@@ -1,4 +1,4 @@
-"""What a log line looks like, whatever stands in it, and which lines there are."""
+"""Log lines: their format for any content, and the lines that are written or left out."""
 
 import io
 import json

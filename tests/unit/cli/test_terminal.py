@@ -1,4 +1,4 @@
-"""What people and programs see of every command: help by purpose, closed pipes, options that fit, documented JSON."""
+"""Output of every command for users and programs: help by purpose, closed pipes, options that fit, documented JSON."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What stands in the place of a file and is none, or is far larger than it can be: refused in one line, at once."""
+"""Paths that are not regular files, and files that are far too large: refused at once, in one line."""
 
 import os
 

@@ -138,7 +138,7 @@ def test_a_batch_that_failed_is_not_committed_away_and_its_sequences_begin_anew(
 
 @pytest.mark.parametrize("registered", [True, False])
 def test_the_coordinator_is_told_of_an_abort_that_an_error_asked_for(registered):
-    """aiokafka has forgotten what is in the transaction, and would tell nobody of an abort that seems empty."""
+    """aiokafka has cleared its list of what is in the transaction, and would send no EndTxn for an empty one."""
     told = []
 
     async def refused(producer):

@@ -364,7 +364,7 @@ def test_what_was_polled_before_a_rebalance_is_not_sent():
 
 
 def test_a_group_that_begins_with_the_latest_record_does_not_go_back_by_guess():
-    """What was read before the block would be lost, or all before it repeated."""
+    """Otherwise the records read before the block would be lost, or all earlier records repeated."""
     producer, consumer = Producer(), Consumer({0: 7})
     with pytest.raises(TransactionFatal) as caught:
         run(producer, give_up, consumer=consumer, consumer_config=CONFIG | {"auto.offset.reset": "latest"})

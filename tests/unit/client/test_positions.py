@@ -1,4 +1,4 @@
-"""What transaction() does with a consumer's positions."""
+"""Positions of a consumer in transaction()."""
 
 import pytest
 from kafka.errors import (
@@ -132,7 +132,7 @@ def test_a_consumer_that_cannot_commit_in_a_transaction_is_refused(config):
 
 
 def test_what_was_polled_before_an_abort_is_not_sent_again():
-    """It will be polled again: the consumer went back."""
+    """The consumer went back, so the record will be polled again."""
     producer, consumer = Producer(), Consumer({LEDGER: 7}, committed={LEDGER: 5})
     with pytest.raises(ValueError):
         run(producer, consumer=consumer, body_error=ValueError())

@@ -247,7 +247,7 @@ def test_importing_the_package_does_not_load_the_client_library():
 
 
 def test_a_commit_that_the_library_gives_up_is_unknown():
-    """Nobody refused it: the coordinator may have carried it out."""
+    """No error code refused the commit: the coordinator may have carried it out."""
     producer = Producer(commit=KafkaError("Could not execute transactional request", RequestTimedOutError()))
     with pytest.raises(CommitUnknown) as caught:
         run(producer)

@@ -22,7 +22,7 @@ def differs(one, other):
 
 
 def steps(one, other):
-    """What is yielded, calls taken where they are met."""
+    """Yield the steps of the comparison, and make each call when it is yielded."""
     work, answer = differ(one, read_header(one), other, read_header(other), LIMIT_BYTES), None
     while True:
         try:

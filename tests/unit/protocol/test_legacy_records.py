@@ -110,7 +110,7 @@ def test_a_flipped_bit_behind_offset_and_size_is_found(pair, data):
 
 @given(messages(), st.data())
 def test_spoiled_records_end_in_records_or_a_refusal(pair, data):
-    """Whatever stands in a message whose CRC is right: no other error, and no endless reading."""
+    """A message with a valid CRC and any content raises no other error, and reading it ends."""
     content = bytearray(pair[0])
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(17, len(content) - 1))] = data.draw(st.integers(0, 255))

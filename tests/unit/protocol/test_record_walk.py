@@ -28,7 +28,7 @@ def walk(request):
 
 
 def verdict(monkeypatch, walk, come_to):
-    """What a check comes to with this walk in front of the one that is the specification, or alone."""
+    """Return the result or the error of a check that tries this walk first. None runs the specification alone."""
     monkeypatch.setattr(walked, "walk_compiled", walk)
     try:
         return come_to()

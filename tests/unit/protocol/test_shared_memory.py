@@ -14,7 +14,7 @@ def framed(payload):
 
 
 class Line:
-    """One connection: what it is sent arrives in pieces, what it makes of that is in `got`."""
+    """A connection whose data arrives in pieces. `got` holds the frames that it has received."""
 
     def __init__(self, shared, hold=0.0):
         self.buffer = ReceiveBuffer(shared=shared)

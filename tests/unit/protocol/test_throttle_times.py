@@ -1,4 +1,4 @@
-"""The time that a reply tells is where its schema has it, in every API and version that is served."""
+"""The throttle time of a reply is at the place that its schema gives, in every API and version that is served."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which names a topic may have, and why not, in Kafka's words (`org.apache.kafka.common.internals.Topic`)."""
+"""Valid and invalid topic names, and the reasons in Kafka's words (`org.apache.kafka.common.internals.Topic`)."""
 
 import pytest
 

@@ -130,7 +130,7 @@ def copying(case, output="x<in/0/0"):
 
 
 def final(case, unseen=()):
-    """Read everything once more; `unseen` are values that nobody gets."""
+    """Read all logs once more. `unseen` are values that no reader gets."""
     case.history.note("final")
     for committed in (True, False):
         for key, log in case.logs.items():
@@ -404,7 +404,8 @@ def test_what_is_acknowledged_and_committed_is_in_the_log_itself_not_another_rec
 
 
 def test_a_late_batch_explains_what_it_does_to_both_transactions():
-    """It was given up in the first, is written in the second, and the second's own is taken for its repetition."""
+    """The client gives up the batch in the first transaction, and it is written in the second. The broker then takes
+    the second's own batch for its repetition."""
     case = Case()
     producing(case, case.logs["data/0"])
     copying(case)

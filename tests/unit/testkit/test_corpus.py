@@ -29,7 +29,7 @@ def scan(files, partition):
 
 
 def test_a_case_has_the_same_bytes_every_time(written):
-    """Whoever changes a case, or what a broker writes, sees it: `python -m tests.corpus` writes the digests anew."""
+    """A change of a case, or of the bytes of a broker, fails here. `python -m tests.corpus` updates the digests."""
     case, files, _ = written
     assert digest(files) == digest(files_of(case))
     assert json.loads(DIGESTS.read_text()).get(case.name) == digest(files)

@@ -1,4 +1,4 @@
-"""A plant changes the code that runs and gives it back, and one that fits no more says so."""
+"""Planted bugs change the running code and restore it. A plant that no longer fits the code raises an error."""
 
 import sys
 from types import ModuleType

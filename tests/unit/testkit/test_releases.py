@@ -1,4 +1,4 @@
-"""What a release of Kafka has."""
+"""APIs and features of a release of Kafka."""
 
 import pytest
 

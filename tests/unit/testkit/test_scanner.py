@@ -6,7 +6,7 @@ TS = 1700000000000
 
 
 def write(folder, *batches, base_offset=0):
-    """One segment of the batches at consecutive offsets; returns the next offset."""
+    """Write the batches to a segment at consecutive offsets. Return the next offset."""
     folder.mkdir(exist_ok=True)
     offset = base_offset
     with (folder / f"{base_offset:020d}.log").open("wb") as segment:

@@ -42,12 +42,12 @@ class Picture:
         return unchunked(body) if is_chunked else body
 
     def follow(self, target="/v1/events"):
-        """Somebody who reads the stream."""
+        """Open the event stream and return its reader."""
         return Follower(self, target)
 
 
 class Follower:
-    """A reader of the event stream; `news` is what has come since he was asked last."""
+    """A reader of the event stream. `news` returns the events since the last call."""
 
     def __init__(self, picture, target):
         self.picture = picture

@@ -1,4 +1,4 @@
-"""One connection of the admin port: what it answers, in whatever pieces a request comes."""
+"""Replies of one connection of the admin port to requests that arrive in pieces of any size."""
 
 import json
 import random

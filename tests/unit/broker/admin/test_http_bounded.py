@@ -1,4 +1,4 @@
-"""What a client of the admin port can make the broker do is charged to the ledger, and done in shares."""
+"""Work that a client of the admin port causes is charged to the ledger and split into turn budgets."""
 
 import sys
 from pathlib import Path

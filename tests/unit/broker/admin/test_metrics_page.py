@@ -1,4 +1,4 @@
-"""What Prometheus is shown at `/metrics`, and that no number of topics or groups makes the page hold anybody."""
+"""Metrics at `/metrics`. No number of topics or groups makes the page delay other work of the broker."""
 
 import os
 import re

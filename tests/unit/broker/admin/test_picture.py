@@ -1,4 +1,4 @@
-"""What the admin port shows of transactions, partitions, groups and refusals, on a broker in memory."""
+"""Transactions, partitions, groups and refusals on the admin port of a broker in memory."""
 
 import json
 import struct

@@ -1,4 +1,4 @@
-"""Which refused requests the admin port shows, and what it says of them."""
+"""Refused requests on the admin port: the ones that it lists, and the fields of each row."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Requests and replies as `/v1/trace` tells them, on a broker in memory."""
+"""Requests and replies in the stream of `/v1/trace`, on a broker in memory."""
 
 import json
 import sys
@@ -302,7 +302,7 @@ def framed(key, version, body):
 
 
 class InFile:
-    """Records that nobody may read but the socket."""
+    """Records in a file, which only the socket may read."""
 
     def __init__(self, size_bytes):
         self.size_bytes = size_bytes

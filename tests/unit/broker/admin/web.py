@@ -100,7 +100,7 @@ class Web:
         return reply
 
     def weigh(self, work):
-        """How much the others have to wait for, meanwhile and in what follows."""
+        """Run `work` and the turns after it. Return the highest charge and the most uncharged calls of an event."""
         turns = self.lone.turns
         turns.most_us, turns.uncharged_calls, turns.weighing = 0.0, 0, True
         try:
@@ -153,7 +153,7 @@ class Web:
 
 
 class Visitor:
-    """One connection."""
+    """A client connection to the admin port."""
 
     def __init__(self, web):
         self.web = web
@@ -186,7 +186,7 @@ class Visitor:
         self.connection.connection_lost(None)
 
     def replies(self):
-        """What was answered, parsed by hand: h11 must not judge itself."""
+        """Return the replies, parsed by hand: h11 must not check its own output."""
         found, data = [], bytes(self.transport.written)
         while data:
             head, _, data = data.partition(b"\r\n\r\n")

@@ -57,7 +57,7 @@ class RefusingDisk(RealDisk):
 
 
 class Broker:
-    """What `server.py` builds up to the cluster. `stop` and `kill` are followed by `start`."""
+    """The parts of a broker that `server.py` builds, up to the cluster. Call `start` after `stop` or `kill`."""
 
     def __init__(self, directory):
         self.directory = directory

@@ -1,4 +1,4 @@
-"""Lines for names: who claims them goes on in the order of arrival, and whoever has other names does not wait."""
+"""Queues for names: changes of the same name run in the order of arrival. Changes of other names do not wait."""
 
 import pytest
 
@@ -12,7 +12,7 @@ def line():
 
 
 class Line:
-    """Changes that note when they begin; each ends when the test says so."""
+    """Changes that note when they begin. The test ends each of them."""
 
     def __init__(self):
         self.bugs = []

@@ -83,7 +83,7 @@ def test_directories_that_a_killed_deletion_left_are_set_aside(broker, caplog):
 
 
 def test_a_directory_that_names_no_topic_is_set_aside(broker, caplog):
-    """It would become that of the next topic of its name."""
+    """Otherwise the directory would become the directory of the next topic with that name."""
     create_topic(broker.cluster, "kept")
     broker.settle()
     broker.kill()

@@ -21,7 +21,7 @@ from tests.stand_in import broker_of
 
 
 class Held:
-    """A broker whose syncs end when the test says so, and its handlers."""
+    """A broker whose syncs end when the test ends them, and its handlers."""
 
     def __init__(self, broker, monkeypatch):
         self.broker, self.jobs, self.release = broker, [], monkeypatch.undo

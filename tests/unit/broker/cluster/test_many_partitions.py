@@ -157,7 +157,7 @@ def test_a_partition_with_many_producers_lets_others_in_while_it_is_opened(broke
 
 
 def sizes(broker, count=5):
-    """What the cluster says of the partitions of `t`."""
+    """Return the sizes in bytes that the cluster reports for the partitions of `t`."""
     told = []
 
     async def ask():
@@ -227,8 +227,8 @@ def test_a_partition_that_is_deleted_while_it_is_looked_at_has_no_size(broker, m
 
 @pytest.mark.parametrize(("took_us", "opened"), [(0.0, 3), (SHARE_US, 0)])
 def test_who_opens_partitions_rests_when_a_look_at_their_directories_takes_long(broker, monkeypatch, took_us, opened):
-    """What a call of the system takes only the machine knows: the clock tells what it is charged. Others go ahead also
-    before what was looked up is opened."""
+    """The duration of a system call is not known in advance, so the clock measures what is charged. Other handlers
+    also run between reading the directories and opening the partitions."""
     filled(broker)
     broker.stop()
     broker.start()

@@ -28,7 +28,7 @@ def acl(number, name="ledger"):
 
 
 class Changes:
-    """A broker whose syncs end when the test says so, and what its listeners heard."""
+    """A broker whose syncs end when the test ends them, and the security changes that its listeners received."""
 
     def __init__(self, broker, monkeypatch):
         self.broker, self.jobs, self.heard = broker, [], []

@@ -45,7 +45,7 @@ from ottla.testkit.metadata import (
 
 @pytest.fixture(autouse=True)
 def in_the_next_turn(monkeypatch):
-    """When the syncs of snapshots end."""
+    """End each sync of a snapshot in the next turn."""
     monkeypatch.setattr(
         SideFiles, "start_sync", lambda logs, names, on_end: logs._clock.next_turn(lambda: on_end(None))
     )

@@ -1,4 +1,4 @@
-"""What becomes of a topic's configs when a client changes some, or replaces all."""
+"""Configs of a topic after a client changes some of them, or replaces all."""
 
 import pytest
 

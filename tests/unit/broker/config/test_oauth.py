@@ -1,4 +1,4 @@
-"""What OAUTHBEARER must be told before a broker starts."""
+"""Options that OAUTHBEARER requires before a broker starts."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""An option that nobody reads would be believed: each is read where the broker's code is."""
+"""Every option is read in the code of the broker: users would rely on an option that has no effect."""
 
 import ast
 from pathlib import Path

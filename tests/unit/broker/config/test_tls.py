@@ -1,4 +1,4 @@
-"""Options of TLS: for all listeners, for one, changed while the broker runs; and what nobody is shown."""
+"""Options of TLS: for all listeners, for one, changed while the broker runs. Secrets are never shown."""
 
 import pytest
 

@@ -96,7 +96,7 @@ class Keeper(CoordinatorRuntime):
 
 
 class Steps(Turns):
-    """Turns that go on when the test says so."""
+    """Turns that run when the test calls `go_on`."""
 
     def __init__(self):
         self.due, self.bugs = [], []

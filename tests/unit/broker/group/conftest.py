@@ -23,7 +23,7 @@ RANGE = (("range", b"sub"),)
 
 
 class FakeLog:
-    """One partition of `__consumer_offsets`; `refuse` fails appends."""
+    """A partition of `__consumer_offsets`. `refuse` is the error of appends."""
 
     log_start_offset = 0
     offline = None
@@ -70,7 +70,7 @@ class FakeCluster:
 
 
 class FakeClock:
-    """Virtual time: `advance` runs the timers on its way; `wall_steps_ms` is by how much somebody has set the clock."""
+    """Virtual time. `advance` runs the timers that are due. `wall_steps_ms` is the sum of all steps of the clock."""
 
     def __init__(self):
         self.ms = 0.0
@@ -235,7 +235,7 @@ class Rig:
         return replies
 
     def finish(self, coroutine):
-        """The result of a request that may take several turns, but waits for nobody."""
+        """Return the result of a request that may take several turns, but does not wait for other requests."""
         results = self.begin(coroutine)
         self.clock.settle()
         (result,) = results

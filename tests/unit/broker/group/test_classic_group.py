@@ -21,7 +21,7 @@ def at(ms):
 
 
 def logged(made, outcome, error=ErrorCode.NONE, ms=0.0):
-    """What follows from an event once its step is logged; the record must be the group as it is then."""
+    """Return the outcome of an event after its step is logged. The record must equal the state of the group then."""
     step = outcome.step
     followed = made.logged(step, error, at(ms))
     if not error:

@@ -1,4 +1,4 @@
-"""What becomes of the committed offsets of topics that are deleted, and made again."""
+"""Committed offsets of topics that are deleted, and of topics that are created again."""
 
 from types import SimpleNamespace
 

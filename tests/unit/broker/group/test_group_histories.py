@@ -1,4 +1,4 @@
-"""Random requests in random order: no bug is met, nobody waits for ever, and what is left can still rebalance."""
+"""Random requests in random order: no bug occurs, none waits for ever, and the remaining groups can still rebalance."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -96,7 +96,7 @@ def test_nobody_waits_for_ever(rig_class, steps):
 
 
 def check_roster(rig):
-    """What the roster keeps beside its members agrees with them."""
+    """Check that the indexes of the roster agree with its members."""
     for entry in rig.known.values():
         roster, members = entry.group.roster, entry.group.members
         assert all(member.member_id == member_id for member_id, member in members.items())

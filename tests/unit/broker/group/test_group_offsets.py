@@ -13,7 +13,7 @@ KEY = ("ledger", 0)
 
 
 class Log:
-    """The groups of one offsets partition, told record by record."""
+    """Groups of one offsets partition, built record by record."""
 
     def __init__(self):
         self.store, self.end = GroupStore(), 0

@@ -60,7 +60,7 @@ def play(rig, number, name, *details):
 
 
 def durable(rig):
-    """Everything that must survive, by group; when a group without a record was made is known to nobody."""
+    """Return the state that must survive, by group. The creation time of a group without a record is not stored."""
     found = {}
     for group_id, entry in rig.known.items():
         value = entry.group.value()

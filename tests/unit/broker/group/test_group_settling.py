@@ -19,7 +19,7 @@ MOST_IN_ONE_EVENT = SHARE_US / SETTLE_US + 2 * shard.SETTLED_AT_ONCE
 
 @pytest.fixture
 def settled(monkeypatch):
-    """How many offsets were settled since the list was cleared, in one number."""
+    """Count the calls of `GroupOffsets.settle`, in a list with one number that the test resets."""
     known, count = GroupOffsets.settle, [0]
 
     def settle(self, key, transaction):
@@ -41,13 +41,13 @@ def mark(rig, commit=True):
 
 
 def told(rig, count=COUNT):
-    """The offsets that a reader who requires stable ones is told of the first and the last partition."""
+    """Return the stable offsets of the first and the last partition."""
     _, ((_, rows),) = fetch(rig.commits, "g", [("t", [0, count - 1])], True)
     return [found.offset for _, found in rows]
 
 
 def events_until_settled(rig, settled):
-    """How many offsets each event settles."""
+    """Return the number of offsets that each event settles."""
     found, settled[0] = [], 0
     while not rig.shard_of().is_settled:
         assert rig.clock.one_turn()

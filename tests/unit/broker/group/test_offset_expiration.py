@@ -1,4 +1,4 @@
-"""How groups and offsets end: on request, and with time."""
+"""Deletion of groups and offsets, on request and by expiration."""
 
 from types import SimpleNamespace
 

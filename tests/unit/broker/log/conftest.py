@@ -76,7 +76,7 @@ class FaultyDisk(RealDisk):
         return file
 
     def start_sync(self, paths, on_end=None):
-        """It ends at once, or when the test calls `end()` of what it finds in `held`."""
+        """Sync at once. With a list in `held`, the sync ends when the test calls `end()` of its entry."""
         job = SimpleNamespace(done=False, error=None, paths=paths)
 
         def end():

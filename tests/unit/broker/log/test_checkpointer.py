@@ -35,7 +35,7 @@ class SlowClock:
 
 
 class HeldDisk(RealDisk):
-    """Syncs beside the broker end when the test says so."""
+    """A disk whose background syncs end when the test ends them."""
 
     def __init__(self):
         super().__init__()

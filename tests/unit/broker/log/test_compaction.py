@@ -1,4 +1,4 @@
-"""When a log is compacted, what goes on meanwhile, and what stops it."""
+"""Compaction of a log: its conditions, requests that are served meanwhile, and errors that stop it."""
 
 import gc
 from dataclasses import replace
@@ -282,7 +282,7 @@ def test_io_that_fails_where_cleanable_offsets_are_looked_for_takes_the_director
 
 
 def test_committed_offsets_are_the_same_after_a_compaction(rig):
-    """What a group coordinator loads from `__consumer_offsets`, transactional commits among it."""
+    """Compare the offsets that a group coordinator loads from `__consumer_offsets`, with transactional commits."""
     random = Random(5)
     partition = rig.open(min_cleanable_dirty_ratio=0.0, delete_retention_ms=10)
     for turn in range(3):

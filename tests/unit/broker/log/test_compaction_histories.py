@@ -26,7 +26,7 @@ ACTIONS = ("send", "send", "send", "plain", "idempotent", "end", "end", "end", "
 
 
 def draw(random):
-    """One step: its name and arguments."""
+    """Return the name and the arguments of a random step."""
     action = random.choice(ACTIONS)
     producer_id = random.randint(1, 3)
     if action in ("send", "plain", "idempotent"):
@@ -161,7 +161,7 @@ def check_records(before, after, end_offset, now_ms):
 
 
 def state(partition_or_producers):
-    """Of the last batch all but its timestamp, for which a snapshot has the producer's."""
+    """Return the producer states, without the timestamp of the last batch: a snapshot stores the producer's instead."""
     producers = partition_or_producers
     if not isinstance(producers, ProducerStateManager):
         producers = producers.producers()
@@ -173,8 +173,8 @@ def state(partition_or_producers):
 
 
 def assert_reloaded(found, live):
-    """What was live is found again, but for what only a marker said that is gone, or emptied: the coordinator's epoch,
-    and of a producer without batches the time."""
+    """Check that reloading finds the live state again. Only a marker holds the coordinator's epoch, and the time of a
+    producer without batches; both are lost if the marker is removed or emptied."""
     assert found.keys() == live.keys()
     for producer_id, (epoch, coordinator_epoch, last_ms, start, batches) in found.items():
         known = live[producer_id]
@@ -184,7 +184,7 @@ def assert_reloaded(found, live):
 
 
 def committed_records(partition):
-    """What a consumer makes of the slices: KIP-98's filter over the aborted list."""
+    """Return the records that a consumer delivers: KIP-98's filter with the list of aborted transactions."""
     found, position = [], 0
     while position < partition.last_stable_offset:
         piece = partition.read(position, 300, isolation=FetchIsolation.TXN_COMMITTED)

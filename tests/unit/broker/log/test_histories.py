@@ -117,7 +117,7 @@ def state(partition_or_producers, last_batch_only=False):
 
 
 def committed_records(partition):
-    """What a consumer makes of the slices: KIP-98's filter over the aborted list."""
+    """Return the records that a consumer delivers: KIP-98's filter with the list of aborted transactions."""
     found, position = [], 0
     while position < partition.last_stable_offset:
         piece = partition.read(position, 300, isolation=FetchIsolation.TXN_COMMITTED)

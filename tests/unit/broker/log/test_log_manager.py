@@ -227,7 +227,7 @@ def test_a_stop_that_cannot_write_is_not_clean(broker, produce, monkeypatch):
 
 @pytest.mark.parametrize("settings", [{"flush_messages": 1}, {"segment_bytes": 300}])
 def test_a_stop_hears_of_a_sync_that_fails_while_it_waits_for_it(broker, produce, monkeypatch, settings):
-    """The kernel has told of the failure then: the sync of the stop succeeds."""
+    """The kernel reports a failure only once, so the sync of the stop itself succeeds."""
     partition = broker.partition(**settings)
     broker.disk.held = []
     for _ in range(7):

@@ -1,4 +1,4 @@
-"""What a segment keeps open, and for how long."""
+"""Files that a segment keeps open, and for how long."""
 
 from ottla.broker.log.log_segment import LogSegment
 

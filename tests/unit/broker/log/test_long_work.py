@@ -26,7 +26,7 @@ class Job:
 
 
 class Rig:
-    """Workers that work when they are told to, and turns that are run by hand."""
+    """Workers and turns that the test runs by hand."""
 
     least_us = SHORT_US
 
@@ -101,7 +101,7 @@ def test_what_is_long_is_done_by_a_worker_and_nobody_waits_in_the_turn(rig):
 
 
 def test_an_answer_goes_with_who_asked_for_it(rig):
-    """Tens of MiB, where garbage is seldom collected."""
+    """An answer may hold tens of MiB, and the garbage collector runs rarely."""
     rig.drive(holding(MIB))
     answer = array("b", bytes(10))
     seen = weakref.ref(answer)

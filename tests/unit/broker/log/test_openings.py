@@ -1,4 +1,4 @@
-"""A partition with very many producers is opened in steps, whoever comes in between."""
+"""A partition with very many producers is opened in steps, whatever happens between two steps."""
 
 import errno
 import os

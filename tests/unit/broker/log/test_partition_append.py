@@ -1,4 +1,4 @@
-"""What a partition accepts, and what it writes."""
+"""Batches that a partition accepts, and the bytes that it writes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a reader gets from a partition."""
+"""Reads of a partition: the batches that a reader gets."""
 
 import pytest
 

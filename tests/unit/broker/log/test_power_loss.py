@@ -1,4 +1,4 @@
-"""What a power loss may leave beside a log, or in the middle of it, and what has to be on the device for that."""
+"""Files that a power loss may leave next to a log or damage, and the syncs that recovery depends on."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -43,7 +43,7 @@ def calls(broker, monkeypatch):
 
 @pytest.fixture
 def in_memory(broker):
-    """Starts the broker on an empty disk that may lose its power; syncs end when they are told to."""
+    """Start the broker on an empty disk that may lose its power. Background syncs do not end by themselves."""
 
     def start(seed):
         broker.kill()
@@ -100,7 +100,7 @@ def test_an_epoch_is_on_the_device_before_the_recovery_point_passes_it(broker, p
 
 
 def test_recovery_puts_names_on_the_device(broker, produce, calls):
-    """Those of the files that it found, before anybody acts on them, and those that it removed."""
+    """Sync the names of the files that recovery found, before they are used, and of the files that it removed."""
     produce(broker.partition())
     broker.kill()
     broker.path(f"{7:020d}.snapshot").write_bytes(b"")

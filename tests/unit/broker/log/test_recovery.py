@@ -1,4 +1,4 @@
-"""What is found after a crash: torn tails are cut, damage is not."""
+"""Recovery after a crash: it truncates torn tails, but no damaged logs."""
 
 import pytest
 

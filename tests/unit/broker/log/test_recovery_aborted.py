@@ -1,4 +1,4 @@
-"""What recovery makes of the transaction index: nothing that was cut off hides what is written there next."""
+"""Recovery of the transaction index: truncated entries do not hide records that are appended later."""
 
 from dataclasses import replace
 
@@ -77,7 +77,7 @@ def test_a_power_cut_leaves_no_aborted_transaction_too_many(broker, transactor, 
 
 
 def test_the_synced_part_of_a_transaction_index_is_never_written_again(broker, transactor, monkeypatch):
-    """A power cut may empty a file that is written anew, and these entries were promised."""
+    """A power loss may empty a file that is written again, and these entries were already durable."""
     transactor(broker.partition(), 7).send()
     transactor(broker.partition(), 7).end(commit=False)
     broker.stop()
@@ -127,7 +127,7 @@ def test_a_damaged_transaction_index_takes_the_partition_offline(broker, produce
 
 @pytest.mark.parametrize("ends", ["killed", "stopped", "rolled"])
 def test_an_index_of_many_aborted_transactions_is_written_as_they_end(broker, produce, transactor, ends):
-    """So that the end of a segment has little to write, for others wait meanwhile; none is lost or told twice."""
+    """The end of a segment then has few entries to write while requests wait. No entry is lost or written twice."""
     partition = broker.partition()
     index = broker.path("00000000000000000000.txnindex")
     for number in range(ABORTED_AT_ONCE + 10):

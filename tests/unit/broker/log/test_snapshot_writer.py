@@ -14,7 +14,7 @@ PRODUCERS = 12
 
 
 class Crowd:
-    """A partition with more producers than are written at once, and turns that pass when the test says so."""
+    """A partition with more producers than are written at once, and turns that the test runs."""
 
     def __init__(self, broker, transactor, seed=0):
         self.broker, self.transactor = broker, transactor
@@ -63,7 +63,7 @@ class Crowd:
 
 @pytest.fixture(autouse=True)
 def few_are_many(monkeypatch):
-    """One slice in a turn."""
+    """Make each turn write a single slice."""
     monkeypatch.setattr(snapshot_writer, "AT_ONCE", 3)
     monkeypatch.setattr(snapshot_writer, "RECORD_US", SHARE_US)
     monkeypatch.setattr(producers_module, "SNAPSHOT_SLICE", 2)

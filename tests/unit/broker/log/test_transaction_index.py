@@ -1,4 +1,4 @@
-"""Which aborted transactions a reader is told of: all that touch what it reads, found without looking at all others."""
+"""Aborted transactions of a read: all that overlap it, found without a scan of all entries."""
 
 import random
 
@@ -113,7 +113,7 @@ def test_many_are_told_in_steps_that_are_a_small_part_of_a_share(entries):
 
 
 def replaced_in_between(partition, steps, replace):
-    """What the steps come to when segments are replaced after the first."""
+    """Replace the segments after the first step. Return the result of the steps."""
     next(steps)
     replace(partition.log.segments)
     return to_the_end(steps)

@@ -1,4 +1,4 @@
-"""What the disk does when its process has no descriptor left; run by test_shortage.py in a process of its own."""
+"""Tests of the disk in a process without a free descriptor; test_shortage.py runs them in a separate process."""
 
 import errno
 import os
@@ -16,7 +16,7 @@ from tests.patience import PATIENCE_S
 
 @contextmanager
 def no_descriptor_left():
-    """Whatever this process may open is open."""
+    """Open files until the process has no descriptor left."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     taken = [os.open(os.devnull, os.O_RDONLY)]
     resource.setrlimit(resource.RLIMIT_NOFILE, (taken[0] + 20, hard))

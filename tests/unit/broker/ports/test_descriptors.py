@@ -1,4 +1,4 @@
-"""Files beyond the cap: closed while nobody uses them, opened again by the next use."""
+"""Files beyond the limit: closed while they are not in use, opened again by the next use."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ from ottla.broker.ports.disk import RealDisk
 
 
 def descriptors_of(paths):
-    """How many descriptors of this process are one of these files."""
+    """Count the descriptors of this process that refer to these files."""
     known = {(path.stat().st_dev, path.stat().st_ino) for path in paths}
     found = 0
     for descriptor in Path("/dev/fd").iterdir():

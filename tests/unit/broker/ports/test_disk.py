@@ -26,7 +26,7 @@ def disk():
 
 @pytest.fixture(params=["by the kernel", "one by one"])
 def kernel(request, monkeypatch):
-    """How many files are synced: at once, where the kernel can, and as elsewhere."""
+    """Sync many files at once, where the kernel can, and one by one, as on other systems."""
     made = KernelSyncs()
     if request.param == "one by one":
         monkeypatch.setattr(KernelSyncs, "sync", None)

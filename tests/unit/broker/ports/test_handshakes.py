@@ -95,7 +95,7 @@ async def answered(listener, certificates):
 
 
 def client_hello(certificates):
-    """What a client says first."""
+    """Return the first message of a TLS client."""
     said = ssl.MemoryBIO()
     client = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), said, server_hostname="localhost")
     with pytest.raises(ssl.SSLWantReadError):

@@ -82,7 +82,7 @@ async def listening(door):
 
 
 class Resolver:
-    """Knows more addresses of a host than this machine has: 192.0.2.1 is nobody's, as ::1 where there is no IPv6."""
+    """Resolve a host to an address that this machine lacks: 192.0.2.1 is unassigned, like ::1 without IPv6."""
 
     async def getaddrinfo(self, host, port, **_):
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in ("192.0.2.1", "127.0.0.1")]

@@ -1,4 +1,4 @@
-"""When there are no descriptors left: what rests makes room, and what cannot be done is told from a failed disk."""
+"""A shortage of descriptors: unused files are closed, and an error of the shortage is not taken for a failed disk."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Work that is spread over processes: all of it comes back, and nobody outlives a parent that was killed."""
+"""Work in several processes: every result comes back, and no process outlives a parent that was killed."""
 
 import errno
 import os
@@ -97,7 +97,7 @@ def test_what_a_process_did_before_it_died_is_not_lost():
 
 
 def test_results_come_back_where_the_end_of_processes_is_ignored():
-    """Whoever starts the broker may have left it so; there is nobody to wait for then."""
+    """The parent of the broker may ignore SIGCHLD. The kernel then reaps the processes, so none can be waited for."""
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         assert side_by_side.spread(lambda item: -item, [1, 2], [1, 1]) == {0: -1, 1: -2}
@@ -126,7 +126,7 @@ def test_processes_end_with_a_parent_that_was_killed():
 
 
 def _lives(pid):
-    """Whether it runs; whoever takes over a dead process may leave it as a zombie."""
+    """Return whether the process runs. The process that adopts it after its end may leave it as a zombie."""
     try:
         os.kill(pid, 0)
         stat = Path(f"/proc/{pid}/stat")

@@ -1,4 +1,4 @@
-"""What stands under a URL is had, in bounds, or a reason why not."""
+"""Fetching a URL returns its content, within limits, or a reason for the failure."""
 
 import http.server
 import socket

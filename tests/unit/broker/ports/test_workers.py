@@ -1,4 +1,4 @@
-"""Calls in other threads: their results come back as events, and those that nobody wants are not made."""
+"""Calls in other threads: their results come back as events, and cancelled calls are not made."""
 
 import threading
 
@@ -10,7 +10,7 @@ from tests.patience import PATIENCE_S
 
 
 class Inbox:
-    """What comes back from threads."""
+    """Callbacks that worker threads have sent."""
 
     def __init__(self):
         self.there = threading.Semaphore(0)

@@ -1,4 +1,4 @@
-"""Sensors are throttled by their own limit, follow its changes, and are forgotten when nobody uses them."""
+"""Sensors throttle by their own limit, follow its changes, and are removed when they are not used."""
 
 from ottla.broker.quotas import connection_rates, managers
 from ottla.broker.quotas.connection_rates import ConnectionRates

@@ -6,7 +6,7 @@ from ottla.broker.security.mechanism import SaslFailed
 
 
 def answer(server, token):
-    """What the broker answers to this token; it must not wait."""
+    """Return the answer of the broker to this token. Evaluating it must not wait."""
     handler = server.evaluate(token)
     try:
         handler.send(None)

@@ -1,4 +1,4 @@
-"""Who may do what by entries: held against a model that looks at every entry, as the documents say it."""
+"""Authorization by ACL entries, compared with a model that checks every entry as the documentation says."""
 
 from collections.abc import Sequence
 from itertools import count

@@ -1,4 +1,4 @@
-"""Whom a certificate names, read without a library, and which certificate may come in place of another."""
+"""Names of a certificate, read without a library, and the certificates that may replace it."""
 
 import ssl
 from contextlib import suppress
@@ -14,7 +14,7 @@ from tests.certificates import Certificates
 
 
 def self_signed(attributes, names=()):
-    """A certificate with these attributes, and these names beside it, as DER."""
+    """Return a certificate with these attributes and these alternative names, as DER."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec

@@ -64,7 +64,7 @@ def test_a_name_is_written_as_java_writes_it(der, written):
 
 
 def _contents(der):
-    """What is in a sequence of up to 64 KiB."""
+    """Yield the contents of a DER sequence of up to 64 KiB."""
     yield der[2:] if der[1] < 128 else der[2 + der[1] - 128 :]
 
 

@@ -1,4 +1,4 @@
-"""TLS of one listener while it runs: certificates that are renewed, handshakes that wait, what is told of failures."""
+"""TLS of one listener while it runs: certificates that are renewed, handshakes that wait, log lines of failures."""
 
 import shutil
 import ssl

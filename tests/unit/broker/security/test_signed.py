@@ -39,7 +39,7 @@ SKEW_S = 30
 
 
 class Site:
-    """What stands under a URL: fetches end when `end` is called, or at once."""
+    """The content of a URL. A fetch ends at once, or when the test calls `end`."""
 
     def __init__(self):
         self.content = key_set(RSA, EC)
@@ -115,7 +115,7 @@ class World:
             pass
 
     def check(self, tokens, token):
-        """What it says; TokenRefused."""
+        """Check the token. Return its principal and expiry as `Checked`. Raises TokenRefused."""
         outcome = self.begin(tokens, token)
         for _ in range(100):
             if outcome:

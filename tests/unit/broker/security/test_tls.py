@@ -1,4 +1,4 @@
-"""From options to what OpenSSL is told: stores of every kind, and what is said of those that cannot be."""
+"""From options to the settings of OpenSSL: stores of every kind, and the errors of invalid ones."""
 
 import ssl
 from contextlib import suppress

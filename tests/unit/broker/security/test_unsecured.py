@@ -11,7 +11,7 @@ from tests.unit.broker.security.tokens import NOW_MS, NOW_S, claims, part, signe
 
 
 def check(token, **options):
-    """What it says; TokenRefused."""
+    """Check the token. Return its principal and expiry as `Checked`. Raises TokenRefused."""
     given = {f"unsecuredValidator{name}": text for name, text in options.items()}
     handler = UnsecuredTokens(unsecured_settings(given), lambda: NOW_MS).check(token)
     with pytest.raises(StopIteration) as stop:

@@ -24,7 +24,7 @@ class Kind(NamedTuple):
 
 
 def claims(**changed):
-    """What a good token says; a value of None leaves a claim out."""
+    """Return the claims of a valid token. A value of None leaves a claim out."""
     good = {"sub": "alice", "iss": ISSUER, "aud": AUDIENCE, "iat": NOW_S - 10, "exp": NOW_S + 600, "scope": "write"}
     return {name: value for name, value in (good | changed).items() if value is not None}
 

@@ -80,7 +80,7 @@ class FakeLog:
             callback(ErrorCode.NONE)
 
     def crash(self):
-        """What was not durable is gone."""
+        """Drop all batches that are not durable, and the waiting callbacks."""
         self.batches = [(h, b) for h, b in self.batches if h.last_offset < self.high_watermark]
         self.hold, self.refuse, self._waiting = False, ErrorCode.NONE, []
 
@@ -367,7 +367,7 @@ class DeafSink:
 
 
 class LogsBroker:
-    """What `server.py` builds, without sockets, on a virtual clock."""
+    """The parts of a broker that `server.py` builds, without sockets, on a virtual clock."""
 
     def __init__(self, directory, clock):
         self.directory, self.clock = directory, clock

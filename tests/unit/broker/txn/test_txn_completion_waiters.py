@@ -1,4 +1,4 @@
-"""Requests that meet the marker phase of their id wait undecided: for Complete, 50 ms at most, or for nobody."""
+"""Requests during the marker phase of their id: they wait for Complete for 50 ms at most, or do not wait."""
 
 import pytest
 

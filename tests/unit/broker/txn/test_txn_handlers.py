@@ -1,6 +1,6 @@
 """Handlers of the transaction APIs over a coordinator whose log and markers the test holds.
 
-What they tell clients is in `tests/api`.
+The replies to clients are tested in `tests/api`.
 """
 
 from types import SimpleNamespace

@@ -185,7 +185,7 @@ def test_complete_is_tried_again_while_its_log_is_not_available(rig, refusal):
 
 @pytest.mark.parametrize("refusal", LOG_ERRORS, ids=lambda error: error.name)
 def test_complete_that_is_refused_follows_within_a_retry_period(rig, refusal):
-    """Whatever a log that is online answers: nobody else would log it."""
+    """Any error of a log that is online is retried: no other task would log Complete."""
     rig.sink.answers[FOO] = [E.NOT_LEADER_OR_FOLLOWER]
     ended(rig, FOO)
     rig.log_of("t").refuse = refusal

@@ -1,4 +1,4 @@
-"""What comes between Prepare and Complete, on real logs: whatever it is, the transaction ends.
+"""Events between Prepare and Complete, on real logs: the transaction ends in every case.
 
 The kills between any two steps are in `test_txn_on_real_logs.py` and in the simulation.
 """

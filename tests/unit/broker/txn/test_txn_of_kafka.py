@@ -56,7 +56,7 @@ def test_every_record_is_encoded_as_kafka_did(steps):
 
 
 def decided(before, after):
-    """What our machine logs in the state before, given the request that must have led to the state after."""
+    """Return the record that Ottla logs in the state `before`, for the request that must have led to `after`."""
     now_ms = after.last_update_ms
     producer = (after.producer_id, after.producer_epoch)
     if after.status is S.EMPTY:

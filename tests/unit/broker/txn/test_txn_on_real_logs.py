@@ -90,7 +90,7 @@ def test_a_topic_deleted_with_an_open_transaction_does_not_keep_it_from_ending(b
     [(0, 0, 0), (1, 0, 1), (2, 0, 1), (2, 2, 1), (0, 2, 1)],
 )
 def test_the_level_decides_the_version_of_a_record_but_for_what_v2_began(level, generation, version):
-    """What a client of V2 began before a downgrade to level 0 has no place in version 0."""
+    """A transaction that a V2 client began before a downgrade to level 0 cannot be written in version 0."""
     state = TransactionState(7, 0, S.ONGOING, 60_000, {LEDGER[0]: None}, 1, 2, 7, -1, generation)
     batch = memoryview(encode_change("t", state, level, 3))
     header = read_header(batch)

@@ -31,7 +31,7 @@ def markers(rig):
 
 
 def replayed(rig):
-    """What the durable part of the logs says, read as the loader does."""
+    """Return the states in the durable part of the logs, read as the loader does."""
     states = {}
     for each in rig.cluster.logs:
         each = type("Durable", (), {**vars(each), "leader_epoch": 9})()

@@ -1,4 +1,4 @@
-"""What handlers of transactions V2 leave behind: generations, moved epochs, markers."""
+"""Effects of the handlers of transactions V2: generations, bumped epochs, markers."""
 
 import pytest
 

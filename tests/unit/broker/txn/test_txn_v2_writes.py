@@ -59,7 +59,7 @@ class Client:
         return self.broker.begin(PRODUCE, more.get("version", 12), self.body(*places, **more))
 
     def produce(self, *places, **more):
-        """One error per partition, or one if all have the same."""
+        """Produce and return an error per partition, or a single error if all are the same."""
         return produced(self.begin_produce(*places, **more), more.get("version", 12))
 
     def commit_offset(self, version=5, **more):

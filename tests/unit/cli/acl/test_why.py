@@ -59,7 +59,7 @@ def answer(monkeypatch, error=ErrorCode.NONE, message=None, entries=()):
 
 @pytest.fixture
 def why(monkeypatch):
-    """Ask about entries; (exit code, what is told as JSON, or as text)."""
+    """Run `ottla acl why` with these entries. Return the exit code and the output, parsed if it is JSON."""
 
     def ask(entries, operation="Write", resource="Topic:orders", *more, output="json", principal="User:alice"):
         answer(monkeypatch, entries=entries)

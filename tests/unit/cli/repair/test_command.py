@@ -58,7 +58,7 @@ def flip(file, position):
 
 @pytest.fixture(autouse=True)
 def no_device(monkeypatch):
-    """Nobody pulls the plug in here, and hundreds of syncs take their time."""
+    """Skip fsync and fdatasync: no test here loses power, and hundreds of syncs are slow."""
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
     monkeypatch.setattr("os.fdatasync", lambda descriptor: None)
 

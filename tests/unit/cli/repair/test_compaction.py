@@ -16,7 +16,7 @@ TEMPORARY = (".cleaned", ".swap", ".deleted")
 
 @pytest.fixture(autouse=True)
 def no_device(monkeypatch):
-    """Nobody pulls the plug in here, and hundreds of syncs take their time."""
+    """Skip fsync and fdatasync: no test here loses power, and hundreds of syncs are slow."""
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
     monkeypatch.setattr("os.fdatasync", lambda descriptor: None)
 
@@ -64,7 +64,7 @@ def logs(directory):
 
 
 def started(disk):
-    """What a start makes of it."""
+    """Restart on this disk. Return its contents, the visible records and the known producers."""
     process = restart(disk)
     return contents(disk), visible(disk), known(process.partition)
 

@@ -1,4 +1,4 @@
-"""What hurts most is at the top of what `ottla top` shows."""
+"""Order of the rows of `ottla top`: the most urgent problems come first."""
 
 from ottla.cli.top.picture import (
     Ends,

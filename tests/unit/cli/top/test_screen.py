@@ -1,4 +1,4 @@
-"""What the live view of `ottla top` shows on terminals of any size, and what keys do."""
+"""The live view of `ottla top` on terminals of any size, and its keys."""
 
 from io import StringIO
 

@@ -33,7 +33,7 @@ def ottla(*arguments):
 
 
 def told(*arguments, code):
-    """What a command says as JSON, and its exit code."""
+    """Run a command, check its exit code, and return its JSON output."""
     result = ottla(*arguments, "-b", "one:9092", "--format", "json")
     assert result.exit_code == code, result.output
     return json.loads(result.stdout)

@@ -1,4 +1,4 @@
-"""What the demo prints, and what it makes of a claim that does not hold."""
+"""Output of the demo, also for a claim that does not hold."""
 
 import io
 

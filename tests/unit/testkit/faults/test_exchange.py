@@ -1,4 +1,4 @@
-"""Whom a request is of, as the conditions of faults ask."""
+"""The producer of a request, as the conditions of faults compare it."""
 
 import pytest
 

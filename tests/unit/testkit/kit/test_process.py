@@ -1,4 +1,4 @@
-"""A process of a test that does not do what it is told: what is said of it."""
+"""Broker processes of tests that hang: the error messages, and restarts."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ waits_for_nobody()
 
 
 class Stuck(BrokerProcess):
-    """It says that it serves, and hears no SIGTERM."""
+    """A broker process that logs that it serves, and ignores SIGTERM."""
 
     def _command(self, ready):
         return [sys.executable, "-c", STUCK]

@@ -10,7 +10,7 @@ from ottla.testkit.in_memory.schedule import Schedule, VirtualClock
 
 
 class FakeConnection:
-    """Where the broker's `Connection` would be."""
+    """A stand-in for the broker's `Connection`."""
 
     def __init__(self):
         self.data = b""
@@ -45,7 +45,7 @@ class Ends:
         self.link = Link(self, self, self.connection, "c.0")
 
     def note(self, what, data):
-        """Nobody keeps the trace."""
+        """Discard the trace."""
 
     def guarded(self, work):
         work()
