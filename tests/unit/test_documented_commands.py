@@ -58,7 +58,7 @@ def check_ottla(arguments):
     assert not rest, f"ottla {arguments[0]} takes no {rest}"
     for parameter in command.params:
         assert not (parameter.required and given.get(parameter.name) is None), f"{parameter.name} is missing"
-        # `consume_value` is click's: what was given, else what a flag or a default stands for.
+        # `consume_value` is click's: the given value, else the value of a flag or a default.
         value, source = parameter.consume_value(context, given)
         is_said = source is click.core.ParameterSource.COMMANDLINE or parameter.required
         if is_said and not isinstance(parameter.type, click.Path):

@@ -1,4 +1,4 @@
-"""Figures of the README: each stands in docs/measured.md, which has one figure of a kind."""
+"""Figures of the README: docs/measured.md contains each, and has one figure of a kind."""
 
 import re
 from pathlib import Path

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 OF_USERS = {"aiokafka", "confluent-kafka"}
-"""Client libraries: whoever uses one has it."""
+"""Client libraries that users install themselves."""
 ROOT = Path(__file__).resolve().parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PROJECT = PYPROJECT["project"]

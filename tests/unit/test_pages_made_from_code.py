@@ -1,4 +1,4 @@
-"""The pages that are made from code say what the code says."""
+"""Pages that are generated from code agree with the code."""
 
 from pathlib import Path
 

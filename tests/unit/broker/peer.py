@@ -93,7 +93,7 @@ class Peer:
         return count
 
     def receive_while_read(self, data=b"", most_bytes=4_096):
-        """The same as long as the connection is read; the rest when this is called again."""
+        """Receive data while the connection is read. Another call receives the rest."""
         self.unsent += data
         while self.unsent and self.transport.reading and not self.transport.closed:
             self.unsent = self.unsent[self._receive_once(self.unsent[:most_bytes]) :]

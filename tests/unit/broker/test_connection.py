@@ -113,7 +113,7 @@ def produce(correlation_id):
 
 
 class Served:
-    """A handler that notes whom it has served; the first request waits until the test says."""
+    """A handler that notes the requests that it has served. The first request waits until the test resumes it."""
 
     def __init__(self):
         self.waits = []

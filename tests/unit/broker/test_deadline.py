@@ -58,7 +58,7 @@ class Loop:
             self.turns.event(read)
 
     def stall(self, ms):
-        """The process is stopped while it waits for the sockets, and goes on."""
+        """Stop the process while it waits for the sockets, and continue it."""
         self.ms += ms
         self.iterate(interrupted=True)
 

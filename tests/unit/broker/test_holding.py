@@ -285,7 +285,7 @@ def test_whatever_clients_do_the_memory_ends_empty(seed):
                 sender.send(rng.choice((10, 100_000, MIB)))
         run(peers)
         requests, _ = held(peers)
-        # What is larger than all the memory of large requests comes in alone, beside those of middle size.
+        # A request larger than all the memory of large requests is admitted alone, next to requests of middle size.
         assert requests <= max(BUDGET // 2, 9 * MIB + 10_000 + BUDGET // 8)
     for peer in peers:
         peer.connection.connection_lost(None)

@@ -79,7 +79,7 @@ def test_a_request_that_fits_is_let_in_at_once():
 def test_requests_are_let_in_in_their_order_when_there_is_room():
     table = Table()
     first, large, small = table.claim(6 * MIB), table.claim(4 * MIB), table.claim(MIB)
-    assert not small.granted  # it would fit, but the larger one would wait for ever behind such
+    assert not small.granted  # it would fit, but the larger one would wait for ever after such requests
     first.release()
     table.run()
     assert table.granted == [large, small]
@@ -231,7 +231,7 @@ def test_whoever_comes_and_goes_the_memory_ends_empty_and_all_are_served(seed):
             case _:
                 table.run()
         assert table.memory.replies.held_bytes <= most
-    for _ in range(1000):  # whoever is served leaves
+    for _ in range(1000):  # served requests leave
         table.run()
         builders = [builder for builder in builders if not builder.sent()]
         for claim in [claim for claim in claims if claim.granted]:

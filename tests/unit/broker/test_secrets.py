@@ -38,14 +38,14 @@ STREAMS = ("/v1/trace?verbose=true", "/v1/events")
 
 
 def is_told(text):
-    """Whether a secret stands there, plainly or as bytes are written in JSON."""
+    """Return whether the text contains a secret, plainly or as bytes are written in JSON."""
     data = text if isinstance(text, bytes) else text.encode()
     cut = (b64encode(SECRET.encode()[at:])[:-4] for at in range(3))
     return any(each in data for each in (SECRET.encode(), *cut))
 
 
 class Watched(Web):
-    """A broker in memory which everybody watches in every way that there is."""
+    """A broker in memory that is observed by every admin route, stream and journal."""
 
     def __init__(self):
         super().__init__()
@@ -66,7 +66,7 @@ class Watched(Web):
             self.streams[-1].send(request("GET", path))
 
     def shown(self):
-        """All that it shows to whom it shows anything, by the name of it."""
+        """Yield the name and the content of each of these outputs."""
         self.lone.rest(3_000)
         for path in ASKED:
             visitor = self.connect()
@@ -120,7 +120,7 @@ def test_whoever_watches_a_broker_sees_no_secret(key, version, fields, caplog):
 
 
 def test_a_login_without_headers_does_not_stand_in_the_journal():
-    """This one would pass for a request: where a length stands in a header, there is the begin of the password."""
+    """This login looks like a request: the first bytes of the password are where a header has a length."""
     password = "!" + 4 * SECRET
     lone = lone_with_logins({"plain.sasl.jaas.config": f'{MODULE} user_charlie="{password}";'})
     journal = Journal(lone.clock)

@@ -1,4 +1,4 @@
-"""The daemon's life inside one process: what a start that fails and a stop leave behind."""
+"""The daemon's life inside one process: the state after a failed start and after a stop."""
 
 import asyncio
 import gc

@@ -293,7 +293,7 @@ def test_a_small_request_does_not_rest_for_the_large_ones_of_others(loop):
 
 
 def test_who_was_woken_rests_when_the_share_is_spent(loop):
-    """A thousand who wait for one event are each small, and together they are not."""
+    """Each of a thousand handlers that wait for one event is cheap, but all together are not."""
     seen, wait = [], Wait(loop.turns)
 
     async def handler():

@@ -1,4 +1,4 @@
-"""Copies of the directories that Apache Kafka 4.3.1 wrote, and what its own tool says of them."""
+"""Copies of the directories that Apache Kafka 4.3.1 wrote, and the output of its own tool for them."""
 
 import io
 import tarfile

@@ -160,7 +160,7 @@ JOBS = ("audit", "alert", "export")
 
 @pytest.fixture
 def job(monkeypatch):
-    """Stands in for a job: `job(name)` gives (the module with its `main`, the arguments that it was run with)."""
+    """Replace a job: `job(name)` returns (the module with its `main`, the arguments that it was run with)."""
 
     def stand_in(name, end=lambda: 4):
         given = []

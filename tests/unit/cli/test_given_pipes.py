@@ -1,4 +1,4 @@
-"""A pipe that a user names on the command line, such as bash makes of `<(command)`, is read as a file is."""
+"""Pipes on the command line, such as `<(command)` in bash, are read like files."""
 
 import json
 import os

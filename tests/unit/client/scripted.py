@@ -1,4 +1,4 @@
-"""A producer and a consumer that do what a test says, with kafka-python's own state machine."""
+"""A producer and a consumer whose results a test sets, with kafka-python's own state machine."""
 
 from types import SimpleNamespace
 
@@ -26,7 +26,7 @@ class Answer:
 
 
 class Manager:
-    """kafka-python's TransactionManager as far as transaction() uses it; `script` says how requests end."""
+    """kafka-python's TransactionManager as far as transaction() uses it. `script` holds the results of requests."""
 
     transactional_id = "order-processor-01"
 

@@ -23,7 +23,7 @@ LEDGER = TopicPartition("ledger", 0)
 
 
 class Producer(AIOKafkaProducer):
-    """A producer whose batches and transactions end as `script` says: an exception, or "never"."""
+    """A producer. `script` holds the results of its batches and transactions: an exception, or "never"."""
 
     def __init__(self, **script):
         super().__init__(transactional_id="order-processor-01")

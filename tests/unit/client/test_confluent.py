@@ -329,7 +329,7 @@ def test_what_was_polled_before_an_abort_is_not_sent_again():
         run(producer, give_up, consumer=consumer, consumer_config=CONFIG)
     with pytest.raises(RuntimeError, match="Poll inside what you run again"):
         run(producer, producer.produce, consumer=consumer, consumer_config=CONFIG)
-    producer.undelivered = 0  # the block waited for its deliveries: nobody knows that it sent anything
+    producer.undelivered = 0  # the block waited for its deliveries: nothing shows that it sent anything
     run(producer, consumer=consumer, consumer_config=CONFIG)
     assert producer.calls == ["begin", "abort"] * 3
     consumer.positions[0] = 7

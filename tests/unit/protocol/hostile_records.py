@@ -9,7 +9,7 @@ WIDE_EDGES = [*EDGES, 2**35, 2**62, 2**62 + 1, 2**63 - 1, 2**63, 2**64 - 1, 2**6
 
 
 def section(draw: random.Random):
-    """(bytes, how many records are said to be in them)."""
+    """Return (bytes, the number of records that they claim to hold)."""
     count = draw.choice((1, 1, 2, 3, 5, 40))
     spoils = draw.choice((0.0, 0.0, 0.02, 0.1, 0.5))
     out = bytearray()

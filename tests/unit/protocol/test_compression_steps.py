@@ -1,4 +1,4 @@
-"""Compression in steps comes to what it comes to in one go, and no step is long."""
+"""Compression in steps gives the same bytes as in one call, and no step is long."""
 
 import struct
 

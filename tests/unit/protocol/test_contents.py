@@ -1,4 +1,4 @@
-"""Whether two batches say the same, whatever their times and codecs."""
+"""Comparison of the contents of two batches with any timestamps and codecs."""
 
 from itertools import product
 

@@ -65,7 +65,7 @@ def test_what_is_built_is_accepted_and_reads_back(records, codec, sequence, offs
 @EXAMPLES
 @given(new_records, st.data())
 def test_what_is_accepted_is_readable_however_it_was_damaged(records, data):
-    """The CRC is right, so that only the walk over the frames stands between the bytes and their readers."""
+    """The CRC is valid, so only the walk over the frames protects readers from the bytes."""
     batch = b.build_batch(records)
     payload = bytearray(batch[HEADER_SIZE:])
     for at in data.draw(st.lists(st.integers(0, len(payload) - 1), min_size=1, max_size=3)):

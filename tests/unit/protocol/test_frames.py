@@ -200,7 +200,7 @@ def test_every_cut_of_a_header_is_refused(version):
     "tail",
     [
         b"\x41" + b"\x00\x00" * 65,  # 65 tags
-        b"\xff\xff\xff\xff\x07",  # 2^31 - 1 tags and nothing behind
+        b"\xff\xff\xff\xff\x07",  # 2^31 - 1 tags and nothing after them
         b"\x80\x80\x80\x80\x80\x01",  # a varint of six bytes
         b"\x01\x00\x7f",  # a tag longer than the frame
     ],

@@ -29,7 +29,7 @@ def refused(batch, **options):
 
 
 def changed(batch=None, *, payload=None, **fields):
-    """A batch with a valid CRC whose header or record bytes say something else."""
+    """Return a batch with a valid CRC and changed header or record bytes."""
     batch = b.build_batch(RECORDS) if batch is None else batch
     header = read_header(batch)._replace(**fields)
     return assemble(header, batch[HEADER_SIZE:] if payload is None else payload)

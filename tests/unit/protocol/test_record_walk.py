@@ -1,4 +1,4 @@
-"""The walk that is compiled, and the same file as Python, come to what the specification in Python comes to."""
+"""The compiled walk, and the same file as Python, return the results of the specification in Python."""
 
 import os
 import random

@@ -17,7 +17,7 @@ FATES = ("plain", "committed", "aborted", "open")
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: case.name)
 def written(request):
-    """The files of a case, and what its case.json says."""
+    """Return a case, its files, and its case.json."""
     files = files_of(request.param)
     return request.param, files, expected_of(files)
 

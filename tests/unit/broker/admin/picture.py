@@ -1,4 +1,4 @@
-"""The routes of the live picture on a broker in memory, and who asks them. free"""
+"""The routes of the live picture on a broker in memory, and their client. free"""
 
 import json
 import sys
@@ -14,7 +14,7 @@ from tests.api.callers import coordinating
 
 
 class Picture:
-    """A broker that is watched, and who asks it."""
+    """A broker in memory, and the client of its live picture."""
 
     def __init__(self, **options):
         self.lone = coordinating(**options)

@@ -15,7 +15,7 @@ from ottla.broker.turns import Wait
 
 
 class Ticker:
-    """A stream of what the test says, until it says None."""
+    """A stream of the events that the test adds, until it adds None."""
 
     def __init__(self):
         self.web = Web([Route("GET", "/ticks", self.open, "Streams")])

@@ -1,4 +1,4 @@
-"""The page's files: who may have them, what they may load, and that one file can hold them all."""
+"""Files of the page: access to them, the resources that they may load, and a single file that holds them all."""
 
 import json
 import re

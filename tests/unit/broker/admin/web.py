@@ -41,7 +41,7 @@ class Transport:
                 self.protocol.pause_writing()
 
     def take(self, size_bytes):
-        """The reader goes on."""
+        """Let the reader take this many more bytes."""
         self.takes += size_bytes
         if self.takes >= 0:
             self.protocol.resume_writing()

@@ -13,7 +13,7 @@ from ottla.broker.ports.disk import RealDisk
 
 
 class StepClock:
-    """Time stands still; what is put off to the next turn waits until the test runs it."""
+    """A clock whose time stands still. Callbacks of the next turn wait until the test runs them."""
 
     def __init__(self):
         self.ms = 1_700_000_000_000

@@ -19,7 +19,7 @@ NO_TYPE = "does not support the given upgrade type"
 NOT_DOWN = "without setting the upgrade type to either safe or unsafe downgrade"
 NOT_UP = "Can't downgrade to a newer version"
 
-# (levels before, feature, level, upgrade type, what the refusal says or None), each as Kafka 4.3.1 answered it.
+# (levels before, feature, level, upgrade type, the text of the refusal or None), each as Kafka 4.3.1 answered it.
 ROWS = [
     ("the level it has, upgrade", {TV: 2}, TV, 2, UP, None),
     ("the level it has, safe downgrade", {TV: 2}, TV, 2, SAFE, None),

@@ -1,4 +1,4 @@
-"""Requests that name as much as a request can: looked through and changed in shares, whatever the rows say."""
+"""Requests with as many names as fit: they are checked and carried out in turn budgets, whatever the rows contain."""
 
 from types import SimpleNamespace
 

@@ -16,7 +16,7 @@ from ottla.testkit.metadata import create_internal_topic, create_topic, delete_t
 
 
 class WatchedDisk(RealDisk):
-    """Remembers the paths of all that is opened, read or looked at."""
+    """A disk that records each path that is opened, read or checked."""
 
     __slots__ = ("touched",)
 
@@ -148,7 +148,7 @@ def test_a_partition_with_many_producers_lets_others_in_while_it_is_opened(broke
     assert broker.cluster.is_unopened("t", 3)
     turns, opened = broker.turns, []
     turns.event(lambda: turns.start(broker.cluster.get_or_open("t", 3), opened.append, opened.append))
-    assert opened == []  # it rests
+    assert opened == []  # it waits for its next turn
     broker.settle()
     (partition,) = opened
     assert len(partition.log.producer_state) == 10_000

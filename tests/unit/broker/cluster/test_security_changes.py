@@ -1,4 +1,4 @@
-"""Changes of ACLs, users and quotas: when they are in force, who hears of them, and what a failure leaves."""
+"""Changes of ACLs, users and quotas: when they take effect, the listeners called, and the state after a failure."""
 
 import errno
 import logging

@@ -1,4 +1,4 @@
-"""Snapshots of the metadata: what they say, when they are taken, and what a torn one costs."""
+"""Snapshots of the metadata: their contents, when they are taken, and the effect of a torn one."""
 
 import errno
 import itertools

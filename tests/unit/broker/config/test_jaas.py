@@ -1,4 +1,4 @@
-"""JAAS entries as Kafka reads them, and what is said of those that it does not read."""
+"""JAAS entries as Kafka reads them, and the errors of entries that it does not read."""
 
 import pytest
 

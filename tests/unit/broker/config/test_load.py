@@ -255,7 +255,7 @@ INSIDE_AND_OUTSIDE = "listener.security.protocol.map=inside:PLAINTEXT,OUTSIDE:PL
             ["INSIDE://a:1", "OUTSIDE://[::1]:2"],
             ["INSIDE://b:3", "OUTSIDE://c:4"],
         ),
-        # One may be told the address of another, and a listener may be for those who are told it elsewhere.
+        # A listener may advertise the address of another, or none: its clients may know its address from elsewhere.
         (
             "listeners=INSIDE://a:1,OUTSIDE://:2 advertised.listeners=INSIDE://c:4,OUTSIDE://c:4",
             ["INSIDE://a:1", "OUTSIDE://:2"],

@@ -17,7 +17,7 @@ from ottla.protocol.records import iter_records
 
 
 class Log:
-    """`hold` keeps appends from becoming durable, `refuse` fails them; `breaks` fails a scan behind the first batch."""
+    """`hold` keeps appends from becoming durable. `refuse` fails them. `breaks` fails a scan after the first batch."""
 
     log_start_offset = leader_epoch = high_watermark = 0
     offline, hold, refuse, breaks = None, False, E.NONE, None

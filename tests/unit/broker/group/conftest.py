@@ -111,7 +111,7 @@ class FakeClock:
             pass
 
     def stall(self, ms, *arrived):
-        """The process is stopped; when it goes on, timers run before what `arrived` in the sockets meanwhile."""
+        """Stop the process for a while. Afterwards, timers run before the input that `arrived` in the sockets."""
         self.ms += ms
         while self._timers and self._timers[0][0] <= self.ms:
             callback = heapq.heappop(self._timers)[2].callback
@@ -150,7 +150,7 @@ class Rig:
         self.restart()
 
     def restart(self, settle=True):
-        """A new broker over the same logs; nothing of the old one goes on."""
+        """Start a new broker on the same logs. Nothing of the old one continues."""
         self.clock._timers.clear()
         self.clock._next.clear()
         self.cluster.on_topic_deleted.clear()

@@ -1,4 +1,4 @@
-"""Committed offsets: who may commit, what is kept, what a fetch shows."""
+"""Committed offsets: the members that may commit, the stored values, and the results of a fetch."""
 
 import pytest
 

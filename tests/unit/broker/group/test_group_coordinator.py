@@ -1,4 +1,4 @@
-"""Members against the coordinator: who waits, who is answered, what is logged, what a restart keeps."""
+"""Members and the coordinator: waiting requests, replies, logged records, and the state after a restart."""
 
 from itertools import pairwise
 

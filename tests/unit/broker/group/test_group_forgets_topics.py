@@ -29,7 +29,7 @@ def commit(rig, *rows, producer=None):
 
 
 def delete_topics(rig, *names):
-    """The walk over what they leave has begun and rests."""
+    """Delete the topics. The scan for their offsets has begun and waits for its next turn."""
     (gone,) = rig.cluster.on_topic_deleted
     for name in names:
         rig.turns.event(lambda name=name: gone(SimpleNamespace(name=name)))

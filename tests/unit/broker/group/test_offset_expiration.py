@@ -250,7 +250,7 @@ def test_in_a_rebalance_nothing_expires(rig):
 
 
 def test_a_group_that_somebody_joins_in_between_does_not_expire(rig, monkeypatch):
-    """Long work is cut into slices; what was found before one is looked at again behind it."""
+    """Long work is split into slices. The state found before a slice is checked again after it."""
     slow(monkeypatch)
     commit(rig, ROW, ROW._replace(partition=1))
     rig.clock.ms += RETENTION_MS

@@ -116,7 +116,7 @@ def test_nobody_waits_for_the_device_and_a_checkpoint_has_its_name_only_when_it_
         "recovery-point-offset-checkpoint.tmp",
         "replication-offset-checkpoint",
     }
-    # What changes meanwhile is for the next round: one writing at a time.
+    # Changes during a write are for the next round: one write at a time.
     many.partitions["t", 5].log.recovery_point = 500
     many.checkpointer.run()
     many.clock.pass_turns()
@@ -163,7 +163,7 @@ def test_what_was_sealed_is_synced_a_part_at_a_time(many):
     many.clock.pass_turns()
     assert sorted(handed_over) == list(range(1000))
     assert many.partitions["t", 0].log.recovery_point == 5_000
-    assert many.partitions["t", 999].log.recovery_point == 999  # its sync goes on
+    assert many.partitions["t", 999].log.recovery_point == 999  # its sync continues
     _, second = syncs_of_sealed(many)
     second.end()
     many.checkpointer.run()

@@ -130,9 +130,9 @@ class History:
 
 
 def check_records(before, after, end_offset, now_ms):
-    """Behind `end_offset` everything is left; below, the last committed or plain record of every key.
+    """Check that all records from `end_offset` on are left, and below it the last committed or plain record of a key.
 
-    Where the key map was full, it may know of later records of a key.
+    Where the key map was full, it may contain later records of a key.
     """
     last, later = {}, set()
     for record in before.records():

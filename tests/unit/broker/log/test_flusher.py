@@ -1,4 +1,4 @@
-"""Durability that waits for the device: what a flush covers, who hears of it, and what a failed one means."""
+"""Durability on the device: the offsets that a flush covers, its callbacks, and the effects of a failed flush."""
 
 import pytest
 

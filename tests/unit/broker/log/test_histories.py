@@ -64,7 +64,7 @@ class History:
         if count:
             producer.sequence -= count
             result = producer.send(count)
-            # Behind the marker of its transaction nobody waits for the answer to a batch any more.
+            # After the marker of its transaction no client waits for the answer to a batch.
             reused = producer_id in self.ended
             assert (result.duplicate, result.error) == (not reused, ErrorCode.UNKNOWN_PRODUCER_ID if reused else 0)
 
@@ -173,7 +173,7 @@ def test_history(broker, produce, transactor, steps):
     assert state(broker.partition(**SETTINGS)) == state(replayed)
     broker.stop()
     if not {"stop", "kill"} & {step[0] for step in steps}:
-        # (a restart begins the count of bytes since the last entry anew, as in Kafka)
+        # (a restart resets the count of bytes since the last entry, as in Kafka)
         assert indexes(broker) == files
     shutil.rmtree(broker.directory)
     broker.start()

@@ -282,7 +282,7 @@ def test_a_deleted_partition_is_out_of_the_way_at_once_and_gone_later(broker, pr
     partition.park(parked)
     broker.manager.delete_later(broker.manager.rename_for_deletion("t", 0))
     assert broker.manager.get("t", 0) is None
-    # Who still holds it is told that it is gone, not that the storage failed.
+    # A handler that still holds it gets the error that it is gone, not that the storage failed.
     assert parked.done
     assert produce(partition).error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert partition.read(0, 100).error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -422,7 +422,7 @@ def test_a_checkpoint_that_has_not_changed_is_not_written_again(broker, produce,
     produce(partition)
     written.clear()
     broker.manager.checkpoint()
-    # Recovery does not read it, so nobody waits for the device.
+    # Recovery does not read it, so it is not synced.
     assert written == [("replication-offset-checkpoint", False)]
 
 

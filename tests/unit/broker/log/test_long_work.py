@@ -1,4 +1,4 @@
-"""Long work holds a bounded amount, in order, and leaves nothing behind, whatever becomes of who wanted it."""
+"""Long work runs in order within a memory limit, and releases everything even if its caller ends early."""
 
 import gc
 import weakref
@@ -149,7 +149,7 @@ def test_what_a_call_takes_beside_large_records_is_counted(rig):
 def test_work_beyond_the_allowance_waits_in_order(rig):
     rig.drive(holding(5 * MIB))
     rig.drive(holding(5 * MIB))
-    rig.drive(holding(1 * MIB))  # there is room, but not before who came first
+    rig.drive(holding(1 * MIB))  # there is memory, but the first caller goes first
     assert len(rig.jobs) == 1
     rig.end()
     assert len(rig.jobs) == 2

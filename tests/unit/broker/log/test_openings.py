@@ -67,7 +67,7 @@ def test_who_needs_the_partition_at_once_takes_the_steps_that_are_left(crowded, 
     for _ in range(taken):
         next(steps)
     assert state_of(crowded.partition()) == expected
-    assert list(steps) == []  # who was at it finds it open
+    assert list(steps) == []  # the caller that was opening it finds it open
 
 
 def test_several_take_the_steps_in_turns(crowded):

@@ -98,7 +98,7 @@ def test_aborted_transactions_come_with_the_data(broker, produce, transactor):
     two.end(commit=False)  # 5
     assert partition.read(0, 10_000).aborted is None
     assert partition.read(0, 10_000, isolation=FetchIsolation.TXN_COMMITTED).aborted == [(1, 0), (2, 1)]
-    # The first transaction's marker lies before offset 3, the second one's behind it.
+    # The marker of the first transaction is before offset 3, the marker of the second after it.
     assert partition.read(3, 10_000, isolation=FetchIsolation.TXN_COMMITTED).aborted == [(2, 1)]
 
 

@@ -143,7 +143,7 @@ def test_indexes_that_are_made_again_are_synced(broker, produce, calls):
 
 @pytest.mark.parametrize("lost_bytes", range(1, 62))
 def test_the_few_bytes_of_a_batch_in_a_page_that_came_too_early(broker, produce, lost_bytes, caplog):
-    """The page was written before the batch was added, the next one after that; sound batches stand behind it."""
+    """The page was written before the batch was added, the next page after that. Valid batches follow it."""
     partition = broker.partition()
     produce(partition)
     room = PAGE_BYTES - lost_bytes - 2 * partition.log.size_bytes
@@ -166,7 +166,7 @@ def test_the_few_bytes_of_a_batch_in_a_page_that_came_too_early(broker, produce,
 
 
 def test_a_batch_that_says_it_is_longer_than_the_log_takes_it_offline(broker, produce):
-    """Nothing would ever be found behind it, and readers would wait for ever."""
+    """No batch would ever be found after it, and readers would wait for ever."""
     for _ in range(3):
         produce(broker.partition())
     broker.stop()

@@ -28,7 +28,7 @@ def batch(epoch=0, sequence=0, count=1, transactional=False, producer_id=7) -> B
 
 
 def state(*batches, base_offset=0) -> ProducerStateManager:
-    """Producers after these batches; each takes the offsets behind the one before."""
+    """Return the producer state after these batches. Each batch takes the offsets after the previous one."""
     producers = ProducerStateManager()
     for header in batches:
         producers.apply_batch(header, base_offset, NOW)

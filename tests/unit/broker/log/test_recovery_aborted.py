@@ -22,7 +22,7 @@ def sizes(broker):
 
 
 def test_an_aborted_transaction_that_was_cut_off_hides_nothing_later(broker, produce, transactor):
-    """The index file of a clean stop is still there when the log behind it was lost, and the offsets are used again."""
+    """The index file of a clean stop remains after the end of the log was lost and its offsets are used again."""
     partition = broker.partition()
     produce(partition)
     kept_bytes = partition.log.size_bytes
@@ -62,7 +62,7 @@ def aborted_twice(broker, produce, transactor):
 
 @pytest.mark.parametrize("kept_bytes", [34, 62, 68])
 def test_a_power_cut_leaves_no_aborted_transaction_too_many(broker, transactor, aborted_twice, kept_bytes):
-    """The log ends at its recovery point and would be believed; the index behind it holds more, or a part of more."""
+    """The log ends at its recovery point and is valid up to it. The index has later entries, or a part of one."""
     aborted_twice.write_bytes(aborted_twice.read_bytes()[:kept_bytes])
     broker.start()
     partition = broker.partition()

@@ -74,7 +74,7 @@ def test_age_is_that_of_the_youngest_record_of_a_segment(broker, produce):
     for age_ms in (3 * DAY_MS, 2 * DAY_MS, DAY_MS, 3 * DAY_MS, 0):
         fill(partition, produce, 1, timestamp_ms=NOW_MS - age_ms)
     clean_up(broker)
-    # The third is exactly as old as it may be, and keeps an older one behind it.
+    # The third is exactly as old as it may be, and keeps an older one after it.
     assert bases(partition) == [2, 3, 4]
     broker.clock.advance(1)
     clean_up(broker)
@@ -276,7 +276,7 @@ def test_a_step_asks_few_segments_for_their_age_however_many_are_old(broker, pro
     partition.log.config = replace(partition.log.config, retention_ms=DAY_MS)
     opened = []
     for _ in range(2):
-        broker.manager.checkpoint()  # the segments rest: to look at one is to open its index
+        broker.manager.checkpoint()  # the segments are closed: reading one opens its index
     real = type(broker.disk).open
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(

@@ -1,4 +1,4 @@
-"""A search by time finds what a reader of every record would, in short steps, whatever becomes of the log meanwhile."""
+"""A search by time finds the record that a full scan finds, in short steps, even if the log changes meanwhile."""
 
 import random
 

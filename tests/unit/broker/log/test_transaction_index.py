@@ -57,7 +57,7 @@ def test_what_is_told_is_what_kafka_collects(seed):
 
 
 class Watched(list):
-    """Counts the entries that are looked at."""
+    """A transaction index that counts the entries that are read."""
 
     looks = 0
 

@@ -1,4 +1,4 @@
-"""Sockets that are to speak TLS, on both event loops: who says hello, who does not, and when it is whose turn."""
+"""Sockets that are to speak TLS, on both event loops: clients with and without a hello, and the order of handshakes."""
 
 import asyncio
 import socket

@@ -45,7 +45,7 @@ class Door:
 
 
 class Short(socket.socket):
-    """Has no descriptor for the first who comes."""
+    """A listening socket that finds no free descriptor for its first connection."""
 
     tries = 0
 

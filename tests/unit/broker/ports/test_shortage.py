@@ -39,7 +39,7 @@ def test_an_append_that_finds_no_memory_has_written_nothing(tmp_path, monkeypatc
             file.append([b"x"])
         patch.setattr(os, "ftruncate", fails)
         with pytest.raises(OSError, match="memory") as failed:
-            file.append([b"x"])  # whether something stays behind the end is not known
+            file.append([b"x"])  # whether bytes remain after the end is not known
         assert not isinstance(failed.value, Shortage)
     file.append([b"!"])
     assert file.pread(9, 0) == b"before!"

@@ -1,4 +1,4 @@
-"""Slices of files: what is promised can be sent whatever becomes of the file's name."""
+"""Slices of files: a slice can be sent even after its file is renamed or removed."""
 
 import os
 import socket

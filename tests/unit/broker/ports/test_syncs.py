@@ -1,4 +1,4 @@
-"""Syncs of many files: all of them tried once, one job after the other, descriptors closed behind them."""
+"""Syncs of many files: each file is tried once, jobs run one after the other, descriptors are closed afterwards."""
 
 import errno
 import os

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.broker.quotas.limits import Limits
 
-# The eight levels, as Kafka goes through them, with who is measured together.
+# The eight levels, in the order in which Kafka tries them, with the clients that share a sensor.
 LEVELS = [
     ({"user": "ada", "client-id": "app"}, ("ada", "app")),
     ({"user": "ada", "client-id": None}, ("ada", "app")),

@@ -1,4 +1,4 @@
-"""Signed tokens: whom they let in and until when, what is refused, and how the keys come and change."""
+"""Signed tokens: their principal and expiry, refused tokens, and loading and rotation of the keys."""
 
 import hmac
 import json

@@ -51,7 +51,7 @@ def test_pkcs12_whether_it_is_called_jks_or_not(certificates, kind):
 
 @pytest.mark.parametrize("line", ["{}", "\\\n  {}"])
 def test_pem_in_the_options_themselves(certificates, line):
-    """In a properties file and in variables it stands in one line, with blanks for line ends or with `\\n`."""
+    """Properties files and variables have PEM in one line, with blanks for line ends or with `\\n`."""
     for end in (" ", "\\n"):
         key = certificates.encrypted_key().strip().replace("\n", end)
         chain = certificates.chain_pem.strip().replace("\n", end)

@@ -51,5 +51,5 @@ def unsigned(said, **header):
 
 
 def key_set(*keys, **changed):
-    """As a server gives it; `changed` is said of each key."""
+    """Return the keys as a JWKS server does. `changed` is set in each key."""
     return json.dumps({"keys": [key.as_dict(private=False) | changed for key in keys]}).encode()

@@ -130,13 +130,13 @@ class FakeClock:
             pass
 
     def stall(self, delay_ms, *arrived):
-        """The process is stopped; when it goes on, timers run before what `arrived` in the sockets meanwhile."""
+        """Stop the process for a while. Afterwards, timers run before the input that `arrived` in the sockets."""
         self.pass_timers(delay_ms)
         self._next += arrived
         self.settle()
 
     def pass_timers(self, delay_ms):
-        """Run what was due meanwhile, and nothing of what follows from it."""
+        """Run the timers that became due, but not the callbacks that they schedule."""
         self.wall_ms += delay_ms
         self.mono_ms += delay_ms
         while self._timers and self._timers[0][0] <= self.wall_ms:
@@ -349,7 +349,7 @@ def ask(rig):
 
 
 class DeafSink:
-    """The leaders, of whom only the first `hearing` markers are heard."""
+    """Leaders that write the first `hearing` markers, and refuse all later ones."""
 
     def __init__(self, leaders, hearing):
         self.leaders = leaders

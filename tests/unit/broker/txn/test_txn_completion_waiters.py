@@ -21,7 +21,7 @@ def rig(make_rig, level):
 
 
 def prepared(rig, *, name="t", retries=1):
-    """A committed transaction whose marker takes 20 ms, or 60, or 140. The producer as it goes on."""
+    """Commit a transaction whose marker takes 20, 60 or 140 ms. Return the producer for the next one."""
     producer = rig.producer(name)
     rig.add(name, producer, FOO)
     rig.sink.answers[FOO] = [E.NOT_LEADER_OR_FOLLOWER] * retries
@@ -183,7 +183,7 @@ def test_requests_are_decided_in_the_order_in_which_they_came(rig):
 
 
 def test_what_one_of_them_begins_the_next_one_ends(rig, level):
-    """An addition goes first and opens a transaction; InitProducerId behind it aborts that, and waits again."""
+    """AddPartitionsToTxn opens a transaction. The InitProducerId after it aborts that transaction, and waits again."""
     producer_id, epoch = prepared(rig)
     first = rig.begin(add(rig, (producer_id, epoch), FOO))
     second = rig.begin(init(rig))
@@ -273,7 +273,7 @@ def test_an_abort_whose_markers_take_too_long_is_told_and_goes_on(rig):
 
 
 def test_an_abort_whose_record_is_durable_late(rig):
-    """Its markers are written before the request goes on: it has nothing to wait for then."""
+    """The markers are written before the request continues, so it has nothing to wait for."""
     _, epoch = opened(rig)
     rig.log_of("t").hold = True
     answers = rig.begin(init(rig))
@@ -303,7 +303,7 @@ def test_an_exhausted_producer_gets_its_new_id_at_once(rig, level):
     assert answer.producer_epoch == (0 if level == 1 else 1)
 
 
-# ---- nobody is there any more
+# ---- the clients have gone
 
 
 def test_a_request_whose_connection_closes_is_never_decided(rig):

@@ -90,7 +90,7 @@ def test_many_timeouts_are_spread_over_turns(rig, monkeypatch):
         rig.add(name, rig.producer(name, timeout_ms=1000), FOO)
     rig.clock.advance(9_990)
     monkeypatch.setattr(housekeeping, "LOOK_US", SHARE_US / 8)
-    # The scan begins behind one look at the sockets; nothing else is run yet.
+    # The scan begins after the sockets were read once. Nothing else has run yet.
     timer = min(rig.clock._timers)[2]
     rig.turns.event(timer.callback)
     for _ in range(2):

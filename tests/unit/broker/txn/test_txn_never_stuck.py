@@ -35,7 +35,7 @@ def ended(broker, producer, commit=True, v2=False):
 
 
 def prepared(broker, commit=True, v2=False):
-    """A decided transaction of which no marker was heard."""
+    """Decide a transaction whose markers are all refused."""
     broker.sink.hearing = 0
     producer = ended(broker, opened(broker, v2=v2), commit, v2)
     assert state(broker).status in (S.PREPARE_COMMIT, S.PREPARE_ABORT)
@@ -165,7 +165,7 @@ def test_a_topic_that_is_deleted_and_made_again_between_prepare_and_complete(bro
 def test_the_level_changes_between_prepare_and_complete(broker, before, after, v2, commit, restarts):
     change_level(broker, before)
     if v2 and before == 0:
-        return  # level 0 has no room for transactions V2: none is begun
+        return  # level 0 cannot store transactions V2, so none begins
     producer = prepared(broker, commit, v2)
     change_level(broker, after)
     if restarts:

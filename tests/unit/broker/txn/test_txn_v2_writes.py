@@ -215,7 +215,7 @@ def test_the_first_sequence_of_a_transaction_is_zero(client, places):
 
 
 def waiting_for_markers(broker, client):
-    """An ended transaction whose second marker is not heard of: the id is busy until the fan-out tries again."""
+    """End a transaction whose second marker is refused: the id is busy until the fan-out retries."""
     assert client.produce(*LEDGER[:2]) is E.NONE
     broker.sink.hearing = 1
     assert client.end() is E.NONE
@@ -335,7 +335,7 @@ def test_an_addition_that_was_overtaken_by_the_end_of_its_transaction_appends_no
     replies = client.begin_produce(LEDGER[0])
     monkeypatch.undo()
 
-    # Durable, and in the same turn, before the request goes on, a second instance aborts the transaction.
+    # Durable. In the same turn, before the request continues, a second instance aborts the transaction.
     def overtake():
         slow.held.pop(0)()
         broker.turns.start(broker.coordinator.init_producer_id("t", 60_000), lambda answer: None, broker.bugs.append)
@@ -344,7 +344,7 @@ def test_an_addition_that_was_overtaken_by_the_end_of_its_transaction_appends_no
     assert produced(replies) in (E.INVALID_PRODUCER_EPOCH, E.CONCURRENT_TRANSACTIONS)
     broker.clock.settle()
     assert broker.markers(LEDGER[0]) == 1
-    assert broker.offsets(LEDGER[0]) == (1, 1)  # the marker alone: no record stands outside a transaction
+    assert broker.offsets(LEDGER[0]) == (1, 1)  # the marker alone: no record is outside a transaction
 
 
 def test_at_level_0_nothing_of_the_second_generation_is_begun(client, broker):

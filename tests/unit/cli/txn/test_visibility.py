@@ -20,7 +20,7 @@ def everything(operation, kind, name):
 
 
 def without(*denied):
-    """A user who may all but these (kind, whether it is this name)."""
+    """Return a check that allows everything except these (kind, predicate of the name)."""
     return lambda operation, kind, name: not any(kind == each and is_it(name) for each, is_it in denied)
 
 

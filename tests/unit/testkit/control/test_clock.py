@@ -1,4 +1,4 @@
-"""The clock that tests move: it jumps, stands still, and runs what is due in order."""
+"""The clock that tests control: it jumps, stops, and runs due timers in order."""
 
 from ottla.testkit.control.clock import MovableClock
 from ottla.testkit.in_memory.ports import PortCalls

@@ -1,4 +1,4 @@
-"""Faults inside a broker: before a request is decided, behind what was carried out, and around markers."""
+"""Faults inside a broker: before a request is decided, after it is carried out, and around markers."""
 
 import pytest
 

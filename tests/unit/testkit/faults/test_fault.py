@@ -1,4 +1,4 @@
-"""A fault is read strictly, counts whom it could strike, and says what it is."""
+"""Faults are parsed strictly, count the requests that they match, and describe themselves."""
 
 import pytest
 
