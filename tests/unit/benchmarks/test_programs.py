@@ -1,4 +1,4 @@
-"""The programs of the benchmarks, which are run by hand: that they would start, and that their page knows them."""
+"""The programs of the benchmarks, which are run by hand: they import, and their page lists them."""
 
 import ast
 import importlib
@@ -17,7 +17,7 @@ FILES = sorted(FOLDER.rglob("*.py"))
 
 
 def imported(path):
-    """(module, name in it) of what the file, or a function in it, imports of ours."""
+    """Yield (module, name in it) for each import of this project in the file or in a function of it."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] in ("ottla", "parts"):
             yield from ((node.module, alias.name) for alias in node.names)

@@ -1,4 +1,4 @@
-"""The table of `speed.py`: what of it is pure, and which brokers it leaves out."""
+"""The table of `speed.py`: its pure part, and the brokers that it leaves out."""
 
 import importlib
 import re

@@ -1,4 +1,4 @@
-"""The price of a transaction: what is fitted to measured times, and the plot of both."""
+"""The price of a transaction: the line fitted to measured times, and the plot of both."""
 
 import importlib
 import math

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def all_freed():
-    """Fails where objects of ours that are dropped within wait for a garbage collection."""
+    """Fail if objects of this project that are dropped in the block wait for a garbage collection."""
     was_enabled = gc.isenabled()
     gc.collect()
     gc.disable()

@@ -1,4 +1,4 @@
-"""A client of one connection without a socket, and what it sends."""
+"""A client of a connection without a socket, and its requests."""
 
 import struct
 from types import SimpleNamespace
@@ -99,7 +99,7 @@ class Peer:
             self.unsent = self.unsent[self._receive_once(self.unsent[:most_bytes]) :]
 
     def next_turn(self):
-        """Run what was put off to it; whether there was anything."""
+        """Run the callbacks of the next turn. Return whether there were any."""
         due, self.later[:] = self.later[:], []
         for callback in due:
             self.turns.event(callback)

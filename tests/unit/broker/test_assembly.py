@@ -1,4 +1,4 @@
-"""The housekeeping of a broker, on a clock that the test moves: what it begins, and that a stop ends all of it."""
+"""Housekeeping of a broker, on a clock that the test moves: the tasks that it begins, and the stop of all of them."""
 
 import pytest
 
@@ -26,7 +26,7 @@ class Timer:
 
 
 class Clock:
-    """Timers and turns wait until the test runs them."""
+    """A clock whose timers and turns wait until the test runs them."""
 
     def __init__(self):
         self.timers = set()
@@ -49,13 +49,13 @@ class Clock:
     from_thread = next_turn
 
     def run_turns(self, most=1000):
-        """Run what waits for a turn, and what that asks for; a few turns only, if the test wants it under way."""
+        """Run waiting callbacks and the callbacks that they add, or only a few turns to leave the work unfinished."""
         while self.turns and most:
             most -= 1
             self.enter(self.turns.pop(0))
 
     def fire(self):
-        """Every timer there is, once."""
+        """Fire every timer once."""
         due, self.timers = self.timers, set()
         for timer in due:
             self.enter(timer.callback)

@@ -1,4 +1,4 @@
-"""The ledger is charged: every API, asked for as much as its schema allows, pays for what it does and gives way."""
+"""The ledger is charged: every API, with requests as large as its schema allows, charges its work and yields."""
 
 import pytest
 
@@ -34,7 +34,7 @@ MOST_UNCHARGED_CALLS = 2_000
 
 @pytest.fixture(scope="module")
 def stage():
-    """A furnished broker, and another one when the state of this is spoiled."""
+    """Return a filled broker. A new one is made when the state of the old one has changed."""
     kept = []
 
     def furnished():
@@ -71,7 +71,7 @@ def test_a_greedy_request_is_charged_and_holds_nobody(api, stage):
 
 
 class Moody:
-    """Refuses about half of the topics and ids, so that a request has rows of both kinds."""
+    """An authorizer that refuses about half of the topics and ids, so that a request has rows of both kinds."""
 
     def authorize(self, session, need, name):
         return need.resource_type in (ResourceType.GROUP, ResourceType.CLUSTER) or name[-1:] < "5"

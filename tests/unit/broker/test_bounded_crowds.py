@@ -1,4 +1,4 @@
-"""Many clients wait for one sync or append and have pipelined another request: their handlers resume in shares."""
+"""Many clients wait for one sync or append and have pipelined another request: handlers resume in turn budgets."""
 
 import collections
 
@@ -50,7 +50,7 @@ ASKED = {
 
 @pytest.fixture
 def steps(monkeypatch):
-    """Requests that were started and handlers that were resumed, by the event of the loop."""
+    """Count the requests started and the handlers resumed in each event of the loop."""
     counts = collections.Counter()
 
     def count(owner, name):

@@ -93,7 +93,7 @@ def test_what_arrived_during_a_stall_is_heard_before_the_deadline(loop):
 
 
 def test_what_the_sockets_bring_in_several_looks_is_heard_too(loop):
-    """A connection is read in pieces, and a client that is let in sends more."""
+    """A connection is read in pieces, and a client that is admitted sends more."""
     told = []
 
     def read(left):
@@ -134,7 +134,7 @@ def test_a_deadline_is_cancelled_also_while_the_sockets_are_read(loop):
 
 @pytest.mark.parametrize("cancelled", [False, True])
 def test_a_deadline_that_is_over_ends_without_a_collection(loop, cancelled):
-    """Though a timer keeps what it calls, as uvloop's does without a delay."""
+    """A timer keeps a reference to its callback, as uvloop's does without a delay."""
     kept = []
     with all_freed():
         deadline = Deadline(loop, loop.turns, 0.0, lambda: None)

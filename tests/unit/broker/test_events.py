@@ -1,4 +1,4 @@
-"""The ring of events: what it holds, what it leaves out, and how it counts."""
+"""The ring of events: the events that it holds and leaves out, and its counters."""
 
 import itertools
 
@@ -20,7 +20,7 @@ START_MS = 1_700_000_000_000
 
 
 class Watched:
-    """Events on a clock that the test moves."""
+    """Events with a clock that the test moves."""
 
     def __init__(self):
         self.now_ms, self.open = START_MS, 0

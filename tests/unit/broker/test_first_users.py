@@ -1,4 +1,4 @@
-"""Users that a directory is begun with: by Ottla's `add.scram`, and by Apache Kafka's `kafka-storage format`."""
+"""First users of a directory: from Ottla's `add.scram`, and from Apache Kafka's `kafka-storage format`."""
 
 import asyncio
 import hashlib
@@ -28,7 +28,7 @@ PASSWORDS = {ALICE: b"alice-secret", BOB: b"bobs"}
 
 
 def users_of(directory, add_scram="", between=lambda broker: None):
-    """Start a broker on the directory, do something, stop it; its SCRAM users."""
+    """Start a broker on the directory, do something, and stop it. Return its SCRAM users."""
 
     async def live():
         server = Server(
@@ -44,7 +44,7 @@ def users_of(directory, add_scram="", between=lambda broker: None):
 
 
 def lets_in(user, password):
-    """Whether the password proves this user (RFC 5802)."""
+    """Return whether the password proves this user (RFC 5802)."""
     name = HASHES[user.mechanism]
     salted = hashlib.pbkdf2_hmac(name, password, user.salt, user.iterations)
     client_key, server_key = (hmac.digest(salted, role, name) for role in (b"Client Key", b"Server Key"))

@@ -43,7 +43,7 @@ def produce(partition):
 
 @pytest.fixture
 def killed(config):
-    """A directory with a record in each of some partitions, of which nothing is recovered."""
+    """Return a directory with a record in each of some partitions, none of them recovered."""
 
     async def live():
         server = Server(config)
@@ -60,7 +60,7 @@ def killed(config):
 
 @pytest.fixture
 def held(monkeypatch):
-    """A start that goes no further while so many logs are left, until the test lets it."""
+    """Hold a start while this many logs are left, until the test releases it."""
     may_go_on = asyncio.Event()
     opened = Storage.open
 
@@ -84,7 +84,7 @@ async def ask(address, path, **headers):
 
 
 async def ask_until(holds, address, path="/readyz"):
-    """The first answer of which this is true."""
+    """Return the first answer that meets this condition."""
     while True:
         answer = await ask(address, path)
         if holds(answer):

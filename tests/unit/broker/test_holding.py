@@ -19,7 +19,7 @@ BUDGET = 16 * MIB
 
 
 def produce(size_bytes):
-    """A Produce of one batch of `size_bytes`, whatever is in it."""
+    """Return a Produce request with one batch of `size_bytes` of any content."""
     topic = struct.pack(">h", 1) + b"t"
     partition = struct.pack(">ii", 0, size_bytes) + bytes(size_bytes)
     body = struct.pack(">hhi", -1, -1, 1000) + struct.pack(">i", 1) + topic + struct.pack(">i", 1) + partition
@@ -29,7 +29,7 @@ def produce(size_bytes):
 
 
 class Sender:
-    """A client that sends one stream of bytes, as long as it is read."""
+    """A client that sends a stream of bytes as long as it is read."""
 
     def __init__(self, peer, data):
         self.peer = peer
@@ -47,7 +47,7 @@ class Sender:
         return self._is_read()
 
     def _is_read(self):
-        """Whether the connection is read, in this pass of the event loop or when others were served."""
+        """Return whether the connection is read, in this pass of the event loop or after others are served."""
         while not self.peer.transport.reading and self.peer.next_turn():
             pass
         return self.peer.transport.reading

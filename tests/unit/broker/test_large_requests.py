@@ -18,7 +18,7 @@ MANY_BYTES = 1 << 20
 
 
 def delete_groups(correlation_id, names):
-    """Version 1: an array of strings."""
+    """Return a DeleteGroups request of version 1: an array of strings."""
     body = struct.pack(">i", len(names)) + b"".join(struct.pack(">h", len(name)) + name for name in names)
     payload = struct.pack(">hhih", DELETE_GROUPS, 1, correlation_id, -1) + body
     return struct.pack(">i", len(payload)) + payload
@@ -26,7 +26,7 @@ def delete_groups(correlation_id, names):
 
 @pytest.fixture
 def counting():
-    """A peer whose handler counts the names that it is given."""
+    """Return a peer whose handler counts the names that it receives."""
     counts = []
 
     async def handle(broker, request):
@@ -73,7 +73,7 @@ def test_a_large_request_that_is_cut_short_closes_the_connection(counting, caplo
 
 @pytest.fixture
 def producing():
-    """A peer whose handler counts the partitions that it is given."""
+    """Return a peer whose handler counts the partitions that it receives."""
     counts = []
 
     async def handle(broker, request):
@@ -84,7 +84,7 @@ def producing():
 
 
 def produce(correlation_id, partitions):
-    """Version 3: partitions of one topic, without records."""
+    """Return a Produce request of version 3: partitions of one topic, without records."""
     rows = b"".join(struct.pack(">ii", index, -1) for index in range(partitions))
     body = struct.pack(">hhiihci", -1, 1, 1_000, 1, 1, b"t", partitions) + rows
     payload = struct.pack(">hhih", ApiKey.PRODUCE, 3, correlation_id, -1) + body
@@ -103,7 +103,7 @@ def test_a_produce_of_many_partitions_is_decoded_over_several_turns(producing):
 
 
 def test_large_requests_of_one_client_are_received_into_the_same_memory(producing):
-    """However many it pipelines: what follows one that waits stays in the kernel."""
+    """Requests that are pipelined after a waiting one stay in the kernel, however many they are."""
     peer, counts = producing
     inbox = peer.connection._inbox
     memories = []
@@ -129,7 +129,7 @@ def test_a_produce_of_many_partitions_that_is_cut_short_closes_the_connection(pr
 
 @pytest.fixture
 def another(counting):
-    """A second connection to the same broker."""
+    """Return a second connection to the same broker."""
     peer, _ = counting
     other = Transport()
     connection = Connection(peer.connection._dispatcher, peer.turns, peer.connections, Config())

@@ -43,7 +43,7 @@ class Builder:
         return self.room is None and self.failed is None
 
     def sent(self):
-        """Send the reply, if it is built; whether it was."""
+        """Send the reply if it is built. Return whether it was."""
         if self.room is not None:
             self.room.built(0)
         return self.room is not None

@@ -1,4 +1,4 @@
-"""The order of buffers and slices, and what becomes of what is not sent."""
+"""The order of buffers and slices, and the release of unsent ones."""
 
 import logging
 import struct
@@ -15,7 +15,7 @@ LARGE = 3 * PIECE_BYTES
 
 
 class Part:
-    """A slice of a file; `alive` counts those that are held."""
+    """A slice of a file. `alive` counts the slices that are held."""
 
     alive = 0
 

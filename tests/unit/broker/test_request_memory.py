@@ -175,7 +175,7 @@ STATE = State(many("t{:05d}".format), [], many("g{:05d}".format), many("x{:05d}"
 
 @pytest.mark.parametrize("api", [api for api in TABLE.values() if api.key != ApiKey.PRODUCE], ids=lambda api: api.title)
 def test_no_request_takes_more_decoded_than_it_is_counted_for(api):
-    """Before it is decoded, by its bytes; then by its entries. All its strings and numbers are different ones."""
+    """Before decoding, its bytes count; afterwards, its entries. All its strings and numbers are different."""
     for ask in greedy(api.key, api.max_version, api.max_version, STATE, ENTRIES):
         if ask.greed is not Greed.ROWS:
             continue

@@ -154,7 +154,7 @@ def test_clients_are_told_no_secret_that_was_set():
 
 
 def test_a_secret_that_a_directory_of_kafka_holds_is_told_nobody():
-    """Kafka sets these for a listener alone; that they stand there without one is no reason to show them."""
+    """Kafka sets these for a listener only. They stay hidden also where they are set without one."""
     config = in_force(load_config().config, 1, {"": {"ssl.key.password": SECRET}, "1": {"ssl.keystore.key": SECRET}})
     told = [*describe_broker(config), *describe_cluster(config)]
     assert {"ssl.key.password", "ssl.keystore.key"} <= {entry.name for entry in told}

@@ -12,7 +12,7 @@ from tests.unit.broker.dropped import all_freed
 
 
 class Loop:
-    """A next-turn queue that is run by hand."""
+    """A next-turn queue that the test runs."""
 
     def __init__(self):
         self.queue = []
@@ -200,7 +200,7 @@ def test_gate_lets_one_in_at_a_time_in_order_even_when_one_is_discarded():
 
 
 def long_work(loop, name, seen, pieces):
-    """A handler that spends half a share on each piece."""
+    """A handler that spends half a turn budget on each piece."""
 
     async def handler():
         for piece in range(pieces):

@@ -24,11 +24,11 @@ class Picture:
         self.events = self.broker.events
 
     def get(self, target, status=200):
-        """The answer as a value."""
+        """Return the answer as a value."""
         return json.loads(self.fetch(target, status))
 
     def fetch(self, target, status=200):
-        """The bytes of an answer, which may come in chunks."""
+        """Return the bytes of an answer, which may come in chunks."""
         visitor = self.web.connect()
         visitor.send(request("GET", target))
         for _ in range(2_000):
@@ -60,7 +60,7 @@ class Follower:
         return bytes(self.visitor.transport.written).partition(b"\r\n\r\n")[0].decode()
 
     def news(self, after_ms=300.0):
-        """[(event, data)] of what comes in this time."""
+        """Return [(event, data)] for the events that arrive in this time."""
         self.picture.lone.rest(after_ms)
         body = unchunked(bytes(self.visitor.transport.written).partition(b"\r\n\r\n")[2])
         new, self._seen = body[self._seen :], len(body)
@@ -80,7 +80,7 @@ def length_of(head):
 
 
 def unchunked(data):
-    """The body, as far as it is there."""
+    """Return the part of the body that has arrived, without chunk headers."""
     found = b""
     while data:
         size, _, data = data.partition(b"\r\n")

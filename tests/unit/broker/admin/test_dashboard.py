@@ -1,4 +1,4 @@
-"""The dashboard for Grafana asks for what there is, in all its panels."""
+"""The dashboard for Grafana: every panel queries metrics that exist."""
 
 import json
 import re

@@ -11,7 +11,7 @@ VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(s
 
 
 def read(text):
-    """(value, what each step was charged)"""
+    """Return (value, the charge of each step)."""
     steps, costs = read_json(text), []
     while True:
         try:

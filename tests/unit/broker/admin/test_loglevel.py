@@ -1,4 +1,4 @@
-"""Levels of loggers that are changed for some minutes, and go back by themselves."""
+"""Levels of loggers that are changed for some minutes and then restored."""
 
 import logging
 

@@ -58,7 +58,7 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\\n]|\\["\\n])*)"')
 
 
 class Scraped:
-    """A broker in memory, whose page is asked for."""
+    """A broker in memory, and requests for its metrics page."""
 
     def __init__(self, lone):
         self.lone = lone
@@ -85,7 +85,7 @@ class Scraped:
         return b"".join(pieces).decode()
 
     def series(self):
-        """{(name, labels): value}, by the format's own rules."""
+        """Return {(name, labels): value}, parsed by the rules of the format."""
         found = {}
         for line in self.text().removesuffix("\n").split("\n"):
             if line.startswith("#"):
@@ -111,7 +111,7 @@ def scraped():
 
 @pytest.fixture
 def furnished(scraped):
-    """Something of everything."""
+    """Fill a broker with at least one of everything."""
     lone = scraped.lone
     producer = Producer(lone)
     producer.begin(0)

@@ -1,4 +1,4 @@
-"""Thousands of everything: each answer of the live picture is made in shares, and is bounded."""
+"""Thousands of everything: each answer of the live picture is made in turn budgets, and is bounded."""
 
 import sys
 from pathlib import Path
@@ -23,7 +23,7 @@ START_MS = 1_700_000_000_000
 
 @pytest.fixture(scope="module")
 def crowded():
-    """Ids, partitions, groups, offsets and events; one real transaction holds a partition back."""
+    """Fill a broker with ids, partitions, groups, offsets and events. A real transaction holds a partition back."""
     picture = Picture()
     (shard,) = picture.broker.transactions.shards()
     picture.lone.create_topic("many", PARTITIONS)

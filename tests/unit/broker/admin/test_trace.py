@@ -67,7 +67,7 @@ def traced():
 
 
 def lines_of(visitor):
-    """The objects of a stream, out of its chunks."""
+    """Return the objects of a chunked stream."""
     _, _, data = bytes(visitor.transport.written).partition(b"\r\n\r\n")
     body = b""
     while data:

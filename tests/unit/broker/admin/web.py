@@ -1,4 +1,4 @@
-"""A client of the admin port without a socket, on a broker in memory whose clock is a virtual one. free"""
+"""A client of the admin port without a socket, on a broker in memory with a virtual clock. free"""
 
 import json
 from typing import NamedTuple
@@ -93,7 +93,7 @@ class Web:
         return Visitor(self)
 
     def ask(self, *arguments, **fields):
-        """The reply to one request, on a connection of its own."""
+        """Return the reply to a request on a new connection."""
         visitor = self.connect()
         visitor.send(request(*arguments, **fields))
         (reply,) = visitor.replies()
@@ -166,7 +166,7 @@ class Visitor:
         self.connection.connection_made(self.transport)
 
     def send(self, data, piece_bytes=65_536):
-        """Send as long as the port reads, in pieces."""
+        """Send data in pieces as long as the port reads."""
         self.unsent += data
         while self.unsent and self.transport.reading and not self.transport.closed:
             piece, self.unsent = self.unsent[:piece_bytes], self.unsent[piece_bytes:]
@@ -176,7 +176,7 @@ class Visitor:
         self.web.lone.rest(0.1)
 
     def end(self):
-        """Send no more, but read on."""
+        """Stop sending, but continue to read."""
         if not self.connection.eof_received():
             self.transport.close()
         self.web.lone.rest(0.1)
@@ -201,7 +201,7 @@ class Visitor:
 
 
 def request(method, target, body=None, version="1.1", **headers):
-    """The bytes of a request; a body is JSON unless it is bytes."""
+    """Return the bytes of a request. A body is encoded as JSON unless it is bytes."""
     lines = {"host": "localhost:9644"} | {name.replace("_", "-"): value for name, value in headers.items()}
     data = b""
     if body is not None:

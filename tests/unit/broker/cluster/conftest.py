@@ -36,7 +36,7 @@ class StepClock:
 
 
 class RefusingDisk(RealDisk):
-    """Makes no directory whose path ends with `refused`, and renames none when `rename_fails`."""
+    """A disk that refuses to make a directory whose path ends with `refused`, and to rename while `rename_fails`."""
 
     __slots__ = ("refused", "rename_fails")
 

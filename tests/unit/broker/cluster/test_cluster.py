@@ -1,4 +1,4 @@
-"""The metadata of one broker: what is created, what a stop or a kill leaves, what a failing disk does."""
+"""Metadata of a broker: created topics, the state after a stop or a kill, and failures of the disk."""
 
 import errno
 import shutil
@@ -122,7 +122,7 @@ def test_metadata_with_a_flipped_bit_is_refused_in_words(broker):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_topics_and_producer_ids_survive_a_power_loss(broker, seed):
-    """A producer id that is handed out twice meets the sequences and the open transactions of its first owner."""
+    """A producer id that is handed out twice collides with the sequences and open transactions of its first owner."""
     broker.kill()
     broker.disk = MemoryDisk(PortCalls(), Random(seed), lambda work: work())
     broker.start()

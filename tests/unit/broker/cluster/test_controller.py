@@ -1,4 +1,4 @@
-"""Changes of the metadata: what others see while one is under way, and what is left when it fails."""
+"""Changes of the metadata: the state that others see during a change, and the state after a failed one."""
 
 import errno
 from types import SimpleNamespace
@@ -152,7 +152,7 @@ def test_a_name_is_free_when_nothing_of_the_deleted_topic_is_left(held):
     broker = held.broker
     old = create_topic(broker.cluster, "ledger", 3)
     broker.settle()
-    broker.disk.charge = lambda cost_us: broker.turns.charge(SHARE_US)  # each call takes all that may be taken
+    broker.disk.charge = lambda cost_us: broker.turns.charge(SHARE_US)  # each call uses the whole turn budget
     deleted, created = held.delete("ledger"), held.create("ledger")
     held.end_sync()
     assert codes(deleted) == [E.NONE] and created == []

@@ -1,4 +1,4 @@
-"""Feature levels: the rows of Kafka 4.3.1's `FeatureControlManager`, and what a restart finds."""
+"""Feature levels: the rows of Kafka 4.3.1's `FeatureControlManager`, and the levels after a restart."""
 
 import pytest
 
@@ -68,7 +68,7 @@ def test_one_bad_update_refuses_all():
 
 @pytest.fixture
 def update(broker):
-    """Send UpdateFeatures rows of (feature, level, upgrade type) through the codec; the response message."""
+    """Send UpdateFeatures rows of (feature, level, upgrade type) through the codec. Return the response message."""
 
     def send(version, *rows, validate_only=False):
         key = codec.request_class(ApiKey.UPDATE_FEATURES).FeatureUpdateKey

@@ -1,4 +1,4 @@
-"""Metadata in the form of a KRaft quorum: snapshots, transactions, epochs, partitions of other nodes, none at all."""
+"""Metadata in the form of a KRaft quorum: snapshots, transactions, epochs, partitions of other nodes, no metadata."""
 
 import json
 import logging
@@ -51,7 +51,7 @@ BASE = (m.FeatureLevelRecord("metadata.version", 21), m.TopicRecord("ledger", LE
 
 
 def log_of(*batches, base_offset=0, epoch=5):
-    """Bytes of a segment; each batch is a list of records, or control records in a tuple."""
+    """Return the bytes of a segment. Each batch is a list of records, or control records in a tuple."""
     out = b""
     for batch in batches:
         control = isinstance(batch, tuple)
@@ -62,7 +62,7 @@ def log_of(*batches, base_offset=0, epoch=5):
 
 
 class Kafkas:
-    """A data directory that a quorum wrote, made with few files."""
+    """A data directory that a quorum wrote, with few files."""
 
     def __init__(self, broker):
         broker.kill()
@@ -89,7 +89,7 @@ class Kafkas:
         return self.broker.cluster
 
     def written(self):
-        """(epoch, control type or None, records) of each batch of the log."""
+        """Return (epoch, control type or None, records) of each batch of the log."""
         found = []
         for path in sorted(self.metadata.glob("*.log")):
             data = path.read_bytes()
@@ -316,7 +316,7 @@ def test_quorum_state_without_an_epoch_is_refused(kafkas):
 
 
 def snapshot_of(broker):
-    """Take one, and let go of all that it replaces."""
+    """Take a snapshot, and delete everything that it replaces."""
     retention = Retention(
         lambda: (), broker.disk, broker.clock, broker.turns, broker.logs.deleter, broker.logs.fail_unless_short
     )

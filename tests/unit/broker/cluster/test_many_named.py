@@ -22,7 +22,7 @@ MANY = 5_000
 
 @pytest.fixture
 def ask(broker, monkeypatch):
-    """Serves a request to its end. Its dearest event is `broker.turns.most_us`."""
+    """Serve a request to its end. `broker.turns.most_us` is the charge of its most expensive event."""
 
     def sync(_disk, paths, on_end):
         broker.clock.next_turn(on_end)
@@ -51,13 +51,13 @@ def ask(broker, monkeypatch):
 
 
 class Room:
-    """As much memory as anybody asks for."""
+    """Memory that grants any amount."""
 
     async def grow(self, size_bytes):
-        """At once."""
+        """Grant the memory at once."""
 
     def built(self, size_bytes):
-        """Nothing is counted."""
+        """Ignore the size of the reply."""
 
 
 def topics(count):

@@ -1,4 +1,4 @@
-"""Partitions by the thousand: what a start looks at, and what it leaves for later."""
+"""Thousands of partitions: the files that a start reads, and the work that it leaves for later."""
 
 import errno
 import os
@@ -74,7 +74,7 @@ def test_what_nobody_asks_for_is_opened_later(broker):
     broker.stop()
     broker.start()
     timers = []
-    broker.disk.charge = lambda cost_us: broker.turns.charge(SHARE_US)  # each call takes all that may be taken
+    broker.disk.charge = lambda cost_us: broker.turns.charge(SHARE_US)  # each call uses the whole turn budget
     broker.clock.call_later = lambda delay_ms, callback: timers.append(callback)
     broker.cluster.open_rest()
     opened = []

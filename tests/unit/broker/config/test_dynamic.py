@@ -1,4 +1,4 @@
-"""Configs of a running broker: which can change, what is in force, what is shown."""
+"""Configs of a running broker: the ones that can change, their values, and the ones that are shown."""
 
 import pytest
 

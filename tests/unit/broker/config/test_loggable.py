@@ -1,4 +1,4 @@
-"""Values of configs in logs: what may be a password is hidden."""
+"""Values of configs in logs: possible passwords are hidden."""
 
 import pytest
 

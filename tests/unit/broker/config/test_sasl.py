@@ -1,4 +1,4 @@
-"""Options of SASL: which mechanisms a listener has, what is for one of them alone, and what cannot be."""
+"""Options of SASL: mechanisms of a listener, options of a single mechanism, and invalid options."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`add.scram`: the users that a new data directory begins with, and what is refused without telling a secret."""
+"""`add.scram`: the first users of a new data directory, and refusals that do not show a secret."""
 
 import pytest
 

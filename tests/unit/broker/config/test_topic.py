@@ -130,7 +130,7 @@ def test_topic_configs_are_checked_and_the_problem_is_named(own, problem):
     ],
 )
 def test_a_topic_config_is_accepted_where_kafka_accepts_it(key, text, sound):
-    """The verdicts are those of `LogConfig.validate` of Kafka 4.3.1."""
+    """The expected results are those of `LogConfig.validate` of Kafka 4.3.1."""
     assert (topic_config_problem({key: text}) == "") == sound
 
 

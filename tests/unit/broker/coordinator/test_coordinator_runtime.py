@@ -55,7 +55,7 @@ class Shard:
 
 
 class Keeper(CoordinatorRuntime):
-    """A change is (key, value); the answer to it is an error."""
+    """A coordinator that keeps the last value of a key. A change is (key, value). Its answer is an error."""
 
     def __init__(self, logs, turns):
         self.logs, self.is_loaded, self.made = logs, [], True

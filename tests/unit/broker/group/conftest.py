@@ -100,7 +100,7 @@ class FakeClock:
         return sum(timer.callback is not None for _, _, timer in self._timers)
 
     def one_turn(self):
-        """Run what was put off to the next turn; whether there was anything."""
+        """Run the callbacks of the next turn. Return whether there were any."""
         ready, self._next = self._next, []
         for callback in ready:
             self.enter(callback)
@@ -166,7 +166,7 @@ class Rig:
 
     @property
     def known(self):
-        """Every group that is loaded, by id."""
+        """Return every loaded group by its id."""
         return {each.group.group_id: each for each in self.groups._manager.groups()}
 
     def shard_of(self, group_id="g"):
@@ -183,7 +183,7 @@ class Rig:
         return self.known[group_id].group
 
     def begin(self, coroutine):
-        """Run one request as an event; a list that gets its result. `activity` of the list's owner can be discarded."""
+        """Run a request as an event. Return a list that gets its result. The list has the request's `activity`."""
         results = Results()
 
         def start():
@@ -220,7 +220,7 @@ class Rig:
         return errors[0]
 
     def stable(self, count=1, instances=(), **more):
-        """A stable group; the replies to JoinGroup, leader first."""
+        """Return a stable group: the replies to JoinGroup, leader first."""
         instances = [*instances, *[None] * (count - len(instances))]
         waiting = []
         for instance in instances:

@@ -38,7 +38,7 @@ def group(initial_delay_ms=0):
 
 
 def joined(*members):
-    """A group whose first rebalance these members went through: CompletingRebalance, generation 1."""
+    """Return a group after the first rebalance of these members: CompletingRebalance, generation 1."""
     made = group()
     for each in members:
         assert not made.add(each, "consumer", at(0.0)).joined
@@ -51,7 +51,7 @@ def joined(*members):
 
 
 def stable(*names, **more):
-    """A stable group of these members, the first one leading."""
+    """Return a stable group of these members, led by the first."""
     made = joined(*(each if isinstance(each, Member) else member(each, **more) for each in names))
     for each in reversed([*made.members.values()]):
         outcome = made.sync(each, [(name, name.encode()) for name in made.members])
@@ -314,7 +314,7 @@ def test_decisions_that_must_be_logged_change_nothing_before():
 
 
 def seen(made):
-    """Everything that a group remembers."""
+    """Return the whole state of a group."""
     roster = {name: getattr(made.roster, name) for name in Roster.__slots__}
     return deepcopy({**vars(made), "roster": roster, "subscriptions": made.subscribed})
 

@@ -18,7 +18,7 @@ RANGE = (("range", b"sub"),)
 
 
 def logged(rig, group_id="g"):
-    """The values of the group's records, None for tombstones."""
+    """Return the values of the group's records, None for tombstones."""
     return [
         None if record.value is None else decode_group_value(record.value)
         for header, batch in rig.log_of(group_id).batches

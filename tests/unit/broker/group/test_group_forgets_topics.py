@@ -18,7 +18,7 @@ PRODUCER = ProducerIdAndEpoch(7, 0)
 
 @pytest.fixture(autouse=True)
 def slow(monkeypatch):
-    """Every key is a share of its own."""
+    """Make every key take a whole turn budget."""
     for module in (tombstones, deleted_topics):
         monkeypatch.setattr(module, "ROW_US", SHARE_US)
     monkeypatch.setattr(tombstones, "KEYS_AT_ONCE", 1)
@@ -36,7 +36,7 @@ def delete_topics(rig, *names):
 
 
 def offsets(rig):
-    """{(topic, partition): offset} of what is committed."""
+    """Return {(topic, partition): offset} of the committed offsets."""
     _, topics = fetch(rig.commits, "g", None, False)
     return {(topic, index): found.offset for topic, rows in topics for index, found in rows}
 

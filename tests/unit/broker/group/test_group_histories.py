@@ -23,7 +23,7 @@ steps = st.lists(
 
 
 class Play:
-    """Requests name a member by its number among all ids that were ever handed out, 0 for none."""
+    """A random history. Requests name a member by its number among all ids ever handed out, 0 for none."""
 
     def __init__(self, rig):
         self.rig, self.ids, self.waiting = rig, [""], []

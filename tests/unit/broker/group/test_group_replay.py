@@ -1,4 +1,4 @@
-"""Replay equality: what a restarted broker reads from its logs is what the stopped one had in memory."""
+"""Replay equality: the state that a restarted broker reads from its logs equals the state before the stop."""
 
 from types import SimpleNamespace
 
@@ -72,7 +72,7 @@ def durable(rig):
 
 
 def live(rig, transaction):
-    """Whether a group that is there waits for the transaction's end."""
+    """Return whether a group that exists waits for the end of the transaction."""
     entries = rig.known.values()
     return any(transaction in found for entry in entries for found in entry.offsets.in_transactions.values())
 
@@ -92,7 +92,7 @@ def test_state_from_the_log_equals_the_state_in_memory(rig_class, steps):
 @settings(max_examples=100, deadline=None)
 @given(steps=st.lists(st.one_of(commits_to(GROUPS[:1], TOPICS[:1]), markers_of(GROUPS[:1])), min_size=10, max_size=40))
 def test_committed_offset_is_the_last_one_that_counts(rig_class, steps):
-    """A model that knows the order of records and nothing else."""
+    """Compare with a model that knows only the order of records."""
     rig, log, ended = rig_class(), {}, []
     for number, step in enumerate(steps):
         play(rig, number, *step)

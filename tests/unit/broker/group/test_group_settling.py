@@ -1,4 +1,4 @@
-"""A marker that ends a transaction with very many offsets: they count at once, and are settled in shares."""
+"""A marker that ends a transaction with very many offsets: they count at once, and are committed in slices."""
 
 import pytest
 

@@ -22,7 +22,7 @@ ARCHIVE = Path(__file__).parents[3] / "data" / "kafka-4.3.1" / "unclean.tar.zst"
 
 @pytest.fixture(scope="module")
 def batches():
-    """(header, bytes) of every batch."""
+    """Return (header, bytes) of every batch."""
     found = []
     with tarfile.open(fileobj=io.BytesIO(bytes(cramjam.zstd.decompress(ARCHIVE.read_bytes())))) as archive:
         for member in archive:

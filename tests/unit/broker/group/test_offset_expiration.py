@@ -35,13 +35,13 @@ def commit(rig, *rows, caller=None, producer=None):
 
 
 def offsets(rig, group_id="g"):
-    """{(topic, partition): offset} of what is committed."""
+    """Return {(topic, partition): offset} of the committed offsets."""
     _, topics = fetch(rig.commits, group_id, None, False)
     return {(topic, index): found.offset for topic, rows in topics for index, found in rows}
 
 
 def tombstones(rig, group_id="g"):
-    """The tombstones of the group, batch by batch."""
+    """Return the tombstones of the group, batch by batch."""
     found = []
     for header, batch in rig.log_of(group_id).batches:
         if not header.is_control:
@@ -53,7 +53,7 @@ def tombstones(rig, group_id="g"):
 
 
 def member(rig, *topics, protocol_type="consumer", metadata=None):
-    """A stable member with a session that does not end; its caller."""
+    """Return the caller of a stable member whose session does not end."""
     protocols = (("range", subscription(*topics) if metadata is None else metadata),)
     (reply,) = rig.stable(protocols=protocols, protocol_type=protocol_type, session_ms=10**9)
     return Caller("g", reply.generation, reply.member_id)
@@ -261,7 +261,7 @@ def test_a_group_that_somebody_joins_in_between_does_not_expire(rig, monkeypatch
 
 
 def slow(monkeypatch):
-    """Every key is a share of its own."""
+    """Make every key take a whole turn budget."""
     monkeypatch.setattr(tombstones_module, "KEYS_AT_ONCE", 1)
     for module in (tombstones_module, offset_expiration):
         monkeypatch.setattr(module, "BATCH_US", SHARE_US)
@@ -425,7 +425,7 @@ def test_a_partition_that_cannot_be_loaded_does_not_keep_the_others_loading(rig,
 
 
 def suspended(rig, ms):
-    """The machine slept: its clock went on, the monotonic one did not."""
+    """Suspend the machine: its wall clock advances, the monotonic clock does not."""
     rig.clock.wall_steps_ms += ms
 
 

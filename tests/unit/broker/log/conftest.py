@@ -145,7 +145,7 @@ def broker(tmp_path):
 
 
 def _produce(partition, records=1, *, timestamp_ms=NOW_MS, value=b"value", **batch):
-    """Append a client's batch; `records` is a number or a list of (key, value[, headers[, timestamp]])."""
+    """Append a batch of a client. `records` is a number or a list of (key, value[, headers[, timestamp]])."""
     if isinstance(records, int):
         records = [(b"key", value)] * records
     data = memoryview(build_batch(records, timestamp_ms=timestamp_ms, **batch))
@@ -158,7 +158,7 @@ def produce():
 
 
 class Transactor:
-    """A producer with its sequence, as a client of transaction version 1 keeps it."""
+    """A producer that counts its sequence, like a client of transaction version 1."""
 
     def __init__(self, partition, producer_id, epoch=0):
         self.partition = partition

@@ -1,4 +1,4 @@
-"""Checkpoints of a directory with many partitions: written in slices, by what has changed."""
+"""Checkpoints of a directory with many partitions: written in slices, only where something changed."""
 
 import errno
 from functools import partial
@@ -15,7 +15,7 @@ from ottla.protocol.checkpoints import OffsetCheckpointFile, decode_offsets, enc
 
 
 class SlowClock:
-    """Later turns wait until the test runs them."""
+    """A clock whose later turns wait until the test runs them."""
 
     def __init__(self):
         self.turns = []
@@ -135,7 +135,7 @@ def test_nobody_waits_for_the_device_and_a_checkpoint_has_its_name_only_when_it_
 
 
 def sealed(many):
-    """Give every partition files to sync; those that are handed over, by index."""
+    """Give every partition files to sync. Return the files that are handed over, by index."""
     handed_over = []
 
     def take(index):

@@ -21,7 +21,7 @@ SETTINGS = {"segment_bytes": 400, "cleanup_compact": True, "min_cleanable_dirty_
 
 
 class Rig:
-    """A partition of several segments, and a cleaner whose turns the test lets pass one by one."""
+    """A partition of several segments, and a cleaner whose turns the test runs one by one."""
 
     def __init__(self, broker, produce):
         self.broker, self.produce = broker, produce
@@ -152,7 +152,7 @@ def test_the_first_dirty_offset_survives_a_restart(rig, broker):
 
 
 def test_requests_are_served_between_the_slices(rig):
-    """Appends, reads and a scan that began before, while segments are replaced under them."""
+    """Appends, reads and a scan that began earlier continue while compaction replaces their segments."""
     partition = rig.open(segment_bytes=4_000)
     rig.write(150, keys=[b"%d" % n for n in range(7)])
     end_offset = partition.log_end_offset
@@ -244,7 +244,7 @@ def test_a_damaged_log_that_is_deleted_is_let_go(rig, broker, caplog):
 
 @pytest.fixture
 def two_logs(rig, broker):
-    """Two logs, not all of which may be compacted yet; the first has a segment that is damaged and has no index."""
+    """Return two logs, not all of which may be compacted yet. The first has a damaged segment without an index."""
     lag = {"min_compaction_lag_ms": 1000}
     rig.open(**lag)
     rig.write()

@@ -1,4 +1,4 @@
-"""A cleaning that is killed, or loses the power, at any call of the disk leaves the old segments or the new one."""
+"""A cleaning that is killed, or loses power, at any call of the disk leaves the old segments or the new one."""
 
 from random import Random
 
@@ -27,7 +27,7 @@ SETTINGS = LogConfig(
 
 
 class Clock:
-    """Later turns run when `drain` is called, in their order."""
+    """A clock whose later turns run in order when `drain` is called."""
 
     def __init__(self):
         self.ms = NOW_MS
@@ -114,7 +114,7 @@ def contents(disk):
 
 
 def visible(disk):
-    """{segment: its batches}, and what both kinds of readers see."""
+    """Return {segment: its batches}, and the records that both kinds of readers see."""
     logs = contents(disk)
     scanned = scan_contents([(path, data) for path, data in sorted(logs.items())])
     assert scanned.damages == []
@@ -131,7 +131,7 @@ def known(partition):
 
 
 def prepared(seed):
-    """A disk with a closed log of several segments, some of them cleaned before; deep enough to be cleaned again."""
+    """Return a disk with a closed log of several segments, some of them cleaned before, that can be cleaned again."""
     disk = MemoryDisk(PortCalls(), Random(seed), lambda work: work())
     disk.torn_writes = False
     disk.make_dirs("/data")
@@ -151,7 +151,7 @@ def restart(disk):
 
 
 def after_cleaning(seed, power_loss, kill_at):
-    """The state after a cleaning that ends at a port call; None if it came to its end before."""
+    """Return the state after a cleaning that ends at a port call, or None if it finished before that call."""
     disk = prepared(seed)
     process = restart(disk)
     old = visible(disk)

@@ -40,7 +40,7 @@ def draw(random):
 
 
 class History:
-    """Producers that behave on a compacted partition; `expected` is what has to be left of what they sent."""
+    """Well-behaved producers on a compacted partition. `expected` is the records that must be left of theirs."""
 
     def __init__(self, broker, produce, transactor):
         self.broker, self.produce, self.transactor = broker, produce, transactor

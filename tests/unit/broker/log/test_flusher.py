@@ -11,7 +11,7 @@ FLUSHED = {"flush_messages": 1}
 
 @pytest.fixture
 def syncs(broker):
-    """The syncs that were started and have not ended."""
+    """Collect the syncs that have started and not ended."""
     broker.disk.held = []
     return broker.disk.held
 

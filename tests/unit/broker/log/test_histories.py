@@ -1,4 +1,4 @@
-"""Random histories: what a restart finds, and what readers see, against the second scanner."""
+"""Random histories: the state after a restart, and reads, compared with the second scanner."""
 
 import shutil
 import tempfile

@@ -435,7 +435,7 @@ def test_deleted_files_go_over_many_turns_while_they_take_long(broker, produce):
         broker.manager.delete_later(broker.manager.rename_for_deletion(topic, 0))
     turns = []
     broker.turns._next_turn = turns.append
-    broker.disk.charge = lambda cost_us: broker.turns.charge(SHARE_US)  # each call takes all that may be taken
+    broker.disk.charge = lambda cost_us: broker.turns.charge(SHARE_US)  # each call uses the whole turn budget
 
     def left():
         return sum(len(list(renamed.iterdir())) for renamed in broker.directory.glob("*-delete"))

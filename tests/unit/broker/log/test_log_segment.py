@@ -4,7 +4,7 @@ from ottla.broker.log.log_segment import LogSegment
 
 
 class Disk:
-    """Knows which files are open."""
+    """A disk that records which files are open."""
 
     def __init__(self):
         self.opened = []
@@ -27,7 +27,7 @@ class _File:
 
 
 def rest(segment, unsynced=False):
-    """A round of the checkpointer, which has saved what there was to save."""
+    """Run a round of the checkpointer that has saved everything."""
     segment.indexes_saved = True
     segment.release_if_idle(unsynced=unsynced)
 

@@ -19,7 +19,7 @@ SETTINGS = LogConfig()
 
 @pytest.fixture
 def crowded(broker, transactor):
-    """A directory that was closed with `COUNT` producers, of which every tenth has a transaction open."""
+    """Return a closed directory with `COUNT` producers. Every tenth has an open transaction."""
     assert not transactor(broker.partition(), 0).send(COUNT, transactional=False).error
     broker.stop()
     (path,) = broker.path().glob("*.snapshot")

@@ -1,4 +1,4 @@
-"""Logs that are recovered side by side after a kill are found as they are found one by one."""
+"""Parallel recovery of logs after a kill has the same results as recovery one by one."""
 
 import errno
 import os
@@ -29,7 +29,7 @@ def short_logs_are_long(monkeypatch):
 
 @pytest.fixture
 def killed(broker, transactor):
-    """A broker that was killed with several segments in each of its partitions, transactions open, one log torn."""
+    """Return a killed broker with several segments in each partition, open transactions, and one torn log."""
     random = Random(3)
     for index in range(PARTITIONS):
         partition = broker.partition(index=index, leader_epoch=2, **SETTINGS)
@@ -111,7 +111,7 @@ def test_a_damaged_log_is_offline_and_its_damage_told(killed, tmp_path):
 
 
 def test_io_that_fails_in_a_process_takes_the_directory_offline(killed, monkeypatch):
-    """As if it had failed here: a sync that is done once more would not fail again."""
+    """The error counts as if it happened in this process: a second sync would not fail again."""
     recover = parallel_recovery._recover
 
     def fails(disk, job):

@@ -22,7 +22,7 @@ ROLLING = {"segment_bytes": 200}
 
 @pytest.fixture
 def calls(broker, monkeypatch):
-    """(what, name) of what is put on the device, and of what is written without that."""
+    """Collect (call, name) of everything that is synced, and of everything that is written without a sync."""
     seen = []
 
     def watch(name, of=lambda *arguments: [arguments[0]]):
@@ -64,7 +64,7 @@ def epochs_of(broker, **settings):
 
 @pytest.fixture
 def two_epochs(broker, produce):
-    """Four batches in two epochs, the second of which begins in the middle of a segment; the broker was killed."""
+    """Write four batches in two epochs, and kill the broker. The second epoch begins in the middle of a segment."""
     for epoch, count in ((2, 3), (4, 2)):
         for _ in range(count):
             produce(broker.partition(leader_epoch=epoch, **ROLLING))
@@ -111,7 +111,7 @@ def test_recovery_puts_names_on_the_device(broker, produce, calls):
 
 
 def test_a_new_log_is_flushed_with_the_id_of_its_topic(broker, produce, calls):
-    """Without it a directory that a deletion left would be taken for that of the next topic of this name."""
+    """Without the id, a directory left by a deletion would be used for the next topic of this name."""
     produce(broker.partition(flush_messages=1))
     assert ("start_sync", "partition.metadata") in calls
 
@@ -221,7 +221,7 @@ def test_segments_that_were_deleted_may_come_back_but_keep_no_log_from_being_rea
 @pytest.mark.parametrize("kind", PowerLoss)
 @pytest.mark.parametrize("seed", range(60))
 def test_a_deleted_log_that_comes_back_still_has_its_id(in_memory, produce, seed, kind):
-    """Else the next topic of its name would take it for its own."""
+    """Otherwise the next topic of this name would use it as its own log."""
     broker = in_memory(seed)
     partition = broker.partition(flush_messages=1)
     produce(partition)
@@ -241,7 +241,7 @@ def test_a_deleted_log_that_comes_back_still_has_its_id(in_memory, produce, seed
 @pytest.mark.parametrize("kind", PowerLoss)
 @pytest.mark.parametrize("seed", range(60))
 def test_no_segment_is_lost_in_front_of_another(in_memory, produce, seed, kind):
-    """The sync of a file need not put its name on the device."""
+    """The sync of a file does not always sync its name."""
     broker = in_memory(seed)
     settings = {"flush_messages": 1, **ROLLING}
     produce(broker.partition(**settings))

@@ -320,7 +320,7 @@ def test_expiry_goes_on_in_slices_and_sees_what_was_appended_in_between(monkeypa
 
 @pytest.mark.parametrize("seed", range(30))
 def test_snapshots_and_expiries_that_take_many_turns_see_each_producer_once(monkeypatch, seed):
-    """Producers come, expire and come back while one, the other or both are under way."""
+    """Producers appear, expire and return while a snapshot, an expiry or both run."""
     monkeypatch.setattr("ottla.broker.log.producer_state_manager.EXPIRY_SLICE", 3)
     monkeypatch.setattr("ottla.broker.log.producer_state_manager.SNAPSHOT_SLICE", 2)
     random, producers, now = Random(seed), ProducerStateManager(), NOW
@@ -387,7 +387,7 @@ def test_expired_producers_are_not_loaded_from_a_snapshot():
 
 
 def verifying(*sequences, epoch=0, known=()) -> ProducerStateManager:
-    """Producers of which transactional batches with these first sequences are being verified."""
+    """Return producers whose transactional batches with these first sequences are being verified."""
     producers = state(*known)
     for sequence in sequences:
         producers.maybe_create_verification_state_entry(7, epoch, sequence, NOW)

@@ -325,7 +325,7 @@ def test_a_lost_epoch_checkpoint_is_read_from_the_batches(broker, produce):
 
 
 def half_a_swap(broker, produce, suffix):
-    """Three segments, and the first two as one with `suffix`, as a crash in the middle of compaction leaves them."""
+    """Leave three segments, and the first two merged with `suffix`, as a crash in the middle of compaction does."""
     partition = broker.partition(segment_bytes=150)
     for _ in range(3):
         produce(partition, value=b"v" * 60)

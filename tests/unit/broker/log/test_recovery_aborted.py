@@ -44,7 +44,7 @@ def test_an_aborted_transaction_that_was_cut_off_hides_nothing_later(broker, pro
 
 @pytest.fixture
 def aborted_twice(broker, produce, transactor):
-    """A log that was stopped cleanly between two aborted transactions, and lost the second in a power cut."""
+    """Return a log that was stopped cleanly between two aborted transactions and lost the second in a power loss."""
     partition = broker.partition()
     transactor(partition, 7).send()
     transactor(partition, 7).end(commit=False)

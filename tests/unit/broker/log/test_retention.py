@@ -1,4 +1,4 @@
-"""Segments that go: by the start of the log, by size, by age; what a reader, a restart and a crash see of it."""
+"""Deletion of segments: by log start offset, by size, by age; its effects on a reader, a restart and a crash."""
 
 from dataclasses import replace
 from itertools import count, pairwise
@@ -26,7 +26,7 @@ def clean_up(broker):
 
 
 def fill(partition, produce, times=5, **more):
-    """Segments of one record each, the last of them active."""
+    """Append segments of one record each. The last one is active."""
     for _ in range(times):
         assert produce(partition, **more).error is ErrorCode.NONE
 

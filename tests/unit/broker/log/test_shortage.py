@@ -1,4 +1,4 @@
-"""A machine that is short of descriptors or memory: what needs them is refused and tried again, nothing is offline."""
+"""A shortage of descriptors or memory: the broker refuses and retries what needs them, and takes nothing offline."""
 
 import errno
 import os
@@ -19,7 +19,7 @@ from ottla.protocol.steps import to_the_end
 
 @contextmanager
 def short(*calls, number=errno.EMFILE, places=(RealDisk,)):
-    """These calls find no descriptor or no memory."""
+    """Make these calls find no descriptor or no memory."""
 
     def refused(disk, path, *more, **named):
         raise Shortage(number, os.strerror(number), path if isinstance(path, str) else None)
@@ -36,7 +36,7 @@ EVERY_CALL = ("open", "read", "write", "write_atomically", "list", "sync_dir", "
 
 @pytest.fixture
 def disk(broker, monkeypatch):
-    """The disk of the broker, whose `open` is the real one again."""
+    """Return the disk of the broker, with the real `open`."""
     monkeypatch.delattr(type(broker.disk), "open")
     return broker.disk
 

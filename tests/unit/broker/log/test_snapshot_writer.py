@@ -1,4 +1,4 @@
-"""Snapshots of many producers: as of their roll, whatever is appended while they are written."""
+"""Snapshots of many producers: they have the state at their roll, whatever is appended while they are written."""
 
 from random import Random
 
@@ -36,7 +36,7 @@ class Crowd:
         return sorted(self.partition.log.producer_state.snapshot())
 
     def step(self, most_producers=PRODUCERS):
-        """Something is appended; if it went into a new segment, `at_roll` has what the producers were before."""
+        """Append something. If it went into a new segment, `at_roll` has the producer state before it."""
         before, base = self.state(), self.base
         number = self.random.randrange(most_producers)
         sender = self.senders.setdefault(number, self.transactor(self.partition, number))

@@ -1,4 +1,4 @@
-"""The index of a sealed segment, looked up in its files: the same answers as from memory, with a few small reads."""
+"""The index of a sealed segment, read from its files: the same results as from memory, with a few small reads."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Damage that a look at single batches does not find."""
+"""Damage that a check of single batches does not find."""
 
 import pytest
 
@@ -10,7 +10,7 @@ LOG = f"{0:020d}.log"
 
 @pytest.fixture
 def three_batches(broker, produce):
-    """The batches of a log that was stopped cleanly, then killed; its recovery point is 3."""
+    """Return the batches of a log that was stopped cleanly, then killed. Its recovery point is 3."""
     for _ in range(3):
         produce(broker.partition())
     broker.stop()
@@ -63,7 +63,7 @@ def test_an_offset_that_reaches_into_the_next_segment_is_damage(broker, produce)
 
 
 def test_a_topic_made_again_has_not_the_recovery_point_of_the_deleted_one(broker, produce):
-    """A crash soon after: the checkpoint on disk is then that of the topic that was deleted."""
+    """After a crash soon afterwards, the checkpoint on disk is that of the deleted topic."""
     for _ in range(5):
         produce(broker.partition())
     broker.stop()

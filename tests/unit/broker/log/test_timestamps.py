@@ -21,7 +21,7 @@ RECORDS = 6_000
 
 
 def steps_of(steps):
-    """(what the steps come to, what they yielded)."""
+    """Return (the result of the steps, the values that they yielded)."""
     seen, answer = [], None
     while True:
         try:
@@ -33,7 +33,7 @@ def steps_of(steps):
 
 
 def naive(partition, timestamp_ms):
-    """The first record of at least `timestamp_ms`, by reading all that may be read."""
+    """Return the first record of at least `timestamp_ms` by reading all readable records."""
     for record in all_records(partition):
         if record.timestamp >= timestamp_ms and record.offset >= partition.log_start_offset:
             return record.offset, record.timestamp, 0
@@ -131,7 +131,7 @@ def test_many_segments_are_looked_at_in_steps(broker, produce):
 
 
 def finish(partition, timestamp_ms, meanwhile, after=1):
-    """The search, with something that happens to the log when it has rested so often."""
+    """Finish the search, and change the log after it has been suspended this many times."""
     steps = offset_for_timestamp(partition, timestamp_ms, FetchIsolation.LOG_END)
     for _ in range(after):
         assert not isinstance(next(steps), Work)

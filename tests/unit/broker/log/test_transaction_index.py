@@ -26,7 +26,7 @@ def collected(entries, offset, upper):
 
 
 def history(draw, count):
-    """Transactions of a few producers, some of them long; the last stable offset as a log would have it."""
+    """Return transactions of a few producers, some of them long, and the last stable offset that a log would have."""
     entries, opened, offset = [], {}, 0
     while len(entries) < count:
         offset += draw.randint(1, 3)

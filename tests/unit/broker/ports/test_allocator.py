@@ -1,4 +1,4 @@
-"""The allocator gives back what is freed, whatever was freed before."""
+"""The allocator returns freed memory to the system, in any order of freeing."""
 
 import subprocess
 import sys
@@ -28,7 +28,7 @@ print(libc.mallinfo2().hblkhd > before)
 
 
 def mapped(told):
-    """Whether a large block has a mapping of its own after a larger one was freed."""
+    """Return whether a large block has its own mapping after a larger one was freed."""
     found = subprocess.run([sys.executable, "-c", SCRIPT, told], capture_output=True, text=True)
     if found.stderr.strip() == "no glibc":
         pytest.skip("no glibc")

@@ -175,7 +175,7 @@ def test_what_is_not_there(disk, tmp_path):
 
 
 def ended(job):
-    """The job, when its thread has done with it."""
+    """Return the job after its thread has finished it."""
     deadline = time.monotonic() + PATIENCE_S
     while not job.done and time.monotonic() < deadline:
         time.sleep(0.001)
@@ -246,7 +246,7 @@ with open(sys.argv[1], "r+") as file:
 
 
 def kafka_is_kept_out(path):
-    """Whether another process cannot have the POSIX lock."""
+    """Return whether another process cannot take the POSIX lock."""
     run = subprocess.run([sys.executable, "-c", KAFKAS_LOCK, path], capture_output=True, text=True)
     assert run.stderr in ("", "held\n")
     return run.returncode == 1

@@ -1,4 +1,4 @@
-"""Accepting on real sockets: what waits, what fails, what is closed."""
+"""Accepting connections on real sockets: waiting, failing and closing."""
 
 import asyncio
 import errno

@@ -65,7 +65,7 @@ def test_a_sync_that_fails_for_want_of_memory_is_a_failed_sync(tmp_path, monkeyp
 
 
 def test_what_the_disk_does_without_a_descriptor_to_be_had(tmp_path):
-    """In a process of its own: threads of other tests open and close descriptors as they please."""
+    """Run in a separate process: threads of other tests open and close descriptors at any time."""
     script = Path(__file__).with_name("no_descriptors.py")
     places = [f"--basetemp={tmp_path / 'base'}", str(script)]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *places]

@@ -75,7 +75,7 @@ def test_who_gives_up_leaves_no_process(tmp_path):
 
 
 def test_what_failed_in_a_process_fails_in_its_parent():
-    """A sync that failed would not fail again."""
+    """A second sync would not fail again."""
 
     def work(item):
         if item == 3:

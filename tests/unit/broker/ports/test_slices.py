@@ -14,7 +14,7 @@ CONTENT = bytes(range(256)) * 4096
 @pytest.fixture
 def disk():
     class Disk(RealDisk):
-        """Knows what was opened."""
+        """A disk that records what was opened."""
 
         def open(self, path, create=False):
             opened.append(super().open(path, create))

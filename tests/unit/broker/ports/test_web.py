@@ -16,7 +16,7 @@ TIMEOUT_S = 30.0
 
 @contextmanager
 def serving(answer):
-    """A server whose every request is answered so; its URL."""
+    """Start a server that answers every request in this way, and yield its URL."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):

@@ -1,4 +1,4 @@
-"""The first quota that is set for a client counts, in Kafka's order."""
+"""The first quota that is set for a client applies, in Kafka's order."""
 
 from itertools import combinations
 

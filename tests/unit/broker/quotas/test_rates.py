@@ -1,4 +1,4 @@
-"""Rates and buckets give the values of Kafka's own: those here are worked out from `Rate` and `TokenBucket`."""
+"""Rates and buckets give the values of Kafka's: the expected ones are computed from `Rate` and `TokenBucket`."""
 
 import pytest
 from hypothesis import given

@@ -16,7 +16,7 @@ def answer(server, token):
 
 
 def refusal(server, token):
-    """The SaslFailed that this token gets."""
+    """Return the SaslFailed that this token raises."""
     with pytest.raises(SaslFailed) as failed:
         answer(server, token)
     assert not server.complete

@@ -1,4 +1,4 @@
-"""Names in certificates, as Java 17 writes them: each was printed by `new X500Principal(der).getName()`."""
+"""Names in certificates, in the format of Java 17: `new X500Principal(der).getName()` printed each of them."""
 
 import ssl
 

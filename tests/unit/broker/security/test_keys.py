@@ -1,4 +1,4 @@
-"""Key sets: which keys check which tokens, and which are left out."""
+"""Key sets: the keys that check a token, and the keys that are left out."""
 
 import json
 import warnings

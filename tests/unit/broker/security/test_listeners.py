@@ -35,7 +35,7 @@ def made(lone, keystore):
 
 
 def replace(keystore, other):
-    """As a tool does that renews certificates."""
+    """Replace a file as a tool does that renews certificates."""
     shutil.copy(other, f"{keystore}.new")
     Path(f"{keystore}.new").replace(keystore)
 
@@ -86,7 +86,7 @@ def test_a_change_that_cannot_be_is_known_before_and_passed_over(lone, keystore,
 
 
 def test_a_certificate_of_another_name_needs_leave(lone, keystore, certificates, caplog):
-    """As Kafka's `SslFactory` has it, whichever way the keystore is exchanged."""
+    """Kafka's `SslFactory` has the same rule, whichever way the keystore is replaced."""
     tls = made(lone, keystore)
     before = tls.current_context()
     assert "DistinguishedName does not match" in tls.problem(config(certificates.client))

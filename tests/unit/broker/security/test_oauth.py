@@ -1,4 +1,4 @@
-"""Logins by OAUTHBEARER: what a client sends, and what it is answered when its token is refused."""
+"""Logins by OAUTHBEARER: messages of a client, and the reply when its token is refused."""
 
 from contextlib import suppress
 
@@ -14,7 +14,7 @@ INVALID = '{"status":"invalid_token"}'
 
 
 class Tokens:
-    """Takes one token, and no other."""
+    """A validator that accepts a single token."""
 
     async def check(self, token):
         if token == "scope":

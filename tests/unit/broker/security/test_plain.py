@@ -96,7 +96,7 @@ def test_any_bytes_are_answered_or_refused(given_bytes):
 
 
 class Elsewhere:
-    """Calls run when the test lets them."""
+    """Worker threads whose calls run when the test runs them."""
 
     def __init__(self):
         self.calls = []
@@ -112,7 +112,7 @@ class Elsewhere:
 
 
 class Hashed:
-    """alice has both kinds of credentials, bob one, and dora is of the JAAS entry."""
+    """Users: alice has both kinds of credentials, bob has one, and dora is in the JAAS entry."""
 
     def __init__(self):
         made = [

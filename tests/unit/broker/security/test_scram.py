@@ -1,4 +1,4 @@
-"""Logins by SCRAM, against the client of kafka-python; what is refused, and as what."""
+"""Logins by SCRAM, with the client of kafka-python; refused logins and their errors."""
 
 import hashlib
 from base64 import b64decode, b64encode
@@ -38,14 +38,14 @@ USERS = users(*ALICE.values())
 
 
 def prove(server, name="alice", password=PASSWORD, mechanism=SHA_512):
-    """A client, which is answered once and has its last message ready."""
+    """Return a client that has received one answer and has its last message ready."""
     client = ScramClient(name, password, mechanism.mechanism_name)
     client.process_server_first_message(answer(server, client.first_message()))
     return client
 
 
 def first(server, message=b"n,,n=alice,r=client"):
-    """The fields of the broker's first message."""
+    """Return the fields of the broker's first message."""
     return dict(field.split("=", 1) for field in answer(server, message).decode().split(","))
 
 

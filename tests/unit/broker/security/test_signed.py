@@ -81,7 +81,7 @@ class World:
         self.around = Surroundings(self.clock, self.turns, site)
 
     def tokens(self, **changed):
-        """They have begun to fetch their keys."""
+        """Return tokens that have begun to fetch their keys."""
         given = {
             "validator": "",
             "jwks_endpoint_url": URL,
@@ -102,7 +102,7 @@ class World:
         return SignedTokens(settings, self.jwks, self.around)
 
     def begin(self, tokens, token):
-        """Check it; a list that has what became of it when that is known."""
+        """Begin to check a token. Return a list that gets the result."""
         outcome = []
         self.turns.event(lambda: self.turns.start(tokens.check(token), outcome.append, outcome.append))
         return outcome
@@ -216,7 +216,7 @@ def test_a_far_end_is_an_end(world):
 
 
 def test_a_token_signed_with_the_public_key_as_a_secret_is_refused(world):
-    """CVE-2015-9235: the algorithm of a header must not choose what a key is taken for."""
+    """CVE-2015-9235: the algorithm in a header must not choose the kind of the key."""
     tokens = world.tokens()
     for public in (RSA.as_pem(private=False), RSA.as_der(private=False)):
         signing = f"{part({'alg': 'HS256', 'kid': 'rsa'})}.{part(claims())}"

@@ -19,7 +19,7 @@ def settings(*flags, **given):
 
 
 def subject(certificates, context, **client):
-    """The names in the certificate that a client is shown by this context, in memory."""
+    """Return the names in the certificate that this context shows to a client, in memory."""
     ours = ssl.create_default_context(cafile=certificates.ca)
     for name, value in client.items():
         setattr(ours, name, value)

@@ -1,4 +1,4 @@
-"""Tokens without a signature, with the options of Kafka's validator for them."""
+"""Tokens without a signature, with the options of Kafka's validator of unsecured tokens."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""An issuer of tokens: its keys, as a key set, and what it signs."""
+"""An issuer of tokens: its keys, its key set, and signed tokens."""
 
 import json
 from base64 import urlsafe_b64encode
@@ -30,7 +30,7 @@ def claims(**changed):
 
 
 def signed(said=None, key=RSA, algorithm="RS256", **header):
-    """A token."""
+    """Return a signed token."""
     header = {"alg": algorithm, "kid": key.kid} | header
     header = {name: value for name, value in header.items() if value is not None}
     from joserfc.jws import JWSRegistry
@@ -40,13 +40,13 @@ def signed(said=None, key=RSA, algorithm="RS256", **header):
 
 
 def part(value):
-    """A part of a token, of JSON or bytes."""
+    """Return a part of a token, from JSON or bytes."""
     content = value if isinstance(value, bytes) else json.dumps(value).encode()
     return urlsafe_b64encode(content).decode().rstrip("=")
 
 
 def unsigned(said, **header):
-    """A token without a signature."""
+    """Return a token without a signature."""
     return f"{part({'alg': 'none'} | header)}.{part(said)}."
 
 

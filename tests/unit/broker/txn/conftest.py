@@ -119,7 +119,7 @@ class FakeClock:
         return sum(timer.callback is not None for _, _, timer in self._timers)
 
     def one_turn(self):
-        """Run what was put off to the next turn; whether there was anything."""
+        """Run the callbacks of the next turn. Return whether there were any."""
         ready, self._next = self._next, []
         for callback in ready:
             self.enter(callback)
@@ -245,7 +245,7 @@ class Rig:
         return self
 
     def restart(self):
-        """kill -9: what was not durable is gone, and so is all that lived in memory."""
+        """Restart after kill -9: drop everything that was not durable or was only in memory."""
         self.coordinator.stop()
         self.clock._next.clear()
         self.clock._timers.clear()
@@ -290,7 +290,7 @@ class Rig:
         return self.coordinator.states.shards[self.log_of(name).index]
 
     def durable(self):
-        """Every id's durable state."""
+        """Return the durable state of every id."""
         return {name: state for shard in self.coordinator.shards() for name, state in shard.states.items()}
 
 

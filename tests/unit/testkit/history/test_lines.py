@@ -90,9 +90,7 @@ def test_a_producer_without_an_id_repeats_what_was_not_answered_only(passing):
     passing.send(b"a", lost=True, **plain)
     passing.send(b"a", offset=1, **plain)
     passing.send(b"b", offset=2, **plain)
-    passing.send(
-        b"b", offset=3, **plain
-    )  # acknowledged and sent again: a second record, impossible to distinguish
+    passing.send(b"b", offset=3, **plain)  # acknowledged and sent again: a second record, impossible to distinguish
     lines = checker_lines(passing.passages())
     assert [line["mops"][0][2] for line in lines if line["f"] == "send" and line["type"] == "invoke"] == ["a"]
     assert [line["names"] for line in lines if line["f"] == "same"] == [["in/0#-1.-1.-1:b"]]
