@@ -23,7 +23,7 @@ def run(*command, **more):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The folder with the sdist of this tree, and that sdist unpacked."""
+    """Build the sdist of this tree. Return its folder, and the unpacked sdist."""
     folder = tmp_path_factory.mktemp("built")
     run("-m", "hatchling", "build", "-t", "sdist", "-d", folder, cwd=ROOT)
     with tarfile.open(folder / f"ottla-{__version__}.tar.gz") as archive:
@@ -33,7 +33,7 @@ def built(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def plain(built):
-    """The wheel of that sdist without what is compiled."""
+    """Build the wheel of that sdist without compiled code."""
     return wheel_of(built, built / "plain", "0")
 
 

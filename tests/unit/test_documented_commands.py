@@ -86,7 +86,7 @@ def check_pip(arguments):
 
 
 def check_spark_submit(arguments):
-    """Checks the script and hands what follows to the parser of `ottla audit`, which takes the same arguments."""
+    """Check the script, and parse the rest with the parser of `ottla audit`, which takes the same arguments."""
     script = next(word for word in arguments if word.endswith(".py"))
     assert (ROOT / script).is_file(), f"{script} does not exist"
     if script == "ottla/spark_jobs/audit.py":
@@ -94,7 +94,7 @@ def check_spark_submit(arguments):
 
 
 def check_kafka_python(arguments):
-    """Its own parser reads them, and leaves with the help of that command."""
+    """Let its own parser read the arguments, and exit with the help of that command."""
     tool, *rest = arguments
     shown = subprocess.run([sys.executable, "-m", f"kafka.{tool}", *rest, "--help"], capture_output=True, text=True)
     assert shown.returncode == 0, shown.stderr
@@ -114,7 +114,7 @@ def check_python(arguments):
 
 
 def check_curl(arguments):
-    """Asks the admin port for what it has."""
+    """Ask the admin port for this path."""
     routes = [*own_routes(None, None, 0, ""), MetricsPage(None, None, 0).route, export_route(None, None, None, {})]
     router = Router(with_description(routes, has_token=False))
     (url,) = (word for word in arguments if word.startswith("http://"))

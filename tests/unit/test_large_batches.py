@@ -32,7 +32,7 @@ finally:
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory):
-    """Bombs between sound batches: offsets 0 to 2, 6 to 8, ... are sound."""
+    """Write bombs between valid batches: offsets 0 to 2, 6 to 8, ... are valid."""
     root = tmp_path_factory.mktemp("bombs") / "log"
     write(root / "t-0", [build_batch([(b"k", b"v")] * 3, timestamp_ms=1_000), bomb().batch] * 4)
     return root
@@ -45,7 +45,7 @@ def write(folder, batches):
 
 
 def ottla(*arguments):
-    """(exit code, stdout, lines of stderr) of a command that kept within the memory."""
+    """Run a command within the memory limit. Return (exit code, stdout, lines of stderr)."""
     command = [sys.executable, "-c", RUN, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     said = done.stderr.splitlines()

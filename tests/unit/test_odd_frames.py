@@ -76,7 +76,7 @@ def iterated(batch):
 
 
 def cleaned(batch):
-    """As the cleaner and a topic's own codec read it."""
+    """Read as the cleaner and the codec of a topic do."""
     header = read_header(batch)
     raw = bytes(to_the_end(raw_steps(batch, header)))
     assert raw == raw_records(batch, header)
@@ -130,7 +130,7 @@ def test_dump(tmp_path, as_json):
 
 
 def test_batches_that_count_no_records_are_not_looked_at():
-    """As in Kafka's dump-log. Its consumer fails on those of no bytes."""
+    """Kafka's dump-log does the same. Its consumer fails on batches without bytes."""
     assert EMPTY
     for answer in EMPTY:
         assert answer.dumped == 0

@@ -35,7 +35,7 @@ def nodes(tree):
 
 
 def foreign_imports(folder):
-    """The distributions that the modules of a folder import, at any depth of their code; not for their types alone."""
+    """Return the distributions that the modules of a folder import at any depth, except only for types."""
     found = set()
     for path in (ROOT / folder).rglob("*.py"):
         for node in nodes(ast.parse(path.read_text(encoding="utf-8"))):

@@ -1,4 +1,4 @@
-"""`make site`: the pages as a static site, with every link and anchor, and nothing that is loaded from elsewhere."""
+"""`make site`: the pages as a static site, with every link and anchor, and no resources of other sites."""
 
 import re
 import subprocess
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """The site as MkDocs builds it; its strict mode fails on a link or an anchor that leads nowhere."""
+    """Build the site with MkDocs. Its strict mode fails on a broken link or anchor."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--site-dir", folder, "--config-file", ROOT / "mkdocs.yml"]
     built = subprocess.run(command, capture_output=True, text=True)

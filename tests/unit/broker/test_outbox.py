@@ -46,7 +46,7 @@ def nothing_is_held():
 
 
 def sliced(*more):
-    """A handler that answers with a slice between two buffers."""
+    """Return a handler that answers with a slice between two buffers."""
 
     async def handle(broker, request):
         number = struct.pack(">i", request.correlation_id)

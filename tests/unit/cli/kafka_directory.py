@@ -10,7 +10,7 @@ DATA = Path(__file__).parents[2] / "data" / "kafka-4.3.1"
 
 
 def unpack(name, folder):
-    """The directory `clean` or `unclean` below `folder`."""
+    """Unpack the directory `clean` or `unclean` into `folder`."""
     packed = (DATA / f"{name}.tar.zst").read_bytes()
     with tarfile.open(fileobj=io.BytesIO(bytes(cramjam.zstd.decompress(packed)))) as archive:
         archive.extractall(folder, filter="data")
@@ -18,7 +18,7 @@ def unpack(name, folder):
 
 
 def kafka_dump(name):
-    """Lines of DumpLogSegments by "<directory>/<file>". Payloads of other than internal topics are cut off."""
+    """Return lines of DumpLogSegments by "<directory>/<file>". Payloads are cut off except of internal topics."""
     text = bytes(cramjam.zstd.decompress((DATA / "dump-log-segments.txt.zst").read_bytes())).decode()
     part = text.split(f"== {name}\n")[1].split("== ")[0]
     return by_file(part.splitlines())

@@ -1,4 +1,4 @@
-"""`ottla certs dev`: what it writes, and that it writes over nothing."""
+"""`ottla certs dev`: the files that it writes. It overwrites none."""
 
 import shutil
 import ssl

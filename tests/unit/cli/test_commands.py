@@ -29,7 +29,7 @@ def cli(monkeypatch, tmp_path):
 
 @pytest.fixture
 def served(monkeypatch, logging_as_before):
-    """Stand in for the broker: what `serve` calls it with."""
+    """Replace the broker, and return the arguments that `serve` calls it with."""
     calls = []
 
     def run(config, **options):

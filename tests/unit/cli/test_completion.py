@@ -20,7 +20,7 @@ SLOW = {"asyncio", "kafka", "numba", "numpy", "ottla.broker.server", "pyarrow", 
 
 
 def commands(command=main, path=()):
-    """(words of the path, command) of every command and group."""
+    """Yield (words of the path, command) of every command and group."""
     yield path, command
     if isinstance(command, click.Group):
         context = click.Context(command)
@@ -55,7 +55,7 @@ def is_free(parameter):
 
 
 def words_before(path, argument):
-    """The command with an argument in each place before this one."""
+    """Return the command with an argument in each place before this one."""
     command = dict(commands())[path]
     arguments = [one for one in command.params if isinstance(one, click.Argument)]
     return [*path, *("x" for _ in arguments[: arguments.index(argument)])]

@@ -1,4 +1,4 @@
-"""A hostile name through every command, in each format: it moves no cursor, forges no line."""
+"""Hostile names in every command and each format: they move no cursor and forge no line."""
 
 import io
 import json
@@ -124,7 +124,7 @@ SECURED |= {"super.users": "User:ANONYMOUS"}
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory):
-    """A broker with an open transaction, a group, an ACL and a fault of hostile names."""
+    """Start a broker with an open transaction, a group, an ACL and a fault, all of hostile names."""
     pool = BrokerPool(tmp_path_factory.mktemp("live"))
     broker = pool(properties=SECURED)
     clients = Clients(broker)

@@ -1,4 +1,4 @@
-"""Numbers and names in files that no Kafka writes: every command reads them rightly or refuses them in one line."""
+"""Numbers and names that Kafka never writes: every command reads them correctly or refuses them in one line."""
 
 import shutil
 from importlib.util import find_spec

@@ -186,7 +186,7 @@ def test_a_segment_of_text_is_damaged(cli, tmp_path):
 
 
 def documented():
-    """The fields of each table (none: a sentence), by the command's words."""
+    """Return the fields of each documented table by the words of the command (none: a sentence)."""
     found = {}
     for section in DOCUMENTED.read_text(encoding="utf-8").split("\n## ")[1:]:
         title, _, body = section.partition("\n")

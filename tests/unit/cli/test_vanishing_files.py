@@ -1,4 +1,4 @@
-"""Retention deletes the first segment between the listing and the reading: no error, what is left is read."""
+"""Retention deletes the first segment between listing and reading: no error, and the other segments are read."""
 
 import pytest
 from click.testing import CliRunner
@@ -28,7 +28,7 @@ def delete_first_segment(directory):
 
 
 def deleting_after(function, directory, deleted, only=""):
-    """The function; when it has returned for the first time, retention deletes."""
+    """Return the function with a deletion by retention after its first call."""
 
     def call(*arguments, **options):
         result = function(*arguments, **options)

@@ -1,4 +1,4 @@
-"""A folder that is no log directory: every command that reads one refuses it, and names the log directory below it."""
+"""Folders that are no log directory: every command that reads one refuses them and names the one below."""
 
 import json
 import shutil

@@ -14,7 +14,7 @@ AUDIT = TopicPartition("audit-log", 0)
 
 
 class Answer:
-    """A TransactionalRequestResult that is there already, fails, or never comes."""
+    """A TransactionalRequestResult that is ready, fails, or never comes."""
 
     def __init__(self, outcome=None):
         self.outcome = outcome
@@ -110,7 +110,7 @@ class Producer:
         return future
 
     def flush(self, timeout=None):
-        """Resolve what was sent: `sends` lists the error of each, None for an acknowledgement."""
+        """Resolve what was sent. `sends` lists the error of each record, None for an acknowledgement."""
         if self.script.get("flush") == "never":
             raise KafkaTimeoutError("Timeout waiting for future")
         for future, error in zip(self.futures, self.script.get("sends", [None] * len(self.futures)), strict=True):

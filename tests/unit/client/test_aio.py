@@ -89,7 +89,7 @@ class Producer(AIOKafkaProducer):
 
 
 def run(body=None, sends=1, timeout_ms=1000, after=None, **script):
-    """Play one transaction; returns the producer and what came out of it."""
+    """Run one transaction. Return the producer and the outcome."""
 
     async def play():
         producer, raised = Producer(**script), None

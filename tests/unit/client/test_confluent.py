@@ -338,7 +338,7 @@ def test_what_was_polled_before_an_abort_is_not_sent_again():
 
 
 def test_a_member_that_was_thrown_out_before_the_block_does_not_commit():
-    """Without a member id the broker would take the offsets from anybody."""
+    """Without a member id the broker would accept the offsets from any client."""
     producer, consumer = Producer(), Consumer({0: 7})
     run(producer, consumer=consumer, consumer_config=CONFIG)
     consumer.id, consumer.member, consumer.positions[0] = None, b"no generation", 8

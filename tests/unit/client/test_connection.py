@@ -17,7 +17,7 @@ SERVED = {ApiKey.API_VERSIONS: (0, 3), ApiKey.END_TXN: (0, 4), ApiKey.FIND_COORD
 
 
 class Peer(threading.Thread):
-    """A broker of three APIs on one connection; `break_after` answers are sound, then `last_words` and the end."""
+    """A broker of three APIs on one connection. It sends `break_after` valid answers, then `last_words`, and closes."""
 
     def __init__(self, break_after=100, last_words=b""):
         super().__init__(daemon=True)

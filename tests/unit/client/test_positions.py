@@ -155,7 +155,7 @@ def test_an_empty_poll_after_an_abort_is_no_mistake():
 
 
 def test_a_position_of_the_latest_that_nobody_knows_closes_the_producer():
-    """The first poll was inside the block: what it returned would be skipped, or all before it repeated."""
+    """The first poll was inside the block: its records would be skipped, or all earlier records repeated."""
     producer, consumer = Producer(), Consumer({}, auto_offset_reset="latest")
     with pytest.raises(TransactionFatal) as caught, transaction(producer, consumer=consumer):
         consumer.positions[LEDGER] = 9

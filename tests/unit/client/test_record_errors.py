@@ -1,4 +1,4 @@
-"""A record that cannot be sent: the outcome has its own error, whichever error the library reports after it."""
+"""Records that cannot be sent: the outcome has the record's own error, whichever error the library reports after it."""
 
 import pytest
 from kafka.errors import (
@@ -63,7 +63,7 @@ def test_records_that_librdkafka_did_not_deliver_for_an_unknown_reason_are_not_t
 
 @pytest.mark.parametrize("code", _REMEDIES, ids=lambda code: code.name)
 def test_what_would_fail_again_says_what_to_do_first(code):
-    """No error of this kind asks for another run, or for another producer alone."""
+    """No error of this kind suggests another run, or only another producer."""
     for outcome in (aborted("tx-1", for_code(code)()), fatal("tx-1", for_code(code)())):
         assert (outcome.code, outcome.retriable) == (code, False)
         assert _REASONS[code] in str(outcome)
@@ -81,7 +81,7 @@ def test_what_would_fail_again_says_what_to_do_first(code):
     ids=["fenced", "fatal", "unconfirmed"],
 )
 def test_a_producer_that_is_lost_after_a_hopeless_record_names_both(outcome):
-    """A wait for a topic that is not there may outlive the transaction, and the next producer would wait again."""
+    """Waiting for a missing topic may outlast the transaction, and the next producer would wait again."""
     assert "Before that: a topic or a partition is not there" in str(outcome(timeout_of_a_missing_topic()))
     assert "Before that" not in str(outcome(KafkaTimeoutError("no answer")))
 

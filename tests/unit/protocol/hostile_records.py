@@ -1,4 +1,4 @@
-"""Sections of records as hostile clients write them: sound ones, spoiled where a walk may go wrong. free"""
+"""Sections of records as hostile clients write them: valid ones, and ones with errors in any field. free"""
 
 import random
 
@@ -37,7 +37,7 @@ def record(draw, index, spoils):
 
 
 def sized(draw, out, spoils, null=True):
-    """Bytes with their length in front, or null."""
+    """Append bytes after their length, or null."""
     if null and draw.random() < 0.2:
         varint(draw, out, 1, spoils)
         return
@@ -47,7 +47,7 @@ def sized(draw, out, spoils, null=True):
 
 
 def varint(draw, out, value, spoils, most_bytes=5):
-    """Mostly as it is; else another value, longer than need be, or without an end."""
+    """Append the value, mostly correct; else another value, too many bytes, or no end."""
     if draw.random() >= spoils:
         write_unsigned_varint(out, value)
         return
@@ -67,7 +67,7 @@ def varint(draw, out, value, spoils, most_bytes=5):
 
 
 def spoiled(draw, data):
-    """Cut, longer, or with another byte."""
+    """Return the bytes cut, longer, or with another byte."""
     at = draw.randrange(len(data) + 1)
     kind = draw.randrange(4)
     if kind == 0:

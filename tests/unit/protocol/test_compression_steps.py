@@ -42,7 +42,7 @@ LONG = {
 
 
 def steps_of(steps):
-    """(what the steps come to, what they yielded)."""
+    """Return (the result of the steps, the values that they yielded)."""
     seen, answer, failure = [], None, None
     while True:
         try:
@@ -93,7 +93,7 @@ def test_what_is_short_is_decompressed_here_and_asks_for_no_memory(codec):
 
 @pytest.mark.parametrize("codec", [c.GZIP, c.ZSTD])
 def test_memory_is_asked_for_little_by_little(codec):
-    """A batch of usual size does not wait until all that a batch may have is free."""
+    """A batch of usual size does not wait until the memory for the largest batch is free."""
     _, seen = steps_of(decompress_steps(c.compress(bytes(1 << 20), codec), codec, limit_bytes=1 << 25))
     assert seen[-1].memory_bytes == MEDIUM_BYTES
     _, seen = steps_of(decompress_steps(c.compress(bytes(3 << 20), codec), codec, limit_bytes=1 << 25))
@@ -111,7 +111,7 @@ def test_a_call_for_another_thread_reads_no_memory_of_the_connection():
 
 
 def rest_of(steps, answer):
-    """The steps after the first one, whose call gave this answer."""
+    """Return the steps after the first one, whose call gave this answer."""
     try:
         step = steps.send(answer)
         while True:

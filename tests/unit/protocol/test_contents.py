@@ -93,7 +93,7 @@ def test_no_step_is_long(records):
 
 
 def test_no_call_is_given_bytes_that_are_not_its_own():
-    """Views into the connection's buffer: a call that goes to a thread has a copy."""
+    """The bytes are views into the connection's buffer, so a call in a thread gets a copy."""
     one = bytearray(build_batch([(b"k", bytes(3_000_000))], compression=4))
     other = build_batch([(b"k", bytes(3_000_001))], compression=4)
     calls = [step for step in steps(one, other) if isinstance(step, Work) and step.cost_us > 500]

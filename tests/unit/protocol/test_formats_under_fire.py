@@ -1,4 +1,4 @@
-"""Properties: what is written reads back, what is accepted is readable, garbage ends in ProtocolError."""
+"""Properties: written data reads back, accepted data is readable, garbage ends in ProtocolError."""
 
 from pathlib import Path
 

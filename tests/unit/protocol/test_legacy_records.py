@@ -1,4 +1,4 @@
-"""Messages of magic 0 and 1: what is in them, whatever compresses it, and what is refused."""
+"""Messages of magic 0 and 1: their contents with any compression, and refused messages."""
 
 import struct
 import zlib

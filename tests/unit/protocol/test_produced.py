@@ -83,7 +83,7 @@ def test_headers_are_walked():
 
 
 def steps_of(steps):
-    """(what the steps come to, what they yielded)."""
+    """Return (the result of the steps, the values that they yielded)."""
     seen = []
     while True:
         try:

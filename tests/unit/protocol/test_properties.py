@@ -1,4 +1,4 @@
-"""Java's properties files: spellings, and what is refused."""
+"""Java's properties files: spellings and refusals."""
 
 import pytest
 

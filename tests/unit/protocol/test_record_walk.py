@@ -82,7 +82,7 @@ def test_a_walk_goes_to_the_first_record_that_is_not_plain(walk):
 
 
 def test_no_bytes_are_copied_twice_for_records_that_are_not_plain(walk, monkeypatch):
-    """Or a client would have a window copied for each record."""
+    """Otherwise a client could make the broker copy a window for each record."""
     monkeypatch.setattr(walked, "walk_compiled", walk)
     data = wide_records(3_000)
     monkeypatch.setattr(walked, "_WINDOW_BYTES", len(data) // 3)
@@ -95,7 +95,7 @@ def test_no_bytes_are_copied_twice_for_records_that_are_not_plain(walk, monkeypa
 
 
 def wide_records(count):
-    """With the least timestamp delta there is, which takes ten bytes."""
+    """Return records with the least timestamp delta, which takes ten bytes."""
     out = bytearray()
     for index in range(count):
         body = bytearray(1)

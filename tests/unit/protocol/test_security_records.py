@@ -1,4 +1,4 @@
-"""ACLs, SCRAM users and quotas in the metadata: as Apache Kafka 4.3.1 serialised them, and what damage is refused."""
+"""ACLs, SCRAM users and quotas in the metadata, as Apache Kafka 4.3.1 serialised them, and refusals of damage."""
 
 import gzip
 import json

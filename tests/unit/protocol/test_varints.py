@@ -1,4 +1,4 @@
-"""Varints at the ends of their range: what fits is read back, what does not is refused."""
+"""Varints at the ends of their range: valid values read back, others are refused."""
 
 import pytest
 

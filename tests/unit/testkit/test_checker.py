@@ -1,4 +1,4 @@
-"""The checker against histories that are sound, and against one with each anomaly planted."""
+"""The checker on valid histories, and on one history for each planted anomaly."""
 
 import json
 from pathlib import Path

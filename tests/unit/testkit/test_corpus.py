@@ -1,4 +1,4 @@
-"""The corpus: its files are the same every time, and its expectations hold in the files and in themselves."""
+"""The corpus: its files are always the same, and its expectations agree with the files and with each other."""
 
 import json
 import re
@@ -52,7 +52,7 @@ def test_every_field_is_documented(written):
 
 
 def row_of(case):
-    """The case in the table of the page."""
+    """Return the row of the case in the table of the page."""
     threads = [re.fullmatch(r"https://github.com/(.+)/(?:issues|pull)/(\d+)", url) for url in case.reported]
     reported = ", ".join(f"[{found[1]}#{found[2]}]({found[0]})" for found in threads)
     return f"| `{case.name}` | {case.what} | {reported} |"

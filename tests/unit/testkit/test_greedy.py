@@ -1,4 +1,4 @@
-"""Greedy requests are as large as the broker takes them, whatever API they are made for."""
+"""Greedy requests are as large as the broker accepts, for every API."""
 
 from uuid import UUID
 

@@ -103,7 +103,7 @@ def test_every_plant_has_its_place_and_changes_the_code_there(name):
 
 
 def codes(modules: list[ModuleType]):
-    """The code of every function of these modules and of their classes."""
+    """Return the code of every function of these modules and of their classes."""
     found = []
     for module in modules:
         owners = [module, *(each for each in vars(module).values() if isinstance(each, type))]

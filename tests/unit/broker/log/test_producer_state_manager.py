@@ -431,7 +431,7 @@ def test_verification_ends_with_a_transactional_batch_or_a_marker_or_by_its_age(
 
 
 def moving(sequence, epoch=0, known=()) -> ProducerStateManager:
-    """The same with a client of transactions V2."""
+    """Return producers whose batch with this first sequence is being verified, for a client of transactions V2."""
     producers = state(*known)
     producers.maybe_create_verification_state_entry(7, epoch, sequence, NOW, supports_epoch_bump=True)
     return producers

@@ -1,4 +1,4 @@
-"""The allocator returns freed memory to the system, in any order of freeing."""
+"""The allocator returns freed memory to the system, whatever was freed before."""
 
 import subprocess
 import sys

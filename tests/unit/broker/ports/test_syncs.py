@@ -35,7 +35,7 @@ def descriptors(tmp_path):
 
 @pytest.fixture
 def pipe():
-    """Return the path of a pipe, which cannot be synced."""
+    """Yield a descriptor of a pipe, which cannot be synced."""
     ends = os.pipe()
     yield ends[1]
     for end in ends:
@@ -43,7 +43,7 @@ def pipe():
 
 
 def times_open(path):
-    """Count the descriptors of this process that refer to that file. Other tests open and close other files."""
+    """Count the descriptors of this process that refer to that file. Descriptors of other tests come and go."""
     links = [os.path.realpath(link) for link in Path("/proc/self/fd").iterdir()]
     return links.count(str(path))
 

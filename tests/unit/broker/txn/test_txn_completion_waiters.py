@@ -32,14 +32,14 @@ def prepared(rig, *, name="t", retries=1):
 
 
 def opened(rig):
-    """An open transaction and its producer."""
+    """Open a transaction and return its producer."""
     producer = rig.producer()
     rig.add("t", producer, FOO)
     return producer
 
 
 def start(rig, coroutine):
-    """A request that suspends: its activity and the list of its answer."""
+    """Start a request that suspends. Return its activity and the list that gets its answer."""
     answers, activities = [], []
     rig.turns.event(lambda: activities.append(rig.turns.start(coroutine, answers.append, rig.bugs.append)))
     return activities[0], answers
@@ -54,7 +54,7 @@ def init(rig, expected=(-1, -1), name="t"):
 
 
 def is_calm(rig, name="t"):
-    """Nothing is left of any wait."""
+    """Return whether no wait is left."""
     assert rig.shard_of(name).waiting == {}
     assert rig.clock.armed == HOUSEKEEPING_TIMERS
     return True
@@ -126,7 +126,7 @@ def test_who_must_not_wait_does_not(rig):
 
 @pytest.mark.parametrize("asked", ["add", "init"])
 def test_what_waits_for_a_record_alone_is_told_at_once(rig, asked):
-    """Only the marker phase is waited for: here an addition is being logged."""
+    """Requests wait only for the marker phase. Here AddPartitionsToTxn is being logged."""
     producer = rig.producer()
     rig.log_of("t").hold = True
     first = rig.begin(add(rig, producer, FOO))
@@ -196,7 +196,7 @@ def test_what_one_of_them_begins_the_next_one_ends(rig, level):
 
 
 def test_the_time_counts_from_the_first_wait(rig):
-    """A second marker phase does not begin a second patience."""
+    """A second marker phase does not restart the timeout."""
     producer = prepared(rig)
     rig.begin(add(rig, producer, BAR))
     answers = rig.begin(init(rig))
@@ -251,7 +251,7 @@ def test_two_new_instances_are_told_in_order_and_the_second_fences_the_first(rig
 
 
 def test_a_resuming_producer_gets_what_its_second_attempt_would_get(rig, level):
-    """KIP-360: the fence of level 1 does not remember the epoch before it, that of level 2 does."""
+    """KIP-360: the fence of level 1 does not store the previous epoch, that of level 2 does."""
     producer_id, epoch = opened(rig)
     answer = rig.ask(init(rig, expected=(producer_id, epoch)))
     if level == 1:

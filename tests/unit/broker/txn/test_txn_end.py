@@ -1,4 +1,4 @@
-"""Ends of transactions at the last epochs, and what times out or expires: what no row of the decision tables plays."""
+"""Ends of transactions at the last epochs, timeouts and expiration: the cases that no decision table has."""
 
 import itertools
 

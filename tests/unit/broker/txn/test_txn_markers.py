@@ -1,4 +1,4 @@
-"""Marker fan-out: what each answer of a partition leads to, the budget of a turn, the back-off."""
+"""Marker fan-out: the effect of each answer of a partition, the budget of a turn, the back-off."""
 
 import itertools
 import logging

@@ -28,7 +28,7 @@ def opened(broker, places=LEDGER, v2=False):
 
 
 def ended(broker, producer, commit=True, v2=False):
-    """EndTxn; the producer to go on with."""
+    """Send EndTxn and return the producer for the next transaction."""
     answer = broker.ask(broker.coordinator.end("t", *producer, commit, v2=v2))
     assert answer.error is E.NONE
     return (answer.producer_id, answer.producer_epoch) if v2 else producer
@@ -60,7 +60,7 @@ def aborted(broker, place):
 @OUTCOMES
 @GENERATIONS
 def test_markers_with_lost_replies_are_written_once_more_and_end_nothing_again(broker, v2, commit):
-    """The request is applied, its reply is lost, it is sent again: equal epoch and nothing open is success."""
+    """The request is applied, its reply is lost, it is sent again: an equal epoch with nothing open is success."""
     deliver, lost = broker.sink.write_marker, {LEDGER[0]: 1, LEDGER[2]: 3}
     errors = []
 

@@ -26,7 +26,7 @@ LEVEL = 2
 
 @pytest.fixture(scope="module")
 def steps():
-    """(batch, id, state before, state after) of every record, in order."""
+    """Yield (batch, id, state before, state after) of every record, in order."""
     found = []
     with tarfile.open(fileobj=io.BytesIO(bytes(cramjam.zstd.decompress(ARCHIVE.read_bytes())))) as archive:
         for member in archive:

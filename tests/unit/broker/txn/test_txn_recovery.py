@@ -216,7 +216,7 @@ def test_the_level_may_rise_between_two_records(make_rig):
 
 
 class Walk:
-    """A random history of three ids: requests good and bad, failing logs and leaders, time, crashes."""
+    """A random history of three ids: valid and invalid requests, failing logs and leaders, time, crashes."""
 
     def __init__(self, rig, seed):
         self.rig = rig

@@ -89,7 +89,7 @@ def test_the_end_of_a_v2_transaction_carries_the_producer_to_go_on_with(rig, ask
 
 
 def test_generations_meet_on_one_id(rig, ask):
-    """The generation is that of each request: a V1 end of a V2 transaction moves no epoch."""
+    """Each request has its own generation: a V1 end of a V2 transaction does not bump the epoch."""
     rig.cluster.level = 2
     producer = rig.producer()
     add_for_brokers(ask, 5, ("t", producer, False, [("foo", [0])]))

@@ -37,7 +37,7 @@ class Client:
         return self.broker.coordinator.describe(self.name).state
 
     def body(self, *places, version=12, sequence=0, epoch=None, producer_id=None, by_id=None):
-        """A decoded Produce request with one transactional record per partition."""
+        """Return a decoded Produce request with one transactional record per partition."""
         topics = {}
         for topic, index in places:
             batch = build_batch(

@@ -33,7 +33,7 @@ def entry(
 
 
 def answer(monkeypatch, error=ErrorCode.NONE, message=None, entries=()):
-    """Be the broker that is asked: each entry is a row of its own."""
+    """Answer as the broker that the command asks: each entry is a row of its own."""
     response = kafka.protocol.admin.DescribeAclsResponse
     row = response.DescribeAclsResource
     rows = [

@@ -1,4 +1,4 @@
-"""`ottla dump` against what Apache Kafka's own tool printed of the same files, and against damage."""
+"""`ottla dump` compared with the output of Apache Kafka's own tool for the same files, and on damaged files."""
 
 import json
 import re

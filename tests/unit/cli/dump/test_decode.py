@@ -1,4 +1,4 @@
-"""Records that Apache Kafka 4.3.1 serialised itself (by WriteRecords.java), against the JSON that its tools print."""
+"""Records that Apache Kafka 4.3.1 serialised (by WriteRecords.java), compared with the JSON of its tools."""
 
 import gzip
 import json

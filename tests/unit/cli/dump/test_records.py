@@ -1,4 +1,4 @@
-"""`ottla dump --records`: many records at once, and many stretches at once, read as one by one."""
+"""`ottla dump --records`: many records and many parts at once give the same output as one by one."""
 
 import os
 import signal
@@ -111,13 +111,13 @@ def write_log(path, batch_count):
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory):
-    """5 MiB, of which several processes get something each."""
+    """Write 5 MiB, so that several processes get a part each."""
     return write_log(tmp_path_factory.mktemp("some") / "00000000000000000000.log", 40)
 
 
 @pytest.fixture(scope="module")
 def large_log(tmp_path_factory):
-    """Larger than what one process prints alone."""
+    """Write a log larger than one process prints alone."""
     path = write_log(tmp_path_factory.mktemp("large") / "00000000000000000000.log", 140)
     assert path.stat().st_size > SPREAD_FROM_BYTES
     return path

@@ -1,4 +1,4 @@
-"""`ottla graduate`: what it writes, what it refuses, and what a kill in the middle of it leaves."""
+"""`ottla graduate`: the files that it writes, its refusals, and the state after a kill in the middle."""
 
 import asyncio
 import shutil
@@ -35,7 +35,7 @@ QUORUM = snapshot_name(SnapshotId(0, 0))
 
 
 def serve(directory, between=lambda broker: None, **options):
-    """Start a broker, do something, stop it cleanly; (topics, ids, configs, producer ids, features, epochs)."""
+    """Start a broker, do something, stop it. Return (topics, ids, configs, producer ids, features, epochs)."""
 
     async def live():
         listener = Listener("PLAINTEXT", "127.0.0.1", 0)
@@ -233,11 +233,11 @@ def test_endpoint_of_the_voter(changed, endpoint):
 
 
 class Killed(BaseException):
-    """No `except Exception` survives it, as none survives kill -9."""
+    """The end of the process by kill -9. No `except Exception` catches it."""
 
 
 class DyingDisk(RealDisk):
-    """Dies before its change number `left`."""
+    """A disk that dies before its change number `left`."""
 
     def __init__(self, left):
         super().__init__()
@@ -262,7 +262,7 @@ class DyingDisk(RealDisk):
 
 
 def die_after(steps, directory):
-    """Whether the graduation died; it did `steps` changes before."""
+    """Return whether the graduation died. It makes `steps` changes before."""
     disk = DyingDisk(steps)
     try:
         Graduation(disk, str(directory), look(disk, str(directory)), 4, 30).run(Endpoint("C", "localhost", 9093), 7)

@@ -1,4 +1,4 @@
-"""`ottla repair` on damaged copies of Kafka's directories: what it rebuilds, what it leaves, and kills in between."""
+"""`ottla repair` on damaged copies of Kafka's directories: files that it rebuilds or leaves, and kills in between."""
 
 import json
 import shutil
@@ -46,7 +46,7 @@ def content(directory):
 
 
 def producers(snapshot):
-    """Its entries; Kafka's stand in the order of a hash table."""
+    """Return the entries of the snapshot. Kafka's are in the order of a hash table."""
     return sorted(decode_snapshot(snapshot.read_bytes()))
 
 
@@ -70,7 +70,7 @@ def unpacked(tmp_path_factory):
 
 @pytest.fixture
 def clean(unpacked, tmp_path):
-    """Some of the partitions, which is quicker."""
+    """Unpack some of the partitions, which is faster than all."""
     names = [
         "__cluster_metadata-0",
         "__consumer_offsets-1",
@@ -168,7 +168,7 @@ class Clock:
 
 
 def write_a_log(directory, stop):
-    """A rolled log with 40 transactions, every third aborted and the last one open; (end, last stable offset)."""
+    """Write 40 transactions, every third aborted, the last one open. Return (end, last stable offset)."""
     manager = LogManager(
         RealDisk(), Clock(), Turns(lambda callback: callback(), pytest.fail), LogManagerConfig(str(directory))
     )
@@ -300,7 +300,7 @@ class Killed(Exception):
 
 
 class DyingDisk(RealDisk):
-    """Dies at the step number `left`, before it or in the middle of it."""
+    """A disk that dies at the step number `left`, before it or in the middle of it."""
 
     left = 0
 

@@ -1,4 +1,4 @@
-"""`ottla repair` where a compaction was killed: it brings the files to where a start brings them."""
+"""`ottla repair` after a compaction was killed: it leaves the files as a start leaves them."""
 
 from pathlib import Path
 from random import Random
@@ -22,7 +22,7 @@ def no_device(monkeypatch):
 
 
 def killed_states(power_loss):
-    """{the names that a kill of the compaction leaves: the disk}, as many as there are."""
+    """Return {the names that a kill of the compaction leaves: the disk} for every possible set of names."""
     found, kill_at, ended = {}, 1, False
     while not ended:
         disk = prepared(1)
@@ -50,7 +50,7 @@ def export(disk, directory):
 
 
 def taken_back(directory):
-    """A disk in memory with these files."""
+    """Return a disk in memory with these files."""
     disk = MemoryDisk(PortCalls(), Random(1), lambda work: work())
     disk.torn_writes = False
     disk.make_dirs("/data/t-0")

@@ -19,7 +19,7 @@ REPLY = HEAD | {"kind": "reply", "size_bytes": 16, "took_ms": 1.2994, "errors": 
 
 
 def told(line):
-    """A line without its time."""
+    """Return a line without its time."""
     assert re.match(r"\d\d:\d\d:\d\d\.123 ", line)
     return line.partition(" ")[2]
 

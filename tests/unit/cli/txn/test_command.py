@@ -376,7 +376,7 @@ def test_on_a_terminal_a_long_search_shows_how_far_it_is(world, monkeypatch):
 
 
 class Terminal:
-    """A `sys` whose stderr is a terminal."""
+    """A `sys` module whose stderr is a terminal."""
 
     def __init__(self, shown):
         self.stderr = self

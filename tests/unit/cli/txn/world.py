@@ -1,4 +1,4 @@
-"""A cluster that lives in a few dictionaries, in the place of the connections of `ottla txn`."""
+"""A cluster in a few dictionaries, in place of the connections of `ottla txn`."""
 
 import time
 from types import SimpleNamespace

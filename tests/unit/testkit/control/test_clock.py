@@ -8,7 +8,7 @@ DAY_MS = 86_400_000
 
 
 class Stage:
-    """A movable clock over one that a schedule moves."""
+    """A movable clock on top of one that a schedule moves."""
 
     def __init__(self):
         self.schedule = Schedule()

@@ -18,7 +18,7 @@ WITHOUT_ERROR = {(ApiKey.DESCRIBE_LOG_DIRS, 1), (ApiKey.DESCRIBE_LOG_DIRS, 2)}
 
 
 def _filled(struct, version):
-    """A request in which every array has one entry."""
+    """Return a request in which every array has one entry."""
     values = {}
     for name, field in struct.fields.items():
         if not field.for_version_q(version) or not field.is_array():

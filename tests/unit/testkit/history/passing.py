@@ -1,4 +1,4 @@
-"""Passages made by hand, as a journal has them."""
+"""Requests and replies made by hand, in the format of a journal."""
 
 import uuid
 
@@ -23,7 +23,7 @@ class Clock:
 
 
 class Passing:
-    """Writes a journal. A reply is a dict of fields, None while it is out, LOST when none was sent."""
+    """A writer of a journal. A reply is a dict of fields, None while it is out, LOST when none was sent."""
 
     LOST = object()
 
@@ -106,7 +106,7 @@ class Passing:
 
 
 def made(struct, version, given):
-    """A message of the library from plain values."""
+    """Return a message of the library from plain values."""
     values = {}
     for name, value in given.items():
         field = struct.fields[name]

@@ -1,4 +1,4 @@
-"""Operations from what passed: which attempts are one, what is certain, which transaction a request is in."""
+"""Operations from requests and replies: attempts of one operation, certain results, transactions of a request."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def passing():
 
 
 def told(passing, f):
-    """(type, line) of each line of an operation."""
+    """Return (type, line) of each line of an operation."""
     return [(line["type"], line) for line in checker_lines(passing.passages()) if line["f"] == f]
 
 

@@ -1,4 +1,4 @@
-"""Addresses in replies: replaced where they stand, whatever their length, and nothing else changed."""
+"""Addresses in replies: replaced at their place, with any length, and nothing else changed."""
 
 import random
 

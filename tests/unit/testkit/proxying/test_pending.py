@@ -1,4 +1,4 @@
-"""Requests that are not answered yet: in order, and not more than so many."""
+"""Requests that are not answered yet: in order, and limited in number."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ def asked(answer=None):
 
 
 def settle(task):
-    """Let everything run that can."""
+    """Run every callback that can run."""
 
     async def turns():
         for _ in range(10):

@@ -1,4 +1,4 @@
-"""The simulation sees what virtual time hides: an event that is charged too much."""
+"""The simulation detects what virtual time hides: an event with too high a charge."""
 
 from lab.simulation.charged import MOST_EVENT_US, ChargedTurns
 from lab.simulation.world import World

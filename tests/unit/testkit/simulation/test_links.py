@@ -1,4 +1,4 @@
-"""The network of the simulation: order, pieces, resets, and bytes that arrive when their client has gone on."""
+"""The network of the simulation: order, pieces, resets, and bytes that arrive after their client has closed."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""The disk of the simulation: what a kill leaves, what a power loss leaves, and where a process can die."""
+"""The disk of the simulation: the state after a kill, after a power loss, and the points where a process can die."""
 
 from random import Random
 
@@ -54,7 +54,7 @@ def test_a_power_loss_keeps_what_was_synced(seed):
 
 
 def test_a_power_loss_takes_names_back_in_order():
-    """A journal: a later name is never there without an earlier one."""
+    """The file system has a journal: a later name never exists without an earlier one."""
     seen = set()
     for seed in range(40):
         disk = make_disk(seed)
