@@ -23,7 +23,7 @@ def run(*command, **more):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """Build the sdist of this tree. Return its folder, and the unpacked sdist."""
+    """Build the sdist of this tree and unpack it. Return the folder of both."""
     folder = tmp_path_factory.mktemp("built")
     run("-m", "hatchling", "build", "-t", "sdist", "-d", folder, cwd=ROOT)
     with tarfile.open(folder / f"ottla-{__version__}.tar.gz") as archive:

@@ -114,7 +114,7 @@ def check_python(arguments):
 
 
 def check_curl(arguments):
-    """Ask the admin port for this path."""
+    """Check that the admin port has a route for this URL."""
     routes = [*own_routes(None, None, 0, ""), MetricsPage(None, None, 0).route, export_route(None, None, None, {})]
     router = Router(with_description(routes, has_token=False))
     (url,) = (word for word in arguments if word.startswith("http://"))

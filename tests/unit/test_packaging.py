@@ -27,7 +27,7 @@ def names(requirements):
 
 
 def nodes(tree):
-    """All that may run."""
+    """Yield the nodes of all code that may run."""
     yield tree
     for node in ast.iter_child_nodes(tree):
         if not (isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
@@ -35,7 +35,7 @@ def nodes(tree):
 
 
 def foreign_imports(folder):
-    """Return the distributions that the modules of a folder import at any depth, except only for types."""
+    """Return the distributions that a folder's code imports at any depth. Imports for types alone do not count."""
     found = set()
     for path in (ROOT / folder).rglob("*.py"):
         for node in nodes(ast.parse(path.read_text(encoding="utf-8"))):

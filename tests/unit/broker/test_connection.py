@@ -484,7 +484,7 @@ def test_a_lost_connection_and_its_transport_end_without_a_collection():
         peer = Peer(echo)
         peer.receive(heartbeat(1))
         peer.connection.connection_lost(None)
-        peer.connection.abort()  # what was put off may still come
+        peer.connection.abort()  # deferred callbacks may still run
         peer.connection.close()
         transport = weakref.ref(peer.transport)
         peer.transport = None

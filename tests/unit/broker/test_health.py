@@ -265,7 +265,7 @@ def test_coordinators_must_have_read_their_logs_once():
     assert health.remaining()["remaining_coordinators_to_load"] == 57
     parts.groups.remaining_to_load = parts.transactions.remaining_to_load = 0
     assert health.problem() is None
-    parts.groups.remaining_to_load = 1  # a partition that came into being
+    parts.groups.remaining_to_load = 1  # a new partition
     assert health.problem() is None
 
 

@@ -357,7 +357,7 @@ def test_who_has_rested_often_goes_behind_those_who_have_not(loop):
         long_work(loop, f"new{number}-", seen, 2)
         seen.clear()
         loop.turns.event(loop.queue.pop(0))
-        assert seen[0] == f"new{number}-1"  # it takes half of the share
+        assert seen[0] == f"new{number}-1"  # it takes half of the turn budget
         assert seen[1].startswith("long")
 
 
@@ -369,7 +369,7 @@ def test_who_has_rested_often_goes_on_in_every_pass_however_many_come(loop):
         loop.turns.event(loop.queue.pop(0))
     for number in range(10):
         for name in "abc":
-            long_work(loop, f"new{number}{name}-", seen, 4)  # more than three shares
+            long_work(loop, f"new{number}{name}-", seen, 4)  # more than three turn budgets
         seen.clear()
         loop.turns.event(loop.queue.pop(0))
         assert any(name.startswith("long") for name in seen)

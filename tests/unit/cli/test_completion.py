@@ -13,7 +13,7 @@ from click.shell_completion import BashComplete, get_completion_class
 
 from ottla.cli.main import COMMANDS, main
 
-# Words of a metavar that stand for something in the file system.
+# Words of a metavar that names a path in the file system.
 PATHS = {"DIR", "FILE", "FOLDER", "OUT", "properties"}
 SHELLS = ("bash", "zsh", "fish")
 SLOW = {"asyncio", "kafka", "numba", "numpy", "ottla.broker.server", "pyarrow", "pyspark", "uvloop"}

@@ -346,7 +346,7 @@ def test_a_member_that_was_thrown_out_before_the_block_does_not_commit():
         run(producer, producer.produce, consumer=consumer, consumer_config=CONFIG)
     assert caught.value.retriable
     assert producer.calls[-2:] == ["begin", "abort"]
-    consumer.positions[0] = 8  # as one that took its partitions by hand, and has the address of the member that was
+    consumer.positions[0] = 8  # like manually assigned partitions, at the address of the former member
     run(producer, producer.produce, consumer=consumer, consumer_config=CONFIG)
     assert producer.offsets == ([("ledger", 0, 8)], b"no generation")
 

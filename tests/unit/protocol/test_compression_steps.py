@@ -136,7 +136,7 @@ def test_lz4_of_every_level_has_blocks_that_kafka_reads(level):
 
 
 def test_high_levels_of_zstd_are_told_the_size():
-    """Else the frame names a window of 128 MiB, which its readers must have too, and costs twenty times as much."""
+    """Without it the frame names a window of 128 MiB, which readers must have too, and costs twenty times as much."""
     packed = bytes(to_the_end(compress_steps(TEXT, c.ZSTD, 22)))
     assert packed[:4] == b"\x28\xb5\x2f\xfd" and packed[4] >> 6, "the header says how much comes out"
 

@@ -272,7 +272,7 @@ INSIDE_AND_OUTSIDE = "listener.security.protocol.map=inside:PLAINTEXT,OUTSIDE:PL
             ["INSIDE://a:1"],
             ["INSIDE://b:1"],
         ),
-        # A port may be shared by the two kinds of addresses, and the system draws each of these.
+        # IPv4 and IPv6 listeners may share a port. The system chooses each port 0 on its own.
         (
             "listeners=INSIDE://127.0.0.1:9092,OUTSIDE://[::1]:9092",
             ["INSIDE://127.0.0.1:9092", "OUTSIDE://[::1]:9092"],

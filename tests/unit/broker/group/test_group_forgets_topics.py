@@ -59,7 +59,7 @@ def test_an_offset_of_a_deleted_topic_goes_unless_a_transaction_of_the_new_one_r
     rig.mark(7, commits)
     rig.clock.advance(deleted_topics.COVERED_MS)
     assert offsets(rig) == ({("t", 2): 7} if commits else {})
-    assert not rig.clock.armed - 1  # the next look for expired ones
+    assert not rig.clock.armed - 1  # the next check for expired offsets
 
 
 def test_pending_offsets_of_a_deleted_topic_do_not_come_back_in_the_new_one(rig):

@@ -42,7 +42,7 @@ def play(rig, number, name, *details):
         rig.cluster.on_topic_deleted[0](SimpleNamespace(name=details[0]))
     elif name == "come or go":
         if rig.log_of().refuse:
-            return  # Membership that could not be logged lives in memory alone, by design.
+            return  # Membership that could not be logged is only in memory, by design.
         members = [*rig.group().members] if "g" in rig.known else []
         if members:
             rig.leave(*((member_id, None) for member_id in members))

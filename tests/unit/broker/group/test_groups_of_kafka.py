@@ -67,7 +67,7 @@ def test_group_records_are_encoded_as_kafka_did(batches):
     _, states = replayed(batches)
     for header, batch, value in states:
         ours = group_batch("auditors", value, header.base_timestamp)
-        # Ours has no offset and leader epoch before it is appended; they come before the CRC.
+        # Ottla's batch has no offset and leader epoch before it is appended. They precede the CRC.
         assert (ours[8:12], ours[16:]) == (batch[8:12], batch[16:])
 
 

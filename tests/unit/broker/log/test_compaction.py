@@ -227,7 +227,7 @@ def test_damage_ends_the_compaction_of_a_log(rig, broker, caplog):
 
 
 def test_a_damaged_log_that_is_deleted_is_let_go(rig, broker, caplog):
-    caplog.set_level("CRITICAL")  # what is caught holds on to what it is about
+    caplog.set_level("CRITICAL")  # a caught error holds references to its objects
     rig.open()
     rig.write()
     log = min(broker.path().glob("*.log"))

@@ -188,11 +188,11 @@ def test_a_cleaning_that_ends_anywhere_leaves_old_or_new(seed, power_loss):
     while not ended:
         _, (found, found_producers, leftovers), ended = after_cleaning(seed, power_loss, kill_at)
         logs = found[0]
-        # Group by group, either as it was or as it is to be.
+        # Each group is either in its old or in its final state.
         cut = max((base for base in logs if logs[base] != old_ones.get(base)), default="")
         for base, data in logs.items():
             assert data == (new[0].get(base) if base <= cut else old_ones.get(base)), (kill_at, base)
-        # The last segment that was replaced reaches to where the next one begins in the end.
+        # The last replaced segment extends to the base offset of the next segment in the final state.
         behind = min((base for base in new[0] if base > cut), default="") if cut else ""
         left = [base for base in old_ones if base >= behind]
         assert [*logs] == [base for base in new[0] if base <= cut] + left, kill_at

@@ -213,7 +213,7 @@ def test_history(broker, produce, transactor, seed):
         history.step(*draw(random))
     history.clean(RETENTION_MS, 50)
 
-    # A replay of what is left ends where the live partition is.
+    # A replay of the remaining records ends in the state of the live partition.
     replayed = ProducerStateManager()
     for header, batch in history.partition.scan(0):
         replay(replayed, header, batch)

@@ -93,7 +93,7 @@ def test_a_bad_batch_with_good_ones_behind_it_is_damage(broker, produce, caplog,
     assert partition.bytes_available(0, FetchIsolation.LOG_END, 1) == 0
     broker.stop()
     assert log(broker).read_bytes() == data
-    # It does not heal by a restart, not even after a stop that was clean for the others.
+    # A restart does not repair it, not even after a stop that was clean for the other logs.
     broker.start()
     assert broker.partition().offline is not None
     # Unless the operator gives up what follows.

@@ -229,6 +229,6 @@ def test_a_listener_that_closes_lets_go_of_those_who_wait(run, certificates):
             silent.settimeout(60)
             waiting.settimeout(60)
             assert silent.recv(1) == b""
-            security.queue[0]()  # it is its turn, and it is gone
+            security.queue[0]()  # its turn has come, but the client has gone
 
     run(scenario)

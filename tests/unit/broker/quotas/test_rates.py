@@ -18,7 +18,7 @@ def test_what_fits_into_the_window_is_not_throttled():
 def test_who_took_twice_the_window_waits_for_another_one():
     rate = Rate(WINDOW)
     rate.record(20_000, 0.0)
-    # 20,000 in ten seconds are 2,000 a second: with ten more seconds it would be the 1,000 that are allowed.
+    # 20,000 in ten seconds are 2,000 a second. Ten more seconds reduce it to the 1,000 that are allowed.
     assert rate.throttle_ms(1_000, 0.0) == 10_000
 
 

@@ -288,7 +288,7 @@ def test_an_abort_that_cannot_be_logged_is_told_at_once(rig, level):
     rig.log_of("t").refuse = E.NOT_ENOUGH_REPLICAS
     assert rig.ask(init(rig)).error is E.COORDINATOR_NOT_AVAILABLE
     rig.log_of("t").refuse = E.NONE
-    # The failed fence of level 1 holds: the old producer cannot go on, and the epoch does not move twice for it.
+    # The failed fence of level 1 stays: the old producer cannot continue, and its epoch is not bumped twice.
     assert rig.ask(add(rig, producer, BAR)) is (FENCED if level == 1 else E.NONE)
     assert rig.ask(init(rig)).producer_epoch == producer[1] + 2
 

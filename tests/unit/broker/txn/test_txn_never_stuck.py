@@ -215,7 +215,7 @@ def test_a_write_that_breaks_between_prepare_and_complete(broker, commit, caplog
 
     broker.sink.write_marker = write_marker
     ended(broker, producer, commit)
-    assert broker.coordinator.describe("t").partitions == (LEDGER[1], LEDGER[3])  # the others have theirs
+    assert broker.coordinator.describe("t").partitions == (LEDGER[1], LEDGER[3])  # the others are written
     for place in ("ledger-1", "ledger-3"):
         assert f"{place}: writing the marker of t failed" in caplog.text
     broker.clock.advance(20)

@@ -26,7 +26,7 @@ LEVEL = 2
 
 @pytest.fixture(scope="module")
 def steps():
-    """Yield (batch, id, state before, state after) of every record, in order."""
+    """Return (batch, id, state before, state after) of every record, in order."""
     found = []
     with tarfile.open(fileobj=io.BytesIO(bytes(cramjam.zstd.decompress(ARCHIVE.read_bytes())))) as archive:
         for member in archive:
@@ -51,7 +51,7 @@ def test_every_step_is_one_that_our_table_allows(steps):
 def test_every_record_is_encoded_as_kafka_did(steps):
     for header, batch, name, _, after in steps:
         ours = encode_change(name, after, LEVEL, header.base_timestamp)
-        # Ours has no offset and leader epoch before it is appended; they come before the CRC.
+        # Ottla's batch has no offset and leader epoch before it is appended. They precede the CRC.
         assert (ours[8:12], ours[16:]) == (batch[8:12], batch[16:])
 
 
@@ -71,7 +71,7 @@ def decided(before, after):
     if after.client_version < 2:
         return decide_end(before, NO_PENDING, *producer, commit, now_ms).record
     if before.client_version < 2:
-        # The cluster's own abort of a V1 producer's transaction goes by the cluster's level.
+        # The coordinator's own abort of a V1 producer's transaction uses the level of the cluster.
         return decide_abort(before, NO_PENDING, LEVEL, now_ms, -1, E.NONE).record
     return decide_end_v2(before, NO_PENDING, before.producer_id, before.producer_epoch, commit, now_ms).record
 

@@ -48,7 +48,7 @@ def test_a_kill_between_markers_leaves_no_partition_open(broker, heard, commit):
     for number, place in enumerate(LEDGER):
         stable, end = broker.offsets(place)
         assert stable == end
-        # Those that had their marker get a second one if Complete was not logged: it ends nothing again.
+        # Partitions with a marker get a second one if Complete was not logged. It does not end anything again.
         assert broker.markers(place) == (2 if number < heard < 4 else 1)
         found = broker.cluster.partition(*place).read(0, 1 << 20, isolation=FetchIsolation.TXN_COMMITTED)
         assert found.aborted == ([] if commit else [(producer[0], 0)])

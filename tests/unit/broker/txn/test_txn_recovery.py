@@ -170,7 +170,7 @@ def test_nothing_is_read_or_written_after_stop(rig, monkeypatch):
     scan, timer.callback = timer.callback, None
     rig.turns.event(scan)
     for _ in range(2):
-        rig.clock.one_turn()  # a look at the sockets; then it pauses half way
+        rig.clock.one_turn()  # the sockets are read; then it pauses half way
     assert 0 < sum(each.status is S.ONGOING for each in rig.durable().values()) < 100
     rig.coordinator.stop()
     before = (len(rig.sink.written), [len(each.batches) for each in rig.cluster.logs])

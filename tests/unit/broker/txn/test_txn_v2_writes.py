@@ -237,7 +237,7 @@ def test_produce_gives_up_after_a_while(client, broker):
     waiting_for_markers(broker, client)
     broker.sink.hearing = 0
     replies = client.begin_produce(LEDGER[0])
-    # Kept for 50 ms, asked again after the back-off of 20, and kept once more: the 100 ms are over then.
+    # Held for 50 ms, sent again after the back-off of 20 ms, and held again: the 100 ms are over then.
     broker.clock.advance(50 + 20 + 49)
     assert replies == []
     broker.clock.advance(1)

@@ -70,7 +70,7 @@ def unpacked(tmp_path_factory):
 
 @pytest.fixture
 def clean(unpacked, tmp_path):
-    """Unpack some of the partitions, which is faster than all."""
+    """Copy some of the partitions, which is faster than all."""
     names = [
         "__cluster_metadata-0",
         "__consumer_offsets-1",

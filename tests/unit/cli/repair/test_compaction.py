@@ -22,7 +22,7 @@ def no_device(monkeypatch):
 
 
 def killed_states(power_loss):
-    """Return {the names that a kill of the compaction leaves: the disk} for every possible set of names."""
+    """Return {the names that a kill of the compaction leaves: the disk} for every such set of names."""
     found, kill_at, ended = {}, 1, False
     while not ended:
         disk = prepared(1)

@@ -1,4 +1,4 @@
-"""The refusal of a request has its rows, each with the error, in every version of every API that the broker serves."""
+"""Error replies have the rows of the request, each with the error, in every version of every API that is served."""
 
 import pytest
 
