@@ -1,4 +1,4 @@
-"""One right that an API requires, with the answers to clients with and without it; plain data for any test."""
+"""A right that an API requires, with the answers to clients with and without it; plain data for any test."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple

@@ -34,7 +34,7 @@ class Entry(NamedTuple):
 class Way(NamedTuple):
     """`entries(right, host)`: the entries about the right itself, for a client on this host.
 
-    `expected`: whether they allow `principal`, the client. `everyone`: `allow.everyone.if.no.acl.found` is true. `fits`:
+    `expected`: whether they allow `principal`. `everyone`: `allow.everyone.if.no.acl.found` is true. `fits`:
     whether this way applies to a cell.
     """
 
