@@ -74,7 +74,9 @@ class Transaction:
 class Findings:
     """Data read after the last restart.
 
-    `(offset, value)` rows for each partition in both isolation levels, the end of each log for both levels, the group's positions, and the records that a reader got while brokers crashed."""
+    `(offset, value)` rows for each partition in both isolation levels, the end of each log for both levels, the group's
+    positions, and the records that a reader got while brokers crashed.
+    """
 
     committed: dict[Partition, list[tuple[int, str]]]
     uncommitted: dict[Partition, list[tuple[int, str]]]

@@ -49,7 +49,7 @@ def test_a_log_that_was_cut_is_served_up_to_its_last_whole_batch_or_not_at_all(s
 
 
 def test_a_log_is_cut_where_a_page_never_came(small):
-    """Only an unsynced log is cut: zeros from a page's start or from a batch on, with or without sound batches after."""
+    """Only an unsynced log is cut: zeros from a page's or batch's start on, with or without later sound batches."""
     met, wrong = sweep(small, small.damages(small.path("log"), Kind.HOLE))
     assert wrong == []
     assert (Outcome.CUT in met) is (small.recovery_point <= 40)
