@@ -1,4 +1,4 @@
-"""Additional messages of an audit: nothing was read, offsets are missing at the end; and its lines of JSON."""
+"""Additional messages of an audit: logs without a batch, offsets after the log's end; and its lines of JSON."""
 
 import shutil
 
