@@ -124,7 +124,7 @@ def spoiled_frames(visit, connection):
 
 
 def before_login(visit, connection):
-    """Send requests that need a login; on listeners without SASL only the requests before a login."""
+    """Send requests that need a login; on listeners without SASL, send a login."""
     connection = visit.secured(connection)
     if visit.door.asks_who:
         asked = [frames.metadata(FORBIDDEN), frames.produce(FORBIDDEN)]

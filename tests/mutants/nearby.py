@@ -49,7 +49,7 @@ def stages(path: str) -> Iterator[list[str]]:
 
 
 def _named(path: str, room: Room) -> list[str]:
-    """Return `test_fetch...` for `fetch`, not `test_offset_fetch`; `test_txn_markers` for `markers`, which has no own."""
+    """Return `test_fetch...` for `fetch`, not `test_offset_fetch`; `test_txn_markers` for `markers`."""
     name = rf"{Path(path).stem.rstrip('s')}s?(_|\.)"
     files = [(file, Path(file).name) for file in _in(room.tests)]
     found = [file for file, of in files if re.match(f"test_{name}", of)]
