@@ -1,4 +1,4 @@
-"""What pytest keeps of thousands of tests is frozen: no collection of garbage looks at a million objects of it.
+"""Freezing of pytest's objects of thousands of tests, so that no garbage collection scans a million of them.
 
 A broker in the process freezes what its start has made and thaws everything when it stops; so do its tests
 (`ottla/broker/collector.py`). What was thawed is frozen again behind the test, so that the next broker does not pay for
@@ -11,7 +11,7 @@ import gc
 import pytest
 
 THAWED_AT_MOST = 20
-"""So many tests may leave brokers in cycles before these are collected."""
+"""Number of tests that may leave brokers in reference cycles before a collection."""
 
 
 class OutOfSight:
