@@ -72,5 +72,5 @@ def certificates(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def other_certificates(tmp_path_factory):
-    """Of another CA."""
+    """Return certificates of another CA."""
     return Certificates(tmp_path_factory.mktemp("certificates") / "other")

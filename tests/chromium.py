@@ -52,7 +52,7 @@ def browser():
 
 
 class Chromium:
-    """A browser that runs. What it says is read while somebody waits for an answer, or for what must become true."""
+    """A running browser. Its messages are read while a test waits for an answer or for a condition."""
 
     def __init__(self, profile):
         to_browser, self._to = os.pipe()
@@ -121,12 +121,12 @@ class Chromium:
 
 
 class Tab:
-    """One page of a browser that runs."""
+    """A page of a running browser."""
 
     def __init__(self, chromium, width=1280, height=800):
         self._chromium = chromium
         self.forgives: tuple[str, ...] = ()
-        """What complaints may begin with, as a test has provoked them."""
+        """Prefixes of complaints that a test provokes on purpose."""
         self._target = chromium.ask("Target.createTarget", url="about:blank")["targetId"]
         self._session = chromium.ask("Target.attachToTarget", targetId=self._target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
@@ -149,13 +149,13 @@ class Tab:
         self.until("document.readyState === 'complete'")
 
     def value(self, expression):
-        """What an expression of JavaScript is in the page; a promise is waited for."""
+        """Return the value of a JavaScript expression in the page, after a promise is resolved."""
         told = self.ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in told, (expression, told)
         return told["result"].get("value")
 
     def until(self, expression):
-        """Wait until an expression is true, in this page or in the one that it leads to; what it is then."""
+        """Wait until an expression is true, in this page or the next one, and return its value."""
         limit = time.monotonic() + PATIENCE_S
         while not (value := self._value_or_gone(expression)):
             shown = self._value_or_gone("document.body?.innerText") if time.monotonic() > limit else ""
@@ -170,7 +170,7 @@ class Tab:
             return None
 
     def wait_for(self, look):
-        """What `look` finds outside of the page, which goes on meanwhile."""
+        """Wait until `look` returns a true value and return it. The page continues to run meanwhile."""
         limit = time.monotonic() + PATIENCE_S
         while not (found := look()):
             assert time.monotonic() <= limit, "it did not come"
@@ -208,7 +208,7 @@ class Tab:
 
     @property
     def complaints(self):
-        """Exceptions that nobody caught, and errors of the console: of scripts, styles and the page's policy."""
+        """Return uncaught exceptions and console errors: of scripts, styles and the page's policy."""
         found = []
         for event in self._heard:
             told = event["params"]

@@ -1,6 +1,6 @@
-"""Marks and what they need, tests that share something, and what is said of those that did not run.
+"""Marks and their requirements, tests that share a process, and the summary of tests that did not run.
 
-A test that nobody asked for is deselected. One that cannot run here is skipped, and the summary says what was lacking.
+A test that was not requested is deselected. One that cannot run here is skipped, and the summary has the reason.
 """
 
 import functools
@@ -52,7 +52,7 @@ def pytest_configure(config):
 
 @functools.cache
 def java_lacks():
-    """Why no Java 17 can be run, or an empty string."""
+    """Return the reason why no Java 17 can run, or an empty string."""
     java = shutil.which("java")
     if java is None:
         return "no java on the path"
@@ -82,7 +82,7 @@ def pytest_runtest_setup(item):
 
 
 def not_asked_for(item):
-    """What the summary says of a test that nobody asked for, or an empty string."""
+    """Return the summary's text for a deselected test, or an empty string."""
     if item.get_closest_marker("conformance") and os.environ.get("OTTLA_CONFORMANCE") != "1":
         return "compared with Apache Kafka: `make conformance` runs them, and so does OTTLA_CONFORMANCE=1"
     if is_slow(item) and os.environ.get("OTTLA_FAST") == "1":
@@ -106,7 +106,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_sessionfinish(session):
-    """Where several processes run the tests, each has collected all of them, and says so to the one that tells it."""
+    """Send the deselected tests to the controller, if several processes run tests: each has collected all of them."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["left out"] = dict(session.config.stash[LEFT_OUT])
 

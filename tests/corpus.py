@@ -1,4 +1,4 @@
-"""A broker on the log directory of a case, and what it says, in the shape of case.json; the digests of all cases."""
+"""A broker on the log directory of a case, with its answers in the form of case.json; the digests of all cases."""
 
 import asyncio
 import hashlib
@@ -43,7 +43,7 @@ EARLIEST, LATEST = -2, -1
 
 
 def digest(files):
-    """Of every path and every byte."""
+    """Return the SHA-256 of every path and every byte."""
     whole = hashlib.sha256()
     for path, content in sorted(files.items()):
         whole.update(f"{path} {len(content)}\n".encode() + content)
@@ -67,7 +67,7 @@ def is_internal(partition):
 
 
 def raw(shown):
-    """The bytes that stand in a case.json."""
+    """Return the bytes that a case.json encodes."""
     if shown is None:
         return None
     return b64decode(shown["base64"]) if isinstance(shown, dict) else shown.encode()
@@ -107,7 +107,7 @@ def aborted_of(partition):
 
 
 def having_open(producers):
-    """Those that have a transaction open: a broker forgets the others of long ago, at its start or a little later."""
+    """Return the producers with an open transaction: a broker expires other old ones, at or soon after its start."""
     opened = [each for each in producers if each["current_txn_start_offset"] >= 0]
     return sorted(opened, key=lambda each: each["producer_id"])
 
@@ -150,7 +150,7 @@ class Served:
 
 
 class Asked:
-    """A connection that asks until there is a coordinator to answer."""
+    """A connection that repeats its requests until a coordinator answers."""
 
     def __init__(self, bootstrap):
         host, _, port = bootstrap.rpartition(":")
@@ -227,7 +227,7 @@ class Asked:
         return row | {"offset": None if offset < 0 else offset, "unstable": unstable}
 
     def partition(self, topic, index):
-        """What its leader says, the records apart."""
+        """Return the leader's answers about a partition, without the records."""
         start = self.list_offset(topic, index, EARLIEST, committed=False)
         stable = self.list_offset(topic, index, LATEST, committed=True)
         high = self.list_offset(topic, index, LATEST, committed=False)
@@ -256,7 +256,7 @@ class Asked:
 
 
 def told_by(bootstrap, expected):
-    """(what the broker says, what case.json says): to be the same."""
+    """Return (the broker's answers, the content of case.json), which must be equal."""
     asked = Asked(bootstrap)
     said, written = {}, {}
     for partition in expected["partitions"]:
@@ -271,7 +271,7 @@ def told_by(bootstrap, expected):
 
 
 def consumed(bootstrap, expected, isolation):
-    """{place: records} as kafka-python returns them, up to the end that it is told of."""
+    """Return {place: records} from kafka-python, up to the end offset that the broker gives it."""
     places = [TopicPartition(p["topic"], p["partition"]) for p in expected["partitions"] if not is_internal(p)]
     consumer = KafkaConsumer(
         bootstrap_servers=bootstrap, isolation_level=isolation, auto_offset_reset="earliest", enable_auto_commit=False
@@ -291,7 +291,7 @@ def consumed(bootstrap, expected, isolation):
 
 
 def expected_records(expected, isolation):
-    """What `consumed` has to be."""
+    """Return the expected result of `consumed`."""
     return {
         (partition["topic"], partition["partition"]): records_of(partition, isolation)
         for partition in expected["partitions"]

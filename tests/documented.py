@@ -1,4 +1,4 @@
-"""What docs/json.md says of the JSON of commands that print one object a line: fields, types, values."""
+"""Fields, types and values in docs/json.md for the commands that print one JSON object per line."""
 
 import json
 import re
@@ -22,7 +22,7 @@ def fields_of(command):
 
 
 def check_lines(command, text):
-    """Assert that each line is as documented; the lines decoded."""
+    """Assert that each line is as documented, and return the decoded lines."""
     fields = fields_of(command)
     found = [json.loads(line) for line in text.splitlines()]
     for line in found:

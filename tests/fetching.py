@@ -1,4 +1,4 @@
-"""What OffsetFetch finds, for tests of what stands behind it."""
+"""Results of OffsetFetch, for tests of the code below it."""
 
 from ottla.broker.group.commits import fetched
 

@@ -1,4 +1,4 @@
-"""Which tests share a process, and in which order, where pytest-xdist runs several: `pytest -n 2`.
+"""Groups of tests that share a process, and their order, if pytest-xdist runs several processes: `pytest -n 2`.
 
 A group runs in one process, one test after the other. It is a file, so that what its fixtures keep is made once; or all
 that starts a JVM, so that there is one at a time, with all that compiles kernels, so that they are compiled once; or a
@@ -30,7 +30,7 @@ def group_of(nodeid):
 
 
 def turn_of(item):
-    """Earlier is lower."""
+    """Return the rank of a group: lower ranks run earlier."""
     if group_of(item.nodeid) == JVM:
         return 0
     return 3 if item.nodeid.startswith(SEEDS) else 1 if item.nodeid.startswith(LONG_FOLDERS) else 2
@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Instead of `--dist loadgroup`, which writes groups into the names of tests: from pytest 9.2 on nobody reads them.
+    """Replace `--dist loadgroup`, which writes groups into the names of tests: from pytest 9.2 on they are not read.
 
     https://github.com/pytest-dev/pytest-xdist/issues/1386
     """

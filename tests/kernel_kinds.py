@@ -1,4 +1,4 @@
-"""Which kind of kernels a test runs: by itself a process takes one or the other by how much it has read."""
+"""The kind of kernels that a test runs: by default a process chooses it by the amount of data that it has read."""
 
 from contextlib import contextmanager
 
@@ -7,7 +7,7 @@ PLAIN, COMPILED = "plain", "compiled"
 
 @contextmanager
 def only(kind):
-    """Kernels of this kind alone, however much is read."""
+    """Use only kernels of this kind, for any amount of data."""
     from ottla.scan import kernels
 
     before = kernels.PLAIN_BYTES

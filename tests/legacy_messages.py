@@ -26,7 +26,7 @@ class Expected(NamedTuple):
 
 
 def message(offset, key, value, *, magic, attributes=0, timestamp=0):
-    """One message with its offset; `attributes` are the codec and, in magic 1, the timestamp type."""
+    """Return a message with its offset; `attributes` are the codec and, in magic 1, the timestamp type."""
     covered = struct.pack(">bB", magic, attributes) + (struct.pack(">q", timestamp) if magic else b"")
     for part in (key, value):
         covered += struct.pack(">i", -1 if part is None else len(part)) + (part or b"")
@@ -49,7 +49,7 @@ def wrapper(records, *, magic, codec, append_time=None):
 
 
 def at_offset(base_offset, records, **fields):
-    """A batch of magic 2 at `base_offset`."""
+    """Return a batch of magic 2 at `base_offset`."""
     batch = build_batch(records, **fields)
     assign_offsets(batch, base_offset, 0)
     return bytes(batch)

@@ -28,7 +28,7 @@ CALLS_PER_US = 30
 
 
 class Weight(NamedTuple):
-    """What the dearest event was charged, and the most calls of one event that nobody charged for."""
+    """The highest charge of an event, and the highest number of uncharged calls in an event."""
 
     us: float
     uncharged_calls: float
@@ -64,7 +64,7 @@ class WeighedTurns(ChargedTurns):
 
 class _Disk(MemoryDisk):
     def volume(self, path):
-        """One call of a real system; to sum up all files is not the broker's work."""
+        """Return a fixed volume: a real system needs one call, and summing up all files is not the broker's work."""
         return Volume(path, VOLUME_BYTES, VOLUME_BYTES)
 
 
@@ -93,12 +93,12 @@ class Client:
         self._lone.rest(0.1)
 
     def send_bytes(self, data):
-        """What may be no request at all."""
+        """Send bytes that may be no request."""
         self._link.send(data)
         self._lone.rest(0.1)
 
     def hang_up(self):
-        """The broker notices at once, whatever else is due."""
+        """Close the connection. The broker notices it at once, before all other events."""
         self._link.open_to_client = self._link.open_to_broker = False
         self._connection.connection_lost(None)
 
@@ -137,7 +137,7 @@ class Lone:
     # What a link asks of its world and of its client.
 
     def note(self, what, data):
-        """Nobody compares runs."""
+        """Record nothing, because these tests do not compare runs."""
 
     def guarded(self, work):
         work()
@@ -159,7 +159,7 @@ class Lone:
             self.schedule.run_next()
 
     def serve(self, message, version):
-        """The frame of the reply; None when the connection was closed instead."""
+        """Return the frame of the reply; None if the connection was closed instead."""
         if self.link is None:
             self.link = Link(self, self, self.assembly.accept(), "client")
         self.replies.clear()
@@ -174,7 +174,7 @@ class Lone:
         return None
 
     def weigh(self, message, version):
-        """How much the others have to wait for, while it is served and in what follows."""
+        """Serve a request and return the weight of the heaviest event, then and in the following 100 ms."""
         self.turns.most_us, self.turns.uncharged_calls, self.turns.weighing = 0.0, 0, True
         try:
             self.serve(message, version)
@@ -190,33 +190,33 @@ class Lone:
         self.link = None
 
     def mark(self):
-        """The state is as it should be."""
+        """Remember the size of the metadata log, for `spoiled`."""
         self._metadata_bytes = self.disk.size_bytes(METADATA_LOG)
 
     def spoiled(self):
-        """Whether topics have come or gone since."""
+        """Return whether the metadata log has changed since `mark`, for example by a new topic."""
         return self.disk.size_bytes(METADATA_LOG) != self._metadata_bytes
 
     def ask(self, api_key, version, message):
         return codec.decode_response(api_key, version, self.serve(message, version)[4:])[1]
 
     def call(self, api_key, version, **fields):
-        """The reply to a request of plain values."""
+        """Send a request of plain values and return the reply."""
         return self.ask(api_key, version, message(api_key, version, **fields))
 
     def call_when_ready(self, api_key, version, **fields):
-        """The reply, once there is a coordinator that can give it."""
+        """Return the reply as soon as a coordinator can give it."""
         while (reply := self.call(api_key, version, **fields)).error_code:
             assert ErrorCode(reply.error_code).retriable
             self.rest()
         return reply
 
     def client(self, name="other", principal=ANONYMOUS):
-        """One more client, whose address has this name."""
+        """Return another client, whose address has this name."""
         return Client(self, name, principal)
 
     def create_topic(self, name, partitions=1, **configs):
-        """Its partitions; configs have underscores in the place of dots."""
+        """Create a topic and return its partitions; configs have underscores in place of dots."""
         configs = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
         row = {"name": name, "num_partitions": partitions, "replication_factor": 1, "assignments": []}
         asked = message(ApiKey.CREATE_TOPICS, 5, topics=[row | {"configs": configs}], timeout_ms=1, validate_only=False)

@@ -28,7 +28,7 @@ class Row(NamedTuple):
 
     @property
     def batch(self) -> bytes:
-        """The batch at offset 0."""
+        """Return the batch at offset 0."""
         header = read_header(build_batch([NewRecord(b"k", b"v")] * self.count, timestamp_ms=TIMESTAMP_MS))
         return bytes(assemble(header._replace(attributes=self.codec), self.payload))
 

@@ -1,9 +1,9 @@
-"""What pytest keeps of thousands of tests is frozen: no collection of garbage looks at a million objects of it.
+"""Freezing of pytest's objects of thousands of tests, so that no garbage collection scans a million of them.
 
 A broker in the process freezes what its start has made and thaws everything when it stops; so do its tests
-(`ottla/broker/collector.py`). What was thawed is frozen again behind the test, so that the next broker does not pay for
-pytest; in a test that stops broker after broker, behind each from the second on. What the test has left in cycles is
-frozen with it; after so many tests a collection comes first.
+(`ottla/broker/collector.py`). After the test these objects are frozen again, so that the next broker pays nothing;
+in a test that stops several brokers, after each stop from the second on. Reference cycles of the test are frozen too;
+after `THAWED_AT_MOST` tests a collection runs first.
 """
 
 import gc
@@ -11,7 +11,7 @@ import gc
 import pytest
 
 THAWED_AT_MOST = 20
-"""So many tests may leave brokers in cycles before these are collected."""
+"""Number of tests that may leave brokers in reference cycles before a collection."""
 
 
 class OutOfSight:

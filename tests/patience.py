@@ -1,3 +1,3 @@
-"""How long a test waits for what must come. It ends a hang: a busy machine takes a minute to start a broker."""
+"""Timeout of tests for an expected event. It only ends hangs: a busy machine takes a minute to start a broker."""
 
 PATIENCE_S = 300

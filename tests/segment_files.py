@@ -30,7 +30,7 @@ def reference(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def consumed():
-    """What Kafka's own consumer returned: isolation -> (end offset by partition, records)."""
+    """Return the records of Kafka's own consumer: isolation -> (end offset by partition, records)."""
     with gzip.open(REFERENCE / "consumed.jsonl.gz", "rt") as lines:
         rows = [json.loads(line) for line in lines]
 
@@ -103,7 +103,7 @@ def write_log(tmp_path):
 
 @pytest.fixture
 def run_audit(capsys):
-    """Audit as a command line says: exit code, output, what was told beside it."""
+    """Run the audit with a command line and return exit code, stdout and stderr."""
     from ottla.spark_jobs.audit import main
 
     def run(*argv):

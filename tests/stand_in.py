@@ -1,4 +1,4 @@
-"""A broker for one handler: what every request goes through, and beside it the parts that a test names."""
+"""A broker for one handler: the parts that every request uses, and the parts that a test names."""
 
 from types import SimpleNamespace
 
@@ -7,7 +7,7 @@ from ottla.broker.tap import Tap
 
 
 def broker_of(**parts):
-    """Nobody watches it, unless the test says so."""
+    """Return a broker with these parts, without an event listener by default."""
     return SimpleNamespace(
         **{"metrics": Metrics(), "events": None, "tap": Tap(), "authorizer": None, "may": lambda *_: True} | parts
     )

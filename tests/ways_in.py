@@ -1,4 +1,4 @@
-"""Every way into a broker: each listener protocol with each mechanism of SASL, as clients and a broker are told."""
+"""Every way into a broker: each listener protocol with each SASL mechanism, as options of clients and a broker."""
 
 import json
 import ssl
@@ -33,7 +33,7 @@ LISTENERS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 class Keys:
-    """Who signs tokens."""
+    """The issuer's key, which signs tokens."""
 
     @cached_property
     def _key(self):
@@ -42,7 +42,7 @@ class Keys:
         return RSAKey.generate_key(2048, {"kid": "one", "use": "sig"})
 
     def jwks(self):
-        """What a broker checks them by."""
+        """Return the key set by which a broker checks tokens."""
         return json.dumps({"keys": [self._key.as_dict(private=False)]})
 
     def token(self):
@@ -54,7 +54,7 @@ class Keys:
 
 
 def options(certificates, jwks_file):
-    """Of a broker with all of them. Who comes in on a listener without SASL is ANONYMOUS."""
+    """Return the options of a broker with all ways in. Clients of a listener without SASL are ANONYMOUS."""
     found = {
         "listeners": ",".join(f"{name}://127.0.0.1:0" for name in LISTENERS),
         "ssl.keystore.type": "PEM",
@@ -119,7 +119,7 @@ def of_confluent(way, address, certificates, keys):
 
 
 def of_java(way, certificates, token_file):
-    """Beside where the broker is. The JVM must be allowed to read the file of the token."""
+    """Return a Java client's options without the address. The JVM must be allowed to read the token's file."""
     config = {"security.protocol": way.protocol}
     if way.protocol.endswith("SSL"):
         config |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(certificates.ca)}
@@ -143,7 +143,7 @@ def of_java(way, certificates, token_file):
 
 
 def make_user(address):
-    """The user of SCRAM, by whoever may."""
+    """Create the SCRAM user, through a client that has the right."""
     from kafka import KafkaAdminClient
     from kafka.admin import UserScramCredentialUpsertion
 

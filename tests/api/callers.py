@@ -34,7 +34,7 @@ def batch(count=1, **fields):
 
 
 def produce(lone, records, topic=LEDGER, partition=0, version=9, transactional_id=None):
-    """(error, first offset) of a batch in one partition."""
+    """Produce a batch to one partition and return (error, first offset)."""
     rows = [{"index": partition, "records": records}]
     asked = {"transactional_id": transactional_id, "acks": -1, "timeout_ms": 1_000}
     reply = lone.call(K.PRODUCE, version, **asked, topic_data=[{"name": topic, "partition_data": rows}])
@@ -43,7 +43,7 @@ def produce(lone, records, topic=LEDGER, partition=0, version=9, transactional_i
 
 
 def commit(lone, *rows, group_id=GROUP, metadata=""):
-    """Offsets of a group without members; rows are (topic, partition, offset)."""
+    """Commit offsets of a group without members; rows are (topic, partition, offset)."""
     topics = [
         {
             "name": topic,
@@ -56,7 +56,7 @@ def commit(lone, *rows, group_id=GROUP, metadata=""):
 
 
 def fetched(lone, *places, group_id=GROUP, version=7, stable=False):
-    """{(topic, partition): offset, or the error in its place}; of all places if none is named."""
+    """Return {(topic, partition): offset, or the error in its place}; of all partitions if none is named."""
     topics = [{"name": topic, "partition_indexes": [index]} for topic, index in places] or None
     reply = lone.call(K.OFFSET_FETCH, version, group_id=group_id, topics=topics, require_stable=stable)
     return {
@@ -67,7 +67,7 @@ def fetched(lone, *places, group_id=GROUP, version=7, stable=False):
 
 
 def not_the_producer(version):
-    """What a request of the second producer of an id, in epoch 1, says in another's name, and the error."""
+    """Yield (changed fields, error) that turn a request of an id's second producer, in epoch 1, into one of another."""
     fenced = E.INVALID_PRODUCER_EPOCH if version < 2 else E.PRODUCER_FENCED
     yield {"transactional_id": ""}, E.INVALID_REQUEST
     yield {"transactional_id": "nobody"}, E.INVALID_PRODUCER_ID_MAPPING
@@ -98,7 +98,7 @@ class Producer:
         return self.lone.call(K.INIT_PRODUCER_ID, version, **asked, **expected)
 
     def add(self, *places, version=3, **other):
-        """{place: error} of AddPartitionsToTxn."""
+        """Send AddPartitionsToTxn and return {(topic, partition): error}."""
         owner = {f"v3_and_below_{name}": value for name, value in (self.owner | other).items()}
         topics = [{"name": topic, "partitions": [*indexes]} for topic, indexes in places]
         reply = self.lone.call(K.ADD_PARTITIONS_TO_TXN, version, **owner, v3_and_below_topics=topics)
@@ -119,19 +119,19 @@ class Producer:
         return produce(self.lone, records, topic, partition, version, self.transactional_id)
 
     def begin(self, *indexes):
-        """A transaction with a record in each of these partitions of the ledger."""
+        """Begin a transaction with a record in each of these partitions of the ledger."""
         assert {*self.add((LEDGER, indexes)).values()} == {E.NONE}
         for index in indexes:
             assert self.produce(partition=index)[0] is E.NONE
 
     def end(self, version=4, committed=True, **other):
-        """(error, producer id, epoch); the latter two from version 5 on."""
+        """End the transaction and return (error, producer id, epoch); the latter two from version 5 on."""
         reply = self.lone.call(K.END_TXN, version, **self.owner | other, committed=committed)
         error = E(reply.error_code)
         return (error, reply.producer_id, reply.producer_epoch) if version >= 5 else error
 
     def described(self):
-        """Its row in DescribeTransactions."""
+        """Return the producer's row in DescribeTransactions."""
         (row,) = self.lone.call(
             K.DESCRIBE_TRANSACTIONS, 0, transactional_ids=[self.transactional_id]
         ).transaction_states
@@ -139,7 +139,7 @@ class Producer:
 
 
 class Member:
-    """A member of a group, on a connection of its own, that keeps its last answers."""
+    """A member of a group, on a connection of its own, that stores its last responses."""
 
     def __init__(self, lone, group_id=GROUP, instance_id=None, address="10.0.0.1"):
         self.lone, self.client = lone, lone.client(address)
@@ -172,7 +172,7 @@ class Member:
         self.post(K.JOIN_GROUP, version, **who | fields | given)
 
     def joined(self):
-        """The answer to its JoinGroup, which it goes by from here on."""
+        """Return the response to JoinGroup. Later requests use its member id and generation."""
         self.lone.rest()
         reply = self.reply()
         self.member_id = reply.member_id or self.member_id
@@ -181,7 +181,7 @@ class Member:
         return reply
 
     def join(self, version=3, **given):
-        """The answer, where nobody else is waited for."""
+        """Join and return the response, in a group where the broker waits for no other member."""
         self.post_join(version, **given)
         return self.joined()
 
@@ -195,7 +195,7 @@ class Member:
         return self.reply()
 
     def settle(self, **given):
-        """Be the one member of a stable group."""
+        """Become the only member of a stable group."""
         assert self.join(**given).error_code == E.NONE
         assert self.sync((self, b"share")).error_code == E.NONE
         return self
@@ -208,7 +208,7 @@ class Member:
 
 
 def stable_pair(lone):
-    """Two members of one stable group, of which the first leads."""
+    """Return two members of one stable group; the first is the leader."""
     first, second = Member(lone), Member(lone)
     first.join()
     second.post_join(3)

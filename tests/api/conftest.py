@@ -18,7 +18,7 @@ SLOW_SYNC_MS = 50.0
 
 @pytest.fixture
 def begin_life():
-    """Start one; `flushing`: every append is flushed."""
+    """Start a broker; `flushing`: every append is flushed."""
 
     def begin(flushing):
         schedule = Schedule()
@@ -36,7 +36,7 @@ class Flushed:
         self.lone = Lone(sync_ms=SLOW_SYNC_MS, log_flush_interval_messages=1)
 
     def ask(self, api_key, version, **fields):
-        """The reply, which must not come before the disk has synced what it says."""
+        """Send a request and return the response, which must not arrive before the disk has synced what it reports."""
         client = self.lone.client()
         self.lone.rest(10 * SLOW_SYNC_MS)  # nothing of before is under way
         client.send(api_key, version, **fields)

@@ -16,11 +16,11 @@ WRONG = b"\0alice\0hunter2"
 DELAY_MS = 100.0
 """`connection.failed.authentication.delay.ms`."""
 REFUSED_MS = DELAY_MS + LINGER_MS + 100
-"""Then whoever is not let in has been answered, and closed."""
+"""After this time the broker has answered and closed a connection whose login failed."""
 
 
 def lone_with_logins(own=(), **options):
-    """`own` are options of the listener alone."""
+    """Return a broker with that listener; `own` are options of the listener alone."""
     return Lone(
         listeners=(Listener(NAME, "127.0.0.1", 9092),),
         sasl_enabled_mechanisms="PLAIN,SCRAM-SHA-256",
@@ -62,17 +62,17 @@ class Guest:
         return found
 
     def send(self, data, for_ms=1.0):
-        """Send bytes, and let the broker do what it does in that time."""
+        """Send bytes and let the broker run for that time."""
         self._link.send(data)
         self.lone.rest(for_ms)
         return self.frames()
 
     def frame(self, token, for_ms=1.0):
-        """A frame that may be no request."""
+        """Send a frame that may be no request."""
         return self.send(len(token).to_bytes(4, "big") + token, for_ms)
 
     def ask(self, api_key, version, for_ms=1.0, **fields):
-        """The reply, or None."""
+        """Send a request and return the response, or None."""
         asked = codec.encode_request(message(api_key, version, **fields), version, 1, "client")
         frames = self.send(asked, for_ms)
         return codec.decode_response(api_key, version, frames[0])[1] if frames else None
@@ -89,9 +89,9 @@ class Guest:
         return self.ask(ApiKey.SASL_AUTHENTICATE, version, auth_bytes=token, **more)
 
     def log_in(self, token=ALICE):
-        """Whether that went well."""
+        """Log in and return whether it succeeded."""
         return self.handshake().error_code == 0 and self.token(token).error_code == 0
 
     def works(self):
-        """Whether it is served as whoever is let in."""
+        """Return whether the broker serves a Metadata request on this connection, as after a login."""
         return self.ask(ApiKey.METADATA, 5, topics=[], allow_auto_topic_creation=False) is not None

@@ -1,4 +1,4 @@
-"""DescribeAcls, CreateAcls, DeleteAcls: what becomes of entries, what cannot be one, and what is held by a restart."""
+"""DescribeAcls, CreateAcls, DeleteAcls: entries are created, listed and deleted, invalid ones refused; restarts."""
 
 import dataclasses
 
@@ -39,14 +39,14 @@ def entry(name="orders", kind=TOPIC, pattern=LITERAL, principal="User:a", host="
 
 
 def create(lone, *entries, version=3):
-    """[(error, message)] of each."""
+    """Create entries and return [(error, message)]."""
     names = ("resource_type", "resource_name", "resource_pattern_type", "principal", "host", "operation")
     rows = [dict(zip((*names, "permission_type"), each, strict=True)) for each in entries]
     return [(E(row.error_code), row.error_message) for row in lone.call(K.CREATE_ACLS, version, creations=rows).results]
 
 
 def meaning(kind=ResourceType.ANY, name=None, pattern=ANY, principal=None, host=None, operation=1, permission=1):
-    """The fields of a filter."""
+    """Return the fields of a filter."""
     return {
         "resource_type_filter": kind,
         "resource_name_filter": name,
@@ -59,7 +59,7 @@ def meaning(kind=ResourceType.ANY, name=None, pattern=ANY, principal=None, host=
 
 
 def describe(lone, version=3, **wanted):
-    """Every entry that is meant, as `entry` has them, in some order."""
+    """Return every entry that matches the filter, in the form of `entry`, in any order."""
     reply = lone.call(K.DESCRIBE_ACLS, version, **meaning(**wanted))
     assert reply.error_code == 0, reply.error_message
     return sorted(
@@ -78,7 +78,7 @@ def describe(lone, version=3, **wanted):
 
 
 def delete(lone, *filters, version=3):
-    """[(error, entries)] of each filter."""
+    """Delete by filters and return [(error, entries)]."""
     reply = lone.call(K.DELETE_ACLS, version, filters=[meaning(**each) for each in filters])
     return [
         (

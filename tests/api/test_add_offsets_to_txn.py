@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn: a group's offsets join a transaction."""
+"""AddOffsetsToTxn: a group's offsets become part of a transaction."""
 
 import pytest
 

@@ -1,6 +1,6 @@
-"""AlterConfigs: a resource gets exactly these configs; and what the broker's change in logs that inherit them.
+"""AlterConfigs: a resource gets exactly these configs; changed broker configs take effect in logs that inherit them.
 
-What is refused is refused as by IncrementalAlterConfigs, whose tests have the rows.
+Errors are those of IncrementalAlterConfigs, whose tests have the rows.
 """
 
 import pytest
@@ -21,7 +21,7 @@ TOPIC = 2
 
 
 def replace(lone, version, *resources, validate_only=False):
-    """[(name, error)] of (name, {config: value}) each."""
+    """Replace the configs of (name, {config: value}) each and return [(name, error)]."""
     rows = [
         {"resource_type": TOPIC, "resource_name": name}
         | {"configs": [{"name": key, "value": value} for key, value in given]}

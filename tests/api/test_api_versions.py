@@ -1,4 +1,4 @@
-"""ApiVersions: what clients decide by; `tests/wire/broker/test_bad_frames.py` has a client from the future."""
+"""ApiVersions: the versions that clients choose from; for newer clients see `tests/wire/broker/test_bad_frames.py`."""
 
 import pytest
 

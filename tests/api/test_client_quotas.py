@@ -1,4 +1,4 @@
-"""AlterClientQuotas and DescribeClientQuotas: quotas that are set, listed, refused and taken away."""
+"""AlterClientQuotas and DescribeClientQuotas: quotas are set, listed, refused and removed."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def lone():
 
 
 def _entry(entity, **ops):
-    """A row of the request; a value of None takes the quota away."""
+    """Return a row of the request; a value of None removes the quota."""
     return {
         "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()],
         "ops": [{"key": key, "value": value or 0.0, "remove": value is None} for key, value in ops.items()],
@@ -27,7 +27,7 @@ def _entry(entity, **ops):
 
 
 def _alter(lone, *entries, validate_only=False, version=1):
-    """(error, message) of each row."""
+    """Alter quotas and return (error, message) of each row."""
     reply = lone.call(K.ALTER_CLIENT_QUOTAS, version, entries=[*entries], validate_only=validate_only)
     return [(E(row.error_code), row.error_message) for row in reply.entries]
 
@@ -42,7 +42,7 @@ def _described(lone, *components, strict=False, version=1):
 
 
 def _found(lone, *components, **given):
-    """The quotas by entity."""
+    """Return the quotas by entity."""
     reply = _described(lone, *components, **given)
     assert (reply.error_code, reply.error_message) == (E.NONE, "")
     return [

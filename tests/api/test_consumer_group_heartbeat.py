@@ -1,4 +1,4 @@
-"""The consumer protocol of KIP-848 is refused with its remedy, instead of letting its clients wait."""
+"""The consumer protocol of KIP-848 is refused with a message that says what to do, so that its clients do not wait."""
 
 import pytest
 

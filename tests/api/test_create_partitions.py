@@ -1,4 +1,4 @@
-"""CreatePartitions: topics grow, and nothing else."""
+"""CreatePartitions: partitions are added to topics; a decrease is refused."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def more(name, count, *assigned):
 
 
 def grow(lone, version, *topics, validate_only=False):
-    """{topic: error}; a refusal has its reason."""
+    """Add partitions and return {topic: error}; every error has a message."""
     fields = {"topics": [*topics], "timeout_ms": 1_000, "validate_only": validate_only}
     rows = lone.call(K.CREATE_PARTITIONS, version, **fields).results
     assert all(row.error_message or row.error_code in (E.NONE, E.UNKNOWN_TOPIC_OR_PARTITION) for row in rows)
@@ -76,7 +76,7 @@ def test_a_topic_that_is_named_twice_is_not_changed(lone, version):
 
 
 def test_one_request_may_add_ten_thousand_in_all(lone):
-    """Whoever comes when they are spent is refused; what is refused spends none."""
+    """After the limit, further topics are refused. A refused topic does not count towards the limit."""
     asked = more("nowhere", 9_000), more(LEDGER, MOST_PARTITIONS + LEDGER_PARTITIONS), more(ORDERS, 2)
     lone.mark()
     told = grow(lone, 3, *asked, validate_only=True)

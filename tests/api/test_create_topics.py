@@ -60,7 +60,7 @@ def test_a_topic_gets_its_partitions(version, asked, partitions):
 
 @pytest.mark.parametrize("version", [5, 7])
 def test_configs_in_force_are_told_from_version_5_on(lone, version):
-    """Its own (1 is their source), and what it inherits (5: Kafka's defaults)."""
+    """The topic's own configs have source 1, inherited ones source 5 (Kafka's defaults)."""
     (row,) = create(lone, version, topic(retention_ms="7000"))
     told = {each.name: (each.value, each.config_source, each.read_only, each.is_sensitive) for each in row.configs}
     assert told["retention.ms"] == ("7000", 1, False, False)
@@ -199,7 +199,7 @@ def test_a_topic_exists_when_it_is_on_the_device(flushed):
     assert row.error_code == E.NONE and partitions_of(flushed.lone) == 1
 
 
-# Words of Apache Kafka 4.3.1, which adds to the second "or some brokers have all their log directories cordoned."
+# Messages of Apache Kafka 4.3.1, which adds to the second "or some brokers have all their log directories cordoned."
 TOO_FEW = "Replication factor must be larger than 0, or -1 to use the default value."
 TOO_MANY = (
     "Unable to replicate the partition {0} time(s): The target replication factor of {0} cannot be reached because "

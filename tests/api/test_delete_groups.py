@@ -1,4 +1,4 @@
-"""DeleteGroups: groups without members end, with all their offsets."""
+"""DeleteGroups: groups without members are deleted, with all their offsets."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def test_a_group_with_members_stays_until_they_have_left(lone, version):
 
 
 def test_the_group_without_a_name_is_one_too(lone):
-    """Kafka keeps offsets under it for clients of old, and deletes them."""
+    """Kafka stores offsets under the empty name for old clients, and deletes them."""
     assert delete(lone, 2, "") == [("", E.GROUP_ID_NOT_FOUND)]
     commit(lone, (LEDGER, 0, 5), group_id="")
     assert delete(lone, 2, "") == [("", E.NONE)]

@@ -1,4 +1,4 @@
-"""DeleteRecords: what may be deleted, while what is there may not be durable yet."""
+"""DeleteRecords: records that may be deleted, while some records of the log are not durable yet."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def produced():
 
 
 def delete(lone, offset):
-    """(error, where the log begins then)."""
+    """Delete records and return (error, new log start offset)."""
     topics = [{"name": "ledger", "partitions": [{"partition_index": 0, "offset": offset}]}]
     asked = message(ApiKey.DELETE_RECORDS, 2, topics=topics, timeout_ms=1_000)
     (row,) = lone.ask(ApiKey.DELETE_RECORDS, 2, asked).topics[0].partitions

@@ -13,7 +13,7 @@ NAMED = {str: lambda name: (name, UUID(int=0)), UUID: lambda topic_id: (None, to
 
 
 def delete(lone, version, *named):
-    """[(name, id or None, error)] of names and ids."""
+    """Delete topics by names and ids and return [(name, id or None, error)]."""
     if version < ALSO_BY_ID:
         fields = {"topic_names": [*named]}
     else:

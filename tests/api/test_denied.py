@@ -1,4 +1,4 @@
-"""What an authorizer refuses, in the log and for who watches: Kafka's words, and not again and again."""
+"""Log lines and events of refused requests: Kafka's words, without repeating the same line again and again."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""DescribeConfigs: what is in force, where it comes from, and what versions add to it."""
+"""DescribeConfigs: effective values, their sources, and the fields that later versions add."""
 
 import pytest
 
@@ -13,7 +13,7 @@ OF_TOPIC, OF_BROKER, OF_CLUSTER, DEFAULT = 1, 2, 3, 5
 
 @pytest.fixture(scope="module")
 def lone():
-    """A topic with a config of its own, a broker and a cluster with one each."""
+    """Return a broker whose topic, broker and cluster have one config each."""
     lone = Lone()
     lone.create_topic("ledger", retention_ms="7000")
     for name, value in (("", "2000000"), ("1", "3000000")):

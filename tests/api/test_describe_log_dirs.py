@@ -1,4 +1,4 @@
-"""DescribeLogDirs: the one directory, and how large the partitions in it are."""
+"""DescribeLogDirs: the one directory and the sizes of its partitions."""
 
 import pytest
 
@@ -11,7 +11,7 @@ VERSIONS = range(1, 5)
 
 
 def describe(lone, version, topics):
-    """The directory's row, and {topic: [(partition, size)]}."""
+    """Return the directory's row and {topic: [(partition, size)]}."""
     rows = topics and [{"topic": name, "partitions": indexes} for name, indexes in topics]
     (row,) = lone.call(K.DESCRIBE_LOG_DIRS, version, topics=rows).results
     for topic in row.topics:

@@ -1,4 +1,4 @@
-"""DescribeProducers: who writes to a partition, and with what a hanging transaction is ended."""
+"""DescribeProducers: the producers of a partition, with the values that end a hanging transaction."""
 
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
@@ -46,7 +46,7 @@ def test_an_idempotent_producer_has_its_last_sequence_and_no_transaction(lone):
 
 
 def test_a_transaction_has_its_first_offset_until_its_marker_is_there(lone):
-    """The epoch of the coordinator is known with the first marker."""
+    """The coordinator epoch is known after the first marker."""
     assert produce(lone, batch(4))[0] is E.NONE
     producer = Producer(lone)
     producer.begin(0)

@@ -1,4 +1,4 @@
-"""DescribeTransactions: what is known of transactional ids."""
+"""DescribeTransactions: state, timeout, start and partitions of transactional ids."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.api.callers import LEDGER, ORDERS, Producer
 
 
 def describe(lone, *names):
-    """{id: (error, state, timeout, start, producer id, epoch, {topic: partitions})}."""
+    """Return {id: (error, state, timeout, start, producer id, epoch, {topic: partitions})}."""
     rows = lone.call(K.DESCRIBE_TRANSACTIONS, 0, transactional_ids=[*names]).transaction_states
     return {
         row.transactional_id: (

@@ -1,4 +1,4 @@
-"""EndTxn: what is answered, when, and what readers see of it. The decisions have their rows in `tests/tables`."""
+"""EndTxn: its responses, their time, and the records that readers see. The decisions are tested in `tests/tables`."""
 
 import pytest
 
@@ -63,7 +63,7 @@ def test_who_is_not_the_producer_of_the_id_ends_nothing(lone, version, other, er
 @pytest.mark.parametrize("version", range(6))
 @pytest.mark.parametrize("committed", [True, False])
 def test_an_outcome_is_told_when_it_is_on_the_device(version, committed):
-    """One sync for the outcome, and one for the marker, which the reply does not wait for."""
+    """The response waits for the sync of the outcome, and not for the sync of the marker."""
     sync_ms = 50.0
     lone = coordinating(sync_ms=sync_ms, log_flush_interval_messages=1)
     producer = Producer(lone)

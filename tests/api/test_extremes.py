@@ -1,6 +1,6 @@
 """Every string and every number of the group and transaction APIs at the ends of its range.
 
-Whatever is sent is answered, or the connection is closed with a reason, and the group that it named works for others.
+Every request is answered, or the connection is closed with a reason, and the group that it named works for others.
 """
 
 import logging
@@ -89,7 +89,7 @@ VERSIONS = [(key, version) for key in BODIES for version in {TABLE[key].min_vers
 
 
 def message(key, version, body):
-    """The library's message; what the version does not have is left out."""
+    """Return the library's message, without fields that the version does not have."""
     return made(codec.request_class(key), version, body)
 
 
@@ -106,7 +106,7 @@ def made(message_class, version, body):
 
 
 def mutants(message_class, version, body):
-    """(what was changed, the body with it)."""
+    """Yield (description of the change, changed body)."""
     for name, value in body.items():
         field = message_class.fields.get(name)
         if field is None or not field.for_version_q(version):
@@ -138,7 +138,7 @@ def told(name, extreme):
 
 
 class Played:
-    """A whole broker on a virtual clock, and requests as they come from a connection."""
+    """A whole broker on a virtual clock; requests arrive as from a connection."""
 
     def __init__(self):
         disk = MemoryDisk(PortCalls(), Random(0), lambda end: self.life.clock.next_turn(end))
@@ -150,7 +150,7 @@ class Played:
         self.ask(K.INIT_PRODUCER_ID, 0, BODIES[K.INIT_PRODUCER_ID])
 
     def ask(self, key, version, body, client_id="client"):
-        """The reply, or the reason why the connection is closed."""
+        """Send a request and return the response, or the reason why the connection is closed."""
         told = self.post(key, version, body, client_id)
         schedule = self.life.schedule
         until_ms = schedule.now_ms + LONGER_THAN_ANY_PATIENCE_MS
@@ -160,7 +160,7 @@ class Played:
         return told[0]
 
     def post(self, key, version, body, client_id="client"):
-        """A list that gets the reply, or the reason why the connection is closed."""
+        """Send a request; return a list that receives the response, or the reason why the connection is closed."""
         told = []
         encoded = codec.encode_request(message(key, version, body), version, 1, client_id)
         frame = memoryview(bytearray(encoded))[4:]
@@ -173,7 +173,7 @@ class Played:
         return told
 
     def check(self):
-        """When all sessions are over, somebody new can be a member of the group, be assigned, commit and leave."""
+        """Check that after all sessions have expired a new member can join the group, sync, commit and leave."""
         self.life.rest(LONGER_THAN_ANY_PATIENCE_MS)
         member = {**BODIES[K.JOIN_GROUP], "group_instance_id": None}
         joined = self.ask(K.JOIN_GROUP, 3, member)
@@ -219,7 +219,7 @@ def test_any_retention_is_taken_and_the_longest_is_for_ever(played, retention_ms
     body = {**BODIES[K.OFFSET_COMMIT], "retention_time_ms": retention_ms}
     assert played.ask(K.OFFSET_COMMIT, 2, body).topics[0].partitions[0].error_code == 0
     if retention_ms > 0:
-        # Ten years asleep, then a day awake: what is done from time to time would be done a hundred million times.
+        # The clock jumps by ten years, then a day passes: periodic tasks must not run a hundred million times.
         played.life.schedule.now_ms += 10 * 365 * DAY_MS
     played.life.rest(DAY_MS if retention_ms > 0 else 1_000)
     fetched = played.ask(K.OFFSET_FETCH, 2, BODIES[K.OFFSET_FETCH])

@@ -1,4 +1,4 @@
-"""Fetch: how much of several partitions is sent, in which leader epoch, and what a client that waits can meet."""
+"""Fetch: sizes of the response over several partitions, leader epochs, and events while a client waits."""
 
 import gc
 from types import SimpleNamespace
@@ -33,7 +33,7 @@ class Ledger:
         self.partitions = self.lone.create_topic("ledger", partitions)
 
     def append(self, index=0, value=b"v", **owner):
-        """The size of the batch that was appended."""
+        """Append a batch and return its size."""
         batch = bytes(build_batch([(b"k", value)], timestamp_ms=START_MS, **owner))
         topics = [{"name": "ledger", "partition_data": [{"index": index, "records": batch}]}]
         asked = message(
@@ -52,7 +52,7 @@ class Ledger:
         return [len(row.records or b"") for row in self.rows(*rows, **given)]
 
     def wait(self, *rows, claim=None, **given):
-        """A list that gets the answer to a fetch for which there is not enough yet."""
+        """Send a fetch for which there are not enough bytes yet; return a list that receives the response."""
         given = {"min_bytes": 100_000, "max_wait_ms": NEVER_MS} | given
         told, lone = [], self.lone
 
@@ -109,7 +109,7 @@ def test_a_partition_gets_no_more_than_it_may_have_and_leaves_the_rest_to_others
 
 @pytest.mark.parametrize("spare", [True, False])
 def test_what_must_be_read_because_too_many_files_are_held_is_bounded(monkeypatch, spare):
-    """Whoever has read 128 KiB of large batches asks again for the rest, which otherwise leaves from the files."""
+    """A response has at most 128 KiB of large batches that must be read; other batches are sent from the files."""
     if not spare:
         monkeypatch.setattr(MemoryFile, "slice", lambda *_: None)
     ledger = Ledger(5)
@@ -217,7 +217,7 @@ def test_a_log_start_below_a_waiting_fetch_is_nothing_to_it():
     told = ledger.wait((0, {"fetch_offset": 2}))
     ledger.lone.turns.event(lambda: ledger.partitions[0].raise_log_start(2))
     assert told == [] and ledger.partitions[0].offline is None
-    # The stop of the broker ends it.
+    # Stopping the broker ends the wait.
     ledger.lone.turns.event(ledger.lone.assembly.close)
     ledger.lone.rest(1.0)
     assert [row.error_code for row in told] == [E.KAFKA_STORAGE_ERROR]

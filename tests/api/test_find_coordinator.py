@@ -1,4 +1,4 @@
-"""FindCoordinator: one broker coordinates everything, and the topics behind it come when somebody asks."""
+"""FindCoordinator: one broker coordinates everything; the first request creates the internal topic."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Heartbeat: who is a member, and what it has to do."""
+"""Heartbeat: the answer says whether the client is a member and whether it must rejoin."""
 
 import pytest
 

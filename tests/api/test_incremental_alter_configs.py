@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs, and what AlterConfigs refuses like it: single configs of topics, brokers and groups."""
+"""IncrementalAlterConfigs: single configs of topics, brokers and groups; also the errors that AlterConfigs shares."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def resource(kind, name, *changes):
 
 
 def alter(lone, version, *resources, validate_only=False):
-    """[(type, name, error)]; a refusal has its reason."""
+    """Alter configs and return [(type, name, error)]; every error has a message."""
     rows = lone.call(
         K.INCREMENTAL_ALTER_CONFIGS, version, resources=[*resources], validate_only=validate_only
     ).responses

@@ -1,4 +1,4 @@
-"""InitProducerId: ids that nobody else has, epochs that fence, and whom a client may claim to be."""
+"""InitProducerId: unique ids, epochs that fence older producers, and the producer that a client may claim to be."""
 
 import pytest
 
@@ -12,7 +12,7 @@ MOST_TIMEOUT_MS = 900_000
 
 
 def init(lone, version, name=TXN, timeout_ms=60_000, **expected):
-    """(error, producer id, epoch)."""
+    """Send InitProducerId and return (error, producer id, epoch)."""
     asked = {"transactional_id": name, "transaction_timeout_ms": timeout_ms}
     reply = lone.call(K.INIT_PRODUCER_ID, version, **asked, **expected)
     return E(reply.error_code), reply.producer_id, reply.producer_epoch
@@ -64,7 +64,7 @@ def test_a_producer_is_named_by_both_numbers_or_none(lone, version, name, half):
 
 @pytest.mark.parametrize("version", WITH_EXPECTATION)
 def test_who_has_the_producer_goes_on_with_the_next_epoch_and_may_ask_again(lone, version):
-    """KIP-360. Who comes later with the same numbers is told the same, until somebody takes another one."""
+    """KIP-360: a repeated request with the same id and epoch gets the same answer until another one bumps the epoch."""
     _, producer_id, epoch = init(lone, version)
     assert init(lone, version, **expecting(producer_id, epoch)) == (E.NONE, producer_id, 1)
     assert init(lone, version, **expecting(producer_id, epoch)) == (E.NONE, producer_id, 1)
@@ -92,7 +92,7 @@ def test_before_version_3_nobody_can_claim_to_be_somebody(lone, version):
 @pytest.mark.parametrize("wait_ms", [0, 50])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_an_open_transaction_is_aborted_first(version, wait_ms):
-    """Two epochs: the abort fences, and so does the new instance, which may have to come back for it."""
+    """The abort bumps the epoch, and so does the new instance, which may have to send its request again."""
     lone = coordinating(transaction_markers_wait_ms=wait_ms)
     producer = Producer(lone)
     producer.begin(0)

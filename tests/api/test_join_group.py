@@ -1,4 +1,4 @@
-"""JoinGroup: who becomes a member, when it is answered, and what the leader learns."""
+"""JoinGroup: new members, the time of the response, and the data that the leader receives."""
 
 import pytest
 
@@ -11,7 +11,7 @@ KNOWN_ID_FIRST = range(4, 10)
 
 
 def join(member, version, **given):
-    """Twice, where the version has a new member told its id first."""
+    """Join; send the request twice in versions where the first response returns the new member's id."""
     reply = member.join(version, **given)
     if version in KNOWN_ID_FIRST and reply.error_code == E.MEMBER_ID_REQUIRED:
         return member.join(version, **given)
@@ -30,7 +30,7 @@ def test_a_first_member_leads_and_learns_what_all_members_said(lone, version):
 
 @pytest.mark.parametrize("version", KNOWN_ID_FIRST)
 def test_a_new_member_is_told_its_id_and_comes_back_with_it(lone, version):
-    """KIP-394: a client that did not hear its id leaves nobody behind to be waited for."""
+    """KIP-394: a client that misses this response leaves no member in the group that others wait for."""
     member = Member(lone)
     told = member.join(version)
     assert (told.error_code, told.generation_id, told.members, told.leader) == (E.MEMBER_ID_REQUIRED, -1, [], "")
@@ -106,7 +106,7 @@ def test_the_next_generation_is_told_to_all_and_its_members_to_the_leader(lone):
 
 @pytest.mark.parametrize(("version", "waited_ms"), [(0, 10_000), (1, 60_000)])
 def test_who_does_not_come_is_waited_for_as_long_as_its_version_says(lone, version, waited_ms):
-    """Version 1 has a time for that; before, the session's serves. The member that does not come is heard of."""
+    """Version 1 has a rebalance timeout; before, the session timeout is used. The absent member sends heartbeats."""
     silent, other = Member(lone).settle(version=version), Member(lone)
     other.post_join(version)
     for _ in range(waited_ms // 5_000 - 1):
@@ -121,7 +121,7 @@ def test_who_does_not_come_is_waited_for_as_long_as_its_version_says(lone, versi
 
 @pytest.mark.parametrize(("version", "skips"), [(8, False), (9, True)])
 def test_a_static_leader_that_comes_back_may_skip_the_assignment_from_version_9_on(lone, version, skips):
-    """KIP-814. Before, it is told that its old self leads, so that it does not assign."""
+    """KIP-814. Before, the response names the member's old id as leader, so that it does not assign."""
     old = Member(lone, instance_id="mine").settle(version=5)
     reply = Member(lone, instance_id="mine").join(version)
     assert (reply.error_code, reply.generation_id) == (E.NONE, 1)
@@ -158,7 +158,7 @@ def test_a_first_generation_waits_a_moment_for_others():
     ],
 )
 def test_a_member_is_shown_with_the_address_that_it_came_from(lone, address, shown):
-    """As Java's `InetAddress.toString` shows it."""
+    """The address has the form of Java's `InetAddress.toString`."""
     Member(lone, address=address).settle()
     (group,) = lone.call(K.DESCRIBE_GROUPS, 0, groups=[GROUP]).groups
     assert group.members[0].client_host == shown

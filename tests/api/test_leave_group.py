@@ -1,4 +1,4 @@
-"""LeaveGroup: one member, or several, and what the others have to do."""
+"""LeaveGroup: one member or several leave, and the others rebalance."""
 
 import pytest
 
@@ -10,7 +10,7 @@ ONE, SEVERAL = range(3), range(3, 6)
 
 
 def leave(lone, version, *who, group_id=GROUP):
-    """(error, [(member id, instance id, error)]) of (member id, instance id) each."""
+    """Remove members, given as (member id, instance id); return (error, [(member id, instance id, error)])."""
     rows = [{"member_id": member_id, "group_instance_id": instance_id} for member_id, instance_id in who]
     reply = lone.call(K.LEAVE_GROUP, version, group_id=group_id, members=rows)
     told = [(row.member_id, row.group_instance_id, E(row.error_code)) for row in reply.members]

@@ -1,4 +1,4 @@
-"""ListOffsets: which special timestamps there are in which version, and what they find."""
+"""ListOffsets: the special timestamps of each version and the offsets that they find."""
 
 import pytest
 
@@ -27,7 +27,7 @@ ABSENT = [("ledger", 7), ("nobodys", 0)]
 
 @pytest.fixture(scope="module")
 def lone():
-    """A log that begins at 2 and ends at 5; the record at 3 has the latest time."""
+    """Return a broker with a log from offset 2 to 5; the record at 3 has the latest time."""
     lone = Lone()
     (partition,) = lone.create_topic("ledger")
     for time_ms in (0, 1, 2, 9, 4):
@@ -40,7 +40,7 @@ def lone():
 
 
 def find(lone, version, timestamp, **row):
-    """(error, offset, timestamp)."""
+    """Send ListOffsets and return (error, offset, timestamp)."""
     topics = [{"name": "ledger", "partitions": [{"partition_index": 0, "timestamp": timestamp} | row]}]
     asked = message(ApiKey.LIST_OFFSETS, version, replica_id=-1, topics=topics)
     (found,) = lone.ask(ApiKey.LIST_OFFSETS, version, asked).topics[0].partitions
@@ -99,7 +99,7 @@ def latest(lone, version, **given):
 
 
 def test_the_latest_offset_is_as_far_as_the_reader_may_see(flushed):
-    """An open transaction ends what is stable, a flush under way what consumers see; who is no consumer sees it all."""
+    """An open transaction bounds the last stable offset, a pending flush the high watermark; replicas read all."""
     lone = flushed.lone
     lone.create_topic("ledger")
     owned = {"producer_id": 7, "producer_epoch": 0, "transactional": True}

@@ -14,7 +14,7 @@ with_patterns = pytest.mark.skipif(not AVAILABLE, reason="google-re2 is not inst
 
 
 def listed(lone, version, states=(), producer_ids=(), **more):
-    """(error, {id: state}, unknown states)."""
+    """Send ListTransactions and return (error, {id: state}, unknown states)."""
     reply = lone.call(
         K.LIST_TRANSACTIONS, version, state_filters=[*states], producer_id_filters=[*producer_ids], **more
     )
@@ -30,7 +30,7 @@ def names(lone, version, **more):
 
 @pytest.fixture(scope="module")
 def lone():
-    """`empty`, `open` and `done`, and whoever made the coordinator ready."""
+    """Return a broker with the ids `empty`, `open` and `done`, and `anybody`, which made the coordinator ready."""
     lone = coordinating()
     lone.producers = {name: Producer(lone, name) for name in ("empty", "open", "done")}
     for name in ("open", "done"):
@@ -75,7 +75,7 @@ def test_producer_ids_filter_and_all_filters_must_hold(lone, version):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_duration_filters_from_version_1_on(version):
-    """KIP-994. What never began is older than any."""
+    """KIP-994. A transaction that never began passes every duration."""
     lone = coordinating()
     Producer(lone, "never")
     for name in ("old", "new"):

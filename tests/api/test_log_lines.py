@@ -25,7 +25,7 @@ def lone():
 
 @pytest.fixture
 def told(caplog):
-    """The lines since the last call, from INFO up."""
+    """Return the log lines since the last call, from INFO up."""
     caplog.set_level(logging.INFO, "ottla")
 
     def lines():

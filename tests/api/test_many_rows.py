@@ -1,4 +1,4 @@
-"""Requests of many rows: what they ask for is done and answered in shares, and the answer is that of few."""
+"""Requests of many rows: they are served over several turns, and the response is the same as that of few rows."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def partitions(count):
 
 
 def requests(count):
-    """(API, version, fields)."""
+    """Yield (API, version, fields)."""
     rows = [{"partition": index, "fetch_offset": 0, "partition_max_bytes": 1} for index in range(count)]
     wanted = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1, "isolation_level": 0}
     yield K.FETCH, 12, {**wanted, "topics": [{"topic": "none", "partitions": rows}]}

@@ -1,4 +1,4 @@
-"""Metadata: who leads what, and topics that are made because somebody asks for them."""
+"""Metadata: leaders of partitions, and topics that a request creates."""
 
 from uuid import UUID
 
@@ -85,7 +85,7 @@ def test_internal_topics_are_told_apart(lone):
     ],
 )
 def test_an_absent_topic_is_made_where_both_sides_want_it(allowed, option, version, made):
-    """Before version 4 a client could not say."""
+    """Before version 4 a request has no field for it."""
     lone = Lone(auto_create_topics_enable=option, num_partitions=3)
     rows = metadata(lone, version, asked("new", "a/b", "new"), allow_auto_topic_creation=allowed).topics
     assert [(row.name, E(row.error_code), len(row.partitions)) for row in rows] == [
@@ -121,7 +121,7 @@ def test_ids_stand_for_topics_from_version_10_on(lone, version, nameless):
 
 @pytest.mark.parametrize("version", [9, 10])
 def test_what_is_named_twice_is_answered_once(lone, version):
-    """Below version 10 there are no ids by which two rows could differ."""
+    """Below version 10 two rows cannot differ by topic id."""
     rows = metadata(lone, version, [*asked(ORDERS, LEDGER, ORDERS)]).topics
     assert [row.name for row in rows] == [ORDERS, LEDGER]
 

@@ -1,4 +1,4 @@
-"""Sessions by OAUTHBEARER end with the token, and go on with another one of the same user."""
+"""OAUTHBEARER sessions end when the token expires and continue after a login with another token of the same user."""
 
 import json
 from base64 import urlsafe_b64encode
@@ -28,7 +28,7 @@ def guest():
 
 
 def for_ms(guest, lifetime_ms, name="alice"):
-    """A message with a token for that long."""
+    """Return a message with a token that is valid for that time."""
     ends_s = guest.lone.assembly.broker.clock.now_ms() / 1000 + lifetime_ms / 1000
     parts = (json.dumps(part).encode() for part in ({"alg": "none"}, {"sub": name, "exp": ends_s}))
     token = ".".join(urlsafe_b64encode(part).decode().rstrip("=") for part in parts)

@@ -1,4 +1,4 @@
-"""OffsetCommit and TxnOffsetCommit: when commits are acknowledged, and what is kept of them."""
+"""OffsetCommit and TxnOffsetCommit: when commits are acknowledged, and which fields are stored."""
 
 import pytest
 
@@ -69,7 +69,7 @@ def lone():
 
 
 def commit(lone, version, *rows, **given):
-    """Errors by partition; rows are (partition, offset, fields that differ)."""
+    """Commit and return errors by partition; rows are (partition, offset, fields that differ)."""
     partitions = [{"partition_index": index, "committed_offset": offset} | more for index, offset, more in rows]
     topics = [{"name": "ledger", "partitions": partitions}]
     asked = message(K.OFFSET_COMMIT, version, **OF_NOBODY | given, topics=topics)
@@ -78,7 +78,7 @@ def commit(lone, version, *rows, **given):
 
 
 def fetched(lone, *indexes):
-    """[(offset, leader epoch, metadata)]."""
+    """Return [(offset, leader epoch, metadata)]."""
     asked = message(K.OFFSET_FETCH, 5, group_id=GROUP, topics=[{"name": "ledger", "partition_indexes": [*indexes]}])
     rows = lone.ask(K.OFFSET_FETCH, 5, asked).topics[0].partitions
     return [(row.committed_offset, row.committed_leader_epoch, row.metadata) for row in rows]

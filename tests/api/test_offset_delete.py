@@ -1,4 +1,4 @@
-"""OffsetDelete: which offsets of a group may go."""
+"""OffsetDelete: which offsets of a group may be deleted."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def lone(lone):
 
 
 def delete(lone, *topics, group_id=GROUP):
-    """(error, [(topic, [(partition, error)])])."""
+    """Delete offsets and return (error, [(topic, [(partition, error)])])."""
     rows = [{"name": name, "partitions": [{"partition_index": index} for index in indexes]} for name, indexes in topics]
     reply = lone.call(K.OFFSET_DELETE, 0, group_id=group_id, topics=rows)
     told = [

@@ -1,4 +1,4 @@
-"""OffsetFetch: what groups have committed, and where an open transaction makes it unstable."""
+"""OffsetFetch: committed offsets of groups, and those that an open transaction makes unstable."""
 
 import pytest
 
@@ -13,7 +13,7 @@ NOTHING = (-1, -1, "")
 
 @pytest.fixture
 def lone(lone):
-    """The group has committed in two topics, and another group in one."""
+    """Return a broker where one group has committed in two topics, and another group in one."""
     row = {"partition_index": 1, "committed_offset": 5, "committed_leader_epoch": 3, "committed_metadata": "said"}
     lone.call(K.OFFSET_COMMIT, 8, **OF_NOBODY, topics=[{"name": LEDGER, "partitions": [row]}])
     commit(lone, (LEDGER, 0, 4), (ORDERS, 0, 6))
@@ -26,7 +26,7 @@ def asked(*topics):
 
 
 def found(topics):
-    """[(topic, [(partition, error, (offset, leader epoch, metadata))])]; the epoch is -1 where the version has none."""
+    """[(topic, [(partition, error, (offset, leader epoch, metadata))])]; the epoch is -1 if the version has none."""
     return [
         (
             topic.name,
@@ -43,7 +43,7 @@ def found(topics):
 
 
 def fetch(lone, version, topics, group_id=GROUP, **more):
-    """(error, topics) of one group, in the shape of any version."""
+    """Fetch the offsets of one group and return (error, topics), in any version."""
     if version < 8:
         reply = lone.call(K.OFFSET_FETCH, version, group_id=group_id, topics=topics, **more)
         return E(reply.error_code if version >= 2 else 0), found(reply.topics)
@@ -84,7 +84,7 @@ def test_an_empty_list_asks_for_nothing_and_a_group_that_is_not_there_has_nothin
 @pytest.mark.parametrize("require_stable", [False, True])
 @pytest.mark.parametrize("version", range(1, 9))
 def test_who_wants_stable_offsets_is_told_where_there_are_none(lone, version, require_stable):
-    """KIP-447, from version 7 on; only of the partition that the transaction covers."""
+    """KIP-447, from version 7 on; only the partition of the transaction is affected."""
     producer = Producer(lone)
     producer.add_offsets()
     row = {"partition_index": 0, "committed_offset": 8, "committed_metadata": ""}
@@ -124,7 +124,7 @@ def test_a_mention_without_a_list_asks_for_everything_whatever_the_others_ask_fo
 
 @pytest.mark.parametrize("version", range(1, 9))
 def test_before_there_is_a_coordinator_the_error_is_where_the_version_has_it(version):
-    """v1 has none of the whole request: every partition carries it."""
+    """Version 1 has no error for the whole request, so every partition has it."""
     lone = Lone()
     error, topics = fetch(lone, version, asked((LEDGER, [0, 1]), (ORDERS, [0])))
     if version >= 2:
@@ -135,7 +135,7 @@ def test_before_there_is_a_coordinator_the_error_is_where_the_version_has_it(ver
 
 
 def test_what_is_read_is_on_the_device(flushed):
-    """What is fetched must not be taken back, also where somebody else has just committed it."""
+    """A fetched offset must be durable, also if another client has committed it just before."""
     lone = flushed.lone
     lone.create_topic(LEDGER)
     lone.call_when_ready(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)

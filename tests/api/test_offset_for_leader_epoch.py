@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where epochs ended, by which a consumer notices that a log was cut (KIP-320)."""
+"""OffsetForLeaderEpoch: end offsets of epochs, from which a consumer detects that a log was truncated (KIP-320)."""
 
 import pytest
 
@@ -12,7 +12,7 @@ UNDEFINED = (-1, -1)
 
 @pytest.fixture(scope="module")
 def lone():
-    """Two records in epoch 0, three in epoch 4, and the leader is in epoch 6."""
+    """Return a broker with two records in epoch 0, three in epoch 4, and leader epoch 6."""
     lone = coordinating()
     partition = lone.assembly.broker.cluster.partition(LEDGER, 0)
     for epoch, count in ((0, 2), (4, 3), (6, 0)):
@@ -23,7 +23,7 @@ def lone():
 
 
 def find(lone, version, *rows, topic=LEDGER):
-    """[(partition, error, (epoch, end offset))] of (partition, epoch, current epoch)."""
+    """Ask for each (partition, epoch, current epoch); return [(partition, error, (epoch, end offset))]."""
     partitions = [
         {"partition": index, "leader_epoch": epoch, "current_leader_epoch": current} for index, epoch, current in rows
     ]

@@ -1,4 +1,4 @@
-"""Patterns of ListTransactions: each row is what RE2/J 1.8, which Kafka 4.3.1 has, says of the ids a42 and b42."""
+"""Patterns of ListTransactions: each row has the result of RE2/J 1.8 (used by Kafka 4.3.1) for the ids a42 and b42."""
 
 import re
 import subprocess
@@ -123,7 +123,7 @@ def test_other_ids(text, id, matches):
     assert compile_pattern(text).matches(id) is matches
 
 
-# What Python's `re` reads in the same way.
+# Expressions that Python's `re` reads in the same way.
 _ATOMS = st.sampled_from(["a", "b", ".", "[ab]", "[^a]", "\\w", "\\d", "^", "$", "\\b", "-"])
 _EXPRESSIONS = st.recursive(
     _ATOMS,
@@ -161,7 +161,7 @@ def test_what_would_be_too_large_is_refused(text):
 
 
 def test_no_text_costs_more_than_a_match_may():
-    """The longest id there can be, and the longest that each expression takes, beside one byte more."""
+    """Match the longest id that each expression accepts (at most 32,767 bytes). One byte more is refused."""
     for text in (".*", "orders-[0-9]+", r"(?i)[\pL\pN]+-\d{1,20}", r"(?:\b?a?)" * 100, "a?" * 400):
         pattern = compile_pattern(text)
         bytes_each_us = (pattern.cost_us("a" * 1000) - pattern.cost_us("")) / 1000

@@ -1,4 +1,4 @@
-"""Produce: when it is answered, and what may happen while it waits or rests."""
+"""Produce: the time of the response, and events while the handler waits or yields."""
 
 import errno
 from functools import partial
@@ -79,7 +79,7 @@ def test_acks_0_is_not_answered_and_lets_the_next_request_go_ahead(flushed):
     assert len(client.replies) == 1 and not client.closed
 
 
-# --- a log that goes offline behind the append: the flush will never come ---------------------------------------------
+# --- a log that goes offline after the append: the flush never finishes -----------------------------------------------
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def numbered(sequence, producer_id=7):
 
 
 def rows_of(life, asks, meanwhile=None):
-    """(error, base offset) of each, sent at once."""
+    """Send all at once and return (error, base offset) of each."""
     rows = {}
 
     def told(at, reply):
@@ -134,7 +134,7 @@ def test_an_append_that_is_flushed_is_acknowledged(life, monkeypatch, rests):
 
 @pytest.mark.parametrize("offline", ["sync", "damage"])
 def test_a_batch_in_the_log_that_is_answered_with_an_error_is_not_pushed_out_of_those_that_are_known(life, offline):
-    """Twice in a row, with as many on their way as a producer may have: nothing is written behind them meanwhile."""
+    """Send twice, each time with the maximum of batches in flight: no batch is appended after them meanwhile."""
     in_flight = [numbered(sequence) for sequence in range(5)]
     partition = life.assembly.broker.cluster.partition("ledger", 0)
     if offline == "sync":
@@ -156,7 +156,7 @@ def test_a_batch_in_the_log_that_is_answered_with_an_error_is_not_pushed_out_of_
 
 @pytest.mark.parametrize("calls", [("append",), ("open", "read", "write", "list")], ids=["append", "others"])
 def test_what_is_refused_for_want_of_a_descriptor_is_not_in_the_log(life, calls):
-    """And what is there is a duplicate without a file."""
+    """A batch that is in the log is a duplicate, also when no file can be opened."""
     partition = life.assembly.broker.cluster.partition("ledger", 0)
     assert rows_of(life, [numbered(0)]) == [(E.NONE, 0)]
     life.disk.errors.break_down(BadDisk(frozenset(calls), errno.EMFILE, 0, FOR_EVER))
@@ -169,17 +169,17 @@ def test_what_is_refused_for_want_of_a_descriptor_is_not_in_the_log(life, calls)
     assert rows_of(life, [numbered(1)]) == [(E.NONE, 1)]
 
 
-# --- handlers that rest, and what others have changed when they go on -------------------------------------------------
+# --- handlers that yield, and changes by others before they resume ----------------------------------------------------
 
 
 def resting(handler):
-    """Drive a handler to where it rests or waits; nobody wakes it but `finished`."""
+    """Run a handler until it yields or waits; only `finished` resumes it."""
     assert handler.send(None) is not None
     return handler
 
 
 def finished(life, handler):
-    """The reply, a while later."""
+    """Run the handler to its end and return the response."""
     for _ in range(100):
         try:
             handler.send(None)

@@ -1,4 +1,4 @@
-"""Duplicates that say something else than the batch in the log: they are told of, and refused if that is wanted."""
+"""Duplicates that differ from the batch in the log: they are logged, and refused if so configured."""
 
 import errno
 from dataclasses import replace
@@ -50,12 +50,12 @@ class Ledger:
         return reply.responses[0].partition_responses
 
     def send(self, data, **given):
-        """(error, base offset)."""
+        """Send a batch and return (error, base offset)."""
         (row,) = self.rows(data, **given)
         return E(row.error_code), row.base_offset
 
     def judge(self, data, answers):
-        """Judge a duplicate of what is at offset 0, up to where it rests first."""
+        """Compare a duplicate with the batch at offset 0, up to the first yield."""
         started = []
         duplicate = Duplicate(self.partition, read_header(data), memoryview(data), AppendResult(E.NONE, 0, 0))
         judged = duplicates.judge(self.broker, REQUEST, duplicate, [])
@@ -189,7 +189,7 @@ def test_null_is_not_empty(one, other):
     assert ledger.send(batch([other]))[0] is E.INVALID_RECORD
 
 
-# --- of what nothing can be said --------------------------------------------------------------------------------------
+# --- batches that cannot be compared ----------------------------------------------------------------------------------
 
 
 def test_what_is_deleted_is_not_compared(lines):
@@ -271,7 +271,7 @@ def test_a_batch_that_is_broken_in_the_log_is_not_compared(lines):
     assert "ledger-0: the batch at offset 0 cannot be compared" in line
 
 
-# --- what it may cost -------------------------------------------------------------------------------------------------
+# --- cost of the comparison -------------------------------------------------------------------------------------------
 
 LARGE_BYTES = 400_000
 BOMBS = {
@@ -296,7 +296,7 @@ def test_one_that_is_large_holds_nobody(kind, codec):
 @pytest.mark.parametrize("codec", [0, 4])
 @pytest.mark.parametrize("kind", BOMBS)
 def test_who_hangs_up_takes_the_comparison_along(kind, codec):
-    """Behind any number of events."""
+    """The client may disconnect after any number of events."""
     ledger = Ledger(refuse=True, max_message_bytes=str(1 << 25))
     lone, memory = ledger.lone, ledger.broker.memory.replies
     one, other = (batch(records, compression=codec) for records in BOMBS[kind])

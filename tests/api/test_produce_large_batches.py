@@ -27,7 +27,7 @@ NOW = 1_700_000_000_000
 
 
 class Desk:
-    """Checks batches as Produce does; `run` takes all turns and gives back how many there were."""
+    """Checks batches as Produce does; `run` takes all turns and returns their number."""
 
     def __init__(self):
         self.later, self.bugs, self.found = [], [], []
@@ -191,7 +191,7 @@ def of_one_batch(topic, batch):
 
 @pytest.mark.parametrize(("count", "record_bytes"), [(3, MIB), (16_000, 128)], ids=["few records", "many records"])
 def test_who_hangs_up_over_a_large_batch_leaves_memory_and_gate_to_the_others(count, record_bytes):
-    """Behind any number of events: while it waits for the gate, for memory or for a worker, while it rests."""
+    """After any number of events: while it waits for the gate, memory or a worker, and while it yields."""
     lone = Lone(queued_max_request_bytes=16 * MIB)
     for topic, compression in ("anew", "zstd"), ("kept", "producer"):
         lone.create_topic(topic, max_message_bytes=str(1 << 25), compression_type=compression)

@@ -1,4 +1,4 @@
-"""Produce: what is refused, with which error in which version, and that the others are not."""
+"""Produce: refused batches and their errors in each version; the other partitions are accepted."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def flipped(at):
 
 
 def ask(lone, version, *rows, acks=-1, transactional_id=None):
-    """Rows of the answer to (topic, partition, records) each."""
+    """Produce (topic, partition, records) each and return the rows of the response."""
     topics = [{"name": name, "partition_data": [{"index": index, "records": data}]} for name, index, data in rows]
     asked = {"transactional_id": transactional_id, "acks": acks, "timeout_ms": 1_000}
     reply = lone.call(K.PRODUCE, version, **asked, topic_data=topics)
@@ -41,7 +41,7 @@ def ask(lone, version, *rows, acks=-1, transactional_id=None):
 )
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_partition_is_refused_and_its_neighbours_are_not(lone, version, row, error):
-    """Log start offsets are told from version 5 on, messages from 8."""
+    """Responses have log start offsets from version 5 on, messages from 8."""
     found, beside = ask(lone, version, row, (ORDERS, 0, SOUND))
     assert (found.error_code, found.base_offset) == (error, -1 if error else 0)
     assert (beside.error_code, beside.base_offset, beside.log_append_time_ms) == (E.NONE, 0, -1)
@@ -61,14 +61,14 @@ def test_a_batch_may_be_as_large_as_the_topic_says(lone, version, more_bytes, er
 
 
 def test_size_is_looked_at_before_anything_that_is_in_the_batch(lone):
-    """As in `UnifiedLog.analyzeAndValidateRecords`: the CRC comes behind it."""
+    """As in `UnifiedLog.analyzeAndValidateRecords`: the CRC is checked after the size."""
     lone.create_topic("small", max_message_bytes=str(len(SOUND) - 1))
     (row,) = ask(lone, 9, ("small", 0, flipped(len(SOUND) - 1)))
     assert row.error_code == E.MESSAGE_TOO_LARGE
 
 
 def test_what_follows_a_sound_batch_is_no_part_of_it(lone):
-    """It is not counted where the batch's size is, and is refused as more than one batch."""
+    """Bytes after the batch do not count towards its size, and are refused as more than one batch."""
     lone.create_topic("small", max_message_bytes=str(len(SOUND)))
     (row,) = ask(lone, 9, ("small", 0, SOUND + SOUND))
     assert row.error_code == E.INVALID_RECORD
@@ -125,7 +125,7 @@ def test_a_partition_that_was_not_added_is_refused_before_version_12_which_adds_
     ids=["an older epoch", "a later epoch", "another id"],
 )
 def test_who_is_not_the_producer_of_the_id_writes_nothing(lone, version, ours, error):
-    """Never PRODUCER_FENCED: producers know it from the coordinator of their transaction only."""
+    """The error is never PRODUCER_FENCED: producers expect it only from the coordinator of their transaction."""
     Producer(lone)
     producer = Producer(lone)
     producer.add((LEDGER, [0]))

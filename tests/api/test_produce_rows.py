@@ -1,4 +1,4 @@
-"""A Produce request of many partitions: its reply is made in shares, and is the same as one that is made at once."""
+"""A Produce request of many partitions: its response takes several turns, and is the same as one encoded at once."""
 
 from types import SimpleNamespace
 
@@ -20,18 +20,18 @@ MANY = 8_192
 
 
 class Room:
-    """As much memory as anybody asks for."""
+    """A memory budget that grants every request."""
 
     async def grow(self, size_bytes):
-        """At once."""
+        """Grant the memory at once."""
 
     def built(self, size_bytes):
-        """Nothing is counted."""
+        """Count nothing."""
 
 
 @pytest.fixture
 def serve():
-    """Serves a request for topics that do not exist; (reply, turns)."""
+    """Serve a request for topics that do not exist; return (response, turns)."""
 
     def serve(version, acks, topics):
         later, bugs, replies = [], [], []

@@ -1,4 +1,4 @@
-"""Who takes more than a quota is told how long to wait, and nothing more of it is served for that time."""
+"""A client over its quota receives a throttle time, and its connection is not served for that time."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def _fetch(offset=0, max_bytes=1 << 20, max_wait_ms=0, min_bytes=1):
 
 
 def _asked(lone, client, key, version, **fields):
-    """The reply, however long it takes."""
+    """Send a request and return the response, without a time limit."""
     before = len(client.replies)
     client.send(key, version, **fields)
     while len(client.replies) == before:

@@ -1,4 +1,4 @@
-"""Replies that are written in slices: bytes, turns, memory, and what fits no frame."""
+"""Responses that are encoded in slices: bytes, turns, memory, and responses too large for a frame."""
 
 import pytest
 
@@ -28,7 +28,7 @@ class Rig:
         self.longest_us = 0.0
 
     def run(self, coroutine):
-        """The result, and how many turns it took."""
+        """Run the work and return (result, number of turns)."""
         results, took = [], 0
         before_us = self.turns.charged_us
         self.turns.event(lambda: self.turns.start(coroutine, results.append, self.bugs.append))
@@ -41,7 +41,7 @@ class Rig:
             self.turns.event(self.queue.pop(0))
 
     async def reply(self, topics):
-        """An OffsetFetch reply of [(topic, [metadata])]."""
+        """Return an OffsetFetch response of [(topic, [metadata])]."""
         reply = ReplyBuilder(
             broker_of(
                 turns=self.turns,
@@ -63,7 +63,7 @@ def request():
 
 
 def expected(topics):
-    """The same reply, encoded at once."""
+    """Return the same response, encoded at once."""
     rows = [(name, [(n, 2 * n, -1, text, 0) for n, text in enumerate(texts)]) for name, texts in topics]
     return b"".join(codec.response_encoder(OFFSETS, VERSION)(9, 3, rows))
 

@@ -1,4 +1,4 @@
-"""SaslAuthenticate: tokens with and without a header, failed logins, sessions that end, and logins anew."""
+"""SaslAuthenticate: tokens with and without a header, failed logins, sessions that expire, and reauthentication."""
 
 import gc
 from types import FrameType
@@ -272,7 +272,7 @@ def test_each_connection_is_of_its_own_user(lone):
 
 @pytest.mark.parametrize("token", [None, ALICE, WRONG])
 def test_nothing_refers_to_a_connection_that_has_ended(lone, token):
-    """A cycle may be frozen before it is found (`ottla/broker/collector.py`), and stay for ever."""
+    """A reference cycle may be frozen before it is collected (`ottla/broker/collector.py`), and then leak."""
     guest = Guest(lone)
     if token is not None:
         guest.handshake()

@@ -1,4 +1,4 @@
-"""SaslHandshake, and what a client may do before it has logged in."""
+"""SaslHandshake, and the requests that a client may send before it has logged in."""
 
 import pytest
 

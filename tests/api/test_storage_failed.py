@@ -47,7 +47,7 @@ def append(partition):
 
 @pytest.fixture
 def ask(tmp_path, monkeypatch, caplog):
-    """Ask a broker whose disk filled up while it served."""
+    """Send a request to a broker whose disk filled up while it ran."""
 
     def full(file, buffers):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -70,8 +70,8 @@ def ask(tmp_path, monkeypatch, caplog):
 
     def ask(key, version, body):
         reply = asyncio.run(live(key, version, body))
-        # One line for the partition that met it and one for the directory; none for what follows.
-        # Of ours, that is: a client that another test left behind may still look for its broker.
+        # One line for the partition with the error and one for the directory; none for later errors.
+        # Of this broker: a client of an earlier test may still be looking for its own.
         mine = [record for record in caplog.records if record.name.startswith("ottla")]
         said = [record.getMessage() for record in mine if record.levelno >= logging.WARNING]
         assert len(said) == 2 and "No space left on device; free or repair the storage" in said[1], caplog.text

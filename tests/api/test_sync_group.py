@@ -1,4 +1,4 @@
-"""SyncGroup: the leader's assignment reaches everybody when it is logged."""
+"""SyncGroup: all members receive the leader's assignment after it is logged."""
 
 import pytest
 

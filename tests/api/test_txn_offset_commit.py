@@ -1,4 +1,4 @@
-"""TxnOffsetCommit: offsets that count when the transaction commits, and whom they are taken from."""
+"""TxnOffsetCommit: offsets that take effect when the transaction commits, and the producers that may commit them."""
 
 import pytest
 
@@ -11,7 +11,7 @@ PLACE = (LEDGER, 0)
 
 
 def txn_commit(producer, version, *rows, **given):
-    """{place: error}; rows are (topic, partition, offset, fields that differ)."""
+    """Commit and return {(topic, partition): error}; rows are (topic, partition, offset, fields that differ)."""
     topics = [
         {
             "name": topic,
@@ -26,7 +26,7 @@ def txn_commit(producer, version, *rows, **given):
 
 @pytest.fixture
 def begun(lone):
-    """A producer whose transaction has the group."""
+    """Return a producer whose transaction contains the group."""
     producer = Producer(lone)
     assert producer.add_offsets() is E.NONE
     return producer
@@ -93,7 +93,7 @@ def test_a_group_that_was_not_added_is_refused_before_version_5_which_adds_it(lo
 )
 @pytest.mark.parametrize("version", range(6))
 def test_who_is_not_the_producer_of_the_id_commits_nothing(lone, version, other, error):
-    """Never PRODUCER_FENCED: producers know it from the coordinator of their transaction only."""
+    """The error is never PRODUCER_FENCED: producers expect it only from the coordinator of their transaction."""
     Producer(lone)
     producer = Producer(lone)
     producer.add_offsets()

@@ -1,4 +1,4 @@
-"""UpdateFeatures: levels change, all that are asked for or none. Which may, stands in the tests of the cluster."""
+"""UpdateFeatures: all requested levels change, or none. The tests of the cluster have the levels that are valid."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def lone():
 
 
 def update(lone, version, *rows, validate_only=False):
-    """(error, whether a reason is told, [(feature, error, message)]) of (feature, level, upgrade type)."""
+    """Update (feature, level, upgrade type) each; return (error, has a message, [(feature, error, message)])."""
     updates = [{"feature": name, "max_version_level": level, "upgrade_type": kind} for name, level, kind in rows]
     reply = lone.call(K.UPDATE_FEATURES, version, feature_updates=updates, validate_only=validate_only)
     results = [(row.feature, row.error_code, row.error_message) for row in reply.results or ()]

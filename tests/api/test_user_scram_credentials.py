@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials and DescribeUserScramCredentials: users that log in by SCRAM, made, listed, taken away."""
+"""AlterUserScramCredentials and DescribeUserScramCredentials: SCRAM users are created, listed and deleted."""
 
 import hashlib
 import logging
@@ -36,14 +36,14 @@ def deletion(name=ALICE, mechanism=SHA_512):
 
 
 def alter(lone, *upsertions, deletions=()):
-    """[(user, error)], each error with a message."""
+    """Alter credentials and return [(user, error)]; every error has a message."""
     reply = lone.call(K.ALTER_USER_SCRAM_CREDENTIALS, 0, deletions=[*deletions], upsertions=[*upsertions])
     assert all(bool(row.error_message) == bool(row.error_code) for row in reply.results)
     return [(row.user, E(row.error_code)) for row in reply.results]
 
 
 def describe(lone, *names, asked=True):
-    """[(user, error, [(mechanism, iterations)])]."""
+    """Return [(user, error, [(mechanism, iterations)])]."""
     users = [{"name": name} for name in names] if asked else None
     reply = lone.call(K.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=users)
     assert (reply.error_code, reply.error_message) == (E.NONE, None)
@@ -79,7 +79,7 @@ def test_what_is_kept_is_neither_the_password_nor_what_the_client_sent(lone):
 
 
 def hmac_of(key, message):
-    """As RFC 2104 has it."""
+    """Compute HMAC as defined in RFC 2104."""
     key = key.ljust(64, b"\0")
     inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in key) + message).digest()
     return hashlib.sha256(bytes(byte ^ 0x5C for byte in key) + inner).digest()
@@ -161,7 +161,7 @@ def test_what_is_not_there_cannot_be_taken_away(lone, row, error):
 
 
 class Nobody:
-    """An authorizer: nobody may do anything. `asked` is what was asked for."""
+    """An authorizer that refuses everything. `asked` is the list of requested rights."""
 
     def __init__(self):
         self.asked = []

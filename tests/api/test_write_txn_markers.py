@@ -1,4 +1,4 @@
-"""WriteTxnMarkers: when markers are acknowledged, and which are refused."""
+"""WriteTxnMarkers: when markers are acknowledged, and which ones are refused."""
 
 import pytest
 
@@ -82,7 +82,7 @@ EPOCH, LAST_EPOCH = 5, 32_767
 
 
 def written_by(epoch, transactional):
-    """A partition whose producer 7 has this epoch, and an open transaction or none."""
+    """Return a partition whose producer 7 has this epoch, and an open transaction or none."""
     lone = Lone()
     (partition,) = lone.create_topic("ledger")
     owner = {"producer_id": 7, "producer_epoch": epoch, "base_sequence": 0, "transactional": transactional}
@@ -109,7 +109,7 @@ def written_by(epoch, transactional):
 def test_a_marker_has_the_epoch_of_its_transaction_or_the_next_if_v2_made_it(
     version, made_by, transactional, epoch, error
 ):
-    """Version 1 does not say what made a marker: it counts as made by version 0."""
+    """Version 1 has no transaction version in the marker: it counts as version 0."""
     lone, partition = written_by(EPOCH, transactional)
     asked = marker("ledger", 0, commit=True) | {"producer_epoch": epoch, "transaction_version": made_by}
     assert errors(asked_at_once(lone, version, asked)) == [[error]]

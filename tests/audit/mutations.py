@@ -1,4 +1,4 @@
-"""Faults to plant in a sound directory (Kafka's own, `clean`): what each does and where it is to be found."""
+"""Faults to plant in a sound directory (Kafka's own, `clean`): their effects and the places of their findings."""
 
 import shutil
 from collections.abc import Callable
@@ -18,7 +18,7 @@ PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT = 2, 3, 4
 
 
 class Place(NamedTuple):
-    """Where the finding must be: partition, offset; and the position in the file where the fault has one."""
+    """Place of the finding: partition, offset, and the position in the file if the fault has one."""
 
     name: str
     offset: int | None
@@ -46,7 +46,7 @@ def mutation(check, what):
 
 
 class Log:
-    """The batches of one segment, to be changed and written back."""
+    """Batches of a segment, which are changed and written back."""
 
     def __init__(self, root, name, base_offset=0):
         self.name = name
@@ -61,7 +61,7 @@ class Log:
         return sum(map(len, self.batches[:index]))
 
     def markers(self, kind=None, producer_id=None):
-        """Indexes of the markers, of this kind and producer."""
+        """Return the indexes of the markers of this kind and producer."""
         found = []
         for index, batch in enumerate(self.batches):
             head = read_header(batch)
@@ -76,7 +76,7 @@ class Log:
         return [at for at, head in enumerate(heads) if not head.is_control and producer_id in (None, head.producer_id)]
 
     def first_of(self, marker):
-        """Index of the first batch of the transaction that the marker at this index ends."""
+        """Return the index of the first batch of the transaction that the marker at this index ends."""
         producer_id = self.header(marker).producer_id
         before = max((at for at in self.markers(producer_id=producer_id) if at < marker), default=-1)
         return min(at for at in self.data(producer_id) if before < at < marker)
@@ -88,7 +88,7 @@ class Log:
         return batch
 
     def turned(self, index, **changed):
-        """The marker at `index` as one of the other kind, or with another epoch or coordinator epoch."""
+        """Return the marker at `index` as one of the other kind, or with another epoch or coordinator epoch."""
         head, marker = self.header(index), read_marker(self.batches[index], self.header(index))
         made = build_marker(
             head.producer_id,
@@ -101,7 +101,7 @@ class Log:
         return made
 
     def close_up(self):
-        """Offsets as if nothing had been taken out or put in."""
+        """Renumber the offsets as if no batch had been removed or inserted."""
         offset = 0
         for batch in self.batches:
             assign_offsets(batch, offset, read_header(batch).partition_leader_epoch)
@@ -192,7 +192,7 @@ def marker_without_decision(root):
 
 
 def coordinator_of(root, transactional_id):
-    """The log of the coordinator's partition that has the id, and the indexes of its records there."""
+    """Return the log of the coordinator's partition with the id, and the indexes of the id's records in it."""
     for folder in sorted(root.glob("__transaction_state-*")):
         log = Log(root, folder.name)
         found = [at for at in range(len(log.batches)) if record_of(log, at)[0] == transactional_id]
@@ -228,7 +228,7 @@ def id_of(root, producer_id):
 
 
 def marker_of(root, name, value):
-    """Where the marker of a decision stands."""
+    """Return the log and the index of a decision's marker."""
     log = Log(root, name)
     later = (
         index
@@ -420,7 +420,7 @@ def older_coordinator(root):
 
 @mutation("reused", "a batch that was acknowledged as a duplicate of an aborted one, and committed")
 def taken_for_the_aborted(root):
-    """As a broker leaves it: the batch is not there, and the next one has the sequences that were due."""
+    """Remove a batch as a broker would leave it: the next batch has its sequences."""
     log = Log(root, "ledger-1")
     commit = committed_behind_an_abort(log, producer_id=5)
     index = commit - 1
@@ -435,7 +435,7 @@ def taken_for_the_aborted(root):
 
 
 def committed_behind_an_abort(log, producer_id):
-    """Index of a COMMIT that ends one batch, as long as the only one of the transaction before, which was aborted."""
+    """Return the index of a COMMIT of one batch; the transaction before was aborted, with a single batch as long."""
     markers, data = log.markers(producer_id=producer_id), log.data(producer_id)
     for before, abort, commit in zip(markers, markers[1:], markers[2:], strict=False):
         batches = [at for at in data if before < at < commit]

@@ -1,4 +1,4 @@
-"""Faults to plant in the files of a sound directory: offsets that are gone, damage, and the files beside segments."""
+"""Faults to plant in the files of a sound directory: missing offsets, damage, and files next to segments."""
 
 import struct
 
@@ -33,7 +33,7 @@ def marker_removed_with_its_offset(root):
 
 
 def split(log, *edges):
-    """Cut the segment before each of the batches; returns the paths of all parts."""
+    """Cut the segment before each of the batches and return the paths of all parts."""
     paths = []
     for first, behind in zip((0, *edges), (*edges, len(log.batches)), strict=True):
         paths.append(log.path.with_name(f"{log.header(first).base_offset:020d}.log"))
@@ -130,7 +130,7 @@ def batches_swapped(root):
     return Place(log.name, None, log.position(41))
 
 
-# Files beside the segments
+# Files next to the segments
 
 
 @mutation("index", "an entry of .index names another position")

@@ -1,4 +1,4 @@
-"""The audit command: what it prints, its exit codes, what it writes, and what it ships to executors."""
+"""The audit command: its output, its exit codes, the files that it writes, and the code that it ships to executors."""
 
 import json
 import re
@@ -26,7 +26,7 @@ def test_open_transactions_of_kafkas_tools_are_all_that_is_wrong_with_kafkas_dir
     code, out, err = run_audit(reference(name), "--format", "json")
     assert (code, err) == (1, "")
     found = {one["transactional_id"]: one for one in wrong(out)}
-    # As `kafka-transactions describe` and `describe-producers` have them in transactions.txt.
+    # Values of `kafka-transactions describe` and `describe-producers` in transactions.txt.
     assert set(found) == {"hanging-01", "tv2-01"}
     hanging, second = found["hanging-01"], found["tv2-01"]
     assert (hanging["check"], hanging["producer_id"], hanging["topic"]) == ("hanging", 13, "ledger")

@@ -1,4 +1,4 @@
-"""An audit of every case of the corpus: what is wrong in one is found, and nothing in the others."""
+"""An audit of every case of the corpus: it finds the faults of a case, and nothing in sound cases."""
 
 import shutil
 import struct
@@ -16,7 +16,7 @@ from ottla.testkit.corpus.catalogue import CASES
 from ottla.testkit.corpus.stage import BEGIN_MS
 from tests.corpus import expected_of, write_files
 
-# Before the timeout of what is open.
+# Before the timeout of open transactions.
 SOON_MS = 600_000
 WRONG = {
     "torn-transaction": [("hanging", "torn-transaction-1@0"), ("torn", "torn-transaction-1@0")],
@@ -61,7 +61,7 @@ def test_what_the_coordinator_has_decides_whatever_the_clock_of_the_auditor_says
 
 @pytest.mark.parametrize("name", VERDICTS)
 def test_a_producer_whose_clock_is_a_day_ahead_hides_nothing(name, tmp_path):
-    """The auditor's clock is right: it is the producer's times that lie a day ahead of the coordinator's."""
+    """The auditor's clock is right; the producer's times are a day later than the coordinator's."""
     root = write_files(files_of(HERE[name]), tmp_path) / "data"
     place = next(one for one in sorted(root.iterdir()) if one.name == WRONG[name][0][1].partition("@")[0])
     (segment,) = place.glob("*.log")

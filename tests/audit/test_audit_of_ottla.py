@@ -1,4 +1,4 @@
-"""An audit of what Ottla itself wrote: while it runs, behind kill -9, and stopped; nothing is wrong with it."""
+"""Audits of Ottla's own directory while it runs, after kill -9, and after a stop: they have no findings."""
 
 import contextlib
 import random
@@ -24,7 +24,7 @@ TOPICS = {"orders": {}, "settlements": {"segment.ms": "100"}, "balances": {"clea
 
 @contextlib.contextmanager
 def serving(data_dir):
-    """(process, bootstrap) of a broker that is killed unless it was stopped."""
+    """Yield (process, bootstrap) of a broker; kill it at the end if it still runs."""
     ready = data_dir.with_name("ready")
     ready.unlink(missing_ok=True)
     command = [sys.executable, "-m", "ottla.cli.main", "serve", "--listen", "127.0.0.1:0", "--data-dir", data_dir]
@@ -42,7 +42,7 @@ def serving(data_dir):
 
 
 def play(bootstrap, seed, transactions=60):
-    """Transactions over all topics, a third aborted, with positions; the last one is left open."""
+    """Run transactions over all topics, a third aborted, with positions; leave the last one open."""
     dice = random.Random(seed)
     producers = []
     for number in range(3):
@@ -67,7 +67,7 @@ def play(bootstrap, seed, transactions=60):
 
 
 def findings(data_dir):
-    """Errors and warnings as if a minute had passed, and the audit."""
+    """Return the errors and warnings of an audit one minute in the future, and the audit."""
     found = audit(HereRunner(1), Request((str(data_dir),), (), time.time_ns() // 1_000_000))
     return [(one.check, one.place, one.message) for one in found.at_least("warning")], found
 

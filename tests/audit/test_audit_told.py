@@ -1,4 +1,4 @@
-"""What an audit says beside its answer: that there was nothing, offsets that have not come; its lines of JSON."""
+"""Additional messages of an audit: logs without a batch, offsets after the log's end; and its lines of JSON."""
 
 import shutil
 
@@ -47,7 +47,7 @@ def test_lines_of_json_are_as_documented(run_audit, reference, tmp_path):
     assert code == 1
     lines = check_lines("ottla audit", out)
     assert {line["check"] for line in lines} >= {"damage", "hanging", "index", "gaps", "stale", "shape"}
-    # A transaction that is open at a cut has no time.
+    # A transaction that is open at a cut has no duration.
     shutil.copytree(root / "ledger-2", tmp_path / "alone" / "ledger-2")
     for cut in ((), ("--as-of", f"ledger:2:{max(line['offset'] for line in lines if line['check'] == 'hanging') + 1}")):
         lines += check_lines("ottla audit", run_audit(tmp_path / "alone", "--format", "json", *cut)[1])

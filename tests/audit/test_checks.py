@@ -1,4 +1,4 @@
-"""Checks that need no directory: shape and its model, what is idle, copies, the arguments."""
+"""Checks that need no directory: shape and its model, idle transactions, copies, the arguments."""
 
 from pathlib import Path
 

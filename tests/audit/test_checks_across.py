@@ -1,4 +1,4 @@
-"""Partitions of one transaction against each other, where no coordinator's log is at hand."""
+"""Partitions of a transaction compared to each other, without the coordinator's log."""
 
 import random
 import shutil
@@ -23,7 +23,7 @@ MINUTE_MS = 60_000
 
 
 def found(root, *more, now_ms=T0 + 10_000_000):
-    """(check, severity, place, message) of torn and hanging transactions."""
+    """Return (check, severity, place, message) of torn and hanging transactions."""
     request = Request((str(root), *map(str, more)), (), now_ms, ("hanging", "torn"))
     return [(one.check, one.severity, one.place, one.message) for one in audit(HereRunner(1), request).findings]
 
@@ -33,7 +33,7 @@ def torn(*arguments, **more):
 
 
 def two_partitions(write_log, *ends, epoch=3, marker_epoch=4):
-    """A transaction of producer 7 in as many partitions as `ends`: True committed, False aborted, None open."""
+    """Write a transaction of producer 7 in as many partitions as `ends`: True committed, False aborted, None open."""
     logs = [write_log("ledger", number) for number in range(len(ends))]
     for log, commit in zip(logs, ends, strict=True):
         log.data(2, producer_id=7, epoch=epoch, timestamp_ms=T0)
@@ -119,7 +119,7 @@ def write_cluster(root, seed, partitions=4):
         for number in chosen:
             now += chance.choice([0, 1, 40])
             sequence = producer["sequences"][number]
-            # What producers say of the time is theirs alone.
+            # Producers set their timestamps freely.
             spoken = chance.choice([now, T0 - 1_000_000, now + 5_000])
             logs[number].data(2, producer_id=pid, epoch=producer["epoch"], base_sequence=sequence, timestamp_ms=spoken)
             producer["sequences"][number] += 2
@@ -173,7 +173,7 @@ def test_replicas_in_two_directories_agree(tmp_path):
 
 
 def test_a_replica_that_ends_earlier_lacks_nothing(write_log, tmp_path):
-    """One of three partitions was copied before its transaction ended, and the copy stands beside the original."""
+    """The replica of a partition was copied before its transaction ended; the audit reads it next to the original."""
     root = two_partitions(write_log, True, None)
     shutil.copytree(root, tmp_path / "replica")
     LogWriter(root, "ledger", 1, base_offset=2).marker(7, True, epoch=4, timestamp_ms=T0 + 20)

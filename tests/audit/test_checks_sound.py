@@ -1,4 +1,4 @@
-"""Logs that look odd and are sound: no finding; and odd ones that are not."""
+"""Unusual but sound logs without findings, and unusual logs with findings."""
 
 import shutil
 
@@ -38,7 +38,7 @@ class Coordinator:
         return self.log.append(batch)
 
     def transaction(self, now_ms, commit=True, **more):
-        """Begun, decided and completed within 20 ms; the marker belongs at `now_ms` + 11."""
+        """Write a transaction that is decided and completed within 20 ms; its marker belongs at `now_ms` + 11."""
         self.state(ONGOING, now_ms, **more | {"epoch": more.pop("data_epoch", more.get("epoch", 0))})
         self.state(PREPARE_COMMIT if commit else PREPARE_ABORT, now_ms + 10, **more)
         self.state(COMPLETE_COMMIT if commit else COMPLETE_ABORT, now_ms + 15, **more)
@@ -61,7 +61,7 @@ def test_a_producer_that_goes_on_as_v2_after_an_upgrade(write_log, coordinator):
         log.data(1, producer_id=7, epoch=3 + number, base_sequence=0 if number else 3, timestamp_ms=now)
         log.marker(7, number != 1, epoch=4 + number, timestamp_ms=now + 11)
         now += 1_000
-    # The epochs are used up: the coordinator goes on with another producer id.
+    # The epochs are exhausted: the coordinator continues with another producer id.
     coordinator.transaction(now, epoch=32_767, data_epoch=32_766)
     log.data(1, producer_id=7, epoch=32_766, timestamp_ms=now)
     log.marker(7, True, epoch=32_767, timestamp_ms=now + 11)
@@ -131,7 +131,7 @@ def test_retention_took_the_beginning_or_all_of_a_transaction(write_log, coordin
 
 @pytest.mark.parametrize("event_ms", [T0 + DAY_MS, 1_000, T0 - 300 * DAY_MS])
 def test_a_topic_that_was_made_again_lacks_no_markers_of_the_old_one(write_log, coordinator, event_ms):
-    """Whatever time its producers write."""
+    """The result is the same for every timestamp of its producers."""
     log = write_log()
     coordinator.transaction(T0)
     coordinator.transaction(T0 + DAY_MS)

@@ -127,7 +127,7 @@ def test_marker_of_a_broker_whose_clock_is_behind_belongs_to_its_decision():
 @pytest.mark.parametrize("cut", [(), (1,), (500,), (3, 400, 1_999)])
 @pytest.mark.parametrize("behind_ms", [5, 900])
 def test_markers_of_a_clock_behind_are_those_of_a_long_row_of_commits(cut, behind_ms):
-    """Twenty seconds of commits: each marker seems to belong to the decision before its own."""
+    """In twenty seconds of commits, each marker seems to belong to the decision before its own."""
     row = [(COMMIT, 10_000 + 10 * at) for at in range(2_000)]
     markers = [marker(kind, ms - behind_ms, at) for at, (kind, ms) in enumerate(row)]
     assert judged(decided(*row), *markers, cut=cut) == []

@@ -1,4 +1,4 @@
-"""Transactions count once, however many partitions they are in; V1 without decisions are a lower bound."""
+"""Transactions count once for any number of partitions; V1 transactions without decisions give a lower bound."""
 
 import shutil
 
@@ -51,7 +51,7 @@ def test_what_can_be_known_is_exact(write_log, v2, is_decided):
 
 def test_transactions_v1_without_decisions_are_a_lower_bound(write_log):
     found = outcome(run_transactions(write_log, [*FATES, (True, (0,))], v2=False, is_decided=False))
-    # Eight in partition 2, six in partition 0: which of them are the same nobody wrote down.
+    # Eight in partition 2, six in partition 0: no record says which of them are the same.
     assert found == (Ended(8, False, 19), Ended(2, False, 4))
     assert phrases(found)[0] == "at least 8 transactions committed (19 ends in partitions)"
 

@@ -1,4 +1,4 @@
-"""Delta tables of an audit and of an export, as delta-rs reads them; and what is said without it."""
+"""Delta tables of an audit and of an export, as delta-rs reads them; and the message without it."""
 
 import importlib.util
 
@@ -14,7 +14,7 @@ from tests.s3_server import s3_server
 
 @pytest.fixture
 def table():
-    """`table(uri)`: rows of a Delta table."""
+    """Return a function `table(uri)` that returns the rows of a Delta table."""
     deltalake = pytest.importorskip("deltalake", reason="the delta extra (deltalake) is not installed")
 
     def read(uri):
@@ -26,7 +26,7 @@ def table():
 
 @pytest.fixture(params=["local", "s3"])
 def place(request, tmp_path):
-    """`place(name)`: a path or URI to write to."""
+    """Return a function `place(name)` that returns a path or URI to write to."""
     if request.param == "local":
         yield lambda name: str(tmp_path / name)
         return
@@ -82,7 +82,7 @@ def test_an_export_that_fails_is_no_delta_table(write_log, tmp_path, capsys):
 
 
 def find_deltalake(monkeypatch, found):
-    """The other libraries are looked for as ever, and what was found is remembered."""
+    """Replace only the search for deltalake; other libraries are found as usual and cached."""
     look = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: found if name == "deltalake" else look(name))
 

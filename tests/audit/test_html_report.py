@@ -1,4 +1,4 @@
-"""The HTML report: one file that needs nothing else, sound as markup, and drawn by a real browser."""
+"""The HTML report: a self-contained file with valid markup that a real browser draws."""
 
 import re
 from html.parser import HTMLParser
@@ -13,7 +13,7 @@ VOID = {"meta", "input", "br"}
 
 
 class Page(HTMLParser):
-    """Tags that are open, ids, links, words, and what would be loaded from elsewhere."""
+    """A parsed page: open tags, ids, links, words, and external resources."""
 
     def __init__(self, content):
         super().__init__()

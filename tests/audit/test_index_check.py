@@ -1,4 +1,4 @@
-"""The index check: silent on what a real Kafka wrote, and at the right place for each entry that is changed."""
+"""The index check: no finding in files of a real Kafka, and one at the right place for each changed entry."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ from ottla.scan.walk import Walk
 
 
 def check(directory, target_bytes=None):
-    """Findings of all partitions; ranges of about `target_bytes`, else one for each partition."""
+    """Return findings of all partitions, in ranges of about `target_bytes`, else one range per partition."""
     findings = []
     for log in list_partitions(str(directory)):
         leaving = []
@@ -35,7 +35,7 @@ def check(directory, target_bytes=None):
 
 @pytest.fixture
 def sound(reference, tmp_path):
-    """A copy of one partition of the clean directory, to be changed."""
+    """Copy one partition of the clean directory, which the test changes."""
     copy = tmp_path / "log"
     copy.mkdir()
     shutil.copytree(reference("clean") / "ledger-1", copy / "ledger-1")
@@ -182,7 +182,7 @@ def test_a_snapshot_that_lacks_a_producer_or_has_a_foreign_one(sound):
     entries = decode_snapshot(path.read_bytes())
     then_ns = path.stat().st_mtime_ns
     path.write_bytes(encode_snapshot([entries[0]._replace(producer_id=999_999), *entries[1:]]))
-    # A snapshot that was written a day later may lack the producer: the broker has forgotten it.
+    # A snapshot that was written a day later may lack the producer, because the broker has expired it.
     os.utime(path, ns=(then_ns, then_ns))
     assert {found.producer_id for found in check(sound)} == {entries[0].producer_id, 999_999}
 

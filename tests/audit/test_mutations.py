@@ -74,7 +74,7 @@ def test_partitions_cut_into_ranges_are_found_the_same_in(reference, tmp_path, m
     monkeypatch.setattr(pipeline.tasks, "scan", recording(pipeline.tasks.scan, works))
     cut = audit(HereRunner(2), request)
     assert len(works) > len(whole.partitions) + 15
-    # Of a file with many differences the first are shown, and the order in a chunk is not that of offsets.
+    # Only the first differences of a file are shown, and their order in a chunk is not that of offsets.
     assert told(cut) == told(whole)
     for one, other in zip(cut.partitions, whole.partitions, strict=True):
         assert one._replace(recent=None) == other._replace(recent=None)

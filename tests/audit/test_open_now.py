@@ -25,7 +25,7 @@ def audited(*roots, **more):
 
 @pytest.fixture
 def opened(write_log):
-    """Two transactions over three partitions; behind them records that readers wait for."""
+    """Open two transactions over three partitions, followed by records that readers wait for."""
     write_log.ledger = [write_log("ledger", number) for number in range(3)]
     for log, producers in zip(write_log.ledger, [(7,), (7, 8), (8,)], strict=True):
         log.data(2, timestamp_ms=NOW_MS - 60_000)

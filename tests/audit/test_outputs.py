@@ -1,4 +1,4 @@
-"""What is written goes where log directories can be, appears when it is whole, and replaces nothing unasked."""
+"""Outputs can be at any path or URI of a log directory, appear when complete, and replace nothing without a request."""
 
 import itertools
 import os
@@ -25,13 +25,13 @@ from tests.patience import PATIENCE_S
 from tests.s3_server import s3_server
 
 ROOT = Path(__file__).parents[2]
-# What is told of ages is the same in all audits of this time.
+# Ages are the same in all audits at this time.
 THEN = ("--as-of", "1795273900000")
 
 
 @pytest.fixture(scope="module")
 def s3():
-    """Where a bucket `outputs` is: (prefix, query)."""
+    """Yield (prefix, query) of a bucket `outputs`."""
     with s3_server() as (_, query):
         filesystem, _ = fs.FileSystem.from_uri(f"s3://outputs/{query}&allow_bucket_creation=true")
         filesystem.create_dir("outputs")
@@ -40,7 +40,7 @@ def s3():
 
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
-    """A file system of Arrow's in which files are renamed, as in HDFS: (prefix, query)."""
+    """Yield (prefix, query) of an Arrow file system in which files are renamed, as in HDFS."""
     storage._connect_once.cache_clear()
     (tmp_path / "kept").mkdir()
     tree = fs.SubTreeFileSystem(str(tmp_path / "kept"), fs.LocalFileSystem())
@@ -51,7 +51,7 @@ def kept(tmp_path, monkeypatch):
 
 @pytest.fixture(params=["s3", "kept", "local", "file"])
 def place(request, tmp_path):
-    """`place(name)`: a path or URI to write to, of each kind."""
+    """Return a function `place(name)` that returns a path or URI to write to, of each kind."""
     if request.param in ("s3", "kept"):
         prefix, query = request.getfixturevalue(request.param)
         return lambda name: f"{prefix}{request.node.name.split('[')[0]}/{name}{query}"
@@ -63,7 +63,7 @@ def put(uri, name, content):
 
 
 def tree(uri):
-    """The files below, as path -> content."""
+    """Return the files below, as path -> content."""
     filesystem, root = storage.locate(outputs.absolute(str(uri)))
     found = filesystem.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True))
     names = [one.path for one in found if one.is_file]
@@ -232,7 +232,7 @@ def test_the_report_of_yesterday_stays_if_todays_fails(write_log, tmp_path, monk
 
 
 def test_tasks_find_out_that_the_folder_is_not_the_drivers(write_log, tmp_path, monkeypatch, capsys):
-    """As on another machine, where a folder of that name is another."""
+    """The tasks run as on another machine, where the folder of that name is a different one."""
     write_log("a").data(1)
     folder = tmp_path / "tables"
 

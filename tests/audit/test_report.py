@@ -1,4 +1,4 @@
-"""The audit as text: what is shown of internal topics, numbers, colours, narrow terminals."""
+"""The audit as text: internal topics, numbers, colours, narrow terminals."""
 
 import re
 
@@ -91,7 +91,7 @@ def test_clean_says_no_more_than_was_checked(write_log):
     late = Request((str(write_log.root),), (), 10**12, ("damage", "gaps"))
     waits = "1 transaction is open; readers of 1 partition wait for 1 offset."
     assert f"Nothing found by damage, gaps. {waits}" in told(audit(HereRunner(1), late))
-    # No coordinator's record says whether it is in time.
+    # No coordinator record shows whether it is within its timeout.
     assert f"No fault is proved. {waits}" in told(audited(write_log.root))
     cut = Request((str(write_log.root),), (), 10**12, as_of="ledger:0:1", until_offsets={("ledger", 0): 1})
     assert f"Nothing is broken. {waits}" in told(audit(HereRunner(1), cut))
@@ -141,7 +141,7 @@ def test_progress_is_shown_to_people_only():
 def test_progress_says_that_kernels_are_compiled(monkeypatch, tmp_path):
     from ottla.scan.kernels import kernel
 
-    # What an earlier run has kept next to this file would be loaded, not compiled.
+    # Kernels cached next to this file by an earlier run would be loaded, not compiled.
     monkeypatch.setattr("numba.core.config.CACHE_DIR", str(tmp_path))
     terminal, silent = Terminal(True), Terminal(False)
     for stream in (terminal, silent):

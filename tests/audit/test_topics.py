@@ -1,4 +1,4 @@
-"""What a directory knows of its topics, and which missing offsets compaction can explain."""
+"""Topic data in a directory, and the missing offsets that compaction can explain."""
 
 import pytest
 

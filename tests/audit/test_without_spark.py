@@ -1,4 +1,4 @@
-"""Where there is no Spark: scanning and auditing work all the same, and what needs it says so."""
+"""Without Spark, the scan and the audit work, and every function that needs Spark says that it is missing."""
 
 import json
 import os
@@ -39,12 +39,12 @@ def run(program, *arguments, cwd=ROOT):
 
 
 def contents(folder):
-    """The files of an export, and their bytes."""
+    """Return the files of an export, and their bytes."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def timeless(printed):
-    """Alerts without the fields that grow with time."""
+    """Return alerts without the fields that grow with time."""
     rows = map(json.loads, printed.splitlines())
     return [{name: row[name] for name in row if name not in ("seen", "ageMs", "message")} for row in rows]
 

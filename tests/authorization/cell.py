@@ -1,4 +1,4 @@
-"""One right that an API asks for, and what its answers say with and without it; plain data, to be played anywhere."""
+"""A right that an API requires, with the answers to clients with and without it; plain data for any test."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ OPEN_TXN = "txn-open"
 """A transactional id with an open transaction, which has a partition of TOPIC and one of OTHER_TOPIC."""
 ABSENT_TOPIC, ABSENT_GROUP = "ledger-absent", "group-absent"
 DOTTED_TOPIC, UNDERSCORED_TOPIC = "led.ger", "led_ger"
-"""The first is there, and so the second can never be created."""
+"""The first exists, so the second can never be created."""
 
 
 class IdOf(NamedTuple):
@@ -21,7 +21,7 @@ class IdOf(NamedTuple):
 
 
 class Right(NamedTuple):
-    """To do this to the resource of that name."""
+    """The right to an operation on the resource of that name."""
 
     operation: AclOperation
     resource_type: ResourceType
@@ -29,11 +29,11 @@ class Right(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A request that needs `right`, and `grants` beside it; `instead` would do as well.
+    """A request that needs `right` and all `grants`; `instead` is also sufficient.
 
-    `read(reply)` is what shows whether the right was there: `allowed`, or `denied`. `by_type`: the right to any other
-    resource of the type would do (`Authorizer.authorizeByResourceType`). `about` tells cells of one API apart.
-    `before` is a request that a super user makes each time, for what the cell may take away.
+    `read(reply)` returns `allowed` for a client with the right, else `denied`. `by_type`: the right to any other
+    resource of the type is sufficient (`Authorizer.authorizeByResourceType`). `about` distinguishes cells of one API.
+    `before` is a request that a super user sends each time, to restore what the cell may delete.
     """
 
     api_key: ApiKey
@@ -51,6 +51,6 @@ class Cell(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of a test."""
+        """Name of the test."""
         what = f"{self.right.operation.name} {self.right.resource_type.name}"
         return f"{self.api_key.title} v{self.version}: {what}{' ' if self.about else ''}{self.about}"

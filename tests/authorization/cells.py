@@ -1,4 +1,4 @@
-"""All that is authorized: a line for each file of cells."""
+"""The cells of all authorized requests, from each file of cells."""
 
 from tests.authorization import cells_of_acls, cells_of_admin, cells_of_groups, cells_of_topics, cells_of_transactions
 

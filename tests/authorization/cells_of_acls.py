@@ -1,4 +1,4 @@
-"""Rights to see and change who may do what."""
+"""Rights to list and change ACLs."""
 
 from ottla.protocol.acls import CLUSTER_NAME, AclOperation, PatternType, PermissionType, ResourceType
 from ottla.protocol.api_keys import ApiKey as K
@@ -17,7 +17,7 @@ NOTHING = {
     "operation": AclOperation.ANY,
     "permission_type": PermissionType.ANY,
 }
-"""A filter that means no entry."""
+"""A filter that matches no entry."""
 IMPOSSIBLE = {
     "resource_type": ResourceType.CLUSTER,
     "resource_name": "another cluster",
@@ -27,7 +27,7 @@ IMPOSSIBLE = {
     "operation": AclOperation.DESCRIBE,
     "permission_type": PermissionType.ALLOW,
 }
-"""An entry that cannot be made."""
+"""An entry that cannot be created."""
 
 
 def _error(reply):

@@ -1,4 +1,4 @@
-"""Rights to make, change and see topics, configs and the cluster."""
+"""Rights to create, change and describe topics, configs and the cluster."""
 
 from ottla.protocol.acls import CLUSTER_NAME
 from ottla.protocol.acls import AclOperation as Op
@@ -9,7 +9,7 @@ from ottla.protocol.metadata_records import BROKER_RESOURCE, GROUP_RESOURCE, TOP
 from tests.authorization.cell import ABSENT_TOPIC, GROUP, TOPIC, Cell, Right
 
 DOOMED = "doomed"
-"""A topic that is made before each request, for it may be gone after it."""
+"""A topic that is created before each request, because the request may delete it."""
 
 
 def on_topic(operation, name=TOPIC):
@@ -30,7 +30,7 @@ def _error(reply):
 
 
 def _only(rows):
-    """The error of the one row, and what is said of it."""
+    """Return the error of the only row, and its message."""
 
     def read(reply):
         (row,) = getattr(reply, rows)
@@ -55,7 +55,7 @@ def _creates(version):
 
 
 def _told_of_created(reply):
-    """(error in the place of the configs, partitions, whether there are configs)."""
+    """Return (error instead of the configs, partitions, whether there are configs)."""
     (row,) = reply.topics
     return E(row.topic_config_error_code or 0), row.num_partitions, bool(row.configs)
 
@@ -107,7 +107,7 @@ RESOURCES = (
     (GROUP_RESOURCE, Type.GROUP, GROUP, "consumer.session.timeout.ms", E.GROUP_AUTHORIZATION_FAILED, "Group"),
     (BROKER_RESOURCE, Type.CLUSTER, "", "log.retention.ms", E.CLUSTER_AUTHORIZATION_FAILED, "Cluster"),
 )
-"""What has configs: its type in a request and in an entry, name, one of them, what who may not is told."""
+"""Resources with configs: type in a request and in an entry, name, one of its configs, error without the right."""
 
 
 def _configs_told(reply):
@@ -156,7 +156,7 @@ def _describes_cluster(version):
 
 
 def _tells_operations(version):
-    """Metadata, which tells of the cluster too."""
+    """Return the cell of a Metadata request for the operations that the client may do on the cluster."""
 
     def told(reply):
         return Op.DESCRIBE in (reply.authorized_operations or ())
@@ -173,7 +173,7 @@ def _updates_features(version):
 
 
 def _scram_users():
-    """Users that are not there, so that nothing changes."""
+    """Yield cells about users that do not exist, so that nothing changes."""
     denied = E.CLUSTER_AUTHORIZATION_FAILED
     described = K.DESCRIBE_USER_SCRAM_CREDENTIALS
     yield Cell(described, 0, {"users": None}, on_cluster(Op.DESCRIBE), _error, E.NONE, denied, about="all")
@@ -185,7 +185,7 @@ def _scram_users():
 
 
 def _client_quotas(version):
-    """A quota that is not there is taken away, so that nothing changes."""
+    """Yield cells of quotas. The request removes a quota that does not exist, so that nothing changes."""
     denied = E.CLUSTER_AUTHORIZATION_FAILED
     asked = {"components": [{"entity_type": "user", "match_type": 1, "match": None}], "strict": True}
     yield Cell(K.DESCRIBE_CLIENT_QUOTAS, version, asked, on_cluster(Op.DESCRIBE_CONFIGS), _error, E.NONE, denied)

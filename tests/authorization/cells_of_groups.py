@@ -1,4 +1,4 @@
-"""Rights to groups, and to the topics whose offsets they keep."""
+"""Rights to groups, and to the topics whose offsets they store."""
 
 from ottla.protocol.acls import CLUSTER_NAME
 from ottla.protocol.acls import AclOperation as Op
@@ -14,7 +14,7 @@ READ_TOPIC = Right(Op.READ, Type.TOPIC, TOPIC)
 DESCRIBE_TOPIC = Right(Op.DESCRIBE, Type.TOPIC, TOPIC)
 DESCRIBE_CLUSTER = Right(Op.DESCRIBE, Type.CLUSTER, CLUSTER_NAME)
 NOBODY = {"group_id": GROUP, "generation_id": 1, "member_id": "nobody"}
-"""Whoever gets past the authorizer is no member, and nothing has changed."""
+"""A client that the authorizer allows is no member, so nothing changes."""
 
 
 def _error(reply):
@@ -22,7 +22,7 @@ def _error(reply):
 
 
 def _row_error(reply):
-    """Of the one partition."""
+    """Return the error of the only partition."""
     (topic,) = reply.topics
     (row,) = topic.partitions
     return E(row.error_code)
@@ -83,7 +83,7 @@ def _offsets_deleted(reply):
 
 
 def _fetched(reply):
-    """The error of the group, and (error, whether an offset is told) of each partition."""
+    """Return the error of the group, and (error, whether there is an offset) of each partition."""
     group = reply.groups[0] if getattr(reply, "groups", None) else reply
     rows = [(E(row.error_code), row.committed_offset >= 0) for topic in group.topics for row in topic.partitions]
     return E(getattr(group, "error_code", None) or 0), rows

@@ -16,7 +16,7 @@ CLUSTER_ACTION = Right(Op.CLUSTER_ACTION, Type.CLUSTER, CLUSTER_NAME)
 
 
 def only_error(reply):
-    """Of the one partition."""
+    """Return the error of the only partition."""
     (topic,) = reply.topics
     (row,) = topic.partitions
     return E(row.error_code)
@@ -47,7 +47,7 @@ def _produced(version, records, transactional_id=None):
 
 
 def _produce(version):
-    """A batch of a transaction is verified behind the authorizer."""
+    """Yield cells of Produce. A transactional batch is verified after the authorizer has allowed it."""
     plain, of_txn = batch(), batch(producer_id=77, producer_epoch=0, base_sequence=0, transactional=True)
     denied = E.TOPIC_AUTHORIZATION_FAILED
     yield Cell(K.PRODUCE, version, _produced(version, plain), WRITE, _row_error, E.NONE, denied)
@@ -73,7 +73,7 @@ def _fetch(version):
     fields = limits | {"replica_id": -1, "topics": [{"topic": TOPIC, "partitions": [row]}]}
     denied = E.TOPIC_AUTHORIZATION_FAILED
     yield Cell(K.FETCH, version, fields, READ, _row_fetched, E.NONE, denied)
-    # What a replica that is none is told differs; no right to the topic stands in for that of a broker.
+    # The answer to a false replica differs; no right to the topic replaces the right of a broker.
     fields = fields | {"replica_id": 2}
     about = "as a replica"
     passes = (READ,)
@@ -114,7 +114,7 @@ def _named(version):
 
 
 def _only_topic(reply):
-    """Error, name, whether its id and its partitions are told."""
+    """Return the topic's error, name, and whether the response has its id and its partitions."""
     (row,) = reply.topics
     has_id = bool(row.topic_id and row.topic_id.int)
     return E(row.error_code), row.name, has_id, bool(row.partitions)
@@ -138,7 +138,7 @@ def _is_listed(reply):
 
 
 def _creating():
-    """A topic that would be created, but never is."""
+    """Yield cells that ask for a topic that the request could create; it is never created."""
     in_cluster = Right(Op.CREATE, Type.CLUSTER, CLUSTER_NAME)
     of_topic = Right(Op.CREATE, Type.TOPIC, UNDERSCORED_TOPIC)
     see = Right(Op.DESCRIBE, Type.TOPIC, UNDERSCORED_TOPIC)

@@ -1,4 +1,4 @@
-"""Rights to transactional ids, and what goes with them."""
+"""Rights to transactional ids, and to the topics and groups of transactions."""
 
 from ottla.protocol.acls import CLUSTER_NAME, WILDCARD
 from ottla.protocol.acls import AclOperation as Op
@@ -16,7 +16,7 @@ WRITE_ANY = Right(Op.WRITE, Type.TOPIC, WILDCARD)
 IDEMPOTENT = Right(Op.IDEMPOTENT_WRITE, Type.CLUSTER, CLUSTER_NAME)
 CLUSTER_ACTION = Right(Op.CLUSTER_ACTION, Type.CLUSTER, CLUSTER_NAME)
 NOBODY = {"producer_id": 77, "producer_epoch": 0}
-"""Whoever gets past the authorizer is told INVALID_PRODUCER_ID_MAPPING, and nothing has changed."""
+"""A client that the authorizer allows gets INVALID_PRODUCER_ID_MAPPING, so nothing changes."""
 
 
 def error(reply):

@@ -1,4 +1,4 @@
-"""A broker in memory with what the cells name, and who asks it."""
+"""A broker in memory with the resources that the cells name, and its clients."""
 
 from uuid import UUID
 
@@ -14,7 +14,7 @@ HOST = "10.0.0.1"
 
 
 def authorizer(way, entries):
-    """Kafka's rules over these entries."""
+    """Return an authorizer with Kafka's rules and these entries."""
     made = AclAuthorizer(SUPER_USERS, way.everyone)
     for number, entry in enumerate(entries):
         where = entry.resource_type, entry.name, entry.pattern, entry.principal, entry.host
@@ -23,7 +23,7 @@ def authorizer(way, entries):
 
 
 def furnish(caller, timeout_ms):
-    """What the cells name, of who may do everything; `timeout_ms` is that of the transaction that stays open."""
+    """Create the resources that the cells name, as a super user. `timeout_ms` belongs to the transaction left open."""
     caller.create_topic(TOPIC, 2)
     caller.create_topic(OTHER_TOPIC)
     caller.create_topic(DOTTED_TOPIC)
@@ -46,7 +46,7 @@ def furnish(caller, timeout_ms):
 
 
 def filled(value, id_of):
-    """The fields of a request with the ids of topics in their places."""
+    """Return the fields of a request with topic ids in place of `IdOf`."""
     if isinstance(value, IdOf):
         return id_of(value.topic)
     if isinstance(value, dict):
@@ -55,7 +55,7 @@ def filled(value, id_of):
 
 
 class Stage:
-    """Made once: what cells ask does not change what others are answered."""
+    """A broker for all cells: the request of a cell does not change the answers to others."""
 
     def __init__(self):
         self.lone = Lone(**FEW)
@@ -64,12 +64,12 @@ class Stage:
         furnish(self.lone, self.broker.config.transaction_max_timeout_ms)
 
     def play(self, cell, way):
-        """What of the answer shows whether the right was there; None if the connection was closed instead."""
+        """Return `cell.read` of the answer; None if the connection was closed instead."""
         replies = self.ask(cell, way.principal, authorizer(way, entries_of(cell, way, HOST)))
         return cell.read(*replies) if replies else None
 
     def ask(self, cell, principal, authorizer):
-        """The reply to the cell's request where this one decides, or none if the connection was closed instead."""
+        """Return the replies to the cell's request under this authorizer; none if the connection was closed instead."""
         if cell.before is not None:
             key, version, fields = cell.before
             self.lone.call(key, version, **fields)
@@ -89,7 +89,7 @@ class Stage:
         return UUID(bytes=self.broker.cluster.topics[topic].topic_id)
 
     def _client(self, principal):
-        """One connection for each."""
+        """Return the connection of the principal, which is opened once."""
         if principal not in self._clients:
             self._clients[principal] = self.lone.client(HOST, principal)
         return self._clients[principal]

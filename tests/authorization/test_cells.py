@@ -1,4 +1,4 @@
-"""Every right that an API asks for, had and lacked in every way."""
+"""Every right that an API requires, granted and not granted in every way."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The table says of every API which rights it asks for, and that is what its handler asks for."""
+"""The handler of each API asks for exactly the rights that the table lists."""
 
 import pytest
 
@@ -9,13 +9,13 @@ from tests.authorization.cells import CELLS
 from tests.authorization.stage import Stage
 
 WITHOUT_RIGHTS = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "ConsumerGroupHeartbeat"}
-"""What everybody may ask who may connect, and what is refused to everybody."""
+"""APIs that every connected client may use, and APIs that are refused to all."""
 OF_ANOTHER_ERROR = {("InitProducerId", "WRITE", "TOPIC")}
-"""Asked for in the place of a right to the cluster."""
+"""Needs that can replace a right to the cluster."""
 
 
 def refusing(api):
-    """Its needs, but for those that only say what may be done to a resource."""
+    """Return the needs of an API, without those that only report the authorized operations of a resource."""
     return [need for need in api.needs if need.error is not NO_ERROR]
 
 
@@ -41,7 +41,7 @@ def test_every_right_is_played(api):
 
 
 class Recorder:
-    """Lets everybody do everything, and writes down what was asked."""
+    """An authorizer that allows everything and records the requested rights."""
 
     def __init__(self, answer):
         self.asked = []

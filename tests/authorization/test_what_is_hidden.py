@@ -1,4 +1,4 @@
-"""What answers do not give away to who lacks a right, and what is asked of a client before its values are looked at."""
+"""Answers reveal nothing to a client without the right, and rights are checked before the values of a request."""
 
 import uuid
 
@@ -19,7 +19,7 @@ GROUP = "accounts"
 
 
 class Guarded:
-    """A broker, and somebody with these rights: (operation, type of resource, name)."""
+    """A broker, and a client with these rights: (operation, type of resource, name)."""
 
     def __init__(self, *rights):
         self.lone = Lone(**FEW)

@@ -1,4 +1,4 @@
-"""What a client without a right leaves as it was, and what it cannot find out; the ways of known attacks."""
+"""A client without a right can neither change nor learn anything, also by the methods of known attacks."""
 
 import pytest
 
@@ -20,7 +20,7 @@ DENIED, DENIED_ID = E.TOPIC_AUTHORIZATION_FAILED, E.TRANSACTIONAL_ID_AUTHORIZATI
 
 
 class Alice:
-    """A client with these rights alone: (operation, resource type, name); nobody else has any."""
+    """A client with only these rights: (operation, resource type, name). No other client has any right."""
 
     def __init__(self, lone, *rights):
         self.lone, self._client = lone, lone.client("10.0.0.1", ALICE)
@@ -31,14 +31,14 @@ class Alice:
         lone.assembly.broker.authorizer = judge
 
     def call(self, api_key, version, **fields):
-        """The reply, or None if the connection is closed instead."""
+        """Send a request and return the reply, or None if the connection is closed instead."""
         self._client.replies.clear()
         self._client.send(api_key, version, **fields)
         self.lone.rest()
         return None if self._client.closed else self._client.replies[0]
 
     def produce(self, rows, transactional_id=None, acks=-1, version=9):
-        """{(topic, partition): error} of [(topic, partition, records)]."""
+        """Produce [(topic, partition, records)] and return {(topic, partition): error}."""
         topics = [{"name": name, "partition_data": [{"index": at, "records": data}]} for name, at, data in rows]
         fields = {"transactional_id": transactional_id, "acks": acks, "timeout_ms": 1_000, "topic_data": topics}
         if not acks:
@@ -53,7 +53,7 @@ class Alice:
 
 
 def ends(lone):
-    """Where the logs end."""
+    """Return the log end offset of each topic."""
     cluster = lone.assembly.broker.cluster
     return {name: cluster.partition(name, 0).log.log_end_offset for name in (LEDGER, ORDERS)}
 
@@ -73,7 +73,7 @@ def test_without_acknowledgements_a_refusal_closes_the_connection(lone):
 @pytest.mark.parametrize("version", [9, 12])
 @pytest.mark.parametrize("transactional_id", [None, TXN, "another"])
 def test_a_batch_of_a_transaction_needs_its_id_whatever_else_is_wrong_with_it(lone, transactional_id, version):
-    """CVE-2018-17196: a request that hides whose transaction its batches are of got past the authorizer."""
+    """CVE-2018-17196: a request that did not name the transaction of its batches bypassed the authorizer."""
     producer = Producer(lone)
     producer.begin(0)
     before = ends(lone)
@@ -88,7 +88,7 @@ def test_a_batch_of_a_transaction_needs_its_id_whatever_else_is_wrong_with_it(lo
 
 
 def test_the_right_to_one_transactional_id_gives_no_access_to_the_producer_of_another(lone):
-    """CVE-2018-17196: the id that is allowed, and the producer id of another's transaction."""
+    """CVE-2018-17196: the request has an allowed transactional id and the producer id of another transaction."""
     victim = Producer(lone)
     victim.begin(0)
     before = ends(lone)
@@ -163,7 +163,7 @@ def test_offsets_of_topics_that_may_not_be_read_begin_no_transaction(lone):
 
 
 def fetching(*topics, offset=0, **given):
-    """The fields of a Fetch of version 12."""
+    """Return the fields of a Fetch of version 12."""
     row = {"partition": 0, "current_leader_epoch": -1, "fetch_offset": offset, "log_start_offset": -1}
     rows = [row | {"last_fetched_epoch": -1, "partition_max_bytes": 1_000}]
     limits = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1_000, "isolation_level": 0, "rack_id": ""}
@@ -181,7 +181,7 @@ def fetch(alice, replica_id, offset=0):
 
 
 def test_a_fetch_waits_for_the_topics_that_may_be_read(lone):
-    """Else who goes on asking for one that may not be read would ask without a pause."""
+    """Otherwise a client that keeps asking for a topic that it may not read would send fetches without a pause."""
     Alice(lone, READ_LEDGER)
     reader = lone.client("10.0.0.1", ALICE)
     reader.send(K.FETCH, 12, **fetching(ORDERS, LEDGER, max_wait_ms=500))
@@ -195,7 +195,7 @@ def test_a_fetch_waits_for_the_topics_that_may_be_read(lone):
 
 
 def test_a_client_that_says_it_is_a_replica_needs_the_right_of_a_broker(lone):
-    """CVE-2018-1288: a forged fetch of a replica acts for a broker, and could lose records."""
+    """CVE-2018-1288: a forged replica fetch acts in the name of a broker and could lose records."""
     partition = lone.assembly.broker.cluster.partition(LEDGER, 0)
     Alice(lone, WRITE_LEDGER).produce([(LEDGER, 0, batch(5))])
     before = partition.high_watermark, partition.log_start_offset

@@ -1,4 +1,4 @@
-"""Ways to have a right, or not to have it: who asks, which entries there are, what the broker was told."""
+"""Ways to have or to lack a right: the client, the ACL entries and the settings of the broker."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -32,10 +32,10 @@ class Entry(NamedTuple):
 
 
 class Way(NamedTuple):
-    """`entries(right, host)`: those about the right itself, for who asks from this host.
+    """`entries(right, host)`: the entries about the right itself, for a client on this host.
 
-    `expected`: whether they let in `principal`, who asks. `everyone`: `allow.everyone.if.no.acl.found` is true. `fits`:
-    whether it says something of a cell.
+    `expected`: whether they allow `principal`. `everyone`: `allow.everyone.if.no.acl.found` is true. `fits`:
+    whether this way applies to a cell.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Way(NamedTuple):
 
 
 def allow(right, **changed):
-    """The plain entry that grants this right, or with changes."""
+    """Return the plain entry that grants this right, with these changes."""
     return Entry(*right)._replace(**changed)
 
 
@@ -56,12 +56,12 @@ def deny(right, **changed):
 
 
 def prefix(right):
-    """What an entry for all that begins as the resource's name has."""
+    """Return the fields of an entry for all names with the prefix of the resource's name."""
     return {"name": right.name[:3], "pattern": PREFIXED}
 
 
 def _has_a_name(cell):
-    """There is one cluster, and an entry of another name cannot be made."""
+    """Return whether resources of this type have names: there is one cluster, and no entry can have another name."""
     return cell.right.resource_type is not ResourceType.CLUSTER
 
 
@@ -74,7 +74,7 @@ def _is_of_one_resource(cell):
 
 
 def other_operation(right):
-    """One that neither is nor implies the right's."""
+    """Return an operation that neither is nor implies the operation of the right."""
     for operation in (AclOperation.CREATE, AclOperation.READ):
         if operation is not right.operation and operation not in IMPLIED_BY.get(right.operation, ()):
             return operation
@@ -134,18 +134,18 @@ WAYS = ADMITTING + REFUSING
 
 
 def ways_of(cell):
-    """Those that say something of this cell."""
+    """Return the ways that apply to this cell."""
     return [way for way in WAYS if way.fits(cell)]
 
 
 def entries_of(cell, way, host):
-    """All that there are when a cell is played in this way."""
+    """Return all entries for a cell in this way."""
     own = cell.right.resource_type, cell.right.name
     others = [
         *(allow(right, principal=way.principal) for right in cell.grants),
         *(allow(right, principal=BOB) for right in cell.instead),
     ]
-    # Where everyone may do what no entry is about, there is none about the resource.
+    # If everyone is allowed to use resources without entries, this resource must have no entry.
     hidden = {own} if way.everyone and way.expected else set()
     own_entries = way.entries(cell.right, host)
     return [*own_entries, *(entry for entry in others if (entry.resource_type, entry.name) not in hidden)]

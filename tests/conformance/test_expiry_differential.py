@@ -18,13 +18,13 @@ SESSION_MS = 1_800_000
 
 
 def own_times(stage):
-    """Offsets of nobody, one with a time of its own."""
+    """Commit offsets without a member, one with its own retention time."""
     stage.commit([(TOPIC, [(0, 5, "")])])
     stage.commit([(TOPIC, [(1, 6, "")])], version=3, retention_ms=1)
 
 
 def only_own_times(stage):
-    """Nothing is left of the group at the first look."""
+    """Commit only offsets with their own retention time: the group is gone at the first check."""
     stage.commit([(TOPIC, [(0, 5, ""), (1, 6, "")])], version=2, retention_ms=1)
 
 
@@ -37,14 +37,14 @@ def pending(stage):
 
 
 def only_pending(stage):
-    """An open transaction keeps a group that nobody else knows."""
+    """Leave a transaction open; only its offsets keep the group."""
     producer = stage.producer()
     stage.add_offsets(producer)
     stage.commit_in_transaction(producer)
 
 
 def no_offsets(stage):
-    """A group of which only an id was ever handed out."""
+    """Begin to join: the group only gives out a member id."""
     stage.join(session_ms=SESSION_MS)
 
 
@@ -72,7 +72,7 @@ def _consumer(stage, protocols, protocol_type="consumer"):
 
 
 def consumers(stage):
-    """Of consumers only what they do not read expires."""
+    """Join as a consumer: only offsets of topics without a subscription expire."""
     _consumer(stage, [("range", subscription(TOPIC))])
 
 
@@ -118,7 +118,7 @@ def look(stage):
 
 @pytest.fixture(scope="module")
 def transcripts(tmp_path_factory):
-    """Of each script the lines of both brokers: begun together, looked at soon and when a minute has passed."""
+    """Return the lines of both brokers for each script. All start together and are checked soon and a minute later."""
     brokers, stages = [], {}
     try:
         for target in ("ottla", "apache"):

@@ -21,7 +21,7 @@ CLUSTERS = ("4L6g3nShT-eMCtK--X86sw", "q+/0qqqqSqqqqqqqqqqqqg==", "ledger_of_tes
 
 
 def properties(directory, port):
-    """What the two brokers share: clients inside and outside are told other names, one listener is not advertised."""
+    """Return properties of both brokers: clients inside and outside get other names, one listener is not advertised."""
     names = ("INSIDE", "OUTSIDE", "HIDDEN", "CONTROLLER")
     return {
         "process.roles": "broker,controller",

@@ -108,7 +108,7 @@ def lost_reply_to_offsets(stage):
 
 
 def held_commit(stage):
-    """Nobody reads it before it is let go, and then everybody."""
+    """Hold a commit: no reader sees the record before the release, every reader sees it afterwards."""
     fault = stage.fault("EndTxn", at="request", do="hold")
     committing = threading.Thread(target=stage.commit, args=("a",))
     committing.start()

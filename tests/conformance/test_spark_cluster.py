@@ -150,7 +150,7 @@ def test_data_source_reads_on_both_workers_with_what_was_shipped(submit, place, 
 
 
 def test_workers_write_tables_and_records_to_s3(submit, directory, s3_uri, tmp_path, capsys):
-    """What the driver alone writes (findings, partitions, the report) is compared elsewhere."""
+    """Other tests compare the outputs of the driver alone (findings, partitions, the report)."""
     local = [str(tmp_path / "tables"), str(tmp_path / "records")]
     then = ("--as-of", "1795273900000")
     assert main([str(directory), "--output", local[0], *then]) == 1

@@ -9,8 +9,8 @@ from workload import ABORT_SHARE, LEDGER, SHORT_WAIT_S, Worker
 
 
 class AiokafkaWorker(Worker):
-    """Begins anew after each error. What a given-up instance has under way is cancelled with its loop: aiokafka's
-    `stop` first waits for what it could not send."""
+    """A worker with a new producer after each error. The abandoned producer's work is cancelled with its loop, because
+    aiokafka's `stop` first waits for unsent records."""
 
     library = "aiokafka"
     producer = loop = None

@@ -1,4 +1,4 @@
-"""The modules beside the tests, and the brokers and clients of the conformance scenario, can be imported."""
+"""Import paths of the modules next to the tests, and of the brokers and clients of the conformance scenario."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What must hold after any number of crashes, decided from what the clients were told and what the logs hold.
+"""Rules that must hold after any number of crashes, checked from the clients' responses and the logs.
 
 Values are unique, so every record found names the transaction that wrote it. The rules follow the checkers of Jepsen's
 Kafka tests; each `Violation.kind` is the name of an anomaly there where one exists.
@@ -24,7 +24,7 @@ class Violation(NamedTuple):
 
 @dataclass
 class Span:
-    """When a call began and when its success was known, in ns; None where it never was."""
+    """Times of a call's begin and of its success, in ns; None if it never began or its success is unknown."""
 
     began: int | None = None
     ended: int | None = None
@@ -47,7 +47,7 @@ class Write:
 
 @dataclass
 class Poll:
-    """What a consumer was given at once: {partition: (position before, position behind, [(offset, value)])}."""
+    """The records of one poll: {partition: (position before, position after, [(offset, value)])}."""
 
     span: Span
     rows: dict[Partition, tuple[int, int, list[tuple[int, str]]]]
@@ -55,9 +55,9 @@ class Poll:
 
 @dataclass
 class Transaction:
-    """What one client did between begin and end, and what it was told. PLAIN is a producer without transactions.
+    """A client's operations between begin and end, with the results. PLAIN is a producer without transactions.
 
-    UNKNOWN is a commit whose answer never came. ABORTED includes a transaction whose commit was never asked for.
+    UNKNOWN is a commit whose answer never came. ABORTED includes a transaction without a commit request.
     """
 
     writer: str
@@ -72,8 +72,11 @@ class Transaction:
 
 @dataclass
 class Findings:
-    """What was read after the last restart: `(offset, value)` rows for each partition in both isolation levels,
-    the end of each log for both levels, the group's positions, and what a reader saw while brokers died."""
+    """Data read after the last restart.
+
+    `(offset, value)` rows for each partition in both isolation levels, the end of each log for both levels, the group's
+    positions, and the records that a reader got while brokers crashed.
+    """
 
     committed: dict[Partition, list[tuple[int, str]]]
     uncommitted: dict[Partition, list[tuple[int, str]]]
@@ -83,7 +86,7 @@ class Findings:
 
 
 def violations(history, findings):
-    """Everything in the findings that contradicts the history, as a list of Violation; empty is good."""
+    """Return a list of Violation: everything in the findings that contradicts the history. Empty is good."""
     found = [
         *_order_and_duplicates(findings),
         *_origins(history, findings),
@@ -180,7 +183,7 @@ def _stuck(findings):
 
 
 def _exactly_once(history, findings):
-    """Inputs below the group's position have one committed output each, inputs at or above it have none."""
+    """Check that inputs below the group's position have one committed output each, and later inputs none."""
     source = {write.value: write.source for txn in history for write in txn.writes if write.source is not None}
     outputs = defaultdict(list)
     for rows in findings.committed.values():

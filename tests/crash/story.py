@@ -1,4 +1,4 @@
-"""The histories of the workers in the form that `ottla.testkit.checker` judges."""
+"""The histories of the workers in the form that `ottla.testkit.checker` checks."""
 
 from oracle import COMMITTED, PLAIN, UNKNOWN, Span
 from workload import GROUP
@@ -8,13 +8,13 @@ from ottla.testkit.scanner import scan_partition
 
 
 class Story:
-    """Operations with their times; nobody was told producer ids and epochs."""
+    """Operations with their times, without producer ids and epochs, which the clients do not report."""
 
     def __init__(self):
         self._events, self._count = [], 0
 
     def add(self, f, proc, span, asked, told=None):
-        """An operation; without an end nobody knows what became of it."""
+        """Add an operation. Without an end its result is unknown."""
         self._count += 1
         common = {"f": f, "op": self._count, "proc": proc}
         self._events.append((span.began, {**common, "type": "invoke", **asked}))
@@ -45,7 +45,7 @@ class Story:
         self.add("poll", proc, span, {"committed": committed, "txn": txn}, {"mops": mops})
 
     def final(self, proc, findings):
-        """Everything read from the start to the end, by isolation, and where the group stands."""
+        """Add all records from the start to the end, by isolation level, and the group's positions."""
         for committed, found in ((True, findings.committed), (False, findings.uncommitted)):
             rows = {partition: (0, findings.ends[partition][0], each) for partition, each in found.items()}
             self.poll(proc, self._afterwards(), committed, rows)
@@ -69,7 +69,7 @@ def key_of(partition):
 
 
 def entries(workers, finals):
-    """All that the workers were told, then what each library read in the end: {library: Findings}."""
+    """Return the workers' operations, then the final reads of each library, given as {library: Findings}."""
     story = Story()
     for worker in workers:
         for transaction in worker.history:
@@ -83,7 +83,7 @@ def entries(workers, finals):
 
 
 def scan(data_dir):
-    """The partitions of a stopped broker's directory, by key."""
+    """Return the partitions of a stopped broker's directory, by key."""
     partitions = {}
     for directory in sorted(data_dir.iterdir()):
         topic, dash, index = directory.name.rpartition("-")
@@ -93,6 +93,6 @@ def scan(data_dir):
 
 
 def anomalies(told, partitions):
-    """Every anomaly that the checker finds. The offsets topic is compacted: it may have gaps."""
+    """Return every anomaly that the checker finds. The offsets topic is compacted: it may have gaps."""
     found = check(told, partitions)
     return [each for each in found if not (each.kind == "offset-gap" and each.detail.startswith(OFFSETS_TOPIC))]

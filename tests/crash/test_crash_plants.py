@@ -1,4 +1,4 @@
-"""Bugs on purpose: what the crash states, the damages and the failing calls must notice, and as what."""
+"""Deliberate bugs that the crash states, the damages and the failing calls must detect, with the expected findings."""
 
 import pytest
 
@@ -32,5 +32,5 @@ def test_a_planted_bug_is_noticed(name):
 
 
 def test_where_bugs_are_hunted_nothing_is_wrong_without_one():
-    """So whatever a hunt passes over before it finds the loss is the bug's doing as well."""
+    """Without the bug there are no findings, so all findings before the loss are caused by the bug too."""
     assert sample(SEED, True, EVERY).problems == []

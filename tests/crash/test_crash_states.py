@@ -1,4 +1,4 @@
-"""Kills and power losses at the port calls of a scripted workload; `python -m lab.crash states` takes all."""
+"""Kills and power losses at the port calls of a scripted workload; `python -m lab.crash states` runs all."""
 
 import pytest
 

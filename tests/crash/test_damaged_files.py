@@ -26,7 +26,7 @@ def unsynced():
 
 
 def around(batches):
-    """Every cut of some batches, and near the borders of the others."""
+    """Return every cut of some batches, and cuts near the borders of the others."""
     for number, batch in enumerate(batches):
         wanted = range(batch.size_bytes) if number % (len(batches) // BATCHES) == 1 else (0, 1, 11, 12, 60, 61, -1)
         yield from (batch.position + at % batch.size_bytes for at in wanted)
@@ -49,7 +49,7 @@ def test_a_log_that_was_cut_is_served_up_to_its_last_whole_batch_or_not_at_all(s
 
 
 def test_a_log_is_cut_where_a_page_never_came(small):
-    """Unless it was synced once: zeros from a page's start or from a batch on, sound batches behind them or not."""
+    """Only an unsynced log is cut: zeros from a page's or batch's start on, with or without later sound batches."""
     met, wrong = sweep(small, small.damages(small.path("log"), Kind.HOLE))
     assert wrong == []
     assert (Outcome.CUT in met) is (small.recovery_point <= 40)

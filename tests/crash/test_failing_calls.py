@@ -1,4 +1,4 @@
-"""Each call of the disk fails once, in three ways; `python -m lab.crash failures` takes all of them."""
+"""Each call of the disk fails once, in three ways; `python -m lab.crash failures` runs all of them."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from lab.crash.failures import sweep
 
 @pytest.mark.parametrize("flushing", [True, False], ids=["flushed", "unflushed"])
 def test_no_failing_call_breaks_a_promise(flushing):
-    """Nothing is acknowledged after a failed sync, nothing acknowledged is lost, somebody is told."""
+    """Nothing is acknowledged after a failed sync, nothing acknowledged is lost, and the failure is reported."""
     met, problems = sweep(flushing, every=23)
     assert problems == []
     kinds = {name.partition(" of ")[2] for name in met}

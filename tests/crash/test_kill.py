@@ -30,7 +30,7 @@ TARGET = "apache" if os.environ.get("OTTLA_KILL_APACHE") == "1" else "ottla"
 SEED = os.environ.get("OTTLA_SEED") or str(random.SystemRandom().randrange(1 << 32))
 RESTART_SHARE = 0.15  # of the kills hit a broker that is just starting
 ENDED = {0, 4, 5}  # Empty, CompleteCommit, CompleteAbort
-# Kills meet rolls and compactions, of internal topics, too.
+# So kills also happen during rolls and compactions, also of internal topics.
 OVERRIDES = {
     "log.cleaner.backoff.ms": "200",
     "log.cleaner.delete.retention.ms": "1000",
@@ -42,7 +42,7 @@ OVERRIDES = {
 
 
 def all_go_on(workers, what):
-    """Waits until every client has something new acknowledged."""
+    """Wait until every client has a new acknowledgement."""
     before = {worker.name: worker.progress for worker in workers}
     deadline = time.monotonic() + 120
     while idle := [worker for worker in workers if worker.progress == before[worker.name]]:
@@ -55,7 +55,7 @@ def all_go_on(workers, what):
 
 
 def kill_and_restart(broker, dice):
-    """How many were killed: the broker, and those that were just starting."""
+    """Kill the broker, and sometimes also the next ones during their start. Return the number of killed processes."""
     broker.kill()
     killed = 1
     while dice.random() < RESTART_SHARE:
@@ -70,7 +70,7 @@ def kill_and_restart(broker, dice):
 
 
 def tell(record_property, killed, workers, findings):
-    """What a run without findings was made of, for who counts."""
+    """Record the numbers of a run without findings in the test report."""
     outcomes, writes = Counter(), []
     for worker in workers:
         for transaction in worker.history:
@@ -103,7 +103,7 @@ def finish(workers):
 
 
 def log_ends(bootstrap):
-    """(high watermark, last stable offset) of every partition."""
+    """Return (high watermark, last stable offset) of every partition."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     ends = []
     for level in (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED):
@@ -114,7 +114,7 @@ def log_ends(bootstrap):
 
 
 def is_settled(bootstrap):
-    """Whether no transaction is open; False also while a broker that just started refuses to say."""
+    """Return whether no transaction is open; False also while a starting broker refuses to answer."""
     try:
         return all(high == stable for high, stable in log_ends(bootstrap).values())
     except KafkaException:
@@ -142,7 +142,7 @@ def by_partition(records):
 
 
 def look_for_everything(broker, directory, client_name, seen=()):
-    """The findings of one client library."""
+    """Return the findings of one client library."""
     eventually(lambda: is_settled(broker.bootstrap), "every transaction has ended", timeout_s=70)
     client = start_client(client_name, broker.bootstrap, directory)
     topics = list(TOPICS)
@@ -158,7 +158,7 @@ def look_for_everything(broker, directory, client_name, seen=()):
 
 
 def agree_with_the_files(data_dir, findings):
-    """The second scanner finds in the files what the clients read, and no transaction that has not ended."""
+    """Check that the second scanner finds the same records in the files as the clients, and no open transaction."""
     for partition in findings.uncommitted:
         found = scan_partition(data_dir / f"{partition.topic}-{partition.number}")
         assert found.damages == []
@@ -170,7 +170,7 @@ def agree_with_the_files(data_dir, findings):
         assert found.damages == []
         assert found.last_stable_offset == found.log_end_offset, f"an open transaction in {directory.name}"
         if directory.name.startswith("__transaction_state"):
-            # The status stands behind version, producer id, epoch and timeout, in both versions of the value.
+            # The status follows version, producer id, epoch and timeout, in both versions of the value.
             states |= {r.key: r.value[16] for r in found.records() if r.value is not None}
     assert states
     assert set(states.values()) <= ENDED

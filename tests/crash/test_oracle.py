@@ -1,4 +1,4 @@
-"""The oracle of the kill harness catches what it is there to catch: each test plants one violation in a sound run."""
+"""The oracle of the kill harness detects violations: each test plants one in a sound run."""
 
 import copy
 
@@ -10,7 +10,7 @@ ORDERS, RECEIPTS = Partition("orders", 0), Partition("receipts", 0)
 
 
 def sound_run():
-    """One transaction of each fate, three orders of which two are billed; markers take the offsets left out."""
+    """Return a run with a transaction of each outcome and three orders, two billed; markers have the other offsets."""
     history = [
         Transaction("a", COMMITTED, [Write(LEDGER, "a1", 0), Write(AUDIT, "a2", 0)]),
         Transaction("b", ABORTED, [Write(LEDGER, "b1", 2), Write(AUDIT, "b2")]),

@@ -1,4 +1,4 @@
-"""The checker judges what the workers were told: a sound run has no anomaly, each planted one is found."""
+"""The checker on the workers' histories: a sound run has no anomaly, each planted one is found."""
 
 import copy
 import time
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """(history, partitions) of a broker that nobody kills."""
+    """Return (history, partitions) of a broker that is not killed."""
     directory = tmp_path_factory.mktemp("story")
     broker = Ottla(directory / "ottla").start()
     try:
@@ -43,7 +43,7 @@ def test_a_sound_run_has_no_anomaly(run):
 
 
 def sends_by_fate(told, committed):
-    """Invocations of sends in transactions that were, or were never, asked to commit."""
+    """Return the invocations of sends in transactions with a commit request, and in those without."""
     asked = {entry["txn"] for entry in told if entry["f"] == "end" and entry["type"] == "invoke"}
     sends = [entry for entry in told if entry["f"] == "send" and entry["type"] == "invoke" and entry["txn"]]
     return [entry for entry in sends if (entry["txn"] in asked) == committed]
@@ -54,7 +54,7 @@ def polls(told, proc):
 
 
 def claim_a_commit(told):
-    # Of a send that was given up before it was acknowledged nobody expects anything.
+    # The checker expects nothing of a send that was abandoned before its acknowledgement.
     acknowledged = {entry["op"] for entry in told if entry["f"] == "send" and entry["type"] == "ok"}
     send = next(send for send in reversed(sends_by_fate(told, committed=False)) if send["op"] in acknowledged)
     operation = {"f": "end", "op": 10**6, "proc": send["proc"]}

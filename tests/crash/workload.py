@@ -1,7 +1,7 @@
-"""Clients that work through any number of broker crashes and write down what they were told.
+"""Clients that work through any number of broker crashes and record the results.
 
 Every client is a thread that goes on until it is stopped, and then ends its last transaction. `progress` counts what
-was acknowledged (commits, or records of a plain producer), so that a test can wait until everybody goes on.
+was acknowledged (commits, or records of a plain producer), so that a test can wait until every client has progressed.
 """
 
 import concurrent.futures
@@ -55,14 +55,14 @@ class Worker(threading.Thread):
             self.failure = error
 
     def turn(self):
-        """One transaction, or what stands for one."""
+        """Run one transaction, or one batch of a plain producer."""
         raise NotImplementedError
 
     def shut(self):
-        """Ends what is open."""
+        """Close the open clients."""
 
     def whereabouts(self):
-        """Where it is and what it last met, for the message of a test that waits for it."""
+        """Return the worker's current lines of code and its last error, for the message of a test that waits for it."""
         stack = traceback.extract_stack(sys._current_frames()[self.ident]) if self.is_alive() else []
         here = [f"{frame.name}:{frame.lineno}" for frame in stack if frame.filename == __file__]
         return f"{self.name} in {here}, last trouble {self.trouble!r}"
@@ -76,7 +76,7 @@ class Worker(threading.Thread):
         return transaction
 
     def somewhere(self, partitions):
-        """One to four writes of new values."""
+        """Return one to four writes of new values."""
         return [Write(self.dice.choice(partitions), self.value()) for _ in range(self.dice.randint(1, 4))]
 
 
@@ -91,7 +91,7 @@ class ConfluentWorker(Worker):
     producer = None
 
     def patiently(self, call):
-        """Calls until it succeeds or fails for another reason than that a retry may help (librdkafka says which)."""
+        """Call until it succeeds or fails with an error that librdkafka does not mark as retriable."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
@@ -121,7 +121,7 @@ class ConfluentWorker(Worker):
                 transaction.outcome = COMMITTED
                 self.progress += 1
         except KafkaException as error:
-            # The next instance aborts what is open, so only a commit that was asked for can still come true.
+            # The next instance aborts the open transaction, so only a requested commit can still take effect.
             self.trouble = error
             transaction.outcome = ABORTED if transaction.commit.began is None else UNKNOWN
             self.producer = None
@@ -154,7 +154,7 @@ class ConfluentWorker(Worker):
 
 
 def within(seconds, call):
-    """The call's value, or TimeoutError while it goes on in a thread of its own."""
+    """Return the call's value, or raise TimeoutError while the call continues in its own thread."""
     done = concurrent.futures.Future()
 
     def run():
@@ -168,7 +168,7 @@ def within(seconds, call):
 
 
 class KafkaPythonWorker(Worker):
-    """The same with kafka-python, whose errors name no way on: begin anew after each.
+    """Transactions of kafka-python; a new producer after each error, because its errors do not say how to continue.
 
     kafka-python 3.0 loses a transactional request when its coordinator leaves just before it is sent (`Sender` retries
     it only while it knows no coordinator) and then waits for ever, its sender in a busy loop. So every wait here has an
@@ -184,7 +184,7 @@ class KafkaPythonWorker(Worker):
         self.play(transaction)
 
     def play(self, transaction, positions=None):
-        """Sends and ends the transaction, with the group's positions if there are any."""
+        """Send and end the transaction, with the group's positions if there are any."""
         futures = []
         try:
             producer = self.ready_producer()
@@ -200,7 +200,7 @@ class KafkaPythonWorker(Worker):
                 transaction.outcome = ABORTED
             else:
                 producer.flush(timeout=SHORT_WAIT_S)
-                # Neither flush nor commit says that a batch failed: kafka-python would commit without it.
+                # Neither flush nor commit reports a failed batch: kafka-python would commit without it.
                 for _, future in futures:
                     future.get(timeout=0)
                 transaction.commit.begin()
@@ -219,7 +219,7 @@ class KafkaPythonWorker(Worker):
 
     @staticmethod
     def send_positions(producer, transaction, positions):
-        """The name of the transaction stands beside each offset."""
+        """Send the positions with the name of the transaction as the metadata of each offset."""
         offsets = {
             kafka.TopicPartition(*partition): OffsetAndMetadata(offset, transaction.name, -1)
             for partition, offset in positions.items()
@@ -255,7 +255,7 @@ class KafkaPythonWorker(Worker):
 
 
 class Feeder(Worker):
-    """A plain idempotent producer: what it is told to be stored is there exactly once. Feeds the orders."""
+    """A plain idempotent producer of orders: each acknowledged record is in the log exactly once."""
 
     library = "confluent-kafka"
 
@@ -276,13 +276,13 @@ class Feeder(Worker):
 
 
 def committed_reader(bootstrap, group):
-    """A consumer that commits nothing and says so when its offset is gone."""
+    """Return a consumer that commits nothing and raises an error when its offset does not exist any more."""
     options = {"bootstrap.servers": bootstrap, "group.id": group, "isolation.level": "read_committed"}
     return Consumer(LIBRDKAFKA | options | {"enable.auto.commit": False, "auto.offset.reset": "error"})
 
 
 def poll(consumer, count, timeout_s, positions):
-    """(Poll, errors) of one call; `positions` go behind what was read."""
+    """Return (Poll, errors) of one call, and advance `positions` past the records."""
     span = Span()
     span.begin()
     messages = consumer.consume(count, timeout=timeout_s)
@@ -326,7 +326,7 @@ class Biller(KafkaPythonWorker):
             self.positions = None
 
     def resume(self):
-        """Goes back to the group's positions, once an earlier transaction of ours is out of their way."""
+        """Seek to the group's positions, after our earlier transaction no longer blocks them."""
         try:
             self.ready_producer()
             if self.consumer is None:
@@ -353,7 +353,7 @@ class Biller(KafkaPythonWorker):
 
 
 class Reader(Worker):
-    """A read_committed consumer of everything, which must never see what is not there in the end."""
+    """A read_committed consumer of everything, which must never see a record that is missing at the end."""
 
     library = "confluent-kafka"
 
@@ -386,7 +386,7 @@ class Reader(Worker):
 
 
 def start_workers(bootstrap, seed, *more):
-    """The workers, and one of each class in `more`."""
+    """Start the workers, and one of each class in `more`."""
     workers = [
         ConfluentWorker("order-processor-01", bootstrap, seed),
         ConfluentWorker("order-processor-02", bootstrap, seed),

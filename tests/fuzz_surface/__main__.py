@@ -1,11 +1,11 @@
-"""Fuzzes what a broker lets anybody say who has not logged in: frames, SASL, TLS; and watches what it does to it.
+"""Fuzzes everything that a client can send before its login: frames, SASL, TLS; and watches the broker meanwhile.
 
     python -m tests.fuzz_surface --for 1h --seed 7
     python -m tests.fuzz_surface --seed 7 --visit 1234          one visit again
 
 A broker with a listener of every protocol is visited by hostile clients. Each visit is drawn from the seed and its
-number. Beside them a sound client asks and logs in. In the end nothing must have got in, nothing be left behind, no
-line of the log tell of a bug; the sound client must have been answered, and the broker stop cleanly.
+number. At the same time a valid client asks and logs in. At the end, no hostile client has got access or left
+anything in the broker, no log line shows a bug, the valid client was answered, and the broker stops cleanly.
 """
 
 import json

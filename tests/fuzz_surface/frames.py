@@ -1,4 +1,4 @@
-"""What a client says before anybody knows who it is, sound and then spoiled: frames, tokens of SASL, TLS records."""
+"""Bytes that a client sends before its login, valid and then corrupted: frames, SASL tokens, TLS records."""
 
 import base64
 import json
@@ -50,7 +50,7 @@ def authenticate(token, version=2):
 
 
 def metadata(topic):
-    """It would make the topic."""
+    """Return a Metadata request that would create the topic."""
     name = topic.encode()
     return framed(header(3, 4, False) + struct.pack(">ih", 1, len(name)) + name + b"\1")
 
@@ -66,7 +66,7 @@ def plain_login(user=USER, password=PASSWORD, authzid=""):
 
 
 def first_token(chance, mechanism):
-    """Of any mechanism: near what is sound, and often it."""
+    """Return a first token of any mechanism: valid or almost valid."""
     user = chance.choice((USER, "nobody", "", "a" * chance.choice(EXTREMES[:9]), "=2C=3D", "=", "Žižka", "\u202eecila"))
     if mechanism == "PLAIN":
         parts = [chance.choice(("", "", USER, "bob")), user, chance.choice((PASSWORD, "", "x" * 5000))]
@@ -84,7 +84,7 @@ def first_token(chance, mechanism):
 
 
 def jwt(chance):
-    """A token that nobody signed."""
+    """Return a token without a valid signature."""
     head = {
         "alg": chance.choice(("none", "HS256", "RS256", "ES256", "", None, 7)),
         "kid": chance.choice(("one", "two", "", None)),
@@ -95,7 +95,7 @@ def jwt(chance):
 
 
 def second_token(chance, challenge):
-    """Behind the server's first answer of SCRAM."""
+    """Return the token after the server's first SCRAM message."""
     fields = dict(part.partition("=")[::2] for part in challenge.decode("utf-8", "replace").split(","))
     nonce = chance.choice((fields.get("r", ""), fields.get("r", ""), "other", fields.get("r", "") + "x"))
     binding = chance.choice(("biws", "biws", "eSws", "", "!"))
@@ -104,7 +104,7 @@ def second_token(chance, challenge):
 
 
 def hello(chance):
-    """The first flight of a TLS client."""
+    """Return the first flight of a TLS client."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     if chance.random() < 0.3:
@@ -119,7 +119,7 @@ def hello(chance):
 
 
 def spoiled(chance, data):
-    """Some bytes flipped, cut out, doubled, or a length in it that lies."""
+    """Return the data with bytes flipped, removed or doubled, or with a wrong length field."""
     out = bytearray(data)
     for _ in range(chance.choice((1, 1, 1, 2, 3, 10))):
         at = chance.randrange(len(out) + 1)

@@ -1,4 +1,4 @@
-"""A run of hostile visits beside a sound client, and what is wrong with the broker behind it."""
+"""A run of hostile visits next to a valid client, and the faults of the broker after it."""
 
 import itertools
 import socket
@@ -11,16 +11,16 @@ from tests.fuzz_surface.visits import FORBIDDEN, PATIENCE_S, Visit
 from tests.fuzz_surface.watched import Watched
 
 HELD = 30
-"""Connections that a hostile client lets stand."""
+"""Connections that a hostile client leaves open."""
 LOOK_EVERY_S = 1.0
 MOST_WAIT_MS = 20.0
-"""What one that nobody knows may cost the others at most, in time of the broker's loop."""
+"""Maximum delay of other clients by a client without a login, in ms of the broker's event loop."""
 MOST_GROWTH_MB = 16.0
 WARM_VISITS = 500
 
 
 class Sound:
-    """A client that asks on the plain listener, and logs in where that is to be had."""
+    """A client that asks on the plain listener and logs in on listeners with SASL."""
 
     def __init__(self, broker):
         self._broker = broker
@@ -31,7 +31,7 @@ class Sound:
         return socket.create_connection(("127.0.0.1", self._broker.door(name).port), PATIENCE_S)
 
     def ask(self):
-        """One question and its answer, and the loop's time meanwhile."""
+        """Send a request, read the answer, and measure the event loop's time meanwhile."""
         before = self._broker.loop_ms()
         answer(self._connection, frames.api_versions())
         self.longest_ms = max(self.longest_ms, self._broker.loop_ms() - before)
@@ -44,7 +44,7 @@ class Sound:
             assert told[4:6] == b"\0\0", told
 
     def topics(self):
-        """All that are there."""
+        """Return all topics of the broker."""
         asked = frames.framed(frames.header(3, 4, False) + b"\xff\xff\xff\xff\0")
         return answer(self._connection, asked)
 
@@ -66,7 +66,7 @@ def exactly(connection, size):
 
 
 class Fuzz:
-    """One run: so many `visits`, or as many as come in `seconds`."""
+    """A run of `visits` visits, or of as many as fit in `seconds`."""
 
     def __init__(self, directory, seed, visits=None, seconds=None, clients=8, most_wait_ms=MOST_WAIT_MS):
         self.seed, self._visits, self._seconds, self._clients = seed, visits, seconds, clients
@@ -111,7 +111,7 @@ class Fuzz:
             connection.close()
 
     def _watch(self, sound, visitors, began):
-        """Ask beside them until they are done; the memory each second since it was warm."""
+        """Send valid requests until the visitors are done; return the memory of each second after the warm-up."""
         memory, looked = [], 0.0
         while any(visitor.is_alive() for visitor in visitors):
             if self._seconds is not None and time.monotonic() - began > self._seconds:
@@ -159,5 +159,5 @@ class Fuzz:
 
     @property
     def lines(self):
-        """Each kind of line that the broker said, the most frequent first."""
+        """Return each kind of line that the broker logged, the most frequent first."""
         return self.broker.said().most_common()

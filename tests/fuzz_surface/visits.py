@@ -1,4 +1,4 @@
-"""What hostile clients do at a broker's doors: each visit is drawn by its number, and comes again by it."""
+"""Visits of hostile clients at a broker's listeners: each visit is drawn from its number and can be repeated by it."""
 
 import random
 import socket
@@ -11,13 +11,13 @@ from typing import NamedTuple
 from tests.fuzz_surface import frames
 
 PATIENCE_S = 60.0
-"""For what a broker must answer."""
+"""Timeout for answers that a broker must send."""
 HASTE_S = 2.0
-"""For the rest of a handshake: whose own part was spoiled may wait for nothing."""
+"""Timeout for the rest of a handshake: after a corrupted flight there may be no answer."""
 LOOK_S = 0.3
-"""For what it may answer."""
+"""Timeout for optional answers."""
 FORBIDDEN = "fuzz-made-this"
-"""A topic that nobody may make."""
+"""A topic that no visit may create."""
 
 
 class Door(NamedTuple):
@@ -36,17 +36,17 @@ class Door(NamedTuple):
 
 
 class Visit:
-    """One hostile client at one door."""
+    """A hostile client at a listener."""
 
     def __init__(self, seed, number, doors):
         self.chance = random.Random(f"{seed}-{number}")
         self.door = self.chance.choice(doors)
         self.kind = self.chance.choice(KINDS_OF_TLS if self.door.is_encrypted else KINDS)
-        # Others than 127.0.0.1 where the system has them, as limits and log lines are for an address each.
+        # Other addresses than 127.0.0.1 where the system has them, because limits and log lines are per address.
         self.source = f"127.0.0.{self.chance.randrange(1, 255)}"
 
     def play(self, held):
-        """Do it; a connection that stays open goes into `held`."""
+        """Run the visit; add a connection that stays open to `held`."""
         with suppress(OSError):  # so it is for who is shown the door, TLS's own errors among them
             self.connection = self._connect()
             self.connection.settimeout(HASTE_S)
@@ -71,7 +71,7 @@ class Visit:
             self.connection.close()
 
     def secured(self, connection):
-        """The same connection, encrypted where the door is."""
+        """Return the same connection, with TLS if the listener has it."""
         if not self.door.is_encrypted:
             return connection
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -82,7 +82,7 @@ class Visit:
         return self.connection
 
     def send(self, connection, data):
-        """Whole, or in pieces."""
+        """Send the data whole or in pieces."""
         if self.chance.random() < 0.2 and data:
             at = self.chance.randrange(len(data))
             connection.sendall(data[:at])
@@ -91,7 +91,7 @@ class Visit:
         connection.sendall(data)
 
     def look(self, connection):
-        """What comes back soon."""
+        """Return the bytes that arrive soon."""
         connection.settimeout(LOOK_S)
         try:
             return connection.recv(65_536)
@@ -108,7 +108,7 @@ def garbage(visit, connection):
 
 
 def spoiled_frames(visit, connection):
-    """Requests that are almost right, some behind sound ones."""
+    """Send requests that are almost valid, some after valid ones."""
     chance, connection = visit.chance, visit.secured(connection)
     for _ in range(chance.choice((1, 1, 2, 5))):
         sound = chance.choice(
@@ -124,7 +124,7 @@ def spoiled_frames(visit, connection):
 
 
 def before_login(visit, connection):
-    """What is for those who have logged in; elsewhere only what comes before."""
+    """Send requests that need a login; on listeners without SASL, send a login."""
     connection = visit.secured(connection)
     if visit.door.asks_who:
         asked = [frames.metadata(FORBIDDEN), frames.produce(FORBIDDEN)]
@@ -138,7 +138,7 @@ def before_login(visit, connection):
 
 
 def wrong_login(visit, connection):
-    """Steps of a login, sound ones and others, in frames or as raw tokens."""
+    """Send steps of a login, valid ones and others, in frames or as raw tokens."""
     chance, connection = visit.chance, visit.secured(connection)
     mechanism, version = chance.choice(frames.MECHANISMS), chance.choice((0, 1, 1))
     visit.send(connection, frames.handshake(mechanism, version))
@@ -159,7 +159,7 @@ def wrong_login(visit, connection):
 
 
 def login_cut(visit, connection):
-    """A sound login of which the end is missing, or that begins anew in the middle."""
+    """Send a valid login without its end, or one that starts again in the middle."""
     chance, connection = visit.chance, visit.secured(connection)
     sound = frames.handshake("PLAIN") + frames.authenticate(frames.plain_login(password="guess"))
     cut = sound[: chance.randrange(len(sound))]
@@ -168,7 +168,7 @@ def login_cut(visit, connection):
 
 
 def spoiled_hello(visit, connection):
-    """A TLS client that begins wrong; elsewhere that is what comes to the wrong door."""
+    """Begin TLS with a corrupted hello, on plain listeners too."""
     hello = frames.hello(visit.chance)
     visit.send(connection, frames.spoiled(visit.chance, hello) if visit.chance.random() < 0.8 else hello)
     visit.look(connection)
@@ -203,14 +203,14 @@ def spoiled_flight(visit, connection):
 
 
 def silence(visit, connection):
-    """Nothing, or the first byte of something."""
+    """Send nothing, or the first byte of a message."""
     if visit.chance.random() < 0.5:
         first = frames.hello(visit.chance) if visit.door.is_encrypted else frames.api_versions()
         connection.sendall(first[:1])
 
 
 def much_at_once(visit, connection):
-    """Many sound requests of which the answers are not read."""
+    """Send many valid requests without reading the answers."""
     connection = visit.secured(connection)
     connection.settimeout(LOOK_S)
     with suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""A broker with every kind of door, and what is seen of it: memory, its loop's time, descriptors, its log."""
+"""A broker with every kind of listener, and its measurements: memory, event loop time, sockets, log lines."""
 
 import contextlib
 import os
@@ -26,7 +26,7 @@ PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
 class Watched:
-    """One broker in a directory."""
+    """A broker in a directory, with its measurements."""
 
     def __init__(self, directory):
         self.log = directory / "log"
@@ -71,14 +71,14 @@ class Watched:
         return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
     def loop_ms(self):
-        """Time on a processor of the thread with the event loop, so far; 0 where the system does not tell."""
+        """Return the processor time of the event loop's thread so far, in ms; 0 if the system does not provide it."""
         try:
             return int(self._loop_time.read_text().split()[0]) / 1e6
         except OSError:
             return 0.0
 
     def sockets(self):
-        """How many are open; 0 where the system does not tell."""
+        """Return the number of open sockets; 0 if the system does not provide it."""
         found = 0
         with contextlib.suppress(OSError):
             for path in Path(f"/proc/{self.process.pid}/fd").iterdir():
@@ -87,14 +87,14 @@ class Watched:
         return found
 
     def rested_sockets(self, most):
-        """How many are open, when those of clients that have gone are closed."""
+        """Return the number of open sockets after those of disconnected clients are closed."""
         deadline = time.monotonic() + PATIENCE_S
         while (found := self.sockets()) > most and time.monotonic() < deadline:
             time.sleep(0.1)
         return found
 
     def stop(self):
-        """Its exit code."""
+        """Stop the broker and return its exit code."""
         self.process.send_signal(signal.SIGTERM)
         try:
             self.process.wait(PATIENCE_S)
@@ -105,11 +105,11 @@ class Watched:
         return self.process.returncode
 
     def said(self):
-        """How often each kind of line stands in its log, numbers and addresses left out."""
+        """Count the log lines of each kind, without numbers and addresses."""
         lines = self.log.read_text(errors="replace").splitlines()
         return Counter(re.sub(r"127\.0\.0\.\d+|\d+", "N", line.partition(" ")[2])[:160] for line in lines)
 
     def unsound(self):
-        """Lines of its log that must not be there."""
+        """Return the lines that must not be in its log."""
         wrong = re.compile(r"Traceback|\bERROR\b|\bCRITICAL\b|A queued step failed|" + re.escape(frames.PASSWORD))
         return [line for line in self.log.read_text(errors="replace").splitlines() if wrong.search(line)]

@@ -1,10 +1,10 @@
-"""Draws mutants of the broker, the protocol and the scan, runs the tests against each, and tells which survive.
+"""Draws mutants of the broker, the protocol and the scan, runs the tests against each, and lists the survivors.
 
     python -m tests.mutants --count 120 --seed 7
 
 A mutant is one line that is wrong. It is run against the tests that should find it, then against those around them,
-until one fails; whoever survives all of them shows a rule that nobody tests, or code that nobody needs. It happens in
-copies of the tree that is at hand, committed or not.
+until one fails; a mutant that survives all of them shows an untested rule or unnecessary code. The tests run in
+copies of the working tree, committed or not.
 """
 
 import random
@@ -25,11 +25,11 @@ from tests.mutants.operators import Mutant, mutants_of
 from tests.mutants.trial import COLUMNS, FOUND, Tree, Trial
 
 AREAS = ((2, "ottla/broker/api"), (2, "ottla/broker"), (1, "ottla/protocol"), (1, "ottla/scan"))
-"""Of so many parts each; what stands in an area above is not drawn again below."""
+"""(share of the mutants, folder). A module of an earlier area is not drawn again for a later one."""
 
 
 def draw(seed: int, count: int, only: tuple[str, ...] = ()) -> list[Mutant]:
-    """`count` mutants, the same for the same seed and the same source."""
+    """Return `count` mutants, the same for the same seed and the same source."""
     chance = random.Random(seed)
     areas = tuple((1, root) for root in only) or AREAS
     parts, taken, drawn = sum(part for part, _ in areas), set[str](), list[Mutant]()
@@ -49,7 +49,7 @@ def _modules(root: str) -> list[str]:
 
 
 def copy_tree(target: Path) -> Path:
-    """What git knows and what it would add, in a new folder."""
+    """Copy tracked and untracked, not ignored files to a new folder."""
     asked = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     for name in subprocess.run(asked, capture_output=True, check=True).stdout.decode().split("\0"):
         if Path(name).is_file():
@@ -59,7 +59,7 @@ def copy_tree(target: Path) -> Path:
 
 
 def tried(mutants: list[Mutant], jobs: int, most_stages: int, timeout_s: float) -> Iterator[Trial]:
-    """Each of them, as it ends."""
+    """Yield the trial of each mutant as it ends."""
     with tempfile.TemporaryDirectory(prefix="ottla-mutants-") as folder, ThreadPoolExecutor(jobs) as pool:
         free = SimpleQueue[Tree]()
         for job in range(jobs):

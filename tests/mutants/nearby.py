@@ -1,4 +1,4 @@
-"""Which tests are run against a mutant of a module: those that bear its name or import it, then its room, then more."""
+"""Tests for a mutant of a module: first those with its name or an import of it, then its package's, then more."""
 
 import re
 from collections.abc import Iterator
@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 NEVER = ("tests/conformance", "tests/sim", "tests/crash", "tests/tidy", "tests/mutants", "tests/unit/benchmarks")
-"""Too slow, or about the text and not about what it does. What needs Spark is too slow as well."""
+"""Too slow, or about the text and not the behavior. Tests that need Spark are too slow as well."""
 SPARK = re.compile(r"\bdef test_\w+\([^)]*\bspark\b")
 
 
 class Room(NamedTuple):
-    """Modules below `source`, the tests that are about them, and those that go through them as well."""
+    """Modules below `source`, the tests of these modules, and other tests that use them."""
 
     source: str
     tests: tuple[str, ...]
@@ -38,7 +38,7 @@ ROOMS = (
 
 
 def stages(path: str) -> Iterator[list[str]]:
-    """Test files for a mutant of `path`, those first that should find it; none twice."""
+    """Yield the test files for a mutant of `path`, the most relevant first; none twice."""
     room = next(room for room in ROOMS if path.startswith(room.source + "/"))
     seen: set[str] = set()
     for chosen in (_named(path, room), _importing(path), _in(room.tests), _in(room.wider)):
@@ -49,7 +49,7 @@ def stages(path: str) -> Iterator[list[str]]:
 
 
 def _named(path: str, room: Room) -> list[str]:
-    """For `fetch` `test_fetch...`, not `test_offset_fetch`; for `markers`, which has none, `test_txn_markers`."""
+    """Return `test_fetch...` for `fetch`, not `test_offset_fetch`; `test_txn_markers` for `markers`."""
     name = rf"{Path(path).stem.rstrip('s')}s?(_|\.)"
     files = [(file, Path(file).name) for file in _in(room.tests)]
     found = [file for file, of in files if re.match(f"test_{name}", of)]
@@ -69,7 +69,7 @@ def _in(folders: tuple[str, ...]) -> list[str]:
 
 @cache
 def _files(folder: str) -> tuple[str, ...]:
-    """Those of a folder that are quick."""
+    """Return the quick test files of a folder."""
     found = (str(file) for file in sorted(Path(folder).rglob("test_*.py")))
     return tuple(file for file in found if not file.startswith(NEVER) and not SPARK.search(_text(file)))
 

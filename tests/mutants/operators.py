@@ -1,6 +1,6 @@
-"""What may be changed in a piece of source: one expression or one statement, in place, the rest of the file untouched.
+"""Changes to a piece of source: one expression or one statement, in place; the rest of the file does not change.
 
-What nobody can observe is left alone: log lines, texts, annotations, the sizes of portions, what work is charged, which
+Changes without an observable effect are left out: log lines, texts, annotations, portion sizes, charged work, which
 is an estimate, and whether `zip` checks that lists are as long as each other.
 """
 
@@ -27,11 +27,11 @@ UNSEEN = ("__slots__", "__all__", "charge", "_US", "cost_us", "AT_ONCE", "MOST_"
 OF_TYPES = ("annotation", "returns", "decorator_list", "bases", "type_params")
 
 Change = tuple[str, ast.AST, str]
-"""(operator, what is replaced, by what)."""
+"""(operator, replaced text, replacement)."""
 
 
 class Mutant(NamedTuple):
-    """`before` stands from byte `start` on in the file and becomes `after`."""
+    """A change of the text `before`, at byte `start` of the file, to `after`."""
 
     path: str
     line: int
@@ -54,7 +54,7 @@ class Mutant(NamedTuple):
 
 
 def mutants_of(path: str, source: bytes) -> list[Mutant]:
-    """All of a module, in the order of the file. Few of them may be no Python."""
+    """Return all mutants of a module, in the order of the file. A few of them may be invalid Python."""
     return sorted(set(_Module(path, source).mutants()), key=lambda one: (one.start, one.operator, one.after))
 
 

@@ -1,4 +1,4 @@
-"""Mutants are one change each, of what can be observed, and a seed draws the same ones."""
+"""Each mutant is one observable change, and a seed always draws the same mutants."""
 
 import ast
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""One mutant in one copy of the tree, and the tests that are run against it."""
+"""A trial of a mutant in a copy of the tree, with the tests that run against it."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from tests.mutants.operators import Mutant
 FOUND: Final = "found"
 SURVIVED: Final = "survived"
 BROKEN: Final = "broken"
-"""The tests fail without the mutant too, and say nothing of it."""
+"""The tests also fail without the mutant, so they show nothing about it."""
 COLUMNS = ("outcome", "place", "operator", "before", "after", "by")
 MOST_SHOWN: Final = 70
 PASSED, NO_TESTS = 0, 5
@@ -20,7 +20,7 @@ PYTEST = ("-m", "pytest", "-x", "-q", "--no-header", "--tb=no", "-p", "no:cachep
 
 
 class Trial(NamedTuple):
-    """What became of a mutant; `by` is the test that failed."""
+    """Outcome of a mutant; `by` is the test that failed."""
 
     mutant: Mutant
     outcome: str
@@ -55,14 +55,14 @@ class Tree:
         return Trial(mutant, SURVIVED, "")
 
     def _is_sound(self, tests: list[str]) -> bool:
-        """Whether they pass as the tree is."""
+        """Return whether the tests pass without a mutant."""
         key = tuple(tests)
         if key not in self._sound:
             self._sound[key] = self._failed(tests) is None
         return self._sound[key]
 
     def _failed(self, tests: list[str]) -> str | None:
-        """The first test that fails, or why none could be run; None if all pass."""
+        """Return the first test that fails, or the reason why none could run; None if all pass."""
         own = {"PYTHONPATH": str(self._root), "PYTHONDONTWRITEBYTECODE": "1", "OTTLA_FAST": "1"}
         run = subprocess.Popen(
             [sys.executable, *PYTEST, f"--basetemp={self._root.with_name(f'{self._root.name}-tmp')}", *tests],

@@ -36,7 +36,7 @@ FETCH_VERSION = 11
 
 
 class UnsyncedDisk(RealDisk):
-    """Nobody pulls the plug here."""
+    """A disk that syncs nothing, because these tests have no power loss."""
 
     __slots__ = ()
 
@@ -48,7 +48,7 @@ class UnsyncedDisk(RealDisk):
 
 
 class Clock:
-    """Time passes when told so; nothing is ever due."""
+    """A clock that only the test advances; timers never fire."""
 
     def __init__(self):
         self.ms = 1_700_000_000_000
@@ -71,7 +71,7 @@ class Clock:
 
 @dataclass
 class Ledger:
-    """What happened to one partition. `fates`: offset -> (key, value, transaction or None); transactions by number."""
+    """The history of a partition. `fates`: offset -> (key, value, transaction or None); transactions by number."""
 
     rows: dict = field(default_factory=dict)
     fates: dict = field(default_factory=dict)  # transaction -> committed, aborted, open
@@ -81,7 +81,7 @@ class Ledger:
     end: int = 0
 
     def visible(self, isolation):
-        """offset -> (key, value) of what a consumer of the whole partition is given."""
+        """Return offset -> (key, value) of the records that a consumer of the whole partition receives."""
         stable = min((self.first[one] for one, fate in self.fates.items() if fate == "open"), default=self.end)
         limit = max(stable, self.log_start) if isolation == "read_committed" else self.end
         hidden = ("aborted", "open") if isolation == "read_committed" else ()
@@ -175,7 +175,7 @@ class LogWriter:
         return result.last_offset
 
     def drop_segments(self):
-        """What retention does: the oldest segments go, with their files."""
+        """Remove the oldest segments and their files, as retention does."""
         below = [
             one
             for one in self.partition.log.segments
@@ -227,7 +227,7 @@ def write_directory(root, seed, partitions):
 
 
 def consume(broker, index, isolation, chance):
-    """offset -> (key, value) of what a consumer is given, through Fetch requests and answers as bytes."""
+    """Return offset -> (key, value) of the records that a consumer receives, through Fetch messages as bytes."""
     partition = broker.cluster.partition(TOPIC, index)
     position, rows = partition.log_start_offset, {}
     limit = partition.last_stable_offset if isolation == "read_committed" else partition.high_watermark
@@ -242,7 +242,7 @@ def consume(broker, index, isolation, chance):
 
 
 def _filtered(answer, position):
-    """What the Java consumer keeps of an answer (`CompletedFetch`), and where it goes on."""
+    """Return the records that the Java consumer keeps of an answer (`CompletedFetch`), and its next position."""
     aborted = [(one.first_offset, one.producer_id) for one in answer.aborted_transactions or ()]
     heapq.heapify(aborted)
     hidden, rows = set(), {}

@@ -1,4 +1,4 @@
-"""What is said of reading a log holds for kernels of both kinds."""
+"""Tests of reading a log run with kernels of both kinds."""
 
 import pytest
 

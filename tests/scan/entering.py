@@ -1,4 +1,4 @@
-"""The states with which ranges are entered, found by walks over all of what lies before each."""
+"""States at the starts of ranges, found by walks over everything before each range."""
 
 from ottla.scan import states
 from ottla.scan.damage_log import DamageLog
@@ -7,7 +7,7 @@ from ottla.scan.walk import Walk
 
 
 def entering_ranges(log, parts, *, on_damage):
-    """The states with which each of the ranges of a partition is entered: all but the last are walked for it."""
+    """Return the state at the start of each range of a partition, by walking all ranges but the last."""
     first = entering(log)
     leaving = [
         Walk(part, states.empty(), DamageLog(on_damage), check_crc=False).finish().leaving for part in parts[:-1]

@@ -1,4 +1,4 @@
-"""A model of what a partition leader makes of its log, batch by batch, in plain dicts; it shares nothing with the walk.
+"""A model of a partition leader's producer state, batch by batch, in plain dicts; it shares no code with the walk.
 
 Straight from what `ProducerAppendInfo`, `ProducerStateEntry` and `ProducerStateManager` do.
 """
@@ -13,7 +13,7 @@ COORDINATOR_EPOCH_BACK, PLAIN_IN_TRANSACTION, EPOCH_IN_TRANSACTION, EMPTY_COMMIT
 
 @dataclass
 class Batch:
-    """One batch: `kind` is data, commit, abort, or none (a control batch that ends nothing)."""
+    """A batch: `kind` is data, commit, abort, or none (a control batch that ends nothing)."""
 
     base: int
     delta: int
@@ -38,7 +38,7 @@ class Batch:
 
 @dataclass
 class Producer:
-    """What the model remembers of a producer."""
+    """State of a producer in the model."""
 
     epoch: int = -1
     coordinator: int = -1
@@ -61,7 +61,7 @@ class Producer:
 
 
 class Model:
-    """Reads batches one by one; `ended`, `anomalies`, `gaps` and `producers` are what came of them."""
+    """Reads batches one by one. The results are `ended`, `anomalies`, `gaps` and `producers`."""
 
     def __init__(self, snapshot=(), log_start=0, next_offset=None, has_sequences=True):
         self.log_start, self.has_sequences = log_start, has_sequences
@@ -98,7 +98,7 @@ class Model:
         if batch.pid < 0 or batch.kind == "none":
             return
         known = batch.pid in self.producers
-        # Offsets that are missing in front of its first batch are none of a producer's.
+        # Missing offsets before its first batch do not belong to a producer.
         producer = self.producers.setdefault(batch.pid, Producer(since=batch.base if not known else 0))
         if batch.kind == "data":
             self.judge(batch, producer)
@@ -159,7 +159,7 @@ class Model:
             producer.opened.append((batch, counted))
 
     def judge_empty(self, batch, producer):
-        """A commit of nothing, behind nothing but aborts of the epoch in which the producer wrote last."""
+        """Check a commit without records that follows only aborts of the epoch in which the producer wrote last."""
         before = producer.written
         if batch.kind != "commit" or producer.first >= 0 or before is None or not self.has_sequences:
             return

@@ -1,4 +1,4 @@
-"""What became of each batch of made-up partitions: found by search in sorted ranges, as by looking through them all."""
+"""Fates of batches in artificial partitions: a search in sorted ranges finds the same as a scan of all ranges."""
 
 import random
 
@@ -15,7 +15,7 @@ PRODUCERS, OFFSETS = range(6), range(60)
 
 
 def ranges_of(chance):
-    """(aborted, opened) of each producer: transactions one after the other, the last of which may be open."""
+    """Return (aborted, opened) of each producer: consecutive transactions, of which the last may be open."""
     aborted, opened = [], []
     for producer_id in PRODUCERS:
         bounds = sorted(chance.sample(OFFSETS, 2 * chance.randrange(4) + chance.randrange(2)))

@@ -1,4 +1,4 @@
-"""Torn tails are the end of the log; damage is named with file and position, and what is sound around it is read."""
+"""Torn tails are the end of the log; damage is named with file and position, and the sound data around it is read."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def records(ranges):
 
 @pytest.fixture
 def three(write_log):
-    """A segment of three batches of 10 records each, with their positions."""
+    """Return a segment of three batches of 10 records each, with their positions."""
     log = write_log()
     log.positions = [log.data(10, value=b"x" * 50) for _ in range(3)]
     return log

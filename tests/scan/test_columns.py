@@ -1,4 +1,4 @@
-"""Records gathered into Arrow columns: what a record batch holds does not depend on how the log is cut into batches."""
+"""Records gathered into Arrow columns: record batches do not depend on how the log is divided into batches."""
 
 import random
 
@@ -20,7 +20,7 @@ ALL = tuple(schemas.VIEWS[schemas.RECORDS])
 
 
 def read(root, names=ALL, wanted=EVERYTHING, on_damage="fail"):
-    """(record batches, damage) of the one partition."""
+    """Return (record batches, damage) of the only partition."""
     (log,) = list_partitions(str(root))
     damage = DamageLog(on_damage)
     scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, [(name, True) for name in names]), damage)
@@ -150,7 +150,7 @@ def test_offsets_are_bounded_inside_batches(write_log):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_broken_record_bytes_are_damage_or_what_the_scanner_reads(write_log, seed):
-    """Any byte of the records may be wrong although the CRC is right; what is sound around the batch is read."""
+    """Any byte of the records may be wrong although the CRC is right; sound data around the batch is read."""
     chance = random.Random(seed)
     log = write_log()
     records = [(b"key", b"v" * chance.choice([1, 9]), [("h", b"x")] * chance.randrange(3), 1_000) for _ in range(9)]

@@ -29,7 +29,7 @@ def scan(root):
 
 
 def scan_cut(log, parts):
-    """Each range on its own, entered with what the cheap first pass says."""
+    """Scan each range alone, from the state that the cheap first pass gives."""
     starts = entering_ranges(log, parts, on_damage="fail")
     return [
         range_fates(part, start, on_damage="fail", check_crc=False) for part, start in zip(parts, starts, strict=True)
@@ -150,13 +150,13 @@ def test_indexes_of_a_real_kafka_tell_what_the_scan_tells(reference, name):
     scanned = visible_partitions(logs, on_damage="fail", verify=True, threads=2)
     assert list(map(what_is_visible, from_indexes)) == list(map(what_is_visible, scanned))
     assert all(one.is_counted for one in scanned)
-    # After a crash the recovery point lies low, and nothing above it is relied on.
+    # After a crash the recovery point is low, and no index above it is used.
     assert sum(not one.is_counted for one in from_indexes) > (10 if name == "clean" else 0)
 
 
 @pytest.fixture
 def indexed(reference, tmp_path):
-    """A copy of a cleanly stopped partition with an aborted transaction; `read()` tells (fates, whether scanned)."""
+    """Copy a cleanly stopped partition with an aborted transaction; `read()` returns (fates, whether scanned)."""
     source = reference("clean")
     shutil.copytree(source / "ledger-0", tmp_path / "ledger-0")
     for name in ("recovery-point-offset-checkpoint", "meta.properties"):

@@ -1,4 +1,4 @@
-"""A log that is followed while it grows, and what is read anew when it does not go on where it was left."""
+"""A log that is followed while it grows, and read again from its start if it does not continue where it ended."""
 
 import os
 
@@ -11,7 +11,7 @@ from ottla.scan.listing import list_partitions
 
 
 class Followed:
-    """A partition that is written, and followed."""
+    """A partition with a writer and a follower."""
 
     def __init__(self, write_log):
         self.log = write_log()
@@ -19,7 +19,7 @@ class Followed:
         self.partition = GrowingPartition(0, "fail")
 
     def ends(self):
-        """(where the log ends, where it is stable), as it is now."""
+        """Return the current (log end offset, last stable offset)."""
         (listed,) = list_partitions(str(self.root))
         self.partition.update(listed)
         return self.partition.log_end, self.partition.last_stable_offset
@@ -76,7 +76,7 @@ def test_what_is_aborted_is_told_of_the_transactions_that_reach_into_the_offsets
 
 
 def test_a_log_that_was_cut_below_what_was_read_is_read_anew(followed):
-    """As an unclean start cuts it: a marker and an aborted transaction are gone, and others stand in their place."""
+    """The cut is that of an unclean start: a marker and an aborted transaction are replaced by other batches."""
     followed.log.data(3)
     kept_bytes, kept_offset = followed.size_bytes, followed.log.next_offset
     followed.log.data(producer_id=7)

@@ -1,4 +1,4 @@
-"""Index files as arrays: what Kafka ignores in them is ignored, and nothing that they name is taken on trust."""
+"""Index files as arrays: entries that Kafka ignores are ignored, and every value in them is checked."""
 
 import shutil
 
@@ -16,7 +16,7 @@ ENTRIES = [(9, 400), (19, 800), (29, 1200)]
 
 @pytest.fixture
 def segment(tmp_path):
-    """Writes the `.index` of a segment at base offset 100; returns the segment's path."""
+    """Write the `.index` of a segment at base offset 100 and return the segment's path."""
 
     def write(content):
         (tmp_path / f"{100:020d}.index").write_bytes(content)

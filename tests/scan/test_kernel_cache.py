@@ -1,4 +1,4 @@
-"""Kernels are compiled once, also where the package comes as an archive and nobody has a home."""
+"""Kernels are compiled once, also if the package is an archive and the user has no home directory."""
 
 import json
 import os
@@ -83,7 +83,7 @@ def test_kernels_of_another_version_are_not_taken(compiled, tmp_path):
 
 @pytest.fixture
 def source(tmp_path):
-    """A copy of our sources, which can be changed and written beside."""
+    """Copy our sources to a folder where the test can change them and write other files."""
     package = Path(headers.__file__).parents[1]
     shutil.copytree(package, tmp_path / "source" / "ottla", ignore=shutil.ignore_patterns("__pycache__"))
     return tmp_path / "source"
@@ -103,7 +103,7 @@ def test_kernels_are_compiled_anew_when_a_constant_of_another_file_changed(compi
 
 @pytest.mark.parametrize("file", ["index", "data"])
 def test_what_a_process_has_half_saved_brings_no_kernel_of_other_sources_back(compiled, source, file):
-    """Others see it for a moment, or for good if the process was killed."""
+    """Other processes see it for a moment, or permanently if the process was killed."""
     assert compiled(source)[2:] == [0, 1]
     change(source)
     assert compiled(source, KILLED.format(file=file)) is None

@@ -1,4 +1,4 @@
-"""Kernels do the same plainly and compiled, with sound logs and with any bytes; a process compiles when it pays."""
+"""Plain and compiled kernels give the same results for sound logs and any bytes; a process compiles when it pays."""
 
 import struct
 import subprocess
@@ -25,7 +25,7 @@ from tests.patience import PATIENCE_S
 NAMES = [(name, True) for name in schemas.VIEWS[schemas.RECORDS]]
 KINDS = (PLAIN, COMPILED)
 NEVER = np.empty((0, 3), dtype=np.int64)
-# What a process has loaded: with nothing to read, with as much as it goes through plainly, with a byte more.
+# The modules of a process: with nothing to read, with as much as plain kernels read, with a byte more.
 CHOOSING = """
 import sys
 import numpy as np
@@ -39,7 +39,7 @@ for size in 0, kernels.PLAIN_BYTES, 1:
 
 @pytest.fixture(scope="module")
 def kind_of_kernels():
-    """Tests say it themselves here."""
+    """Do nothing: the tests of this module choose the kind themselves."""
 
 
 @kernel
@@ -70,7 +70,7 @@ def test_what_a_kernel_returns_is_of_python(data):
 
 @st.composite
 def logs(draw):
-    """Batches and markers of a few producers, in which some bytes were changed, mostly none of lengths and offsets."""
+    """Return batches and markers of a few producers with some changed bytes, mostly outside of lengths and offsets."""
     made, offset = bytearray(), 0
     for _ in range(draw(st.integers(1, 6))):
         producer = {"producer_id": draw(st.integers(1, 3)), "producer_epoch": draw(st.integers(0, 2))}
@@ -92,7 +92,7 @@ def logs(draw):
 
 
 def told(data):
-    """All that kernels tell of these bytes, as a file of its own."""
+    """Return all results of the kernels for these bytes, as a separate file."""
     buffer, rows = array(data), headers.header_rows(10)
     end = len(buffer)
     count, *stopped = headers.walk_headers(buffer, 0, end, end, end, 0, 2**31, rows)
@@ -107,7 +107,7 @@ def told(data):
 
 
 def read(buffer, rows):
-    """The records, and why it ended at each batch that cannot be read."""
+    """Return the records, and for each unreadable batch why reading stopped."""
     selected, sections = headers.header_rows(len(rows)), np.empty((len(rows), 2), dtype=np.int64)
     count = frames.select_visible(rows, True, 1, 2**62, NEVER, selected, sections)
     columns = ColumnBuilder(schemas.arrow_schema(schemas.RECORDS, NAMES))

@@ -1,4 +1,4 @@
-"""Messages of magic 0 and 1 in the scan: read in pieces and whole, torn at the end, damaged where they are spoiled."""
+"""Messages of magic 0 and 1 in the scan: read in pieces and whole, torn at the end, damaged in the middle."""
 
 import pytest
 
@@ -45,7 +45,7 @@ def count(ranges):
 
 
 def read(root, target_bytes=WHOLE_LOG, on_damage="fail"):
-    """(records, damage) by the record scan."""
+    """Return (records, damage) of the record scan."""
     (log,) = list_partitions(str(root))
     damage = DamageLog(on_damage)
     schema = schemas.arrow_schema(schemas.RECORDS, [(name, True) for name in ("offset", "key", "value")])

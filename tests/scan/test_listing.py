@@ -1,4 +1,4 @@
-"""What of a directory's names are partitions and segments; the rest is left alone."""
+"""Names in a directory that are partitions and segments; other names are ignored."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""How little of a segment is read when few of its offsets are asked for."""
+"""A read of few offsets reads only the necessary part of a segment."""
 
 import pytest
 
@@ -30,7 +30,7 @@ class Segment:
         self._index.write_bytes(b"".join(entries))
 
     def read(self, first_offset, end_offset):
-        """(start, end) in bytes of what is read."""
+        """Return (start, end) of the range that is read, in bytes."""
         (log,) = list_partitions(str(self._root))
         (part,) = cut_partition(0, log, 2**30)
         (piece,) = narrowed_range(part, ReadFilter(first_offset, end_offset)).pieces

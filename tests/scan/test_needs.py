@@ -1,4 +1,4 @@
-"""What every task of Spark begins with."""
+"""Preparations at the start of every Spark task."""
 
 import gc
 import importlib.util

@@ -1,4 +1,4 @@
-"""Log directories behind URIs tell the same as local ones, and what is wrong with them is told in one line."""
+"""Log directories at URIs give the same results as local ones, and their errors are messages of one line."""
 
 import errno
 import json
@@ -51,7 +51,7 @@ def s3():
 
 
 def audited(directory, capsys):
-    """Exit code and findings, the directory's name taken out of them."""
+    """Return exit code and findings, without the directory's name."""
     code = main([str(directory), "--format", "json"])
     out, err = capsys.readouterr()
     assert err == ""
@@ -94,7 +94,7 @@ def test_filters_and_times_read_the_indexes_of_the_remote_directory(reference, b
 
 @pytest.fixture
 def fetched(monkeypatch):
-    """(name, size, position) of every fetch from a remote file."""
+    """Record (name, size, position) of every fetch from a remote file."""
     seen = []
     fetch = storage._RemoteFile.fetch
 
@@ -185,7 +185,7 @@ def test_a_batch_larger_than_a_range_is_read(write_log, behind_arrow):
 
 @pytest.fixture
 def listings(monkeypatch):
-    """What was listed, with subdirectories or not."""
+    """Record the listed paths, and whether each listing included subdirectories."""
     seen = []
     listed = storage._list
     monkeypatch.setattr(storage, "_list", lambda path, **how: seen.append((path, *how.values())) or listed(path, **how))

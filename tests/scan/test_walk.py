@@ -20,7 +20,7 @@ MAX = 2**31 - 1
 
 
 def rows_of(batches):
-    """Header rows; all at position 0, for the model knows no positions."""
+    """Return header rows, all at position 0, because the model has no positions."""
     rows = np.zeros((len(batches), headers.COLUMNS), dtype=np.int64)
     for row, batch in zip(rows, batches, strict=True):
         kinds = {"data": headers.NOT_CONTROL, "abort": 0, "commit": 1, "none": headers.EMPTY_CONTROL}
@@ -100,7 +100,7 @@ class Writer:
         self.seq[pid] = 0
 
     def break_something(self):
-        """What a sound broker never lets happen."""
+        """Write something that a correct broker never accepts."""
         chance, pid = self.chance, self.chance.choice(list(self.seq))
         transactional = self.opened.get(pid, chance.random() < 0.7)
         what = chance.randrange(10)
@@ -133,7 +133,7 @@ class Writer:
 
 
 def compacted(chance, batches):
-    """What cleaning may leave of a sound log: markers stay where data of their transaction does."""
+    """Return the batches that cleaning may leave of a sound log: a marker stays while data of its transaction does."""
     kept, markers_needed = [], set()
     for batch in batches:
         if batch.kind in ("commit", "abort"):
@@ -167,7 +167,7 @@ def write_log(seed, *, faults):
 
 
 def snapshot_below(batches, chance):
-    """A snapshot at the first batch: producers of the log, open transactions below it among them, and others."""
+    """Return a snapshot at the first batch: producers of the log, some with open transactions below it, and others."""
     first = batches[0].base if batches else 0
     entries = []
     for pid in chance.sample(range(1, 12), chance.randrange(5)):
@@ -181,7 +181,7 @@ def snapshot_below(batches, chance):
 
 
 def follow(follower, rows, segments, chance=None):
-    """All outputs of the rows, handed over in runs of one segment (and of random length)."""
+    """Return all outputs for the rows, passed in runs of one segment (and of random length)."""
     found, at = ([], [], []), 0
     while at < len(rows):
         end = at + 1
@@ -202,7 +202,7 @@ def run(batches, start=None, *, log_start=0, chance=None, has_sequences=True):
 
 
 def comparable(leaving):
-    """States without what only matters while ranges are joined."""
+    """Return the states without the fields that are needed only to join ranges."""
     rows = leaving.rows[np.argsort(leaving.rows[:, states.PRODUCER_ID])].copy()
     rows[:, states.FLAGS] &= states.FROM_SNAPSHOT | states.SEEN_BATCH | states.SEEN_MARKER | states.SEQUENCED
     rows[:, [states.FIRST_CLOCK, states.PREVIOUS_OPEN, states.NEXT_OPEN]] = 0
@@ -210,7 +210,7 @@ def comparable(leaving):
 
 
 def told(entries):
-    """As a snapshot file tells them."""
+    """Return the entries after a round trip through a snapshot file."""
     return snapshot_entries(encode_snapshot(entries)).rows
 
 

@@ -1,4 +1,4 @@
-"""The walk over segment files: a real Kafka's directories, random logs with positions, and where it may stop."""
+"""The walk over segment files: a real Kafka's directories, random logs, and points where it may stop."""
 
 import random
 from pathlib import Path
@@ -19,7 +19,7 @@ from ottla.testkit.scanner import scan_partition
 
 
 def walk_whole(log, *, limit=None, start=None):
-    """(ended, anomalies, gaps, the finished walk) of a partition in one range."""
+    """Return (ended, anomalies, gaps, the finished walk) of a partition in one range."""
     found, last = ([], [], []), None
     for part in cut_partition(0, log, 1 << 40):
         last = Walk(part, entering(log) if start is None else start, DamageLog("fail"), check_crc=True, limit=limit)

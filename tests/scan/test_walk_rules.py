@@ -19,7 +19,7 @@ T0 = 1_700_000_000_000
 
 
 def walk(root):
-    """(rows of ended, rows of anomalies, states behind the log by producer id, totals)."""
+    """Return (rows of ended, rows of anomalies, states at the log's end by producer id, totals)."""
     (log,) = list_partitions(str(root))
     (part,) = cut_partition(0, log, log.size_bytes + 1)
     walked = Walk(part, entering(log), DamageLog("fail"), check_crc=True)
@@ -42,7 +42,7 @@ def with_header(batch, **fields):
 
 
 def emptied(batch):
-    """What the cleaner keeps of the last batch of a producer when all of its records go."""
+    """Return the batch that the cleaner keeps of a producer's last batch when it removes all of its records."""
     header = read_header(batch)
     return assemble(header._replace(base_timestamp=-1, record_count=0), b"")
 
@@ -122,7 +122,7 @@ def test_empty_batch_that_the_cleaner_kept_is_a_batch_of_its_transaction(write_l
 
 
 def test_empty_control_batch_ends_nothing(write_log):
-    """Its marker went with all of its transaction; what is open belongs to a later one."""
+    """Its marker was removed with its whole transaction; an open transaction is a later one."""
     log = write_log()
     log.append(transactional())
     log.append(emptied(build_marker(7, 0, 3, True, T0)))
@@ -133,7 +133,7 @@ def test_empty_control_batch_ends_nothing(write_log):
 
 
 def test_marker_of_an_older_epoch_ends_the_transaction_and_is_told(write_log):
-    """A replica appends what its leader has: the entry takes the older epoch and forgets its batch."""
+    """A replica appends its leader's batches: the entry takes the older epoch and loses its batch."""
     log = write_log()
     log.append(transactional(epoch=3))
     log.append(build_marker(7, 2, 0, True, T0))
@@ -184,7 +184,7 @@ def test_log_start_inside_a_transaction_holds_the_stable_offset_until_its_marker
 
 
 def test_stable_offset_of_an_abort_is_that_of_the_earliest_transaction_of_others(write_log):
-    """One of them was carried in by the snapshot, behind one that its marker has ended."""
+    """The snapshot has one of them, after one that its marker has ended."""
     log = write_log(base_offset=100)
     entries = [ProducerEntry(pid, 0, 0, first, 0, T0, -1, first) for pid, first in ((1, 40), (2, 60), (3, 50))]
     (log.folder / f"{100:020d}.snapshot").write_bytes(encode_snapshot(entries))

@@ -1,4 +1,4 @@
-"""A replica that is ahead of its high watermark is read as far as that; a transaction that ends behind it is open."""
+"""A replica with records above its high watermark is read up to it; a transaction that ends above it is open."""
 
 import pytest
 
@@ -16,7 +16,7 @@ CAPPED = {"fetchIsolation": "high_watermark"}
 
 @pytest.fixture
 def ahead(write_log):
-    """Two plain records, two of a transaction that is committed at offset 4, one behind; a segment rolled before it."""
+    """Write two plain records, two of a transaction committed at offset 4, one after it, in a new segment."""
     log = write_log()
     log.data(2)
     log.data(2, producer_id=7)

@@ -1,4 +1,4 @@
-"""A log read through a cache in this process: tasks are called, and Arrow reads what Spark would be told to."""
+"""Reads of a log through a cache in this process: it calls the tasks, and Arrow reads the files instead of Spark."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def in_order(rows):
 
 
 def live(root, **options):
-    """What the data source gives."""
+    """Return the rows of the data source."""
     return _read(read_options({"path": str(root), **options}))
 
 
@@ -29,7 +29,7 @@ def _read(options):
 
 
 def through_cache(root, cache, filled=None, **options):
-    """The rows, and how many of them came from the data source. `filled` gets what was written."""
+    """Return the rows, and the number that came from the data source. Written files are added to `filled`."""
     checked = read_options({"path": str(root), **options})
 
     def run(fills):

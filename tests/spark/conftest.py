@@ -1,4 +1,4 @@
-"""One Spark session for the run."""
+"""The Spark session of the run."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from tests.spark import early
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
-    """One local session for the run. Workers must be this Python, in UTC."""
+    """Return the local session of the run. Workers must be this Python, in UTC."""
     pytest.importorskip("numba", reason="the spark extra is not installed")
     from pyspark.sql import SparkSession
 

@@ -36,7 +36,7 @@ if __name__ == "__main__":
 
 
 def program(folder):
-    """An executable in `folder` that takes the place of Python in `PYSPARK_PYTHON`."""
+    """Write an executable in `folder` that replaces Python in `PYSPARK_PYTHON`."""
     path = folder / "python"
     path.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{__file__}" "$@"\n')
     path.chmod(0o755)

@@ -2,7 +2,7 @@
 
 
 def read_to_end(stream, checkpoint):
-    """The rows that are new to a query that goes on from where this checkpoint stands."""
+    """Return the new rows of a query that continues from this checkpoint."""
     found = []
     query = (
         stream.writeStream.foreachBatch(lambda table, _: found.extend(table.collect()))

@@ -1,4 +1,4 @@
-"""The stream of alerts and its job: each transaction that hangs is told once, and once when it hangs no more."""
+"""The stream of alerts and its job: each hanging transaction has one alert, and one more when it no longer hangs."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture
 def alerts(spark, tmp_path):
-    """`alerts(root)`: what is new to a query that goes on from where it stood, as (event, topic, first offset)."""
+    """Return `alerts(root)`, which returns the new rows of a continued query, as (event, topic, first offset)."""
 
     def run(root):
         stream = spark.readStream.format("ottla").option("view", "hanging").load(str(root))
@@ -43,7 +43,7 @@ def test_each_alert_is_given_once_and_ends_once(alerts, write_log):
 
 
 def forget(log, *producer_ids):
-    """The coordinator's last records of these: aborted, and nothing since."""
+    """Append the coordinator's last records of these ids: aborted, with no later transaction."""
     for number, producer_id in enumerate(producer_ids):
         coordinate(log, (5, 0, HOUR_MS), producer_id=producer_id, name=f"order-{number}")
 
@@ -81,7 +81,7 @@ def test_a_decision_of_the_same_epoch_is_certain_if_no_marker_came_since(write_l
     coordinate(coordinator, (1, 3, HOUR_MS), (3, 3, HOUR_MS), (5, 3, HOUR_MS))
     ledger.marker(7, commit=False, epoch=3, timestamp_ms=HOUR_MS + 2)
     ledger.data(1, producer_id=7, epoch=3, timestamp_ms=HOUR_MS)
-    # Written late, behind the marker: the coordinator knows nothing of it.
+    # Written late, after the marker: the coordinator has no record of it.
     assert verdicts(write_log.root, 2 * HOUR_MS) == [("forgotten", None)]
     later_ms = HOUR_MS + 60_000
     coordinate(coordinator, (1, 3, later_ms), (2, 3, later_ms), (4, 3, later_ms))
@@ -158,7 +158,7 @@ def test_lines_of_json_are_as_documented(reference, write_log, tmp_path, capsys)
 
 
 def test_a_single_look_needs_no_java(reference, tmp_path, capsys, monkeypatch):
-    """And tells each once, where it keeps what it told."""
+    """With a checkpoint folder it prints each alert only once."""
     from ottla.spark_jobs import alert
 
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -1,4 +1,4 @@
-"""Spark from whatever Python runs the script: its workers are of the same one, and the format is found."""
+"""Spark with any Python that runs the script: its workers use the same Python, and the format is found."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def test_what_somebody_said_stays(said_nothing, monkeypatch, name, value):
 
 @pytest.mark.spark
 def test_a_script_of_an_environment_that_is_not_activated(said_nothing, write_log):
-    """The session is made before anything of ours is imported, which is the harder order."""
+    """The session is created before our package is imported, which is the more difficult order."""
     write_log().data(5)
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(write_log.root)],

@@ -1,4 +1,4 @@
-"""The audit on Spark, and what it ships to executors: the findings are those of this process."""
+"""The audit on Spark, and the code that it ships to executors: the findings are those of this process."""
 
 import os
 import shutil
@@ -46,7 +46,7 @@ def test_java_that_does_not_start_is_told_in_one_line_behind_what_it_says_itself
 
 
 def test_what_is_shipped_works_alone(tmp_path, reference):
-    """The zip scans a directory in an interpreter that has nothing else of ours."""
+    """The zip scans a directory in an interpreter without our package."""
     from ottla.spark_jobs.session import packed
 
     program = f"""

@@ -18,7 +18,7 @@ def in_order(table):
 
 @pytest.fixture
 def check(spark, tmp_path):
-    """Twice from the cache what the data source gives; returns the last DataFrame."""
+    """Check twice that the cache gives the data source's rows; return the last DataFrame."""
     from ottla.spark_jobs import cached
 
     def same(root, **options):

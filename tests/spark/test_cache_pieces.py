@@ -1,4 +1,4 @@
-"""What a cache keeps of a log, writes anew and takes away: without Spark, tasks are called here."""
+"""Files that a cache keeps, rewrites and deletes as its log changes. The tests call the tasks without Spark."""
 
 import os
 import shutil
@@ -25,12 +25,12 @@ def cache(tmp_path):
 
 @pytest.fixture
 def at_rest(monkeypatch):
-    """Files are taken to rest at once: the tests change them later than they read them."""
+    """Treat files as unchanging at once, because the tests change them only after reading them."""
     monkeypatch.setattr(seen, "RESTING_NS", 0)
 
 
 def check(root, cache, **options):
-    """Both isolation levels give what the log has; returns what was written and how many rows came from the log."""
+    """Check the rows of both isolation levels; return the written files and the number of rows from the log."""
     filled = []
     behind = {}
     for level in LEVELS:
@@ -45,7 +45,7 @@ def parquet(cache):
 
 
 def waited():
-    """Until the clock that stamps files has gone on."""
+    """Wait until the clock of file timestamps has advanced."""
     time.sleep(0.05)
 
 
@@ -103,7 +103,7 @@ def test_a_file_that_was_just_written_is_read_again(write_log, cache, monkeypatc
 
 @pytest.mark.usefixtures("at_rest")
 class TestWhatBecomesOfALog:
-    """Each of these changes a log whose files were noted."""
+    """Changes of a log after its files were recorded."""
 
     def test_other_records_of_the_same_size(self, write_log, cache):
         log = write_log()

@@ -1,4 +1,4 @@
-"""Logs that change at random, in every way a log can: what is read through a cache is what the log has."""
+"""Logs that change at random, in every way a log can: a cache gives the same rows as the log."""
 
 import random
 import shutil
@@ -17,7 +17,7 @@ LEVELS = ("read_committed", "read_uncommitted")
 
 
 class Changing:
-    """A partition that is written to, cut, compacted, made anew."""
+    """A partition that is written, truncated, compacted and recreated."""
 
     def __init__(self, root, chance):
         self.root, self.chance = root, chance
@@ -45,7 +45,7 @@ class Changing:
             self.writer.roll()
 
     def truncate(self):
-        """To the start of one of the last batches, as a follower does that finds another leader."""
+        """Truncate to the start of one of the last batches, as a follower does with a new leader."""
         batches = self.batches()
         if len(batches) < 4:
             return
@@ -56,7 +56,7 @@ class Changing:
         with path.open("r+b") as file:
             file.truncate(position)
         self.writer.path, self.writer.next_offset = path, offset
-        # Who has an open transaction is no longer known: markers that end nothing do no harm.
+        # The producers with open transactions are no longer known; markers that end nothing do no harm.
         self.open = dict.fromkeys(range(4), True)
 
     def compact(self):
@@ -91,7 +91,7 @@ class Changing:
         return sorted(self.writer.folder.glob("*.log"))
 
     def batches(self):
-        """(file, position, base offset) of each."""
+        """Return (file, position, base offset) of each batch."""
         from ottla.protocol.batch_header import read_header
 
         found = []
@@ -113,7 +113,7 @@ class Changing:
 @pytest.mark.parametrize("seed", range(8))
 def test_a_log_that_changes_reads_the_same(tmp_path, monkeypatch, seed, trusts_at_once):
     if trusts_at_once:
-        # As if the files had rested: nothing changes them while they are read.
+        # Treat the files as unchanging: nothing changes them while they are read.
         monkeypatch.setattr(seen, "RESTING_NS", 0)
     monkeypatch.setattr(stretches, "TARGET_BYTES", 600)
     log = Changing(tmp_path / "log", random.Random(f"{seed}"))

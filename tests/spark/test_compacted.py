@@ -1,4 +1,4 @@
-"""Random transactional logs that Ottla's cleaner compacted: what Spark reads is what the second scanner reads."""
+"""Random transactional logs that Ottla's cleaner compacted: Spark and the second scanner read the same."""
 
 from types import SimpleNamespace
 
@@ -21,7 +21,7 @@ COLUMNS = tuple(name for name in schemas.VIEWS[schemas.TRANSACTIONS] if name != 
 
 
 class Disk(UnsyncedDisk):
-    """What is to be synced is so at once."""
+    """A disk whose syncs end at once."""
 
     __slots__ = ()
 
@@ -37,7 +37,7 @@ def in_order(rows):
 
 
 def clean(root, broker, rounds):
-    """Compact all that can be, `rounds` times, with time enough between them for markers to go.
+    """Compact everything possible `rounds` times, with enough time in between for markers to be removed.
 
     Returns what the broker then has as log start and last stable offset of each partition.
     """
@@ -78,7 +78,7 @@ def test_views_of_compacted_logs_are_those_of_the_scanner(tmp_path, monkeypatch,
     found = read_view(root, "partitions", ("partition", "logStart", "lastStableOffset"))
     assert [(row["logStart"], row["lastStableOffset"]) for row in found] == [ends[row["partition"]] for row in found]
     for index, (start, stable) in enumerate(ends):
-        # It does not know what began below the first segment.
+        # It does not know transactions that began below the first segment.
         scanned = scan_partition(root / f"{TOPIC}-{index}")
         for (isolation, _), rows in records.items():
             limit = stable if isolation == "read_committed" else scanned.log_end_offset
@@ -91,7 +91,7 @@ def test_views_of_compacted_logs_are_those_of_the_scanner(tmp_path, monkeypatch,
 
 
 def test_what_ended_and_was_cleaned_away_does_not_stay_open(write_log):
-    """All began below the log: 1 was cleaned with its marker, 2 is open still, of 3 the marker is left."""
+    """All began below the log: 1 was cleaned with its marker, 2 is still open, only the marker of 3 is left."""
     log = write_log(base_offset=100)
 
     def snapshot(offset, *opened):

@@ -1,4 +1,4 @@
-"""The cases of the corpus as the data source shows them, read in this process: records, fates, where partitions end."""
+"""The cases of the corpus as the data source shows them, read in this process: records, fates, ends of partitions."""
 
 import pytest
 
@@ -14,7 +14,7 @@ ISOLATIONS = ("read_committed", "read_uncommitted")
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: case.name)
 def case(request, tmp_path_factory):
-    """(its directory, what its case.json says)."""
+    """Return (directory of the case, content of its case.json)."""
     files = files_of(request.param)
     return write_files(files, tmp_path_factory.mktemp(request.param.name)) / "data", expected_of(files)
 

@@ -1,4 +1,4 @@
-"""Fates that the tasks find out themselves are those that the driver plans with."""
+"""Fates that the tasks compute are the same as those of the driver's plan."""
 
 import pickle
 
@@ -20,7 +20,7 @@ MODES = [{}, {"verify": "true"}, {"on_damage": "report"}]
 
 @pytest.fixture
 def by_tasks(monkeypatch):
-    """Let the driver walk nothing."""
+    """Let the driver walk no partition."""
     monkeypatch.setattr(deferred_fates, "DRIVER_BYTES", -1)
     monkeypatch.setattr(planning, "fates_of", None)
 

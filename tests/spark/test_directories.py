@@ -60,7 +60,7 @@ def disks(tmp_path):
 
 
 def rows(paths, view="records", columns=None, **options):
-    """A view read in this process, as tasks would."""
+    """Read a view in this process, as tasks would."""
     checked = read_options({"paths": json.dumps([str(path) for path in paths]), "view": view, **options})
     return read_all(view_reader(checked, [(name, True) for name in columns or schemas.VIEWS[view]]))
 
@@ -112,7 +112,7 @@ def test_each_partition_ends_at_its_own_stable_offset_or_watermark(disks):
     (disks.a / "replication-offset-checkpoint").write_text("0\n1\nledger 0 2\n")
     with pytest.raises(UnreadableDirectory, match=f"{disks.b}: no replication-offset-checkpoint in it"):
         rows(disks.paths, fetchIsolation="high_watermark")
-    # Watermarks of the other directory's partitions count for nothing.
+    # Watermarks of the other directory's partitions have no effect.
     (disks.b / "replication-offset-checkpoint").write_text("0\n2\nledger 0 0\nledger 1 3\n")
     assert places(rows(disks.paths, fetchIsolation="high_watermark")) == [
         ("ledger", 0, 0),
@@ -141,7 +141,7 @@ def test_what_hangs_is_judged_by_the_coordinator_in_another_directory(disks):
 
 
 def test_compacted_partitions_are_known_by_the_checkpoint_of_their_directory(disks, monkeypatch):
-    """And are read from their beginning, not from a snapshot on."""
+    """They are read from their beginning, not from a snapshot."""
     cut = []
     monkeypatch.setattr(snapshot_ranges, "cut_at_snapshots", lambda log, size: cut.append(log.name) or [])
     (disks.b / "cleaner-offset-checkpoint").write_text("0\n1\nledger 1 4\n")

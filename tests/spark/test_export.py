@@ -1,4 +1,4 @@
-"""The export: Parquet files with the very records that the data source gives."""
+"""The export: Parquet files with the same records as the data source."""
 
 import pytest
 

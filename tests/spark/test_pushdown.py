@@ -1,4 +1,4 @@
-"""Bounds on what is read: the rows are those of a filter over everything, and files that cannot matter stay shut."""
+"""Bounds on what is read: the rows are those of a filter over everything, and other files are not opened."""
 
 import json
 import os
@@ -51,7 +51,7 @@ def append(log, records, producer_id):
 
 @pytest.fixture
 def opened(monkeypatch):
-    """Names of the segment files opened, and how many bytes were read of them."""
+    """Return the names of the opened segment files, and the number of bytes read from them."""
     found = {"files": set(), "bytes": 0}
     really_open, really_read = os.open, os.preadv
 

@@ -1,4 +1,4 @@
-"""Random logs, sound and damaged: what is read does not depend on buffers, cuts into tasks, or who finds fates."""
+"""Random logs, sound and damaged: rows do not depend on buffers, tasks, or where fates are computed."""
 
 import json
 import random
@@ -24,7 +24,7 @@ LARGEST = b"\xfe" + b"\xff" * 8 + b"\x01"
 
 @pytest.fixture
 def buffers(monkeypatch):
-    """`buffers(chance)`: other sizes of all that is read and cut."""
+    """Return `buffers(chance)`, which sets random sizes of reads and ranges."""
 
     def resize(chance):
         monkeypatch.setattr(chunks, "CHUNK_BYTES", chance.choice([512, 4_096, 1 << 21]))
@@ -54,7 +54,7 @@ def write_indexes(folder, chance):
 
 
 def read(root, names, **options):
-    """Rows in the order of offsets; times as they are in Arrow, for hostile ones are none in Python."""
+    """Return rows in the order of offsets, with Arrow times, because Python cannot represent hostile ones."""
     reader, found = reader_of(root, "records", names, **options), []
     for task in reader.partitions():
         for batch in reader.read(task):
@@ -65,7 +65,7 @@ def read(root, names, **options):
 
 
 def break_somewhere(folder, chance):
-    """Cut, insert, flip a bit; or change bytes of a batch and give it the right CRC."""
+    """Cut, insert, flip a bit; or change bytes of a batch and correct its CRC."""
     path = chance.choice(sorted(folder.glob("*.log")))
     content = bytearray(path.read_bytes())
     batches = scan_content(path, bytes(content))[0]
@@ -89,7 +89,7 @@ def break_somewhere(folder, chance):
 
 
 def as_listed(row):
-    """As `expected_rows` without the time."""
+    """Return rows as in `expected_rows`, without the time."""
     headers = [(pair["key"], pair["value"]) for pair in row["headers"] or []]
     return row["offset"], row["key"], row["value"], headers, row["producerId"], row["producerEpoch"], row["sequence"]
 

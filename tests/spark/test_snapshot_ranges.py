@@ -1,4 +1,4 @@
-"""Ranges of a partition, walked by tasks of their own, tell exactly what one walk over all of it tells."""
+"""Ranges of a partition, each walked by its own task, give exactly the results of a single walk over all of it."""
 
 import random
 import shutil
@@ -28,7 +28,7 @@ COLUMNS = tuple(name for name in schemas.VIEWS[schemas.TRANSACTIONS] if name != 
 
 @pytest.fixture
 def cut(monkeypatch):
-    """`cut(bytes)`: ranges of that size, each in a task of its own."""
+    """Return `cut(bytes)`, which sets ranges of that size, each in its own task."""
 
     def to(size):
         monkeypatch.setattr(planning, "SNAPSHOT_RANGE_BYTES", size)
@@ -46,7 +46,7 @@ def tasks_of(root):
 
 
 def write_snapshots(root):
-    """A snapshot at the start of each segment but the first, as a broker takes it, and all of it flushed."""
+    """Write a snapshot at the start of each segment but the first, as a broker does, and flush all of it."""
     lines = []
     for log in list_partitions(str(root)):
         for segment in log.segments[1:]:
@@ -84,7 +84,7 @@ def test_random_logs_in_ranges_have_the_transactions_of_one_walk(tmp_path, cut, 
 
 @pytest.mark.parametrize("directory", range(4))
 def test_logs_of_the_broker_in_ranges_have_the_transactions_of_one_walk(tmp_path, cut, directory):
-    """Segments are dropped, log starts raised, the broker is killed: snapshots tell of transactions below the log."""
+    """Segments are dropped, log starts raised, the broker is killed: snapshots contain transactions below the log."""
     root = tmp_path / "log"
     write_directory(root, 3_000 + directory, 60)[1].stop()
     expected = in_order(read_view(root, "transactions", COLUMNS, verify="true"))
@@ -140,7 +140,7 @@ def test_task_is_told_of_its_own_segments_alone(long_log, cut):
 
 
 def test_reading_back_stops_behind_the_last_batch_of_one_that_hangs(long_log, cut):
-    """8 wrote in the first segment alone, so the last task, which tells of it, reads no segment in between."""
+    """8 wrote only in the first segment, so the last task, which returns its row, reads no segment in between."""
     cut(1)
     reader = reader_of(long_log, "transactions", ("producerId", "records"))
     last = reader.partitions()[-1]
@@ -224,14 +224,14 @@ def test_walks_that_rely_on_no_snapshot_are_not_cut(long_log, cut, option):
 
 
 def test_partition_that_was_compacted_is_not_cut(long_log, cut):
-    """Compaction takes batches of which an older snapshot tells."""
+    """Compaction removes batches that an older snapshot refers to."""
     cut(1)
     (long_log / "cleaner-offset-checkpoint").write_text("0\n1\nledger 0 2\n")
     assert tasks_of(long_log) == 1
 
 
 def test_transaction_that_began_below_the_log_is_carried_through_ranges(long_log, cut, tmp_path):
-    """Retention took the first segment: its snapshot tells of 7 and 8, whose first batches are gone."""
+    """Retention removed the first segment; a snapshot still has 7 and 8, whose first batches are gone."""
     shutil.copytree(long_log, tmp_path / "copy")
     first = sorted((tmp_path / "copy" / "ledger-0").glob("*.log"))[0]
     first.unlink()

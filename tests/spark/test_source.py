@@ -26,7 +26,7 @@ def digest(value):
 
 
 def as_consumed(row):
-    """A row of the table in the shape of `consumed.jsonl`."""
+    """Return a row of the table in the form of `consumed.jsonl`."""
     moment = row["timestamp"].replace(tzinfo=UTC) if row["timestamp"].tzinfo is None else row["timestamp"]
     return {
         "topic": row["topic"],
@@ -184,7 +184,7 @@ def test_missing_directory_is_told(read, tmp_path):
 
 @pytest.fixture
 def damaged(write_log):
-    """Three batches of ten in ledger-0, the middle one with a flipped byte in its records; ten sound records beside."""
+    """Write three batches of ten to ledger-0, the middle one with a flipped byte; ten sound records elsewhere."""
     log = write_log()
     log.positions = [log.data(10, value=b"x" * 40) for _ in range(3)]
     data = bytearray(log.path.read_bytes())

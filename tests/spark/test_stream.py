@@ -1,4 +1,4 @@
-"""The stream of records: micro-batches up to the last stable offset, each record once, whatever happens in between."""
+"""The stream of records: micro-batches up to the last stable offset, each record once, with failures in between."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""The functions for notebooks tell what the views and the walk tell, of Kafka's directories and of random logs."""
+"""The functions for notebooks return the same as the views and the walk, for Kafka's directories and random logs."""
 
 import random
 from datetime import UTC, datetime, timedelta
@@ -20,7 +20,7 @@ LATER = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 @pytest.fixture(autouse=True)
 def few_tasks(spark):
-    """Small data needs no 200 partitions per shuffle."""
+    """Use few shuffle partitions: small data does not need 200."""
     before = spark.conf.get("spark.sql.shuffle.partitions")
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     yield
@@ -28,7 +28,7 @@ def few_tasks(spark):
 
 
 def frame_of(spark, root, view, **options):
-    """The view as a DataFrame that was made elsewhere: no data source stands behind it."""
+    """Return the view as a DataFrame from another source, without the data source."""
     import pyarrow as pa
 
     reader = reader_of(root, view, **options)
@@ -37,7 +37,7 @@ def frame_of(spark, root, view, **options):
 
 
 def rows_of(frame):
-    """Rows as tuples with times in ms, sorted."""
+    """Return rows as sorted tuples with times in ms."""
     return in_order(tuple(map(plain, row)) for row in frame.collect())
 
 
@@ -147,7 +147,7 @@ def test_transactions_of_batches_are_those_of_the_view(spark, directories, name)
 
 
 def walked(root):
-    """(anomalies, gaps) of every partition as the walk tells them, in the columns of the tables."""
+    """Return (anomalies, gaps) of every partition from the walk, in the columns of the tables."""
     anomalies, gaps = [], []
     for log in list_partitions(str(root)):
         for step in PartitionWalk(log, DamageLog("fail")):
@@ -217,7 +217,7 @@ def test_hanging_knows_a_decision_whose_marker_never_came(spark, reference):
     found = frame_of(spark, root, "transactions")
     history = frame_of(spark, root, "transaction_state", history="true")
     ended = found.where("fate = 'committed' and firstOffset is not null")
-    # Of two versions: in V2 the marker has an epoch of its own, in V1 that of the transactions before.
+    # Two versions: in V2 the marker has its own epoch, in V1 the epoch of the transactions before.
     chosen = [
         ended.where("topic = 'ledger-tv2' and partition = 0").orderBy(F.desc("markerOffset")).first(),
         ended.where("topic = 'audit-log' and partition = 1").orderBy(F.desc("markerOffset")).first(),

@@ -30,7 +30,7 @@ DIRECTORIES = range((LOGS + LOGS_PER_DIRECTORY - 1) // LOGS_PER_DIRECTORY)
 
 
 def rows_of_spark(spark, root, isolation, partitions):
-    """offset -> (key, value) by partition."""
+    """Return offset -> (key, value) by partition."""
     reader = spark.read.format("ottla").option("isolation.level", isolation)
     table = reader.schema("partition int, offset bigint, key binary, value binary").load(str(root)).toArrow()
     rows = [{} for _ in range(partitions)]
@@ -42,7 +42,7 @@ def rows_of_spark(spark, root, isolation, partitions):
 
 
 def rows_of_scanner(folder, ledger, isolation):
-    """The slow scanner's rows. It knows neither the log start nor what began below the first segment."""
+    """Return the slow scanner's rows. It knows neither the log start nor what began below the first segment."""
     if isolation == "read_committed" and not ledger.visible(isolation):
         return {}
     records = scan_partition(folder).records(isolation)

@@ -1,4 +1,4 @@
-"""The data source on what is no regular file, or unpacks to gigabytes: one line says why, in bounded memory."""
+"""The data source on special files and on batches of gigabytes: the reason in one line, in bounded memory."""
 
 import os
 import shutil
@@ -55,7 +55,7 @@ def directory(sound, tmp_path):
 
 
 def reasons(error):
-    """The lines that say why, of all that Spark says of a Python data source that failed."""
+    """Return the lines with the reason from Spark's output about a failed Python data source."""
     return {line.partition(": ")[2] for line in str(error).splitlines() if line.startswith("ottla.")}
 
 
@@ -69,7 +69,7 @@ def test_a_file_that_is_none_is_named_in_one_line(spark, directory, name, kind):
 
 
 def in_latin1(folder):
-    """A path in `folder` with a name that is not UTF-8."""
+    """Return a path in `folder` with a name that is not UTF-8."""
     path = folder / os.fsdecode(b"caf\xe9-0")
     try:
         path.touch()
@@ -159,7 +159,7 @@ print("processes", len(peaks), max(peaks.values(), default=0))
 
 
 def read_apart(root, *views):
-    """What a session of its own said of each view, failing on damage and reporting it, within the memory."""
+    """Return a separate session's output for each view, failing on damage and reporting it, in bounded memory."""
     command = [sys.executable, "-c", READ, str(root), ",".join(views)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr

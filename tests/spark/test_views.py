@@ -1,4 +1,4 @@
-"""Every view against what Kafka's own tools said of the same directories."""
+"""Every view against the output of Kafka's own tools for the same directories."""
 
 import json
 import re
@@ -26,14 +26,14 @@ def partition_of(file):
 
 
 def segments_of(name):
-    """(topic, partition, base offset, lines) of each segment of the dump but those of the metadata log."""
+    """Yield (topic, partition, base offset, lines) of each segment of the dump, without the metadata log."""
     for file, lines in kafka_dump(name).items():
         if file.endswith(".log") and not file.startswith("__cluster_metadata"):
             yield *partition_of(file), int(file.split("/")[1][:-4]), lines
 
 
 def fields_of(line):
-    """`a: 1 b: 2` as a dict; the first of each name counts."""
+    """Return `a: 1 b: 2` as a dict; the first value of each name counts."""
     found = {}
     for key, value in re.findall(r"(\w+): (\S+)", line):
         found.setdefault(key, value)
@@ -83,7 +83,7 @@ def dumped_batches(name):
 
 
 def transactions_of(batches):
-    """A naive model: what each marker ends, and what is left open, by partition and producer."""
+    """Return the ended and open transactions by partition and producer, from a naive model."""
     opened, found = {}, []
     for batch in batches:
         key = batch["topic"], batch["partition"], batch["producerId"]
@@ -140,7 +140,7 @@ def test_transactions_are_the_markers_of_kafkas_dump_and_what_has_none(reference
 
 
 def told_by_kafka(header):
-    """The rows of the table with this first column name in `transactions.txt`: what the live broker answered."""
+    """Return the live broker's rows of the table with this first column name in `transactions.txt`."""
     rows, columns = [], None
     for line in (REFERENCE / "transactions.txt").read_text().splitlines():
         cells = [cell.strip() for cell in line.split("\t")]
@@ -197,7 +197,7 @@ def test_partitions_end_where_kafkas_consumer_ended(reference, consumed, name):
 
 
 def dumped_records(name, topic):
-    """(partition, offset, key, value) as DumpLogSegments decodes the records of an internal topic."""
+    """Return (partition, offset, key, value) of an internal topic's records, as decoded by DumpLogSegments."""
     for found, partition, _, lines in segments_of(name):
         for line in lines if found == topic else ():
             if record := re.match(r"\| offset: (\d+) .* key: (\{.*?\}) payload: (.*)$", line):
@@ -274,7 +274,7 @@ def test_segments_tell_their_files_as_kafkas_dump_does(reference, name):
             assert row["largestTimestamp"] is None or row["largestTimestamp"] <= row["maxTimestamp"]
 
 
-# What hangs is told with the time of asking.
+# Hanging transactions are reported with the time of the query.
 @pytest.mark.parametrize("view", [view for view in schemas.VIEWS if view != schemas.HANGING])
 def test_one_column_of_a_view_is_that_of_the_whole(reference, view):
     whole = read_view(reference("clean"), view)

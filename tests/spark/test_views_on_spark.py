@@ -47,7 +47,7 @@ def test_every_view_arrives_with_its_types_and_rows(spark, load, reference):
 
 @pytest.fixture
 def half_damaged(write_log):
-    """Partition 1 cannot be read, so a query succeeds only if it never looks there."""
+    """Write a directory whose partition 1 cannot be read, so a query succeeds only without reading it."""
     for partition in (0, 1):
         log = write_log(partition=partition)
         for _ in range(3):
@@ -105,7 +105,7 @@ def test_one_frame_filtered_twice_has_the_rows_of_both_filters(load, write_log, 
 
 
 def run_apart(code, *arguments, **environment):
-    """Run `code` in a Python of its own, with a Spark of its own; what it prints last is JSON."""
+    """Run `code` in a separate Python with its own Spark; its last output is JSON."""
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
         env={**os.environ, "PYSPARK_PYTHON": sys.executable, "TZ": "UTC", "PYTHONPATH": str(ROOT), **environment},

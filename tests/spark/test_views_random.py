@@ -18,7 +18,7 @@ SEEDS = range(40)
 
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory):
-    """Forty random logs as partitions of one directory."""
+    """Write forty random logs as partitions of one directory."""
     root = tmp_path_factory.mktemp("random") / "log"
     root.mkdir()
     (root / "meta.properties").write_text("version=1\n")
@@ -88,7 +88,7 @@ def test_transactions_are_those_of_the_scanner(logs, scanned):
 
 
 def producers_of(partition):
-    """`ProducerStateEntry` after replaying the batches: what a broker holds of each producer."""
+    """Return the `ProducerStateEntry` of each producer after replaying the batches, as in a broker."""
     held = {}
     for batch in partition.batches:
         if batch.producer_id < 0 or (batch.is_control and batch.marker is None):

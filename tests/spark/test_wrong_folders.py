@@ -37,7 +37,7 @@ def wrong(request, log_directory, tmp_path):
 
 
 def reason(error):
-    """The line that says why, of all that Spark says of a Python data source that failed."""
+    """Return the line with the reason from Spark's output about a failed Python data source."""
     return next(line for line in str(error).splitlines() if line.startswith("ottla.scan.listing.UnreadableDirectory: "))
 
 
@@ -111,7 +111,7 @@ print(spark.read.format("ottla").option("topics", topics).load(directory).count(
 
 @pytest.mark.slow
 def test_a_glob_that_matches_no_topic_is_in_the_log_of_the_driver(log_directory):
-    """In a process of its own: the session of these tests writes to the stderr that it began with."""
+    """The test needs a separate process: the session of these tests writes to its original stderr."""
     command = [sys.executable, "-c", READ, str(log_directory), f"leger-*,{TOPIC}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert (done.returncode, done.stdout) == (0, "4\n")

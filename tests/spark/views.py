@@ -1,4 +1,4 @@
-"""A view read in this process, as a task would: no Spark."""
+"""Reads of a view in this process, as in a task, without Spark."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +17,7 @@ def reader_of(root, view, columns=None, **options):
 
 
 def read_all(reader):
-    """Rows as dicts, times as int ms."""
+    """Return rows as dicts, times as int ms."""
     batches = []
     for task in reader.partitions():
         for batch in reader.read(task):

@@ -1,4 +1,4 @@
-"""How the cases of the decision tables are named, and the states that they begin with."""
+"""Names of the cases of the decision tables, and the states that they begin with."""
 
 import re
 
@@ -27,27 +27,27 @@ STATE, LOADING, EPOCH = E.INVALID_TXN_STATE, E.COORDINATOR_LOAD_IN_PROGRESS, E.I
 
 
 def row(*cases):
-    """The function plays these cases; its argument `row` is the case's name, which begins with the row's id."""
+    """Run the function with these cases; its argument `row` is the case's name, which begins with the row's id."""
     assert all(ROW.match(case) for case in cases)
     return pytest.mark.parametrize("row", cases)
 
 
 def rows(cases):
-    """The function plays these values; their first field is the case's name."""
+    """Run the function with these values; their first field is the case's name."""
     names = [case[0] for case in cases]
     assert all(map(ROW.match, names)) and len(set(names)) == len(names), names
     return pytest.mark.parametrize("case", cases, ids=names)
 
 
 def held(status, epoch=5, *, previous=PID, version=0):
-    """What the coordinator holds of an id of 60 s timeout; open and prepared ones have two partitions."""
+    """Return the coordinator's state of an id of 60 s timeout; open and prepared ones have two partitions."""
     partitions = {} if status in RESTING else PLACES
     began = -1 if status is S.EMPTY else BEGAN
     return TransactionState(PID, epoch, status, 60_000, partitions, began, NOW - 400, previous, -1, version)
 
 
 def prepared(status, epoch=5, *, began=BEGAN, partitions=PLACES, next_id=-1, version=0):
-    """The Prepare record that ends what `held` has open."""
+    """Return the Prepare record that ends the open transaction of `held`."""
     return TransactionState(PID, epoch, status, 60_000, partitions, began, NOW, PID, next_id, version)
 
 
@@ -55,6 +55,6 @@ HOUR_MS = 3_600_000
 
 
 def quick_expiry(rig):
-    """Ids expire after ten hours and timeouts are looked for each hour: a week is 60,000 scans."""
+    """Expire ids after ten hours and check timeouts each hour: a week would be 60,000 scans."""
     rig.settings = TransactionSettings(id_expiration_ms=10 * HOUR_MS, abort_interval_ms=HOUR_MS)
     rig.restart()

@@ -117,7 +117,7 @@ def test_each_partition_is_verified_for_itself(row):
 
 
 def add(ask, version, producer, *topics, name="t"):
-    """Versions 0-3: {(topic, partition): error}."""
+    """Send a request of versions 0-3; return {(topic, partition): error}."""
     struct = codec.request_class(ADD).AddPartitionsToTxnTopic
     answer = ask(
         ADD,
@@ -185,7 +185,7 @@ def test_the_empty_id_cannot_be_added_to(row, ask, rig, version):
 
 
 def unready(rig, row):
-    """Make the lookup fail as the row says; the error that it gives."""
+    """Make the lookup fail as the row says; return its error."""
     if "loading" in row:
         rig.coordinator.states.shards.clear()
         rig.coordinator.states.loading.update(range(5))
@@ -381,7 +381,7 @@ def end(ask, version, producer):
 
 
 def of_brokers_both(ask, version, producer):
-    """What adding and verifying are told; one of them if they agree."""
+    """Return the error of adding and verifying, which must agree."""
     asked = [("t", producer, verify_only, [("foo", [0])]) for verify_only in (False, True)]
     (one,) = {each[("foo", 0)] for _, each in of_broker(ask, version, *asked)[1]}
     return one

@@ -1,4 +1,4 @@
-"""Batches with a producer id: the table APPEND, and what a partition keeps of a verification (JOIN), on real logs."""
+"""Batches with a producer id: the table APPEND, and a partition's verification state (JOIN), on real logs."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -40,7 +40,7 @@ class Verifying(NamedTuple):
 
 
 class Expire(NamedTuple):
-    """This much time passes, and the partition forgets what is older than a day."""
+    """A step in which this time passes, and the partition removes producers older than a day."""
 
     ms: int
 
@@ -58,7 +58,7 @@ def bytes_of(data):
 
 
 def play(logs, partition, step):
-    """One step; the answer of an append."""
+    """Run a step and return its result."""
     if isinstance(step, Marker):
         return partition.append_marker(TransactionMarker(PID, step.epoch, 0, True, step.generation))
     if isinstance(step, Verifying):
@@ -244,7 +244,7 @@ MEANWHILE = [
 
 @rows(MEANWHILE)
 def test_what_was_suspended_is_verified_again(case, broker, monkeypatch):
-    """An addition waits for its durability; before its request goes on, the transaction is ended."""
+    """The transaction ends while a request waits until its added partition is durable."""
     _, v2, hearing, error = case
     client = Client(broker)
     place = ("ledger", 0)

@@ -16,7 +16,7 @@ REASONS = ("authorization: ", "version not served: ", "one broker: ", "a group t
 
 
 def documented():
-    """([row ids of the tables, in order], {row id: why it has no test}, the page)."""
+    """Return ([row ids of the tables, in order], {row id: why it has no test}, the page)."""
     page = PAGE.read_text(encoding="utf-8")
     tables, exceptions = page.split(EXCEPTIONS)
     reasons = dict(re.findall(r"^\| (\S+-\d+) \| (.*) \|$", exceptions, re.MULTILINE))
@@ -25,7 +25,7 @@ def documented():
 
 @pytest.fixture(scope="module")
 def tested(request):
-    """Row id -> the number of cases that have it, as pytest collects them here, whatever it runs."""
+    """Return row id -> number of cases with it, as pytest collects them here, whatever it runs."""
     files = request.node.getparent(pytest.Dir).collect()
     cases = [case for file in files for case in file.collect() if hasattr(case, "callspec")]
     named = [ROW.match(case.callspec.id.removeprefix("calm-").removeprefix("pending-")) for case in cases]

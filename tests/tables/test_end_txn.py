@@ -95,7 +95,7 @@ def test_states_that_are_never_held_are_not_decided(row, commit):
     status = S.DEAD if row == "END1-20" else S.PREPARE_EPOCH_FENCE
     with pytest.raises(KeyError):
         decide_end(held(status), NO_PENDING, PID, 5, commit, NOW)
-    # And no log can make one the state of an id.
+    # And no log can have one as the state of an id.
     with pytest.raises(ProtocolError, match=f"status {int(status)}"):
         from_value(decode_transaction_value(encode_transaction_fields(held(status), ())))
 
@@ -214,7 +214,7 @@ def test_complete_switches_to_the_next_producer_id(row, outcome):
     expected = TransactionState(*producer, done, 60_000, {}, before.start_ms, NOW + 9, PID, -1, 2)
     assert completion(before, NOW + 9) == expected
     check_step(before, expected)
-    # The next transaction is that of the new producer.
+    # The next transaction belongs to the new producer.
     added = decide_add_partitions(expected, NO_PENDING, *producer, [("foo", 0)], NOW + 10, 2)
     assert (added.error, added.record.producer_id, added.record.producer_epoch) == (E.NONE, *producer)
 

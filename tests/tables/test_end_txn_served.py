@@ -1,4 +1,4 @@
-"""EndTxn and aborts through handlers and coordinator: what END1, END2 and ABORT say beside the machine's decision."""
+"""EndTxn and aborts through handlers and coordinator: END1, END2 and ABORT without the state machine's decision."""
 
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.protocol.errors import ErrorCode as E

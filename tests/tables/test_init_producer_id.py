@@ -176,7 +176,7 @@ def test_without_a_producer_id_nothing_is_logged(row, make_rig):
 
 
 def statuses(rig):
-    """What the log of the id "t" has become, state by state."""
+    """Return (status, epoch) of each state in the log of the id "t"."""
     seen = []
     for header, batch in rig.log_of("t").batches:
         seen += [(change.state.status, change.state.producer_epoch) for change in read_changes(header, batch, "log")]

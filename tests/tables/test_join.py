@@ -1,4 +1,7 @@
-"""Transactional writes and the coordinator: the tables JOIN and TELL, through the handlers, on real logs."""
+"""Transactional writes to partitions and the transaction coordinator: requests go through the handlers, on real logs.
+
+The tables are JOIN and TELL.
+"""
 
 import pytest
 
@@ -102,7 +105,7 @@ def test_offsets_of_a_group_that_was_not_added(case, client, broker):
 
 
 def never_asked(broker):
-    """A coordinator that must not be asked."""
+    """Return a coordinator that must not be asked."""
     broker.coordinator.verify = lambda *given: pytest.fail("verified")
     broker.coordinator.add_partitions = lambda *given, **more: pytest.fail("added")
 
@@ -175,7 +178,7 @@ def test_what_the_offsets_partition_knows_is_not_asked(row, client, broker, vers
 
 
 class Said:
-    """A coordinator that gives this answer to every question, and counts them."""
+    """A coordinator that gives the same answer to every question and counts the questions."""
 
     def __init__(self, broker, error):
         self.asked = []
@@ -255,7 +258,7 @@ def test_what_txn_offset_commit_is_told(case, client, broker):
         said = Said(broker, answer)
         assert client.commit_offset(version) is told, version
         asked = ("t", *client.producer, [OFFSETS])
-        # What was added is verified once more in the step of the append.
+        # The added partition is verified again in the step of the append.
         assert said.asked == [asked] * (2 if version == 5 and not answer else 1)
     assert broker.offsets(OFFSETS) == (EMPTY if told else (0, 1))
     assert fetched(client, stable=True).error is (E.NONE if told else E.UNSTABLE_OFFSET_COMMIT)

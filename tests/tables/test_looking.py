@@ -13,7 +13,7 @@ FOO, BAR = ("foo", 1), ("bar", 0)
 
 
 def described(ask, name="t"):
-    """(error, state, producer id, epoch, timeout, start, topics)."""
+    """Return (error, state, producer id, epoch, timeout, start, topics)."""
     (each,) = ask(DESCRIBE, 0, transactional_ids=[name]).transaction_states
     assert each.transactional_id == name
     topics = [(topic.topic, topic.partitions) for topic in each.topics]
@@ -44,7 +44,7 @@ def test_a_failed_lookup(row, ask, rig):
 
 
 def being_forgotten(rig):
-    """As while the tombstone of "t" is being logged (EXPIRE-6)."""
+    """Put "t" in the state while its tombstone is being logged (EXPIRE-6)."""
     rig.shard_of().set_transient("t", append_began(NO_PENDING, dead(rig.state())))
 
 
@@ -87,7 +87,7 @@ def test_a_prepared_id_shows_whose_marker_is_missing(row, ask, rig):
 
 
 def listed(ask, version=2, states=(), producer_ids=(), **more):
-    """(error, {id: (producer id, state)}, states that do not exist)."""
+    """Return (error, {id: (producer id, state)}, states that do not exist)."""
     answer = ask(LIST, version, state_filters=list(states), producer_id_filters=list(producer_ids), **more)
     rows = {each.transactional_id: (each.producer_id, each.transaction_state) for each in answer.transaction_states}
     return E(answer.error_code), rows, answer.unknown_state_filters
@@ -101,7 +101,7 @@ def test_nothing_is_listed_while_a_partition_is_loaded(row, ask, rig):
 
 
 def three(rig):
-    """Ids that are Empty, Ongoing and CompleteCommit."""
+    """Create ids that are Empty, Ongoing and CompleteCommit."""
     for name in ("a", "b", "c"):
         producer = rig.producer(name)
         if name != "a":
@@ -137,7 +137,7 @@ def test_by_producer_id(row, ask, rig):
 def test_by_duration(row, ask, rig):
     three(rig)
     version = int(row[-1])
-    # b began 200 ms ago, c 100 ms ago, and a never: it counts as older than any.
+    # b began 200 ms ago, c 100 ms ago, and a never: a passes every duration.
     cases = [(-1, "abc"), (0, "abc"), (99, "abc"), (100, "ab"), (199, "ab"), (200, "a"), (2**62, "")]
     for duration_ms, names in cases:
         error, found, _ = listed(ask, version, duration_filter=duration_ms)

@@ -1,4 +1,4 @@
-"""WriteTxnMarkers and what a partition does with a marker: the tables WRITE and ENDM, on real logs."""
+"""WriteTxnMarkers and the effect of a marker on a partition: the tables WRITE and ENDM, on real logs."""
 
 from types import SimpleNamespace
 
@@ -21,7 +21,7 @@ PID = 77
 
 
 def marker(*topics, producer_id=PID, epoch=5, commit=True, coordinator_epoch=2, generation=0):
-    """One marker of a request, as decoded; topics are (name, partitions)."""
+    """Return a marker of a request, as decoded; topics are (name, partitions)."""
     return SimpleNamespace(
         producer_id=producer_id,
         producer_epoch=epoch,
@@ -33,7 +33,7 @@ def marker(*topics, producer_id=PID, epoch=5, commit=True, coordinator_epoch=2, 
 
 
 def ask(broker, *markers, version=2):
-    """[(producer id, [(topic, [(partition, error)])])]."""
+    """Send markers and return [(producer id, [(topic, [(partition, error)])])]."""
     replies = broker.begin(MARKERS, version, SimpleNamespace(markers=list(markers)))
     broker.clock.settle()
     message = message_of(replies[0], MARKERS, version)
@@ -47,13 +47,13 @@ def ask(broker, *markers, version=2):
 
 
 def to_ledger(broker, **more):
-    """One marker to the ledger; the error."""
+    """Send a marker to the ledger and return the error."""
     ((_, ((_, ((_, error),)),)),) = ask(broker, marker(("ledger", [0]), **more))
     return error
 
 
 def write(broker, epoch=5, sequence=0, transactional=True, producer_id=PID):
-    """A client's batch, in a transaction or not."""
+    """Append a client's batch, in a transaction or not."""
     batch = memoryview(
         build_batch(
             [(b"k", b"v")],
@@ -70,7 +70,7 @@ def write(broker, epoch=5, sequence=0, transactional=True, producer_id=PID):
 
 
 def log(broker, place=LEDGER):
-    """Of each batch its producer id and epoch, and the marker's (outcome, coordinator epoch) if it is one."""
+    """Return producer id and epoch of each batch, and for markers also (is commit, coordinator epoch)."""
     data = memoryview(broker.cluster.partition(*place).read(0, 1 << 20, isolation=FetchIsolation.LOG_END).records)
     found = []
     for position, header in iter_batches(data):
@@ -122,7 +122,7 @@ def test_one_control_batch_is_appended(row, broker):
 
 
 def with_groups(broker):
-    """The offsets topic with an offset of group g pending for the producer; the group's partition."""
+    """Create the offsets topic with a pending offset of group g; return the group's partition."""
     create_internal_topic(broker.cluster, "__consumer_offsets")
     broker.clock.settle()
     commits = broker.groups.offsets
@@ -282,7 +282,7 @@ def test_an_administrator_ends_a_hanging_transaction(row, broker):
 
 @row("ENDM-1 read from the log", "ENDM-2 read from the log", "ENDM-3 read from the log")
 def test_markers_that_are_read_from_the_log_are_not_checked(row, logs):
-    """Each of these markers would be refused if it came in now."""
+    """Each of these markers would be refused in a request now."""
     partition = logs.partition()
     append = partition.append_own
     data = build_batch([(b"k", b"v")], producer_id=PID, producer_epoch=5, base_sequence=0, transactional=True)
@@ -318,7 +318,7 @@ def test_a_marker_completes_the_transaction(row, broker):
     assert to_ledger(broker, commit="commit" in row) is E.NONE
     assert known(broker).current_txn_first_offset == -1
     assert broker.offsets(LEDGER) == (0, 4)
-    # Producer id, first offset, marker, and the stable offset, which the other one holds back.
+    # Producer id, first offset, marker, and the last stable offset, which the other transaction holds back.
     entries = broker.cluster.partition(*LEDGER).log.segments.active.aborted
     assert entries == ([] if "commit" in row else [(PID, 1, 3, 0)])
 

@@ -1,4 +1,4 @@
-"""The moves between states: the table of the documentation, and every move that it lacks."""
+"""Transitions between states: those in the documentation's table are valid, all others are refused."""
 
 import itertools
 from pathlib import Path
@@ -16,7 +16,7 @@ BY_NAME = {status.wire_name: status for status in S}
 
 
 def documented():
-    """State -> the states that may follow, as the documentation has them."""
+    """Return state -> states that may follow, from the documentation."""
     lines = [line for line in PAGE.read_text().splitlines() if line.startswith("| MOVE-")]
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
     return {
@@ -44,7 +44,7 @@ def test_a_move_is_legal_only_if_the_table_has_it(case):
 
 
 def follower(before, target):
-    """A record of `target` whose fields are right behind `before`."""
+    """Return a record of `target` whose fields are valid after `before`."""
     open_or_prepared = target not in RESTING and target not in PENDING_ONLY
     partitions = (before.partitions or PLACES) if target is S.ONGOING else before.partitions
     return before._replace(
@@ -59,7 +59,7 @@ LOGGED_MOVES = [(name, a, b) for name, a, b in MOVES if a in LOGGED and b in LOG
 
 @rows(LOGGED_MOVES)
 def test_no_record_is_logged_for_an_illegal_move(case):
-    """`check_step` stands before every append, and judges whole records."""
+    """`check_step` runs before every append and checks whole records."""
     _, current, target = case
     before = held(current)
     if target in LEGAL[current]:

@@ -37,7 +37,7 @@ def fetched(groups, stable=False, place=PLACE):
 
 
 def is_pending(groups, offset=5):
-    """Whether the offset is there, and does not count yet."""
+    """Return whether the offset is pending."""
     return fetched(groups).offset != offset and fetched(groups, stable=True) == UNSTABLE
 
 
@@ -58,7 +58,7 @@ def client(broker):
 
 
 def request(client, version, *topics, group="g", producer_id=None, epoch=None):
-    """{(topic, partition): error} of topics as (name, partitions)."""
+    """Commit offsets of topics as (name, partitions); return {(topic, partition): error}."""
     body = SimpleNamespace(
         transactional_id="t",
         group_id=group,
@@ -88,7 +88,7 @@ def request(client, version, *topics, group="g", producer_id=None, epoch=None):
 
 
 def add_group(client, version):
-    """V1 clients add the group's partition before."""
+    """Add the group's partition, as V1 clients do before they commit."""
     if version < 5:
         place = ("__consumer_offsets", client.broker.groups.offsets.partition_for("g"))
         assert client.broker.ask(client.broker.coordinator.add_partitions("t", *client.producer, [place])) is E.NONE
@@ -150,7 +150,7 @@ def test_a_commit_is_checked_for_its_epoch_and_not_for_its_sequence(row, client)
 
 
 def with_group(groups, state, instances=()):
-    """Group g in this state; the member id of one of its members (a former one in Empty)."""
+    """Bring group g into this state; return the id of one of its members (a former one in Empty)."""
     if state in (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.PREPARING_REBALANCE):
         if state is ClassicGroupState.COMPLETING_REBALANCE:
             waiting = groups.join()
@@ -376,7 +376,7 @@ def test_loading_skips_what_it_does_not_know(row, groups):
 
 
 def groups_record(groups):
-    """Key and value of the last record of the group's log."""
+    """Return key and value of the last record of the group's log."""
     header, batch = groups.log_of().batches[-1]
     (record,) = iter_records(batch, header)
     return bytes(record.key), bytes(record.value)

@@ -106,13 +106,13 @@ def test_the_time_runs_from_the_first_partition(row, rig):
 
 
 def tombstones(rig):
-    """Of each batch of the id's log the number of its tombstones."""
+    """Return the number of tombstones in each batch of the id's log, without zeros."""
     counts = [sum(r.value is None for r in iter_records(batch, header)) for header, batch in rig.log_of("t").batches]
     return [count for count in counts if count]
 
 
 def nearly_expired(rig):
-    """Make "t" and move to just before the scan that finds it old enough; its producer."""
+    """Create "t", move to just before the scan that expires it, and return its producer."""
     quick_expiry(rig)
     producer = rig.producer()
     rig.clock.advance(10 * HOUR_MS - 1)
@@ -174,7 +174,7 @@ def test_an_id_whose_tombstone_is_refused_stays(row, rig):
 
 
 def timed_out(broker, level, v2):
-    """A client whose transaction, with data in the first partition, was aborted by the timeout."""
+    """Return a client whose transaction, with data in the first partition, was aborted by the timeout."""
     if level != 2:
         update_features(broker.cluster, [FeatureUpdate("transaction.version", level, 2)])
     client = Client(broker)
@@ -208,7 +208,7 @@ def test_the_coordinator_adds_nothing_for_the_old_epoch(row, make_rig):
 
 
 def aborted(make_rig, row, markers=True):
-    """A coordinator at the level of the row that has aborted the transaction of epoch 0, with or without markers."""
+    """Yield a coordinator at the row's level that has aborted the transaction of epoch 0, with or without markers."""
     rig = make_rig(int(row.split("level ")[1][0])).start()
     producer = rig.producer(timeout_ms=5_000)
     rig.add("t", producer, FOO)

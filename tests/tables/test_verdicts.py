@@ -1,4 +1,4 @@
-"""The verdict on an open transaction, and who can know it: the tables VERDICT and SEES."""
+"""The verdict on an open transaction, and the sources that show it: the tables VERDICT and SEES."""
 
 import json
 
@@ -85,7 +85,7 @@ def test_what_may_be_hidden_is_not_forgotten(case):
 
 @pytest.fixture
 def world(monkeypatch):
-    """In ledger-0 one that its coordinator has (producer 1) and one that it has not (producer 2)."""
+    """Leave two transactions open in ledger-0: its coordinator knows that of producer 1, and not that of 2."""
     world = World()
     monkeypatch.setattr(brokers, "BlockingConnection", world.connect)
     producers = [(1, 0, -1, 10, now_ms()), (2, 0, -1, 20, now_ms())]
@@ -123,7 +123,7 @@ def test_who_does_not_see_every_id(row, world):
 
 @row("SEES-5", "SEES-6 none", "SEES-6 a part")
 def test_files(row):
-    """Records of coordinators, and what is missing: `tests/audit/test_checks_hanging.py` reads both from files."""
+    """Coordinator records, present and missing: `tests/audit/test_checks_hanging.py` reads both from files."""
     gaps = () if row == "SEES-5" else ("__transaction_state is not here",)
     records = [] if row == "SEES-6 none" else [KNOWN]
     mine = Standing.UNKNOWN if row == "SEES-6 none" else Standing.IN_TIME

@@ -1,4 +1,4 @@
-"""The log directories of a real Apache Kafka 4.3.1 that the formats and the second scanner are held against."""
+"""The log directories of a real Apache Kafka 4.3.1 to which the formats and the second scanner are compared."""
 
 import gzip
 import io

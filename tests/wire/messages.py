@@ -13,7 +13,7 @@ BLOBS = (b"", b"\x00", b"\xff" * 130)
 
 
 def every_message():
-    """(message class, API key, version) of every message that Ottla knows."""
+    """Yield (message class, API key, version) of every message that Ottla knows."""
     for api_key in ApiKey:
         lowest, highest = codec.schema_versions(api_key)
         for version in range(lowest, highest + 1):
@@ -79,7 +79,7 @@ class MessageMaker:
 
 
 def library_bytes(message, message_class, version):
-    """The body as the library encodes it, without the conveniences of some classes' `encode`."""
+    """Return the body as the library encodes it, without the extras of some classes' `encode`."""
     flexible = message_class.flexible_version_q(version)
     encode = message_class._struct.compiled_encode_into(version, compact=flexible, tagged=flexible)
     out = import_module("kafka.protocol.schemas.fields.codecs.encode_buffer").EncodeBuffer()
@@ -88,13 +88,13 @@ def library_bytes(message, message_class, version):
 
 
 def framed_by_library(message, api_key, version, correlation_id):
-    """The framed response as the library encodes its body."""
+    """Return the framed response with the body that the library encodes."""
     body = library_bytes(message, type(message), version)
     return response_prefix(api_key, version, correlation_id, len(body)) + body
 
 
 def library_message(body, message_class, version):
-    """(message, bytes taken) as the library decodes it."""
+    """Return (message, bytes read) from the library's decoder."""
     flexible = message_class.flexible_version_q(version)
     decode = message_class._struct.compiled_decode_from(
         version, compact=flexible, tagged=flexible, data_class=message_class

@@ -1,4 +1,4 @@
-"""The cases of the corpus on our broker: it says of each partition what case.json says, and so does a consumer."""
+"""The cases of the corpus on our broker: its answers and a consumer's records match case.json."""
 
 import pytest
 

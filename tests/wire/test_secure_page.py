@@ -1,4 +1,4 @@
-"""Every command of docs/secure.md, in its order, on a broker of its own: what the page shows is what happens."""
+"""Every command of docs/secure.md, in its order, on a broker of its own: the outputs are those that the page shows."""
 
 import os
 import re
@@ -17,7 +17,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "secure.md"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PORT = "9093"
 END = "--- ended with "
-# What the page's commands are here; who reads it has them from pip.
+# The page's commands in this checkout; a reader has them from pip.
 PREPARED = f"""\
 pip() {{ :; }}
 python() {{ '{sys.executable}' "$@"; }}
@@ -26,7 +26,7 @@ ottla() {{ python -m ottla.cli.main "$@"; }}
 
 
 class Reader:
-    """Somebody who does what the page says, in a directory: one terminal for commands, one for the broker."""
+    """A reader who follows the page in a directory: one terminal for commands, one for the broker."""
 
     def __init__(self, directory):
         self.directory = directory
@@ -43,7 +43,7 @@ class Reader:
         )
 
     def write(self, name, text):
-        """A file, for the port that the broker has or is to take: any."""
+        """Write a file, with the broker's port in place of the page's; port 0 before the broker has one."""
         text = text.replace(PORT, "0" if self.broker is None else self.port)
         (self.directory / name).write_text(text, encoding="utf-8")
 
@@ -70,7 +70,7 @@ class Reader:
         return line.replace(self.port, PORT), 0
 
     def told(self, commands, printed):
-        """What went wrong, and what was said of it."""
+        """Return the commands, their output and the ends of the error and log files, for a failure message."""
         files = [self.directory / name for name in ("stderr", "log")]
         return "\n".join([commands, printed, *(file.read_text()[-3000:] for file in files if file.exists())])
 

@@ -1,4 +1,4 @@
-"""The strict readers: they read what the library writes, and refuse what is broken, in every API and version."""
+"""The strict readers: they read the library's bytes and refuse invalid ones, in every API and version."""
 
 import random
 
@@ -20,7 +20,7 @@ def reader_of(message_class, api_key, version):
 
 
 def stepped_reader_of(message_class, api_key, version):
-    """Reads to the end, and tells after how many rests."""
+    """Return a function that reads a body to its end and also returns the number of steps before it."""
     flexible = is_flexible(api_key, version)
     read = compile_stepped_reader(message_class, version, flexible=flexible, max_entries=1 << 20)
 

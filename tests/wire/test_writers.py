@@ -1,4 +1,4 @@
-"""The writers: in every API and version the bytes that the library writes for the same values."""
+"""The writers: in every API and version they write the same bytes as the library for the same values."""
 
 import random
 

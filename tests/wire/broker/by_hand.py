@@ -17,7 +17,7 @@ NAMES = (f"by-hand-{number}" for number in itertools.count())
 
 
 class Client:
-    """A producer by hand; `versions` are those of its generation."""
+    """A producer by hand; `versions` are the API versions of its generation."""
 
     def __init__(self, rig, versions):
         self.rig, self.versions = rig, versions

@@ -12,7 +12,7 @@ from rig import Rig
 from served import Served
 from targets import TARGETS
 
-# A cap above the default, so that the bombs are felt. The bystander is idle while the tests of other files run.
+# A cap above the default, so that the bombs are felt. The bystander is idle while tests of other files run.
 OVERRIDES = {
     "auto.create.topics.enable": "false",
     "connections.max.idle.ms": "-1",

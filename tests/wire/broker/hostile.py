@@ -21,7 +21,7 @@ CLIENT_ID = "hostile"
 
 class Case(NamedTuple):
     """`data` is the bytes, or a function of the rig that makes them; `answer` is CLOSED, an ErrorCode, or a function
-    of the reply. `says` stands in the one log line about it: the API, or why the frame was not read that far."""
+    of the reply. The only log line about it contains `says`: the API, or the reason why it was not read so far."""
 
     name: str
     data: Any
@@ -52,17 +52,17 @@ def request(api_key, version, body, client_id=CLIENT_ID):
 
 
 def body_of(message, version):
-    """A sound body."""
+    """Return a valid body."""
     return bytes(message.encode(version=version))
 
 
 def sound(api_key, version, **fields):
-    """A framed request that is what its schema says."""
+    """Return a framed request that matches its schema."""
     return request(api_key, version, body_of(codec.request_class(api_key)(**fields), version))
 
 
 def text(value, flexible):
-    """A string of either form; bytes go in as they are."""
+    """Encode a string in either form; bytes are not changed."""
     raw = value.encode() if isinstance(value, str) else value
     return count(len(raw), flexible, ">h") + raw
 
@@ -102,7 +102,7 @@ def record(index, *, key=b"k", value=b"v", timestamp_delta=0):
 
 
 def batch(payload=None, *, records=1, compression=0, **fields):
-    """A batch with any record section and any header field; size and CRC are right, the rest is the caller's."""
+    """A batch with any record section and any header field; size and CRC are right, the caller sets the rest."""
     if payload is None:
         payload = b"".join(record(index) for index in range(records))
     header = {
@@ -128,7 +128,7 @@ def compressed(compression, payload, **fields):
 
 
 def changed(data, position, value):
-    """`data` with the bytes `value` at `position`."""
+    """Return `data` with the bytes `value` at `position`."""
     return data[:position] + value + data[position + len(value) :]
 
 

@@ -21,7 +21,7 @@ VALUES = [b"%d" % number for number in range(20)]
 
 
 class Login(NamedTuple):
-    """By a name and a password, or with tokens. With TLS the broker's certificate is checked by that of `ca`."""
+    """A login by name and password or with tokens. With TLS, clients check the broker's certificate by `ca`."""
 
     mechanism: str
     name: str = ""

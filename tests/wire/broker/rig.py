@@ -21,7 +21,7 @@ OUR_LOG_LINE = re.compile(r"^\[.{23}\] [A-Z]+ ")
 
 
 def wait_until(is_so):
-    """Until `is_so()`: what Kafka does behind its answers takes a moment."""
+    """Wait until `is_so()`: Kafka finishes some work a moment after its response."""
     deadline = time.monotonic() + PATIENCE_S
     while not is_so():
         assert time.monotonic() < deadline
@@ -63,12 +63,12 @@ class Peer:
         return data
 
     def frame(self):
-        """The payload of the next reply, or CLOSED."""
+        """Return the payload of the next reply, or CLOSED."""
         size = self._read(4)
         return CLOSED if size is CLOSED else self._read(struct.unpack(">i", size)[0])
 
     def reply(self, api_key, version):
-        """The next reply, decoded strictly, or CLOSED."""
+        """Return the next reply, decoded strictly, or CLOSED."""
         payload = self.frame()
         return CLOSED if payload is CLOSED else codec.decode_response(api_key, version, payload)[1]
 
@@ -115,7 +115,7 @@ class Rig:
         self.bystander_round()
 
     def end(self):
-        """Nothing was appended to the topic of refused batches, the bystander goes on, no traceback was logged."""
+        """Check that no refused batch was appended, the bystander still works, and no traceback was logged."""
         self.bystander_round()
         assert self.end_offset(self.topic) == self._end_before
         if self.is_ours:
@@ -128,11 +128,11 @@ class Rig:
             return file.read()
 
     def lines_about(self, peer):
-        """The log lines of this case that name the peer."""
+        """Return the log lines of this case that name the peer."""
         return [line for line in self.log().splitlines() if re.search(re.escape(peer.name) + r"\b", line)]
 
     def peak_bytes(self):
-        """The most memory the broker has held since `reset_peak`."""
+        """Return the peak memory of the broker since `reset_peak`."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(re.search(r"VmHWM:\s+(\d+) kB", status).group(1)) * 1024
 
@@ -158,7 +158,7 @@ class Rig:
         return name
 
     def end_offset(self, topic, partition=0):
-        """None while the partition has no leader here."""
+        """Return the end offset; None while the partition has no leader here."""
         request = codec.request_class(LIST_OFFSETS)
         asked = request.ListOffsetsTopic.ListOffsetsPartition(
             partition_index=partition, current_leader_epoch=-1, timestamp=-1

@@ -19,7 +19,7 @@ SERVE = [*COMMAND, "--listen", "127.0.0.1:0"]
 
 
 class Served:
-    """A broker over `data_dir`; `port` after `ready`. It may have so many `descriptors`."""
+    """A broker over `data_dir`; `port` is set by `ready`. `descriptors` limits its open files."""
 
     def __init__(self, data_dir, *more, descriptors=None, **environment):
         self.data_dir = data_dir
@@ -49,8 +49,7 @@ class Served:
 
 @contextlib.contextmanager
 def serving(directory, number, *overrides, listen=()):
-    """The lines that a broker says when it is ready, as (name, host, port); `number` of them. Its process id is in
-    the file `pid`."""
+    """Start a broker and yield its `number` ready lines as (name, host, port). The file `pid` has its process id."""
     ready_file = directory / "ready"
     flags = [word for override in overrides for word in ("--override", override)]
     command = [*COMMAND, "--data-dir", str(directory / "data"), "--ready-file", str(ready_file), *listen, *flags]

@@ -1,4 +1,4 @@
-"""ACLs over the wire: what three admin clients make and list, what a producer may do then, and `ottla acl why`."""
+"""ACLs over the wire: three admin clients create and list them, they bind a producer, `ottla acl why` explains them."""
 
 import json
 
@@ -39,7 +39,7 @@ def entry(name, operation, kind=ResourceType.TOPIC, pattern=ACLResourcePatternTy
 
 @pytest.fixture
 def broker(tmp_path):
-    """Whoever has not logged in is a super user first, then nobody in particular."""
+    """Return a function that (re)starts the broker with these super users, with anonymous clients or without."""
     (tmp_path / "data").mkdir()
     started = []
 

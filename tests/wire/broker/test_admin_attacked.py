@@ -1,4 +1,4 @@
-"""The admin port under bad clients: who asks something is answered, and the broker's own clients notice nothing."""
+"""The admin port under bad clients: requests are still answered, and the broker's own clients are not affected."""
 
 import http.client
 import json
@@ -43,7 +43,7 @@ def many_sockets():
 
 @pytest.fixture
 def attackers(served):
-    """Opens connections to the port. Behind each test somebody asks, and a client of the broker writes and reads."""
+    """Return a function that opens connections. After each test, check the admin port, produce and fetch a record."""
     opened = []
 
     def attack(data=b""):

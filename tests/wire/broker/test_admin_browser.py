@@ -1,4 +1,4 @@
-"""A real browser and the admin port: no page of another site can ask it anything, whatever it tries."""
+"""A real browser and the admin port: a page of another site cannot use the port in any way."""
 
 import html
 import json
@@ -10,7 +10,7 @@ from served import Served
 
 from ottla.testkit.kit.admin import Admin
 
-# Each attempt by itself would freeze the broker's time, or read which broker it is.
+# Each attempt alone would freeze the broker's time or read the identity of the broker.
 PAGE = """<!doctype html><title>trying</title>
 <iframe name="hidden"></iframe>
 <form id="form" method="post" target="hidden" action="ADMIN/v1/clock/freeze" enctype="text/plain"></form>
@@ -77,7 +77,7 @@ def page_port(steered):
         server.shutdown()
 
 
-# Every name leads to this machine, as it would for who points a name of his own at it.
+# Every name resolves to this machine, as a name of an attacker may (DNS rebinding).
 BORROWED = "--host-resolver-rules=MAP evil.example 127.0.0.1"
 
 

@@ -1,4 +1,4 @@
-"""The admin port of `ottla serve`: how it is opened, and who is told."""
+"""The admin port of `ottla serve`: how it is opened, and where its address is printed."""
 
 import http.client
 import json
@@ -15,7 +15,7 @@ TOKEN = "correct-horse-battery-staple"
 
 
 def admin_of(served):
-    """Host and port of the line behind the `ready` lines."""
+    """Return host and port from the line after the `ready` lines."""
     line = served.process.stdout.readline()
     assert line.startswith("admin http://"), line
     return line.removeprefix("admin http://").strip().strip("[]").replace("]", "").rsplit(":", 1)

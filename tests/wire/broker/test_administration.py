@@ -9,7 +9,7 @@ from ottla.protocol.errors import ErrorCode
 DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, DESCRIBE_CLUSTER = 32, 33, 44, 60
 BROKER, GROUP = 4, 32
 NOT_ASKED = None
-"""What the library reads -2147483648 as."""
+"""The library's reading of -2147483648."""
 OF_TOPIC = {3, 4, 5, 6, 7, 8, 10, 11}
 OF_CLUSTER = {5, 7, 8, 9, 10, 11, 12}
 
@@ -75,7 +75,7 @@ SET, DELETE, APPEND = 0, 1, 2
 
 
 def alter(ask, kind, name, *changes, validate_only=False):
-    """IncrementalAlterConfigs of one resource: its error."""
+    """Send IncrementalAlterConfigs for one resource and return its error."""
     resource = codec.request_class(INCREMENTAL_ALTER_CONFIGS).AlterConfigsResource
     configs = [resource.AlterableConfig(name=key, config_operation=what, value=value) for key, what, value in changes]
     row = resource(resource_type=kind, resource_name=name, configs=configs)
@@ -84,7 +84,7 @@ def alter(ask, kind, name, *changes, validate_only=False):
 
 
 def described(ask, kind, name, *keys):
-    """{config: (value, source, read only, [(value, source) of the synonyms])}."""
+    """Return {config: (value, source, read only, [(value, source) of the synonyms])}."""
     resource = codec.request_class(DESCRIBE_CONFIGS).DescribeConfigsResource
     row = resource(resource_type=kind, resource_name=name, configuration_keys=list(keys) or None)
     reply = ask(DESCRIBE_CONFIGS, 4, resources=[row], include_synonyms=True, include_documentation=False)

@@ -1,4 +1,4 @@
-"""Produce: every way in which records can be wrong, its error, one log line, and nothing appended."""
+"""Produce: each kind of invalid records is refused with its error and one log line, and nothing is appended."""
 
 import itertools
 import struct
@@ -21,7 +21,7 @@ PRODUCER_IDS = itertools.count(900_000_000)
 
 
 def to_topic(records, **fields):
-    """A Produce of these records to the topic that stays empty."""
+    """Return a Produce of these records to the topic that stays empty."""
     return lambda rig: produce((rig.topic, [(0, records)]), **fields)
 
 
@@ -30,14 +30,14 @@ def row(name, error, records, alike=True, version=VERSION, **fields):
 
 
 def sealed(data, position, value):
-    """`data` with other bytes at `position` and a sound CRC."""
+    """Return `data` with other bytes at `position` and a valid CRC."""
     out = bytearray(changed(data, position, value))
     seal(out)
     return bytes(out)
 
 
 def legacy(magic):
-    """A message of the formats before v2: offset, size, CRC, magic, attributes, [timestamp], key, value."""
+    """Return a message of the formats before v2: offset, size, CRC, magic, attributes, [timestamp], key, value."""
     fixed = struct.pack(">bb", magic, 0) + (struct.pack(">q", -1) if magic else b"")
     body = bytes(4) + fixed + struct.pack(">i", -1) + struct.pack(">i1s", 1, b"v")
     return struct.pack(">qi", 0, len(body)) + body
@@ -49,7 +49,7 @@ def wrong_deltas(compression):
 
 
 def half(compression):
-    """A compressed section without its end."""
+    """Return a compressed section without its end."""
     return compressed(compression, b"".join(map(record, range(9))))[61:-6]
 
 
@@ -218,7 +218,7 @@ def test_partition_named_twice_is_an_invalid_request(rig, ask, in_two_topics):
 def test_bad_partition_leaves_its_neighbours_alone(rig, case, ask):
     topic = rig.new_topic(partitions=3)
     reply = ask((topic, [(0, SOUND), (1, changed(SOUND, 17, bytes(4))), (2, SOUND)]))
-    # Kafka answers in an order of its own.
+    # Kafka's order of topics in the response differs.
     assert [error for _, _, error in sorted(status(reply))] == [ErrorCode.NONE, CORRUPT, ErrorCode.NONE]
     assert [rig.end_offset(topic, index) for index in range(3)] == [1, 0, 1]
 

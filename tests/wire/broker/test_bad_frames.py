@@ -1,4 +1,4 @@
-"""Frames, headers and bodies that are not what they say: typed where Kafka types it, else the connection closes."""
+"""Invalid frames, headers and bodies: an error code where Kafka has one, else the broker closes the connection."""
 
 import struct
 
@@ -41,12 +41,12 @@ def header(api_key, version, client_id_length=-1, rest=b""):
 
 
 def metadata(topics, tail=METADATA_V9_FLAGS):
-    """Metadata v9 with a topics field of any bytes."""
+    """Return Metadata v9 with a topics field of any bytes."""
     return request(METADATA, 9, topics + tail)
 
 
 def metadata_tags(tags):
-    """Metadata v9 about no topic, with a tag section of any bytes."""
+    """Return Metadata v9 about no topic, with a tag section of any bytes."""
     return request(METADATA, 9, count(0, True) + b"\0\0\0" + tags)
 
 

@@ -1,4 +1,4 @@
-"""Requests about transactions that no sound producer sends, and coordinators that do not exist."""
+"""Transactional requests that no correct producer sends, and coordinators that do not exist."""
 
 import itertools
 import struct
@@ -34,7 +34,7 @@ class Transactions:
         return self._peer.reply(api_key, version)
 
     def init(self, name, timeout_ms=60_000, producer=(-1, -1), version=4):
-        """(error, producer id, epoch); the coordinator's topic is created by the first."""
+        """Return (error, producer id, epoch); the first call creates the coordinator's topic."""
         while True:
             reply = self.send(
                 INIT_PRODUCER_ID,
@@ -61,7 +61,7 @@ class Transactions:
                 return error
 
     def add(self, name, producer, places, version=3):
-        """{(topic, partition): error}."""
+        """Add partitions and return {(topic, partition): error}."""
         topic = codec.request_class(ADD_PARTITIONS).AddPartitionsToTxnTopic
         topics = [
             topic(name=t, partitions=[p for u, p in places if u == t]) for t in dict.fromkeys(t for t, _ in places)
@@ -196,7 +196,7 @@ def test_marker_for_an_unknown_partition(rig, case, transactions):
 
 
 def test_ids_that_differ_only_in_invalid_bytes_are_never_the_same(rig):
-    """Kafka decodes both as U+FFFD, so that one id fences the other."""
+    """Kafka decodes both as U+FFFD, so one id fences the other."""
     for raw in (b"\xff\xfe", b"\xc3\x28"):
         with rig.connect() as peer:
             peer.send(sound(INIT_PRODUCER_ID, 1, transactional_id="ab", transaction_timeout_ms=1).replace(b"ab", raw))

@@ -1,4 +1,4 @@
-"""Small requests that want much memory or time: the broker keeps both, and its clients are served meanwhile."""
+"""Small requests that need much memory or time: the broker limits both and serves other clients meanwhile."""
 
 import struct
 import threading
@@ -23,7 +23,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reas
 
 @pytest.fixture(scope="module")
 def zeros():
-    """A section that decompresses to more than the cap, by codec."""
+    """Return a section that decompresses to more than the cap, by codec."""
     made = {}
     return lambda compression: made.setdefault(compression, compress(bytes(CAP_BYTES + 1), compression))
 
@@ -39,7 +39,7 @@ on_both = cases(Case("", b""))
 
 
 class Beside:
-    """The bystander's rounds while a bomb goes off."""
+    """The bystander produces and fetches while a bomb is processed."""
 
     def __init__(self, rig):
         self._rig = rig
@@ -70,7 +70,7 @@ def error_of(reply):
 
 
 def send_at_once(rig, data, peers):
-    """The same request on many connections; the error of each reply."""
+    """Send the same request on many connections and return the error of each reply."""
     connections = [rig.connect() for _ in range(peers)]
     try:
         for peer in connections:
@@ -95,7 +95,7 @@ def test_batch_that_decompresses_above_the_cap_is_too_large(rig, zeros, compress
 @needs_proc
 @pytest.mark.usefixtures("memory")
 def test_large_batches_are_held_one_at_a_time(rig):
-    """Batches of a few KB become 90 MiB each; their frames are wrong in the last slice only."""
+    """Batches of a few KB decompress to 90 MiB each; their frames are wrong in the last slice only."""
     records = 10_000
     payload = b"".join(record(index, value=bytes(9_400)) for index in range(records)) + b"\0"
     data = produce((rig.topic, [(0, compressed(ZSTD, payload, records=records))]))

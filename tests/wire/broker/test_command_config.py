@@ -1,4 +1,4 @@
-"""Commands that ask brokers, where these want TLS and a login: `--command-config`."""
+"""Commands that connect to brokers with TLS and a login: `--command-config`."""
 
 import json
 

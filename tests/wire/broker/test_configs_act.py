@@ -1,4 +1,4 @@
-"""Topic configs that change while the broker runs act at once: what is written next, and what is deleted."""
+"""Topic configs that change while the broker runs take effect at once, for the next writes and for deletion."""
 
 import sys
 import time
@@ -115,12 +115,12 @@ def test_largest_message_changes_both_ways(broker, admin, topic):
 
 
 def test_configs_of_the_broker_act_on_the_topics_that_inherit_them(broker, admin, topic):
-    """At once, at either level, and on logs that are open; a topic's own value goes first."""
+    """At once, at either level, and on open logs; a topic's own value has precedence."""
     own = f"{topic}-own"
     admin.create_topics([NewTopic(own, 1, 1, topic_configs={"message.timestamp.type": "CreateTime"})])
 
     def set_by(resource, value):
-        """Through the protocol: the library's client knows no defaults of a cluster."""
+        """Set a config through the protocol: the library's client does not support cluster defaults."""
         row = codec.request_class(ApiKey.ALTER_CONFIGS).AlterConfigsResource
         configs = [row.AlterableConfig(name="log.message.timestamp.type", value=value)] if value else []
         asked = row(resource_type=ConfigResourceType.BROKER, resource_name=resource, configs=configs)
@@ -178,7 +178,7 @@ def test_partitions_are_added_under_clients(broker, admin, topic):
 
 @pytest.mark.maven
 def test_kafka_reads_what_was_recompressed_and_rolled(broker, admin, topic):
-    """Runs last: its own files, and those of the tests above that ran."""
+    """Check its own files and those of the tests above. Runs last."""
     alter(admin, topic, compression_type="zstd")
     send(broker, topic, [b"recompressed"])
     files = [

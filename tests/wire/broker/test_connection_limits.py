@@ -21,7 +21,7 @@ def opened(served, number):
 
 
 def asks(client):
-    """Ask for the served versions; whether there was an answer."""
+    """Ask for the served versions and return whether there was an answer."""
     message = codec.request_class(ApiKey.API_VERSIONS)()
     try:
         client.sendall(codec.encode_request(message, 0, 1, "test"))
@@ -81,7 +81,7 @@ def test_one_address_has_no_more_connections_than_it_may_have(serve):
 
 
 def change(connection, name, value):
-    """IncrementalAlterConfigs of the broker."""
+    """Send IncrementalAlterConfigs for the broker."""
     request = codec.request_class(ApiKey.INCREMENTAL_ALTER_CONFIGS)
     resource = request.AlterConfigsResource
     config = resource.AlterableConfig(name=name, config_operation=0, value=value)
@@ -116,7 +116,7 @@ def test_limits_change_while_the_broker_runs_and_stay_after_a_restart(serve):
 
 
 def quota(connection, address, per_second):
-    """AlterClientQuotas of an address; None takes it away."""
+    """Send AlterClientQuotas for an address; None removes the quota."""
     ops = [{"key": "connection_creation_rate", "value": per_second or 0.0, "remove": per_second is None}]
     entity = [{"entity_type": "ip", "entity_name": address}]
     asked = message(ApiKey.ALTER_CLIENT_QUOTAS, 1, entries=[{"entity": entity, "ops": ops}], validate_only=False)

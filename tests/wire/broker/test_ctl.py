@@ -1,4 +1,4 @@
-"""`ottla ctl` against a broker that tests may steer, and one that they may not."""
+"""`ottla ctl` against a broker that allows control by tests, and one that does not."""
 
 import http.client
 import json
@@ -28,7 +28,7 @@ class Steered:
         return CliRunner().invoke(main, ["ctl", *arguments], env=environment, catch_exceptions=False)
 
     def told(self, *arguments):
-        """The JSON of what a command prints."""
+        """Return the JSON that a command prints."""
         done = self.ctl(*arguments, "--format", "json")
         assert (done.exit_code, done.stderr) == (0, "")
         return json.loads(done.stdout)

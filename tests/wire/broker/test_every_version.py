@@ -1,4 +1,4 @@
-"""Every version that is advertised is answered, and the answer is one that a client can read."""
+"""The broker answers every advertised version, and a client can read the answer."""
 
 import subprocess
 import sys
@@ -224,7 +224,7 @@ def ask_security(key, request, version, topic, group, row):
 
 
 def ask(key, version, topic):
-    """A plain request of each API."""
+    """Send a plain request of the API."""
     request = codec.request_class(key)
     for of_kind in (ask_data, ask_offsets, ask_group, ask_transaction, ask_admin, ask_partitions, ask_security):
         asked = of_kind(key, request, version, topic, f"group-{key}-{version}", {"partition_index": 0})
@@ -235,7 +235,7 @@ def ask(key, version, topic):
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """(host, port, log file) of a broker with a topic."""
+    """Yield (host, port, log file) of a broker with a topic."""
     directory = tmp_path_factory.mktemp("every-version")
     log_file, ready = directory / "log", directory / "ready"
     command = [sys.executable, "-m", "ottla.cli.main", "serve", "--listen", "127.0.0.1:0"]

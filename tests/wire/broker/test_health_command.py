@@ -1,4 +1,4 @@
-"""`ottla health` against brokers that serve, that do not yet, and what is no broker at all."""
+"""`ottla health` against brokers that serve, brokers that are not ready yet, and ports of other programs."""
 
 import json
 import socket
@@ -89,7 +89,7 @@ def test_a_coordinator_that_loads_is_not_ready(served, api, who):
 
 @pytest.fixture
 def answering():
-    """A port that answers everything with a status and a body."""
+    """Open a port that answers every request with a status and a body."""
     servers = []
 
     def answer(status, body):

@@ -73,7 +73,7 @@ GO_WAITS = "while [ ! -f {0} ]; do sleep 0.1; done; bash {0}"
 PYTHON_WAITS = "while [ ! -f {0} ]; do sleep 0.1; done; sh {0}"
 SED = "sed -i '/KAFKA_ZOOKEEPER_CONNECT/d' /etc/confluent/docker/configure"
 
-# The environment, the command, the script and its place, the line that is waited for, the cluster's id if it is known.
+# Environment, command, script and its path, the line to wait for, the cluster id if it is known.
 MODULES = {
     "java, KafkaContainer": (
         JAVA,
@@ -162,7 +162,7 @@ class Image:
         self.said = []
 
     def inside(self, text):
-        """Text with the paths of the image, with those of this folder."""
+        """Replace the image's paths in a text by those of this folder."""
         return PATHS.sub(f"{self.root}/", text)
 
     def start(self, command, **environment):
@@ -181,7 +181,7 @@ class Image:
         return self
 
     def put(self, place, text):
-        """A file that is there at once with all that is in it."""
+        """Put a file in its place in one step, with its whole content."""
         file = Path(self.inside(place))
         draft = file.with_name("draft")
         draft.write_text(self.inside(text))
@@ -189,7 +189,7 @@ class Image:
         draft.rename(file)
 
     def wait_for(self, pattern):
-        """Read what is said up to a line like this; the addresses by listener that were said until then."""
+        """Read the output up to a line that matches, and return the addresses by listener printed so far."""
         watch = threading.Timer(PATIENCE_S, self.end, [signal.SIGKILL])
         watch.start()
         try:
@@ -205,7 +205,7 @@ class Image:
         return {match[1]: (match[2], int(match[3])) for match in found if match}
 
     def end(self, number=signal.SIGTERM):
-        """End all that runs here, as an engine does; the exit code."""
+        """Stop all processes, as an engine does, and return the exit code."""
         os.killpg(self.process.pid, number)
         return self.process.wait(PATIENCE_S)
 
@@ -258,7 +258,7 @@ def test_testcontainers_starts_it(image, module):
 
 
 def test_a_container_without_a_word_serves_localhost_on_kafkas_port(image):
-    """What it would do, asked of `ottla configs`: the port may be taken here."""
+    """Check the command with a stand-in for `ottla`: the port may be in use on this machine."""
     stand_in = image.root / "usr/local/bin/ottla"
     stand_in.write_text('#!/bin/sh\necho "$KAFKA_LISTENERS $KAFKA_ADVERTISED_LISTENERS $KAFKA_LOG_DIRS"\necho "$@"\n')
     image.start(["/etc/kafka/docker/run"])
@@ -271,7 +271,7 @@ def test_a_container_without_a_word_serves_localhost_on_kafkas_port(image):
 @pytest.mark.parametrize(
     ("environment", "properties", "expected"),
     [
-        # As in Kafka's image: where only what is advertised is said, that port is listened on everywhere.
+        # As in Kafka's image: with only advertised listeners set, the broker listens on those ports on all addresses.
         (
             {"KAFKA_ADVERTISED_LISTENERS": "INSIDE://broker:19092,OUTSIDE://[::1]:9092"},
             "",

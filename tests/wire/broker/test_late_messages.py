@@ -1,4 +1,4 @@
-"""Requests that come after their transaction has ended, on the wire: what each generation makes of them (KIP-890)."""
+"""Requests that arrive after their transaction has ended, in transactions of each version (KIP-890)."""
 
 import pytest
 from by_hand import FIRST, SECOND, Client
@@ -16,7 +16,7 @@ def rig(tmp_path_factory):
 
 
 def test_a_late_produce_after_an_abort_leaves_nothing_open_in_v1(rig):
-    """Without verification it would begin a transaction that nobody ends, and hold readers back for ever."""
+    """Without verification it would begin a transaction that no client ends, and block readers for ever."""
     client = Client(rig, FIRST).start()
     assert client.add() is E.NONE
     assert client.produce(client.producer, 0) is E.NONE
@@ -39,7 +39,7 @@ def test_a_late_produce_after_an_abort_is_of_the_past_in_v2(rig):
 
 
 def test_a_delayed_end_hits_the_next_transaction_in_v1(rig):
-    """KAFKA-17754: the abort of the first transaction, sent once more, looks like the second one's own."""
+    """KAFKA-17754: the abort of the first transaction, sent again, looks like that of the second transaction."""
     client = Client(rig, FIRST).start()
     for _ in range(2):
         assert client.add() is E.NONE

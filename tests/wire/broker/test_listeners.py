@@ -1,4 +1,4 @@
-"""Several listeners on real sockets: who comes in on one is told its address, by every answer that names a broker."""
+"""Several listeners on real sockets: every answer that names a broker has the address of the client's listener."""
 
 import re
 import socket
@@ -40,7 +40,7 @@ def ask(connection, api, version, /, **body):
 
 
 def told(host, port):
-    """The addresses of the broker in each answer that has one, for who comes in here."""
+    """Return the broker's addresses in all answers that have one, for a client that connects here."""
     with BlockingConnection(host, port, timeout_s=PATIENCE_S) as connection:
         (of_metadata,) = ask(connection, ApiKey.METADATA, 9, topics=[]).brokers
         (of_cluster,) = ask(connection, ApiKey.DESCRIBE_CLUSTER, 0).brokers
@@ -87,7 +87,7 @@ def test_who_comes_in_where_nothing_is_advertised_is_told_of_no_broker(tmp_path)
 
 
 def test_two_clients_work_on_two_listeners_at_once(tmp_path):
-    """Each has only its own listener's address, so each would fail if it were sent to the other's."""
+    """Each client can reach only its own listener's address, so it would fail with the address of the other."""
     sent = 50
     with two(tmp_path) as addresses:
         proxies = [f"{host}:{port}" for _, host, port in addresses]

@@ -1,4 +1,4 @@
-"""`transaction.markers.wait.ms` as clients meet it: requests that are pipelined behind EndTxn in one piece of bytes."""
+"""`transaction.markers.wait.ms` on the wire: requests pipelined after EndTxn in one piece of bytes."""
 
 import itertools
 
@@ -17,7 +17,7 @@ NAMES = (f"phase-{number}" for number in itertools.count())
 
 @pytest.fixture(scope="module", params=["0", "50"])
 def waiting(request, tmp_path_factory):
-    """(a running broker, whether its requests wait)."""
+    """Yield (a running broker, whether its requests wait)."""
     directory = tmp_path_factory.mktemp(f"wait-{request.param}")
     rig = Rig(TARGETS["ottla"](directory, {"transaction.markers.wait.ms": request.param}).start())
     yield rig, request.param != "0"
@@ -46,7 +46,7 @@ def error_of(reply):
 
 
 def together(rig, *requests):
-    """The errors of requests that arrive at once on one connection."""
+    """Send requests at once on one connection and return their errors."""
     with rig.connect() as peer:
         frames = (codec.encode_request(message, VERSIONS[key], 7, "") for key, message in requests)
         peer.send(b"".join(map(bytes, frames)))
@@ -87,7 +87,7 @@ def test_a_new_instance_and_an_open_transaction(waiting):
 
 
 def test_an_end_that_is_sent_again_is_told_as_by_kafka(waiting):
-    """It does not wait, whatever the setting: the markers come behind both."""
+    """The repeated EndTxn never waits, with any setting: the markers are written after both."""
     rig, _ = waiting
     name = next(NAMES)
     end = END_TXN, asked(END_TXN, name, opened(rig, name), rig)

@@ -1,4 +1,4 @@
-"""Logging in with tokens on real sockets: an issuer's key set in a file and behind a URL, and tokens that end."""
+"""Logging in with tokens on real sockets: an issuer's key set in a file and at a URL, and tokens that expire."""
 
 import contextlib
 import http.server
@@ -40,7 +40,7 @@ def key_set(*keys):
 
 @contextlib.contextmanager
 def secured(directory, *flags):
-    """The address of a listener that takes tokens."""
+    """Yield the address of a listener that accepts tokens."""
     fixed = (
         "listeners=SASL_PLAINTEXT://127.0.0.1:0",
         "sasl.enabled.mechanisms=OAUTHBEARER",

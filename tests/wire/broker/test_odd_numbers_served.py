@@ -1,4 +1,4 @@
-"""A broker on a directory with numbers and names that no Kafka writes: it serves, or says in one line why not."""
+"""A broker on a directory with numbers and names that no Kafka writes: it serves, or logs the reason in one line."""
 
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ from ottla.protocol.errors import ErrorCode
 from tests.odd_numbers import CASE, END_OFFSET, ODD, write_directory
 from tests.patience import PATIENCE_S
 
-# One of each kind: a start takes a second.
+# Only one of each kind, because a start takes a second.
 REFUSED = (
     f"recovery-point-offset-checkpoint {2**63}",
     "log-start-offset-checkpoint partition",

@@ -1,4 +1,4 @@
-"""Sequences that a producer without transactions gives to other records, on the wire (docs/in-the-log.md)."""
+"""Sequences that a producer without transactions uses again for other records, on the wire (docs/in-the-log.md)."""
 
 import pytest
 from by_hand import INIT_PRODUCER_ID, PRODUCE
@@ -14,7 +14,7 @@ VERSION = {INIT_PRODUCER_ID: 4, PRODUCE: 9}
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory):
-    """A broker that does with them what Kafka does, and one that refuses them."""
+    """A broker that treats them as Kafka does, and one that refuses them."""
     rigs = {}
 
     def start(refuse):
@@ -30,7 +30,7 @@ def start(tmp_path_factory):
 
 
 class Idempotent:
-    """A producer that says which sequence it sends."""
+    """A producer whose sequences the test chooses."""
 
     def __init__(self, rig, **configs):
         self.rig, self.topic = rig, rig.new_topic(**configs)
@@ -45,7 +45,7 @@ class Idempotent:
             return peer.reply(api_key, VERSION[api_key])
 
     def send(self, sequence, records, **given):
-        """(error, base offset, message)."""
+        """Send a batch and return (error, base offset, message)."""
         batch = build_batch(
             records,
             producer_id=self.producer_id,

@@ -1,4 +1,4 @@
-"""The live picture of a broker that is served: what its JSON and its stream say of real transactions."""
+"""The live picture of a broker: its JSON and its event stream during real transactions."""
 
 import http.client
 import json
@@ -82,7 +82,7 @@ def served(tmp_path_factory):
 
 
 def blocks_of(stream):
-    """(event, data) of each block of a stream, as they come."""
+    """Yield (event, data) of each block of a stream as it arrives."""
     fields = {}
     while line := stream.readline().decode().rstrip("\n"):
         name, _, value = line.partition(": ")
@@ -92,7 +92,7 @@ def blocks_of(stream):
 
 
 def next_of(stream, kinds):
-    """Read on until these kinds of events of transactions have come, in this order."""
+    """Read until these kinds of transaction events have arrived in this order."""
     wanted, seen = list(kinds), []
     while wanted:
         for event, data in blocks_of(stream):

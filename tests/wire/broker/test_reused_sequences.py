@@ -23,7 +23,7 @@ def start(tmp_path):
 
 
 def aborted(rig):
-    """A producer whose transaction wrote three records, and was aborted; it is in its next transaction."""
+    """Return a producer in its second transaction; its first one wrote three records and was aborted."""
     client = Client(rig, FIRST).start()
     assert client.add() is E.NONE
     assert client.produce(client.producer, 0, 3) is E.NONE

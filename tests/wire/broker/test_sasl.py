@@ -1,4 +1,4 @@
-"""Logging in on real sockets: every client library by PLAIN, with and without TLS, and clients that mean no good."""
+"""Logging in on real sockets: every client library by PLAIN, with and without TLS, and hostile clients."""
 
 import contextlib
 import socket
@@ -29,7 +29,7 @@ ALICE = b"\0alice\0in wonderland"
 
 @contextlib.contextmanager
 def secured(directory, certificates, *overrides):
-    """The ports of listeners with SASL, by name."""
+    """Yield the ports of listeners with SASL, by name."""
     flags = [
         "listeners=SASL_PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0",
         "sasl.enabled.mechanisms=PLAIN",
@@ -100,7 +100,7 @@ class Wire:
         self._socket.sendall(data)
 
     def frame(self, data):
-        """Send a frame; what is answered, or None if the broker hangs up."""
+        """Send a frame and return the answer, or None if the broker closes the connection."""
         self.send(struct.pack(">i", len(data)) + data)
         return self.answer()
 
@@ -121,7 +121,7 @@ class Wire:
         return taken
 
     def ask(self, api_key, version, **fields):
-        """The reply to a request, or None if the broker hangs up."""
+        """Send a request and return the reply, or None if the broker closes the connection."""
         with contextlib.suppress(ConnectionError):
             self.send(codec.encode_request(message(api_key, version, **fields), version, 7, "by hand"))
         found = self.answer()

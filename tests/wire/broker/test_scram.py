@@ -1,4 +1,4 @@
-"""Logging in by SCRAM on real sockets: users that are made, altered and taken away while the broker runs."""
+"""Logging in by SCRAM on real sockets: users are created, altered and deleted while the broker runs."""
 
 import contextlib
 import sys

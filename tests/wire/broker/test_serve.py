@@ -48,12 +48,12 @@ def test_ready_file_of_a_broker_that_was_killed_goes_before_anything_else_is_don
     assert done.stderr.strip() == "it is gone"
 
 
-# Where the machine is slow, a checkpoint would meet the full disk before the client does.
+# On a slow machine a checkpoint would fail on the full disk before the client's write does.
 NO_CHECKPOINT = ("--override", "replica.high.watermark.checkpoint.interval.ms=86400000")
 
 
 def fill_disk(served, connection):
-    """No file of the broker can grow any more. The topic's are open, which may come after it was created."""
+    """Let no file of the broker grow any more. Wait for the topic's files, which may be opened after its creation."""
     create(connection, "ledger")
     assert produce(connection, "ledger", b"before").error_code == 0
     resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (1, 1))

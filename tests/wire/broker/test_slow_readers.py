@@ -1,4 +1,4 @@
-"""Clients that read slowly, late or never, on real sockets: they get whole replies, and cost no memory meanwhile."""
+"""Clients that read slowly, late or never, on real sockets: they get whole replies and use no memory meanwhile."""
 
 import contextlib
 import os

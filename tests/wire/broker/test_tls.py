@@ -1,4 +1,4 @@
-"""TLS on real sockets: every client library, certificates of clients, what is no TLS, and keystores that change."""
+"""TLS on real sockets: every client library, client certificates, clients without TLS, and keystores that change."""
 
 import asyncio
 import os
@@ -31,7 +31,7 @@ from served import COMMAND, serving
 PATIENCE_MS = PATIENCE_S * 1000
 RECORDS = 40
 VALUE = b"v" * 50_000
-"""So that a reply is a slice of a file, read and encrypted in pieces."""
+"""Large enough for a reply that is a slice of a file, read and encrypted in pieces."""
 
 
 @contextmanager
@@ -132,7 +132,7 @@ def test_a_client_with_a_certificate_commits_and_reads(ports, certificates, thro
 
 
 def shake_hands(port, cafile, certificate=None, **options):
-    """A connection that has said hello; ssl.SSLError or OSError if it was not let in."""
+    """Connect and do the TLS handshake; raise ssl.SSLError or OSError if the broker refuses it."""
     context = ssl.create_default_context(cafile=cafile)
     for name, value in options.items():
         setattr(context, name, value)
@@ -161,7 +161,7 @@ def test_who_has_no_certificate_of_the_ca_stays_outside(ports, certificates, oth
 
 
 def test_who_is_turned_away_is_told_why(ports, certificates, other_certificates):
-    """Else a client takes it for a broker that is away, and tries again until its patience ends."""
+    """Otherwise a client believes that the broker is down and retries until its timeout."""
     for certificate, alert in ((None, "CERTIFICATE_REQUIRED"), (other_certificates.client, "UNKNOWN_CA")):
         connection = shake_hands(ports[0], certificates.ca, certificate)
         with pytest.raises(ssl.SSLError) as told:
@@ -201,7 +201,7 @@ def test_many_come_at_once(ports, certificates):
 
 
 def alter(port, **values):
-    """The error and its text for new configs of the broker."""
+    """Alter configs of the broker and return the error and its message."""
     request = codec.request_class(ApiKey.INCREMENTAL_ALTER_CONFIGS)
     resource = request.AlterConfigsResource
     configs = [
@@ -232,7 +232,7 @@ def test_a_keystore_is_exchanged_while_clients_are_there(tmp_path, certificates,
 
 
 def awaited(log, line):
-    """Wait until the broker has said it."""
+    """Wait until the broker has logged it."""
     deadline = time.monotonic() + PATIENCE_S
     while line not in log.read_text():
         assert time.monotonic() < deadline, log.read_text()
@@ -272,7 +272,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 
 
 def test_a_broker_whose_terminal_is_gone_ends(tmp_path, certificates):
-    """Though it has a keystore: nobody is left who could stop it with Ctrl-C."""
+    """The broker ends although it has a keystore: without the terminal no user can stop it with Ctrl-C."""
     flags = ["listeners=SSL://127.0.0.1:0", "ssl.keystore.type=PEM", f"ssl.keystore.location={certificates.broker}"]
     command = [*COMMAND, "--data-dir", tmp_path / "data"]
     command += [word for flag in flags for word in ("--override", flag)]
@@ -289,7 +289,7 @@ def test_a_keystore_that_cannot_be_is_told_at_the_start(tmp_path, certificates):
 
 
 def may_create(connection, topic):
-    """The error of a new topic, or None if the broker hangs up."""
+    """Create a topic and return the error, or None if the broker closes the connection."""
     row = {"name": topic, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
     asked = message(ApiKey.CREATE_TOPICS, 5, topics=[row], timeout_ms=60_000, validate_only=False)
     try:

@@ -1,4 +1,4 @@
-"""`ottla top` on a broker: what it prints once, how much it looks at, and the live view on a terminal."""
+"""`ottla top` on a broker: its single output, the size of its requests, and the live view on a terminal."""
 
 import contextlib
 import importlib.util

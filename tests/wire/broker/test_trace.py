@@ -28,7 +28,7 @@ def served(tmp_path_factory):
 
 @pytest.fixture
 def traced(served):
-    """Start `ottla trace`; it listens when it is returned."""
+    """Return a function that starts `ottla trace` and returns it as soon as it listens."""
     started = []
 
     def start(*arguments):

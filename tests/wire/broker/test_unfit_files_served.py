@@ -1,4 +1,4 @@
-"""A broker on a directory where a FIFO or a device stands in the place of a file: it names the file, and stops."""
+"""A broker on a directory where a FIFO or a device stands in the place of a file: it logs the file's name and stops."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Each client library by each way in: it makes a topic, commits and aborts, reads as a member of a group, looks."""
+"""Each client library with each kind of login: create a topic, commit, abort, read in a group, list both."""
 
 import asyncio
 import re
@@ -112,7 +112,7 @@ def through_aiokafka(config, name):
 
 
 class Rooms:
-    """The broker's listeners, by protocol, and who signs its clients' tokens."""
+    """The broker's listeners by protocol, and the signer of its clients' tokens."""
 
     def __init__(self, addresses, certificates, keys):
         self.ports = {name: port for name, _, port in addresses}

@@ -13,7 +13,7 @@ from tests.wire.client.rights import GUARD
 from tests.wire.client.topics import make_topic
 
 APACHE = pytest.param("apache", marks=(pytest.mark.maven, pytest.mark.conformance))
-# A transactional id is forgotten a second after its last transaction.
+# A transactional id expires a second after its last transaction.
 FORGETFUL = {
     "transactional.id.expiration.ms": "1000",
     "transaction.remove.expired.transaction.cleanup.interval.ms": "200",
@@ -57,7 +57,7 @@ def acl_broker(target, tmp_path_factory):
 
 @pytest.fixture
 def own_broker(target, tmp_path):
-    """Makes a broker for one test alone, which may kill it and start it again."""
+    """Return a function that starts a broker for this test alone. The test may kill and restart it."""
     if target == "given":
         pytest.skip("OTTLA_TEST_BOOTSTRAP names a broker that is not this test's to kill or to configure")
     started = []

@@ -23,7 +23,7 @@ class Member:
         return self.kafka.poll(self.consumer)
 
     def polled(self):
-        """The next records."""
+        """Return the next records."""
         deadline = time.monotonic() + PATIENCE_S
         while not (found := self.poll()):
             assert time.monotonic() < deadline, "no records came"
@@ -33,19 +33,19 @@ class Member:
         return len(self.consumer.assignment())
 
     def copy(self, records, *behind):
-        """Copy records in a transaction with the positions, with further steps behind them."""
+        """Copy records in a transaction with the positions, then run further steps."""
         steps = [("send", self.topic, value) for value in records]
         self.kafka.run(self.producer, [*steps, *behind], **self.options)
 
 
 def members(connection, group):
-    """The ids of those who are in a group."""
+    """Return the member ids of a group."""
     described = connection.send(codec.request_class(DESCRIBE_GROUPS)(groups=[group]), 1)
     return [member.member_id for member in described.groups[0].members]
 
 
 def throw_out(broker, group):
-    """Have every member leave the group behind its back, as the coordinator does with one that it no longer hears."""
+    """Remove every member without its knowledge, as the coordinator does after missing heartbeats."""
     with connected(broker) as connection:
         for member in members(connection, group):
             connection.send(codec.request_class(LEAVE_GROUP)(group_id=group, member_id=member), 1)

@@ -1,4 +1,4 @@
-"""The three client libraries under one face, so that a test of transaction() is written once.
+"""The three client libraries behind one interface, so that a test of transaction() is written once.
 
 A block is a list of steps: ("send", topic, value), "settle" (wait until all of it is acknowledged), "commit" by hand,
 an exception to raise, or a function to call, which may use other producers of the same face.
@@ -20,7 +20,7 @@ EACH_LIBRARY = one_at_hand_others_slow(LIBRARIES)
 
 
 def client(name):
-    """The face of a library; skips the test where it is not installed."""
+    """Return the interface of a library; skip the test if the library is not installed."""
     pytest.importorskip(LIBRARIES[name], reason=f"{name} is not installed")
     return {"kafka-python": KafkaPython, "confluent-kafka": Confluent, "aiokafka": Aiokafka}[name]()
 
@@ -39,7 +39,7 @@ def consumer_config(bootstrap, group, session_ms):
 
 
 class Client:
-    """What they share: clients that are closed at the end.
+    """Base class of the libraries: clients that are closed at the end.
 
     `consumer` subscribes to a topic, or takes the partitions of some numbers; it returns also what transaction() gets.
     """
@@ -119,7 +119,7 @@ class Confluent(Client):
         from confluent_kafka import Producer
 
         config = {"bootstrap.servers": bootstrap, "transactional.id": name, "transaction.timeout.ms": timeout_ms}
-        # What its close() waits for, when an abort was given up.
+        # The time that its close() waits after an abandoned abort.
         patience = {"socket.timeout.ms": min(5000, timeout_ms), "reconnect.backoff.max.ms": 500}
         producer = Producer({**config, **patience, "log_level": 0, **options})
         producer.init_transactions(PATIENCE_S)
@@ -169,7 +169,7 @@ class Confluent(Client):
 
 
 class Aiokafka(Client):
-    """On an event loop in a thread, so that a step may wait for what another producer does."""
+    """aiokafka on an event loop in a thread, so that a step may wait for another producer."""
 
     name = "aiokafka"
     rebalances_in_the_background = True
@@ -242,7 +242,7 @@ class Aiokafka(Client):
         return producer._closed
 
     def errors_of_asyncio(self):
-        """Close the clients; the errors that asyncio logged meanwhile and before."""
+        """Close the clients and return the errors that asyncio has logged so far."""
         self._stop()
         gc.collect()  # a future reports an exception that was not retrieved when it is freed
         return [f"{one['message']}: {one.get('future')!r}" for one in self.reported]

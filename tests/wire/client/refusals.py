@@ -1,4 +1,4 @@
-"""Transactions that fail for what a user lacks, or what is not there or not answered: rows of docs/client.md.
+"""Transactions that fail without a right, a topic, a group or an answer: rows of docs/client.md.
 
 They run on a broker with an authorizer that creates no topic by itself (`rights.GUARD`). What waits has short options.
 """
@@ -51,7 +51,7 @@ def without_describe(play):
 
 
 def look_for_topics_shortly(kafka, broker, name, **options):
-    """Make a producer that gives a topic up soon."""
+    """Return a producer that soon stops waiting for a topic."""
     producer = kafka.producer(broker.bootstrap, name, **LOOKING_FOR_A_TOPIC[kafka.name], **options)
     if kafka.name == "kafka-python":
         producer.config["max_block_ms"] = WAIT_MS  # after init_transactions(), which it limits too
@@ -68,7 +68,7 @@ def invalid(play):
 
 
 def without_the_id(play):
-    """The library's own error, which must be the same without WRITE and without DESCRIBE."""
+    """Return the library's own error, which must be the same without WRITE and without DESCRIBE."""
     raised = set()
     for operations in ((), (ACLOperation.DESCRIBE,)):
         with only(play.broker, TRANSACTIONAL_ID, play.name, *operations):
@@ -107,7 +107,7 @@ def lose_group(play):
 
 
 def lose_answers(play):
-    """The first records are answered: librdkafka ends the process when AddPartitionsToTxn has no answer."""
+    """Lose answers after the first records: librdkafka ends the process when AddPartitionsToTxn has no answer."""
     proxy = play.proxies.enter_context(ProxyServer(play.broker.bootstrap))
     late = ["settle", lambda: proxy.add(at="reply", api="Produce", do="lose", times=None), ("send", play.ledger, "3")]
     settings, timeout_ms = WAITING_FOR_ANSWERS[play.kafka.name]

@@ -28,7 +28,7 @@ GUARD = {
 
 @contextlib.contextmanager
 def only(broker, kind, name, *operations):
-    """Leave these operations on a resource: an entry of another user makes it need entries for all."""
+    """Allow only these operations on a resource: an entry of another user makes entries necessary for all."""
     take_rights(broker, kind, name, *operations)
     try:
         yield
@@ -54,7 +54,7 @@ def _entries_of(kind, name):
 
 
 def _wait_for(admin, kind, name, count):
-    """Kafka's broker knows of entries a moment after its controller answered."""
+    """Wait until the entries are in force: Kafka's broker gets them a moment after the controller answered."""
     deadline = time.monotonic() + PATIENCE_S
     while len(admin.describe_acls(_entries_of(kind, name))[0]) != count:
         assert time.monotonic() < deadline, "the entries are not in force"

@@ -1,4 +1,4 @@
-"""Delivery reports of confluent-kafka: a record that the broker refuses gives the transaction's error its code."""
+"""Delivery reports of confluent-kafka: the transaction's error has the code of the record that the broker refused."""
 
 import uuid
 from contextlib import ExitStack
@@ -76,7 +76,7 @@ def test_records_that_reach_no_partition_have_their_reason_in_the_reports(
         with pytest.raises(TransactionAborted) as refused, transaction(producer) as block:
             producer.produce(topic, "1", **({"on_delivery": block.on_delivery} if reported else {}))
     assert not refused.value.retriable
-    # `produce` raises an error of its own where the answer about the topic comes while it runs.
+    # `produce` raises an error itself if the answer about the topic arrives while it runs.
     assert refused.value.code in {code if reported else None, code, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 

@@ -19,7 +19,7 @@ COUNT = 8
 
 @pytest.fixture
 def source(broker):
-    """A topic of two partitions with records 0 to 7."""
+    """Create a topic of two partitions with records 0 to 7."""
     topic = make_topic(broker, 2)
     feeder = KafkaProducer(bootstrap_servers=broker.bootstrap)
     for number in range(COUNT):
@@ -44,7 +44,7 @@ def group(name):
 
 
 def copy_the_rest(broker, topic, *members):
-    """Go on until every record is there; what a rebalance aborts is polled again."""
+    """Copy until every record is there; records of a transaction that a rebalance aborts are polled again."""
     deadline = time.monotonic() + PATIENCE_S
     while len(found := values(broker, topic)) < COUNT:
         assert time.monotonic() < deadline, f"only {found}"
@@ -61,7 +61,7 @@ def everything():
 
 
 def share(first, second):
-    """Wait until each has a partition, and poll both where that takes polls; what the second polls meanwhile."""
+    """Wait until each has a partition, polling both if necessary; return the records that the second polls."""
     found, failed = [], []
 
     def poll_second():

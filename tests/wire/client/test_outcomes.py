@@ -23,7 +23,7 @@ from tests.wire.client.topics import end, make_topic, values
 ROOT = Path(__file__).parents[3]
 DESCRIBE_TRANSACTIONS = 65
 HEADING = "## What each failure comes to"
-# A commit of librdkafka does not tell why records reached no partition (tests/wire/client/test_delivery_reports.py).
+# A commit of librdkafka does not say why records reached no partition (tests/wire/client/test_delivery_reports.py).
 UNNAMED = {(failure, "confluent-kafka") for failure in list(REFUSALS)[2:5]}
 PROGRAM = """
 import sys
@@ -35,7 +35,7 @@ kafka.run(kafka.producer(bootstrap, name), [("send", ledger, "1"), ("send", audi
 
 
 class Play:
-    """A transaction that sends a record to each of two topics, and what became of it."""
+    """A transaction that sends a record to each of two topics, and its outcome."""
 
     def __init__(self, kafka, broker, name, proxies):
         self.kafka, self.broker, self.name, self.proxies = kafka, broker, name, proxies
@@ -47,12 +47,12 @@ class Play:
         self.records = [("send", self.ledger, "1"), ("send", self.audit, "2")]
 
     def behind_a_proxy(self, at, do, times=1):
-        """A proxy with a fault that strikes the commit, and the fault."""
+        """Return a proxy with a fault on the commit, and the fault."""
         proxy = self.proxies.enter_context(ProxyServer(self.broker.bootstrap))
         return proxy, proxy.add(at=at, api="EndTxn", do=do, times=times)
 
     def block(self, *behind, bootstrap=None, lasts_ms=60_000, settings=None, **options):
-        """Run the block; the name of what it raised."""
+        """Run the block and return the name of the error that it raised."""
         where = bootstrap or self.broker.bootstrap
         producer = self.kafka.producer(where, self.name, timeout_ms=lasts_ms, **settings or {})
         return self.run(producer, *behind, **options)
@@ -61,7 +61,7 @@ class Play:
         return self.outcome(lambda: self.kafka.run(producer, [*self.records, *behind], **options))
 
     def outcome(self, steps):
-        """Return the name of what steps raise, and keep it."""
+        """Return the name of the error that the steps raise, and store it."""
         try:
             steps()
         except ZeroDivisionError:
@@ -72,7 +72,7 @@ class Play:
         return "committed"
 
     def visible(self):
-        """What a reader of committed records finds, when a successor has settled what was left."""
+        """Return the records that a read_committed reader finds after a new producer has ended the open transaction."""
         self.kafka.producer(self.broker.bootstrap, self.name)
         found = values(self.broker, self.ledger) + values(self.broker, self.audit)
         return {(): "no records", ("1", "2"): "all records"}.get(tuple(found), f"torn: {found}")
@@ -151,7 +151,7 @@ def lost_before_the_commit(play):
 
 
 def killed(play, at):
-    """What is held of a client that has gone is lost."""
+    """Kill the client while the proxy holds its request, which is then lost."""
     proxy, held = play.behind_a_proxy(at, "hold")
     arguments = play.kafka.name, proxy.bootstrap, play.name, play.ledger, play.audit
     environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
@@ -201,7 +201,7 @@ FAILURES = {
 
 
 def documented():
-    """The table, by failure and library."""
+    """Return the table of the documentation, by failure and library."""
     section = (ROOT / "docs" / "client.md").read_text().partition(HEADING)[2].partition("\n## ")[0]
     header, _, *rows = (
         [cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line.startswith("|")
@@ -215,13 +215,13 @@ def test_the_table_has_a_row_for_each_failure():
 
 @pytest.fixture
 def proxies():
-    """They stay until the clients behind them are closed."""
+    """Yield a stack of proxies, which close after their clients."""
     with ExitStack() as proxies:
         yield proxies
 
 
 def broker_of(failure):
-    """The fixture with the broker that a failure is played on."""
+    """Return the name of the fixture with the broker for this failure."""
     if failure in REFUSALS:
         return "acl_broker"
     return "forgetful" if FAILURES[failure] is forgotten else "broker"

@@ -44,7 +44,7 @@ def test_a_record_above_the_clients_own_limit_aborts_and_the_producer_goes_on(ka
 
 
 def run_again(kafka, producer, steps):
-    """As the errors ask for: librdkafka needs a transaction to find that the sequences of a refused batch are gone."""
+    """Run again as the errors say: librdkafka needs a transaction to notice the lost sequences of a refused batch."""
     try:
         kafka.run(producer, steps)
     except TransactionAborted as error:
@@ -175,7 +175,7 @@ def test_a_transaction_that_outlives_its_timeout_is_fenced(kafka, broker, topic,
 
 
 def values_before_the_marker(broker, topic):
-    """What a read_committed reader gets now: nothing behind an open transaction."""
+    """Return the records that a read_committed reader gets now: none after the start of an open transaction."""
     from kafka import KafkaConsumer
 
     consumer = KafkaConsumer(

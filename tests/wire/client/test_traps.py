@@ -1,4 +1,4 @@
-"""Ways of one library alone that transaction() has to meet: "The three libraries" of docs/client.md."""
+"""Peculiarities of single libraries that transaction() handles: "The three libraries" of docs/client.md."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Topics for the tests of transaction(), and what is in them."""
+"""Topics for the tests of transaction(), and their contents."""
 
 import contextlib
 import time
@@ -20,7 +20,7 @@ def make_topic(broker, partitions=1, **configs):
 
 
 def values(broker, topic, isolation_level="read_committed"):
-    """The records up to the end, once no transaction is open below it: Kafka writes markers behind its answer."""
+    """Return the records when no transaction is open any more: Kafka writes markers after its answer."""
     deadline = time.monotonic() + PATIENCE_S
     while end(broker, topic, "read_committed") != end(broker, topic, "read_uncommitted"):
         assert time.monotonic() < deadline, "a transaction stays open"
@@ -29,14 +29,14 @@ def values(broker, topic, isolation_level="read_committed"):
 
 
 def end(broker, topic, isolation_level):
-    """The last stable offset, or the high watermark, of each partition."""
+    """Return the last stable offset, or the high watermark, of each partition."""
     settings = {"group_id": None, "isolation_level": isolation_level}
     with contextlib.closing(KafkaConsumer(bootstrap_servers=broker.bootstrap, **settings)) as reader:
         return reader.end_offsets([TopicPartition(topic, number) for number in reader.partitions_for_topic(topic)])
 
 
 def committed_offsets(broker, group):
-    """The committed offset of each partition that has one, in the order of partitions."""
+    """Return the committed offset of each partition that has one, in the order of partitions."""
     with administrator(broker) as admin:
         found = admin.list_group_offsets(group)
     rows = found.get(group, found)

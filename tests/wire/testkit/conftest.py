@@ -7,7 +7,7 @@ from tests.wire.testkit.faces import EACH_LIBRARY, face
 
 @pytest.fixture(params=EACH_LIBRARY)
 def client(request, ottla_broker):
-    """Producers and consumers of one library after the other, by the same names; they are closed behind the test."""
+    """Yield producers and consumers of each library by the same names; they are closed after the test."""
     made = face(request.param, ottla_broker.bootstrap)
     yield made
     made.close()

@@ -1,4 +1,4 @@
-"""The three client libraries under one face, so that a recipe is written once and played with each.
+"""The three client libraries behind one interface, so that a recipe is written once and played with each.
 
 A producer has `begin_transaction`, `send` (which waits until the record is in the log), `commit_transaction` and
 `abort_transaction`; a consumer has `take(count)`, the next values, and `at_end()`. `errors` is what a library raises.
@@ -18,7 +18,7 @@ PATIENCE_MS = PATIENCE_S * 1000
 
 
 def face(name, bootstrap):
-    """The face of a library; skips the test where it is not installed."""
+    """Return the interface of a library; skip the test if the library is not installed."""
     pytest.importorskip(LIBRARIES[name], reason=f"{name} is not installed")
     return {"kafka-python": KafkaPython, "aiokafka": Aiokafka, "confluent-kafka": Confluent}[name](bootstrap)
 
@@ -84,7 +84,7 @@ class KafkaPythonConsumer:
         return [next(self.library).value for _ in range(count)]
 
     def at_end(self):
-        """Wait until it has passed everything, and tell what it has got on the way."""
+        """Read to the end of the partition and return the values read on the way."""
         end = self.library.end_offsets([self.place])[self.place]
         found = []
         while self.library.position(self.place) < end:
@@ -172,7 +172,7 @@ class ConfluentConsumer:
         return found
 
     def at_end(self):
-        """Wait until it has passed everything, and tell what it has got on the way."""
+        """Read to the end of the partition and return the values read on the way."""
         from confluent_kafka import KafkaError
 
         found = []
@@ -186,7 +186,7 @@ class ConfluentConsumer:
 
 
 class Aiokafka:
-    """On an event loop in a thread."""
+    """aiokafka on an event loop in a thread."""
 
     def __init__(self, bootstrap):
         from aiokafka.errors import KafkaError
@@ -271,7 +271,7 @@ class AiokafkaConsumer:
         return self.client.within(take())
 
     def at_end(self):
-        """Wait until it has passed everything, and tell what it has got on the way."""
+        """Read to the end of the partition and return the values read on the way."""
 
         async def read():
             end = (await self.library.end_offsets([self.place]))[self.place]
@@ -285,7 +285,7 @@ class AiokafkaConsumer:
 
 
 def close_all(opened):
-    """Close them; a producer that is fenced, or whose broker is gone, may say so."""
+    """Close all clients. Ignore errors of producers that are fenced or whose broker has stopped."""
     while opened:
         try:
             opened.pop()()

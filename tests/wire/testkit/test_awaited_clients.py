@@ -1,4 +1,4 @@
-"""The fixtures' clients of aiokafka: on the event loop of the test, and closed with it or behind it."""
+"""The fixtures' clients of aiokafka: on the event loop of the test, and closed with it or after it."""
 
 import asyncio
 

@@ -175,7 +175,7 @@ def test_the_broker_dies_within_a_commit_and_comes_back(
 
 
 def test_questions_wait_for_a_broker_that_comes_back(kafka_txn_producer, kafka_topic, ottla_broker, ottla_faults):
-    """The commit is answered before the crash, so the questions meet the broker alive, dying or gone."""
+    """The commit is answered before the crash, so the questions reach a broker that runs, is ending or has ended."""
     ottla_faults.crash(at="after_prepare", restart=True)
     _commit(kafka_txn_producer("tx-crashed"), kafka_topic, b"once")
     ottla_broker.assert_committed(kafka_topic, ["once"])
@@ -245,7 +245,7 @@ def _offset(position):
 def test_a_subscription_that_kafka_python_forgets_is_made_good(
     kafka_producer, kafka_consumer, kafka_topic, ottla_faults
 ):
-    """It comes while a Metadata request is in flight, and there is no group whose rebalance would tell of it."""
+    """The subscription changes during a Metadata request, and without a group no rebalance would reveal the loss."""
     kafka_producer().send(kafka_topic, b"there").get(10)
     metadata = ottla_faults.on("Metadata", client_id="forgetful", nth=2).hold()
     consumer = kafka_consumer(client_id="forgetful")

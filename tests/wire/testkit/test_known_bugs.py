@@ -1,7 +1,7 @@
-"""Bugs that clients and frameworks have had, each as what a broker did; docs/test-recipes.md cites them.
+"""Known bugs of clients and frameworks, each as the broker behavior that exposes it; docs/test-recipes.md cites them.
 
-What a library of Python can be asked, it is asked: it must have the records. What the client of another language fell
-over is shown as the answers that it got.
+A bug that a Python library can show is tested with the library, which must receive the records. For clients in other
+languages, the test shows the broker's answers on which the client failed.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +19,7 @@ WAIT_S = 30
 
 
 def aborted(broker, topic, offset=0):
-    """What a read_committed Fetch from an offset tells of aborted transactions: (producer id, first offset) of each."""
+    """Return (producer id, first offset) of each aborted transaction in a read_committed Fetch from an offset."""
     row = broker.wire.fetch(topic, 0, "read_committed", offset)
     return [(each.producer_id, each.first_offset) for each in row.aborted_transactions or ()]
 
@@ -78,7 +78,7 @@ def test_a_marker_at_the_end(client, kafka_topic, ottla_broker):
 
 
 def test_the_epoch_of_an_idempotent_producer_overflows(kafka_topic, ottla_broker):
-    """sarama#2178, librdkafka#3720: who bumps it without a look gets -32,768."""
+    """sarama#2178, librdkafka#3720: a client that bumps it without a check gets -32,768."""
     producer = ottla_broker.producer_by_hand(None)
     producer_id, _ = producer.identity
     producer.become(producer_id, 32_767)
@@ -168,7 +168,7 @@ def test_a_resumed_commit_behind_the_last_epoch(kafka_topic, ottla_broker):
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_produce_that_arrives_behind_the_abort(version, kafka_topic, ottla_broker, ottla_faults):
-    """franz-go#928, kcl#10: it began a transaction that nobody ended. Brokers refuse it since KIP-890; the recipe of a
+    """franz-go#928, kcl#10: it began a transaction that never ended. Brokers refuse it since KIP-890; the recipe of a
     hanging transaction shows one that does not."""
     producer = ottla_broker.producer_by_hand("tx-1", version=version)
     producer.send(kafka_topic, b"in time")
@@ -200,7 +200,7 @@ def test_a_late_commit_of_the_last_transaction_is_fenced_from_the_next(kafka_top
 
 
 def commit_late(version, topic, broker, faults):
-    """A commit is held on its way, repeated, and let go in the next transaction: (its producer, the late answer)."""
+    """Hold a commit, repeat it, and release it in the next transaction; return (its producer, the late answer)."""
     producer = broker.producer_by_hand("tx-1", version=version)
     producer.send(topic, b"first")
     held = faults.on("EndTxn").hold()

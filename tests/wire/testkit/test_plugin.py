@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow  # each is a session of its own
 
 
 def run(directory, source, *arguments):
-    """The end of pytest's words, on a project of one file."""
+    """Run pytest on a project of one file and return the end of its output."""
     (directory / "test_project.py").write_text(source)
     plugin = ["-p", "ottla.testkit.pytest_plugin", "-p", "no:cacheprovider", "--strict-markers"]
     places = [f"--rootdir={directory}", f"--basetemp={directory / 'base'}"]

@@ -1,4 +1,4 @@
-"""The proxy in front of a broker of ours: clients stay on it, faults strike, and what passed is judged."""
+"""The proxy in front of our broker: clients stay connected to it, faults fire, and the traffic is checked."""
 
 import asyncio
 import json
@@ -74,7 +74,7 @@ def raw(proxy):
 
 
 def read(sock):
-    """The correlation id of the next reply; None at the end."""
+    """Return the correlation id of the next reply; None at the end."""
     size = sock.recv(4, socket.MSG_WAITALL)
     return int.from_bytes(sock.recv(int.from_bytes(size, "big"), socket.MSG_WAITALL)[:4], "big") if size else None
 
@@ -329,7 +329,7 @@ def test_passwords_do_not_stand_in_the_journal(proxy):
 
 
 def play(proxy, topic):
-    """Transactions of three libraries, one of which copies, while replies are lost and requests are refused."""
+    """Run transactions of three libraries, one of which copies, while replies are lost and requests are refused."""
     for at, api, nth, what in [
         ("reply", "EndTxn", 2, {"do": "drop"}),
         ("request", "EndTxn", 4, {"do": "reply", "error": "CONCURRENT_TRANSACTIONS", "times": 2}),
@@ -375,7 +375,7 @@ def copy(producer, consumer, topic):
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory):
-    """The passages of a run, and the logs that it has left."""
+    """Yield the journal entries of a run, and its log directory."""
     with own_broker(keep=False) as broker:
         with ProxyServer(broker.bootstrap) as proxy:
             play(proxy, "ledger")
@@ -431,7 +431,7 @@ def is_poll(line):
 
 
 def test_a_write_that_was_acknowledged_and_is_gone_is_found(played, tmp_path):
-    """The history of a send that the logs do not have: a broker that answers and does not write."""
+    """The history has a send that the logs do not have, as with a broker that answers and does not write."""
     passages, data_dir = played
     lines = checker_lines(passages)
     for line in lines:

@@ -1,4 +1,4 @@
-"""The admin port of `ottla proxy`: faults that come and go while clients are at work."""
+"""The admin port of `ottla proxy`: faults are added and removed while clients work."""
 
 import json
 import subprocess

@@ -8,7 +8,7 @@ from ottla.protocol.errors import ErrorCode
 
 
 def pay(producer, topic, *values):
-    """A transaction of an application."""
+    """Run a transaction of an application."""
     producer.begin_transaction()
     for value in values:
         producer.send(topic, value)
