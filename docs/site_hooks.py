@@ -104,7 +104,7 @@ def with_lists(markdown: str) -> str:
 
 
 def turned(markdown: str, uri: str) -> str:
-    """Return the text of the page that the site has at `uri`, with links of the site. A link to a source becomes text."""
+    """Return the text of the page that the site has at `uri`, with links of the site. Links to sources become text."""
     folder = posixpath.dirname(_source(uri))
 
     def turn(match: re.Match[str]) -> str:
