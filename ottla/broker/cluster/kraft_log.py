@@ -56,8 +56,7 @@ METADATA_TOPIC_ID: Final = UUID(int=1).bytes
 METADATA_SETTINGS: Final = LogConfig(
     max_message_bytes=8 * 1024 * 1024, flush_messages=1, retention_ms=-1, retention_bytes=-1
 )
-"""Settings of the metadata log. The size limit of topic messages does not apply
-(`KafkaRaftClient.MAX_BATCH_SIZE_BYTES`).
+"""Settings of the metadata log. The batch limit is `KafkaRaftClient.MAX_BATCH_SIZE_BYTES`, not that of topic messages.
 
 Segments are deleted only when a snapshot contains their records (`KafkaRaftLog.createLog`).
 

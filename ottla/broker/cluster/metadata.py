@@ -177,7 +177,7 @@ class Cluster:
         return parse_uuid(self._store.properties.directory_id) if self._store.properties.directory_id else b""
 
     def _find_absent(self) -> None:
-        """Find partitions of other brokers and log directories. Creating them here would present them as empty."""
+        """Find partitions of other brokers and other log directories. Creating them here would show them as empty."""
         directory_id = self._directory_id
         here = set(self._store.partition_dirs())
         for topic in self.image.topics.values():

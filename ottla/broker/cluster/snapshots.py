@@ -180,7 +180,7 @@ class MetadataSnapshots:
         """Remove the oldest snapshots, and the part of the log before the next ones."""
         partition = self._log.partition
         self._cleaned_ms = self._clock.monotonic_ms()
-        # Ignore snapshots newer than the newest complete one: they are damaged, and the older files replace them.
+        # A snapshot newer than the newest complete one is damaged, and cannot replace the files before it.
         newest = self._log.newest_snapshot
         found = [each for each in snapshots_of(self._store.side_files.names(partition.name)) if each <= newest]
         synced = False

@@ -40,7 +40,7 @@ _IMPLIED_BY: Final = {
     AclOperation.DESCRIBE: (AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER),
     AclOperation.DESCRIBE_CONFIGS: (AclOperation.ALTER_CONFIGS,),
 }
-"""Operations that an ALLOW of another operation implies."""
+"""Operations that other operations imply: an ALLOW of one of the values also allows the key."""
 
 # Permissions of one principal and host on one pattern, as a number: the low bits are the allowed operations, the bits
 # above them the denied ones.

@@ -12,7 +12,7 @@ _ANY = 1
 
 
 class AclFilter(NamedTuple):
-    """Filter of ACL entries. None and ANY match all; the pattern type MATCH matches all patterns that the name matches."""
+    """Filter of ACL entries. None and ANY match all; pattern type MATCH matches all patterns that the name matches."""
 
     resource_type: int
     resource_name: str | None

@@ -17,7 +17,7 @@ _TOKEN_BYTES_MOST: Final = 4_096
 """Maximum size of a token. RFC 4616 allows three parts of 255 bytes; service keys used as passwords are longer."""
 _FIELDS: Final = 3
 _NOBODYS: Final = "\x00"
-"""Password that is compared with that of an unknown user: no token can contain it."""
+"""Password with which the password of an unknown user is compared: no token can contain it."""
 
 
 class PlainServer:
