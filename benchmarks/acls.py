@@ -1,11 +1,11 @@
-"""What 100,000 ACLs cost: to load, to keep, and to ask for each request. free
+"""Cost of 100,000 ACLs: to load them, to hold them in memory, and to authorize a request. free
 
     python benchmarks/acls.py [--entries 100000] [--rounds 5]
 
-CPU time of this process, the least of the rounds; memory without the entries themselves, which the image of the
-metadata has. `first` is a question that nobody has asked yet, `again` one whose answer is remembered, `any topic` what
-an idempotent producer without a transactional id asks, for the first time. The last line is a Produce of one record to
-one topic, from its frame to its reply on a broker in memory, with and without an authorizer, which take turns.
+Times are CPU time of this process, the minimum of the rounds. Memory is counted without the entries themselves, which
+the metadata image holds. `first` is an authorization that is not cached yet, `again` one that is cached, `any topic`
+the first check for an idempotent producer without a transactional id. The last line is a Produce of one record to one
+topic, from its frame to its reply on a broker in memory. Brokers with and without an authorizer take turns.
 """
 
 import gc
@@ -51,7 +51,7 @@ def _entry(number: int, name: str, principal: str, pattern: PatternType, host: s
 
 
 def teams(count: int) -> Iterator[AccessControlEntryRecord]:
-    """A topic each for a thousand clients, and prefixes of 40 lengths."""
+    """Yield entries of a thousand clients, each for its own topic; each tenth is a prefix of one of 40 lengths."""
     for number in range(count):
         if number % 10:
             yield _entry(
@@ -63,20 +63,20 @@ def teams(count: int) -> Iterator[AccessControlEntryRecord]:
 
 
 def one_topic(count: int) -> Iterator[AccessControlEntryRecord]:
-    """Everybody's entry is for the same topic."""
+    """Yield entries of different clients for the same topic."""
     for number in range(count):
         yield _entry(number, "team-7-topic-7", f"User:client-{number}", PatternType.LITERAL)
 
 
 def hosts(count: int) -> Iterator[AccessControlEntryRecord]:
-    """A host each."""
+    """Yield entries with a topic, a client and a host each."""
     for number in range(count):
         host = f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
         yield _entry(number, f"team-{number % 100}-topic-{number}", f"User:client-{number}", PatternType.LITERAL, host)
 
 
 def measured(entries: list[AccessControlEntryRecord], rounds: int) -> tuple[float, float, float, float, float]:
-    """(MB, seconds to load, us of the first question, us of it again, us for any topic)."""
+    """Return (MB, seconds to load, us of the first check, us of the same check again, us of the any-topic check)."""
     gc.collect()
     tracemalloc.start()
     kept = _loaded(entries)
@@ -116,7 +116,7 @@ def _timed(work: Callable[[], T]) -> tuple[float, T]:
 
 
 def produce_us(entries: list[AccessControlEntryRecord], rounds: int) -> tuple[float, float]:
-    """(without an authorizer, how much more with one): the least, and the median of the differences."""
+    """Return the least time without an authorizer, and the median of what an authorizer adds to it; both in us."""
     broker = BrokerInMemory(
         MemoryDisk(PortCalls(), Random(1), lambda work: work()), Schedule(), Config(log_dirs="/data")
     )
@@ -151,7 +151,7 @@ def produce_us(entries: list[AccessControlEntryRecord], rounds: int) -> tuple[fl
 
 
 def main() -> None:
-    """Print a row for each way in which entries may lie, and what a request costs."""
+    """Print a row for each distribution of the entries, and the cost of a request."""
     parser = command_line(__doc__)
     parser.add_argument("--entries", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=5)

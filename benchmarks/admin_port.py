@@ -1,11 +1,11 @@
-"""What the admin port costs the broker's clients: closed, open, scraped each second, and with the page open. shell
+"""Cost of the admin port for the broker's clients: closed, open, scraped each second, and with the page open. shell
 
     python benchmarks/admin_port.py                   a minute
     python benchmarks/admin_port.py --rounds 3        sooner
 
-Four brokers, and a producer for each that takes turns: CPU time of the broker for a transaction, the lower quartile of
-rounds, as what else the machine does only adds to it. The page is played by what it asks: the stream of events, and the
-lists that it looks at every two seconds.
+Four brokers run, each with a producer; the producers take turns. The figure is the broker's CPU time for a transaction:
+the lower quartile of the rounds, because other load on the machine only adds to it. The open page is simulated by its
+requests: the stream of events, and the lists that it reads every two seconds.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ ROWS = (
 
 
 class Visitor:
-    """Somebody who asks an admin port for paths again and again, in a thread; a stream he reads to its end."""
+    """Thread that requests paths of an admin port again and again, and reads a stream to its end."""
 
     def __init__(self, port: int, paths: Sequence[str], every_s: float) -> None:
         self._port, self._paths, self._every_s = port, paths, every_s
@@ -75,7 +75,7 @@ class Visitor:
 
 @contextlib.contextmanager
 def served(port: int | None) -> Iterator[tuple[Broker, Callable[[], None]]]:
-    """A broker, with an admin port if one is named, and a transaction of one of its producers."""
+    """Yield a broker, with an admin port if `port` is given, and a function that runs a transaction on it."""
     if port is None:
         os.environ.pop("OTTLA_ADMIN_LISTEN", None)
     else:

@@ -1,10 +1,10 @@
-"""What the broker costs: throughput, latency, CPU time and memory, alone or side by side with Apache Kafka. shell
+"""Throughput, latency, CPU time and memory of the broker, alone or side by side with Apache Kafka. shell
 
     python benchmarks/broker.py                       our broker, started here
     python benchmarks/broker.py --against kafka       both, and the ratios (Java 17 and Maven; Kafka's jars are cached)
     python benchmarks/broker.py --bootstrap 127.0.0.1:9092 --pid 4711
 
-The clients are librdkafka (confluent-kafka) in processes of their own. CPU is the broker's user and system time.
+The clients are librdkafka (confluent-kafka) in separate processes. CPU is the broker's user and system time.
 """
 
 import contextlib
@@ -60,7 +60,7 @@ def measure_transactions(broker: Broker, prefix: str, seconds: float) -> dict[st
 
 
 def measure(broker: Broker, megabytes: int, seconds: float) -> dict[str, float | None]:
-    """Every figure of one broker. It is warmed up first with a tenth of the load, for the sake of the JVM."""
+    """Return every figure of one broker. A smaller load warms it up first, because a JVM needs that."""
     time.sleep(0.5)
     figures: dict[str, float | None] = {"ready_s": broker.ready_s, "idle_mb": broker.resident_mb()}
     warm, prefix = (f"{name}-{os.getpid()}-{time.time_ns() % 10**6}" for name in ("warm", "bench"))
@@ -77,7 +77,7 @@ def measure(broker: Broker, megabytes: int, seconds: float) -> dict[str, float |
 
 
 def measure_help() -> float:
-    """`ottla --help`, the median of five, in seconds."""
+    """Return the seconds that `ottla --help` takes, the median of five runs."""
     samples_s = []
     for _ in range(5):
         began = time.perf_counter()

@@ -1,13 +1,13 @@
-"""A log by `ottla.spark_jobs.cached`, by the data source, as Parquet, by Spark's Kafka source: one run, ratios. shell
+"""Reads of a log by `ottla.spark_jobs.cached`, the data source, as Parquet, and by Spark's Kafka source. shell
 
     python benchmarks/cache.py [--size-mib 1024] [--rounds 5] [--against kafka] [--format json]
 
-Needs Java 17; `--against ottla` (a broker of ours serves the log) and `--against kafka` (Apache Kafka does) also Maven.
-The log is that of `make_log.py`, but with values that seldom come again; `--values json` makes text of them, in batches
-that are compressed. All must first agree on every record. Then they take turns: the first query of a cache, which fills
-it; queries whose files are in the page cache (warm); and queries whose files were dropped from it (cold). Times have
-the planning in them. CPU is that of Spark, its JVM and workers; Kafka's source also has that of the broker. The plain
-Parquet is what Spark itself wrote of the same records.
+Needs Java 17. `--against ottla` (our broker serves the log) and `--against kafka` (Apache Kafka serves it) also need
+Maven. The log is that of `make_log.py`, but values rarely repeat; `--values json` makes them text, in compressed
+batches. All readers must first agree on every record. Then they take turns: the first query of a cache, which fills
+it; queries whose files are in the page cache (warm); and queries whose files were dropped from it (cold). Times include
+the planning. CPU is that of Spark, its JVM and workers; for Kafka's source also that of the broker. Spark itself wrote
+the plain Parquet from the same records.
 """
 
 import argparse
@@ -36,9 +36,9 @@ Timing = dict[str, float | None]
 COLUMNS = {"key": "binary", "value": "binary", "partition": "int", "offset": "long", "timestamp": "timestamp"}
 SCHEMA = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
 NARROW_SCHEMA = "partition int, offset long, timestamp timestamp"
-# How values are made, and the codec of the batches.
+# Arguments of make_log for each choice of `--values`: the maker of values, and the codec of the batches.
 VALUES: dict[str, dict[str, Any]] = {"random": {}, "json": {"value": json_value, "codec": ZSTD}}
-# Batches that differ: the values of many megabytes, more than any dictionary or window of a codec has.
+# Number of different batches. Their values take many megabytes, more than any dictionary or window of a codec holds.
 TEMPLATES = 4096
 NARROW = ("partition", "offset", "timestamp")
 WORDS = {
@@ -49,7 +49,7 @@ WORDS = {
 
 
 class Contest:
-    """The files of one log in every form, and those who read them."""
+    """Files of one log in every form, and their readers."""
 
     def __init__(self, scratch: Path, arguments: argparse.Namespace) -> None:
         self._scratch, self.log, self.cache, self.plain = scratch, scratch / "log", scratch / "cache", scratch / "plain"
@@ -75,7 +75,7 @@ class Contest:
         shutil.rmtree(self.cache, ignore_errors=True)
 
     def forget_pages(self) -> None:
-        """Have the kernel drop the files from its cache, as far as it does."""
+        """Ask the kernel to drop the files from its page cache. It may keep some."""
         os.sync()
         for path in self._scratch.rglob("*"):
             if path.is_file():
@@ -88,7 +88,7 @@ class Contest:
 
     @contextlib.contextmanager
     def kafka_source(self) -> Iterator[Callable[[str], Timing] | None]:
-        """Asks Spark's Kafka source; None where nobody serves the log."""
+        """Yield a function that sends a request to Spark's Kafka source, or None if no broker serves the log."""
         against = self._arguments.against
         if against == "nothing":
             yield None
@@ -96,7 +96,7 @@ class Contest:
         source = connector(self._arguments.connectors, None, same_spark=False)
         copy = self._scratch / "served"
         shutil.copytree(self.log, copy)
-        # It names no cluster: the broker draws one where there is none.
+        # Without this file the log belongs to no cluster, and the broker draws a new cluster id.
         (copy / "meta.properties").unlink()
         with contextlib.ExitStack() as running:
             jars, cores = source.jars, self._arguments.cores
@@ -173,11 +173,11 @@ def run(contest: Contest, spark: SparkReader, kafka: Any, rounds: int, show: Cal
 
 
 def _turns(what: str, runs: dict[str, Callable[[], Timing]], rounds: int) -> dict[str, Any]:
-    """Each in every round, with another one first each time; the first round is for what is loaded once."""
+    """Run each once per round, starting with a different one each time. The first round warms up and is not counted."""
     found: dict[str, list[Timing]] = {name: [] for name in runs}
     names = [*runs]
     for turn in range(rounds + 1):
-        # One pays for the garbage that the one before has left.
+        # A run also collects the garbage of the run before it.
         for name in (*names[turn % len(names) :], *names[: turn % len(names)]):
             timing = runs[name]()
             if turn:
@@ -186,7 +186,7 @@ def _turns(what: str, runs: dict[str, Callable[[], Timing]], rounds: int) -> dic
 
 
 def _spread(timings: list[Timing]) -> dict[str, list[float]]:
-    """Least, median and most, of wall and of CPU seconds."""
+    """Return the minimum, median and maximum of the wall and of the CPU seconds."""
     spread = {}
     for key in ("wall_s", "cpu_s"):
         values = [value for timing in timings if (value := timing[key]) is not None]
@@ -231,7 +231,7 @@ def main() -> None:
     arguments = parse()
     if arguments.against != "nothing":
         need_java_and_maven()
-    # A SIGTERM stops what was started, as Ctrl-C does.
+    # SIGTERM stops the started processes, as Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     stands_on = machine()
     rows: list[dict[str, Any]] = []

@@ -1,10 +1,10 @@
-"""How fast one core decodes records outside Spark: by columns and isolation, on a log that `make_log.py` writes. free
+"""Rate at which one core decodes records outside Spark, by columns and isolation, on a log of `make_log.py`. free
 
     python benchmarks/decode.py [--size-mib 512] [--rounds 7] [--only WORDS] [--directory DIR] [--format json]
 
-CPU time of this process, the best of rounds that take turns, so that what else runs on the machine disturbs every case
-alike. A read of read_committed begins with the fates of the partitions, as a query does. `ratio` is its rate by that of
-read_uncommitted, per record returned; `wall` the CPU time of the whole read by that of the other.
+Times are CPU time of this process, the best round. The cases take turns, so that other load disturbs all alike.
+A read_committed read begins with the fates of the partitions, as a query does. `ratio` is its rate divided by that of
+read_uncommitted, per record returned; `wall` is the CPU time of the whole read divided by that of the other.
 """
 
 import json
@@ -31,7 +31,7 @@ ISOLATIONS = ("read_uncommitted", "read_committed")
 
 
 def read(root, columns, isolation):
-    """Decode the log in this thread; returns how many records it gave."""
+    """Decode the log in this thread and return the number of records."""
     from ottla.scan.partitions import visible_partitions
     from ottla.scan.ranges import cut_partition
     from ottla.scan.records import RecordScan, uncommitted, visibility, visible_in
@@ -51,7 +51,7 @@ def read(root, columns, isolation):
 
 
 def measured(cases, root, rounds):
-    """case -> [records, least CPU seconds, fewest page faults], the cases taking turns."""
+    """Return case -> [records, least CPU seconds, fewest page faults]. The cases take turns."""
     found = {}
     for turn in range(rounds + 1):
         for case in cases:

@@ -1,12 +1,12 @@
-"""How long the first answer takes: audits and a query, each in a process of its own, kernels compiled or not. free
+"""Time until the first answer of audits and a query, each in a new process, kernels compiled or not. free
 
     python benchmarks/first_answer.py [--rounds 3] [--size-mib 1000] [--only WORDS] [--drop-caches] [--format json]
 
-Wall seconds from the start of the process to its end, the median of the rounds. The small directory is the one that
-Apache Kafka 4.3.1 wrote, of the tests; the other is made by `make_log.py`. "Compiled" kernels are in numba's cache from
-a round before; "first" is the very first run on a machine, with an empty cache. For the small directory none is needed.
-Programs and files are in the page cache, unless `--drop-caches` (as root; it slows down everything else on the machine)
-drops it before each start. Needs Java 17, but for the rows of `ottla audit`.
+Wall seconds from the start of the process to its end, the median of the rounds. The small directory is the one of the
+tests that Apache Kafka 4.3.1 wrote; `make_log.py` makes the other. "Compiled" kernels are in numba's cache from an
+earlier run; "first" is the first run on a machine, with an empty cache. The small directory needs no kernel.
+Programs and files are in the page cache; `--drop-caches` (as root; it slows down everything else on the machine)
+drops them before each start. All rows except those of `ottla audit` need Java 17.
 """
 
 import argparse
@@ -44,7 +44,7 @@ print(spark.read.format("ottla").load(sys.argv[1]).count())
 
 
 def cases(small: Path, large: Path) -> Iterator[tuple[str, str, float, Sequence[str], Callable[[str, int], bool]]]:
-    """(key, what it is called, goal in seconds, command, whether its output and exit code are right)."""
+    """Yield (key, title, goal in seconds, command, function that checks its output and exit code)."""
     expected = _committed_records()
 
     def audited(said: str, code: int) -> bool:
@@ -77,7 +77,7 @@ def _spark_submit() -> str:
 
 
 def _committed_records() -> int:
-    """What Kafka's own consumer returned of the reference directory."""
+    """Return the number of records that Kafka's own read_committed consumer returned from the reference directory."""
     with gzip.open(REFERENCE / "consumed.jsonl.gz", "rt") as lines:
         found = (json.loads(line) for line in lines)
         return sum(row["isolation"] == "read_committed" and "end" not in row for row in found)
@@ -96,7 +96,7 @@ def _unpack(place: Path) -> Path:
 def run(
     command: Sequence[str], is_right: Callable[[str, int], bool], cache: Path, *, drop_caches: bool
 ) -> tuple[float, float]:
-    """(wall, CPU) seconds of one process with its kernels in `cache`. Exits if the answer is wrong."""
+    """Return the (wall, CPU) seconds of one process with its kernels in `cache`. Exits if the answer is wrong."""
     environment = dict(os.environ)
     environment |= {"NUMBA_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT)}
     environment |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
@@ -115,7 +115,7 @@ def run(
 def measure(
     command: Sequence[str], is_right: Callable[[str, int], bool], rounds: int, scratch: Path, *, drop_caches: bool
 ) -> Figures:
-    """Medians by kernels and figure: each round begins with an empty cache, and runs again with what that left."""
+    """Return medians by kernels and figure. Each round runs with an empty cache, then with the cache that it filled."""
     found: dict[str, list[tuple[float, float]]] = {"first": [], "compiled": []}
     for _ in range(rounds):
         with tempfile.TemporaryDirectory(dir=scratch, prefix="kernels-") as cache:
@@ -129,7 +129,7 @@ def measure(
 
 
 def _known(key: str, figures: Figures) -> Figures:
-    """The JVM that a Python process starts outlives it, and nobody waits for it: its CPU time is not known."""
+    """Return the figures without the CPU time of the query: its JVM outlives the process, so that time is not known."""
     return {name: value for name, value in figures.items() if key != "count" or "cpu" not in name}
 
 

@@ -1,11 +1,11 @@
-"""What the bytes of produce and consume cost at the least in Python, and what the walk over records adds. free
+"""Least cost of the bytes of produce and consume in Python, and the cost that the walk over records adds. free
 
     python benchmarks/floor.py [--megabytes 1024] [--rounds 3] [--format json]
 
-CPU seconds per GB, minimum, median and maximum of the rounds, which take turns. A floor is what no broker in Python can
-be below: `recv + CRC + pwrite` receives, checks and writes batches of 1 MB, `pread + send` and `sendfile` send a file
-that is in the kernel's cache. The walk is the check of each record's frame; in machine code where the package was
-built with a C compiler.
+CPU seconds per GB: minimum, median and maximum of the rounds. The cases take turns. No broker in Python can be faster
+than a floor: `recv + CRC + pwrite` receives, checks and writes batches of 1 MB; `pread + send` and `sendfile` send a
+file from the page cache. The walk checks the frame of each record; it is machine code if the package was built with a
+C compiler.
 """
 
 import json
@@ -26,7 +26,7 @@ RECORD_BYTES = (1024, 100, 10)
 
 
 def walk(record_bytes, size_bytes, walk_compiled):
-    """CPU seconds for as many bytes of batches whose values have so many."""
+    """Return the CPU seconds per `size_bytes` of batches with values of `record_bytes`, measured on an eighth of it."""
     count = min(walked.SLICE_RECORDS, BATCH_BYTES // (record_bytes + 12))
     batch = build_batch([(b"key", bytes(record_bytes))] * count)
     raw, records = memoryview(batch)[HEADER_SIZE:], read_header(batch).record_count
@@ -41,7 +41,7 @@ def walk(record_bytes, size_bytes, walk_compiled):
 
 
 def rows(size_bytes, rounds, file):
-    """Name of a case to its CPU seconds per GB in each round."""
+    """Return the CPU seconds per GB of each case in each round, by the name of the case."""
     cases = {name: lambda case=case: case(size_bytes, file) for name, case in CASES.items()}
     walks = {"Python": None} | ({"compiled": walked.walk_compiled} if walked.walk_compiled else {})
     for record_bytes in RECORD_BYTES:

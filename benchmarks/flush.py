@@ -1,13 +1,13 @@
-"""What a flush per commit costs, with 1, 16 and 64 producers of transactions and as many dirty files. free
+"""Cost of a flush per commit with 1, 16 and 64 transactional producers and as many dirty files. free
 
     python benchmarks/flush.py                          about a minute
     TMPDIR=/another/disk python benchmarks/flush.py --format json
 
-Wall times, of the disk that holds the temporary directory. Three brokers take turns in slices of a second: one without
-flushes, one with `log.flush.interval.messages=1`, and the same without group commit (`parts/one_by_one.py`): each
-append is synced by itself, as Kafka does. The rates are medians of the slices. A transaction V2 of one record has five
-appends that wait for each other: the partition added, the batch, PrepareCommit, the marker, CompleteCommit. Each
-producer writes to a partition of its own and goes on as soon as it is answered.
+Wall times on the disk that holds the temporary directory. Three brokers take turns in slices of a second: one without
+flushes, one with `log.flush.interval.messages=1`, and the same without group commit (`parts/one_by_one.py`), which
+syncs each append by itself, as Kafka does. The rates are medians of the slices. A transaction V2 of one record has five
+appends, each after the other: the added partition, the batch, PrepareCommit, the marker, CompleteCommit. Each producer
+writes to its own partition and sends the next request as soon as the reply arrives.
 """
 
 import contextlib
@@ -69,7 +69,7 @@ def temporary() -> Iterator[Path]:
 
 
 def syncs(root: Path) -> Figures:
-    """What the device itself takes."""
+    """Return the times that the device itself takes for syncs."""
     kernel, data = KernelSyncs(), os.urandom(BATCH_BYTES)
     opened = [os.open(root / str(number), os.O_RDWR | os.O_CREAT | os.O_APPEND) for number in range(max(COUNTS))]
 
@@ -99,7 +99,7 @@ def syncs(root: Path) -> Figures:
 
 
 class Crowd:
-    """Producers of transactions V2 on one thread: each goes on when it is answered."""
+    """Producers of transactions V2 on one thread. Each sends its next request when the reply arrives."""
 
     def __init__(self, broker: processes.Broker, count: int, partitions: int) -> None:
         self._pid = broker.pid
@@ -131,7 +131,7 @@ class Crowd:
         self.cpus_ms.append((raw.cpu_s(self._pid) - cpu_s) * 1000 / count)
 
     def _run(self, seconds: float) -> int:
-        """How many transactions were committed; all that began have ended."""
+        """Commit transactions for `seconds`, wait for the open ones, and return the number of commits."""
         for producer in self._ending:
             producer.connection.post(producer.send_request(), 12)
         until, busy, committed = time.perf_counter() + seconds, len(self._ending), 0
@@ -154,7 +154,7 @@ class Crowd:
     def _sent(self, producer: raw.Transactional, answer: Any) -> None:
         error = answer.responses[0].partition_responses[0].error_code
         if raw.check(error, ErrorCode.CONCURRENT_TRANSACTIONS):
-            # The last transaction still waits for its markers.
+            # The broker still writes the markers of the last transaction: send the request again.
             producer.connection.post(producer.send_request(), 12)
         else:
             self._ending[producer] = True

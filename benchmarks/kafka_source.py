@@ -4,10 +4,10 @@
 
 Needs Java 17 and Maven. The log is that of `make_log.py`. We read its files; Spark's Kafka source reads the same
 records from a broker that serves a copy of them: `ottla serve`, then Apache Kafka 4.3.1. Both give the same columns to
-a sink that keeps nothing, on as many cores, read_committed, and must first agree on every record, by sums over
-partitions. The contestants take turns. Rates are of the best round, CPU is the median: of Spark, its JVM and workers,
-and beside it the broker's. Spark's Kafka source runs on the Spark of its own version, in an environment that is made on
-the first run and kept in `--cache`; `--same-spark` puts it into ours.
+a sink that drops the rows, on as many cores, with read_committed. They must first agree on every record, by sums over
+partitions. They take turns. Rates are of the best round. CPU is the median: that of Spark, its JVM and workers, and in
+addition the broker's. Spark's Kafka source runs on the Spark of its own version, in an environment that is made on the
+first run and kept in `--cache`; with `--same-spark` it runs on our Spark.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def ours_of(root: Path, columns: dict[str, str]) -> dict[str, Any]:
 
 
 class Comparison:
-    """One log, and what is measured on it. Rows are handed to `show` as they come."""
+    """Measurements on one log. Each row is passed to `show` as soon as it is measured."""
 
     def __init__(self, arguments: argparse.Namespace, scratch: Path, show: Callable[[dict[str, Any]], None]) -> None:
         self._arguments, self._scratch, self._show = arguments, scratch, show
@@ -63,14 +63,14 @@ class Comparison:
         return self._arguments.only in what
 
     def sources(self) -> None:
-        """Spark's Kafka source on `ottla serve` and on Apache Kafka, which take the same copy one after the other."""
+        """Compare with Spark's Kafka source on `ottla serve` and Apache Kafka, which serve the same copy in turn."""
         names = [name for name in ("ottla serve", "Apache Kafka") if self._wanted(f"Kafka source on {name}")]
         if not names:
             return
         source = connector(self._arguments.cache, self._arguments.connector, same_spark=self._arguments.same_spark)
         copy = self._scratch / "served"
         shutil.copytree(self._root, copy, copy_function=shutil.copyfile)
-        # It names no cluster: the broker draws one where there is none.
+        # Without this file the log belongs to no cluster, and the broker draws a new cluster id.
         (copy / "meta.properties").unlink()
         with contextlib.ExitStack() as running:
             ours = running.enter_context(
@@ -85,7 +85,7 @@ class Comparison:
                 "that on Spark": theirs.version,
             }
             checked = ours.ask({"do": "check", **ours_of(self._root, COLUMNS["five columns"])})
-            # Always served by ours first: it makes the metadata that a Kafka needs.
+            # Ottla always serves the copy first, because it writes the metadata that Kafka needs.
             with processes.ottla(copy) as broker:
                 if "ottla serve" in names:
                     self._against(broker, "ottla serve", ours, theirs, checked)
@@ -121,7 +121,7 @@ class Comparison:
             )
 
     def dumps(self) -> None:
-        """Headers, records and audits of the segments against Kafka's tool, process against process."""
+        """Compare dumps of headers and records, and audits, with Kafka's tool, process against process."""
         if not self._wanted("kafka-dump-log"):
             return
         headers, header_bytes = dumped.linked(self._root, self._scratch / "all-segments")
@@ -176,7 +176,7 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     arguments = parse()
     need_java_and_maven()
-    # A SIGTERM stops what was started, as Ctrl-C does.
+    # SIGTERM stops the started processes, as Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     stands_on = machine()
     rows: list[dict[str, Any]] = []

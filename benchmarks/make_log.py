@@ -1,9 +1,9 @@
-"""Write the log directory that scans are measured on (`parts/log.py`). free
+"""Write a log directory for the benchmarks of scans (`parts/log.py`). free
 
     python benchmarks/make_log.py DIR [--size-mib 2150] [--partitions 4] [--copies 1]
 
-`--copies N`: N - 1 topics more, which are hard links to the files of the first: as many partitions to plan, read and
-judge, but the page cache holds them once.
+`--copies N` adds N - 1 topics, hard links to the files of the first. Scans plan, read and check all their partitions,
+but the page cache holds the files once.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""What the other clients feel while one is greedy: a pinger beside an attack, and beside ordinary load. shell
+"""Latency of other clients while one client is greedy: a pinger runs during an attack or ordinary load. shell
 
     python benchmarks/others.py                                  every attack, about five minutes
     python benchmarks/others.py --only offset-fetch-20 idle
@@ -9,9 +9,9 @@
     python benchmarks/others.py --load                           beside sound clients, and the broker's own work
     python benchmarks/others.py --hour 3600                      ten hostile clients beside sound ones
 
-The pinger (parts/others/pinger.py) asks for small things, one after another. What it waits is told on the clock, and in
-CPU time of the broker, which does not depend on what else runs on the machine: of all its threads, and of its event
-loop's alone. An attack that has no answer after `--seconds` is cut off, and what it had until then is told.
+The pinger (parts/others/pinger.py) sends small requests, one after another. Its waits are reported in wall time, and in
+CPU time of the broker, which does not depend on other load: of all its threads, and of its event loop alone.
+An attack without an answer after `--seconds` is stopped, and its figures until then are reported.
 """
 
 import argparse
@@ -39,7 +39,7 @@ MOST_CPU_MS = 20.0
 
 
 def run(attack: Attack, seconds: float, kafka_script: Path | None) -> dict[str, Figures]:
-    """Figures by broker."""
+    """Return the figures of one attack by broker."""
     results = {}
     with contextlib.ExitStack() as stack:
         data_dir = None
@@ -82,7 +82,7 @@ def arguments() -> argparse.Namespace:
 
 
 def strike_all(attacks: Sequence[Attack], options: argparse.Namespace) -> dict[str, dict[str, Figures]]:
-    """Figures by attack and broker."""
+    """Run the attacks and return their figures by attack and broker."""
     results: dict[str, dict[str, Figures]] = {}
     if options.format == "text":
         print(heading())

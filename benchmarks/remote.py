@@ -1,10 +1,10 @@
-"""Audits and reads of a log directory behind an S3 server that answers late: requests, and seconds. free
+"""Requests and seconds of audits and reads of a log directory on an S3 server that answers late. free
 
     python benchmarks/remote.py DIR [--delay-ms 30] [--repeats 3]
 
-DIR is one of `benchmarks/make_log.py`. A moto server (extra `conformance`) in a process of its own gets a copy, waits
-before each answer as a far store does, and counts what it is asked. Seconds are the best of the repeats. What moto
-takes for the bytes is in them, so compare lines of one run only.
+DIR is a directory of `benchmarks/make_log.py`. A moto server (extra `conformance`) in a separate process gets a copy,
+delays each answer as a distant store does, and counts the requests. Seconds are the best of the repeats. They include
+moto's own time for the bytes, so compare only lines of one run.
 """
 
 import argparse
@@ -27,7 +27,7 @@ KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_M
 
 
 def serve(delay_ms, log):
-    """Never returns; prints its port."""
+    """Print the port and serve until the process is stopped."""
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
     from werkzeug.serving import make_server
 
@@ -47,7 +47,7 @@ def serve(delay_ms, log):
 
 @contextlib.contextmanager
 def late_store(directory, delay_ms):
-    """Yields (URI of a copy of `directory`, function that counts requests since it was called last)."""
+    """Yield (URI of a copy of `directory`, function that returns the requests since its last call)."""
     from pyarrow import fs
 
     with tempfile.TemporaryDirectory() as folder:

@@ -1,11 +1,11 @@
-"""How far each request walks: the files that it meets, and the calls that the interpreter makes for it. free
+"""Length of each request's code path: the files that it enters, and the calls that the interpreter makes. free
 
     python benchmarks/request_path.py                   seconds
-    python benchmarks/request_path.py --files EndTxn    the files of one, in the order in which they are met
+    python benchmarks/request_path.py --files EndTxn    the files of one, in the order of the first call
 
-A broker in memory on a virtual clock serves each request some times, and the last time is counted, from the bytes of
-the request to those of the reply and what follows in the same turn. The machine does not matter, the version of Python
-does a little.
+A broker in memory on a virtual clock serves each request a few times. The last time is counted, from the bytes of the
+request to those of the reply and the work after it in the same turn. The figures do not depend on the machine, and
+depend a little on the version of Python.
 """
 
 import re
@@ -47,7 +47,7 @@ FETCHED = {
 
 
 class Walk:
-    """What one request has met."""
+    """Files that one request entered, and its calls."""
 
     def __init__(self) -> None:
         self.files: Counter[str] = Counter()
@@ -55,7 +55,7 @@ class Walk:
         self._here: dict[str, str | None] = {}
 
     def count(self, frame: FrameType, event: str, _argument: object) -> None:
-        """Called by the interpreter; what the testkit does beside is not the broker's."""
+        """Count a call. The interpreter calls this as its profile function. Calls in the testkit are not counted."""
         if event in ("call", "c_call"):
             path = frame.f_code.co_filename
             if path not in self._here:
@@ -76,7 +76,7 @@ def _within(path: str) -> str | None:
 
 
 class Counted:
-    """The broker, with one client whose requests are counted."""
+    """Broker in memory with one client whose requests are counted."""
 
     def __init__(self) -> None:
         self.schedule, self.random, self.weather = Schedule(), Random(1), STILL
@@ -92,7 +92,7 @@ class Counted:
         self._rest(100.0)
 
     def ask(self, name: str, key: ApiKey, version: int, **fields: Any) -> Any:
-        """The reply; NAME, unless it is empty, is what it is counted as."""
+        """Send a request and return the reply. Its calls are counted under `name`; an empty name is not counted."""
         request = codec.encode_request(message(key, version, **fields), version, 1, "client")
         self._replies.clear()
         self._link.send(request)
@@ -116,10 +116,10 @@ class Counted:
         while not done:
             self.schedule.run_next()
 
-    # What a link asks of its world and of its client.
+    # The methods that a Link calls on its world and on its client.
 
     def note(self, what: str, data: bytes) -> None:
-        """Nobody compares runs."""
+        """Ignore the event: only simulations that compare runs record it."""
 
     def guarded(self, work: Callable[[], None]) -> None:
         work()
@@ -136,7 +136,7 @@ def _raise(error: BaseException) -> None:
 
 
 def produced(version: int, producer: tuple[int, int] | None, sequence: int) -> dict[str, Any]:
-    """The fields of a Produce of one record."""
+    """Return the fields of a Produce of one record."""
     of_producer: dict[str, Any] = {}
     if producer is not None:
         of_producer = {"producer_id": producer[0], "producer_epoch": producer[1], "base_sequence": sequence}
@@ -149,7 +149,7 @@ def produced(version: int, producer: tuple[int, int] | None, sequence: int) -> d
 
 
 def play(broker: Counted) -> None:
-    """A commit of offsets, a produce, a fetch, and two transactions over three partitions and a group."""
+    """Send a commit of offsets, a produce, a fetch, and two transactions over three partitions and a group."""
     topic = {"name": "ledger", "num_partitions": 3, "replication_factor": 1, "assignments": [], "configs": []}
     broker.ask("", ApiKey.CREATE_TOPICS, 5, topics=[topic], timeout_ms=1, validate_only=False)
     for kind, key in enumerate(("g", "t")):

@@ -1,11 +1,12 @@
-"""How fast transactions are resolved when nothing has to be read: made-up header rows, walked in Spark tasks. free
+"""Rate at which transactions are resolved without reading: generated header rows, walked in Spark tasks. free
 
     python benchmarks/resolve.py [--batches 100000000] [--partitions 64] [--ranges 4] [--cores 2] [--rounds 2]
 
 Each partition has 2,000 transactional producers that write in turns; every tenth batch of each is a marker, every
-tenth marker an abort. Partitions are cut into ranges as a directory would be: a first pass finds the states that leave
-each range, a second is entered with them and ends every transaction. What is found is held against what was made up.
-Wall time, CPU of all processes, and the bytes that travel between tasks: states to the driver and back, and totals.
+tenth marker an abort. Partitions are cut into ranges as those of a directory are: a first pass finds the states at the
+end of each range, a second starts with them and ends every transaction. The results are compared with the generated
+rows. The figures are wall time, CPU of all processes, and bytes sent between tasks: states to the driver and back, and
+totals.
 """
 
 import os
@@ -26,8 +27,8 @@ from ottla.scan.needs import check_worker  # noqa: E402
 from ottla.testkit.usage import command_line  # noqa: E402
 
 PRODUCERS = 2_000
-STRIDE = 7_919  # coprime to PRODUCERS: neighbours in the log are different producers
-TURNS = 10  # of a producer: nine batches, then a marker
+STRIDE = 7_919  # coprime to PRODUCERS, so that consecutive batches are of different producers
+TURNS = 10  # batches of a producer in a cycle: nine of data, then a marker
 ABORTED_EVERY = 10
 RECORDS = 10
 BATCH_BYTES = 2_161
@@ -41,7 +42,7 @@ SHUFFLED_MB = 50.0
 
 @kernel
 def make_rows(first, rows):
-    """The header rows of batches `first` and following; a batch's offsets are its number times RECORDS."""
+    """Fill `rows` with the headers of batches from `first` on. A batch's base offset is its number times RECORDS."""
     for index in range(rows.shape[0]):
         number = first + index
         producer, turn = number * STRIDE % PRODUCERS, number // PRODUCERS
@@ -68,14 +69,14 @@ def make_rows(first, rows):
 
 
 def made_up(batches):
-    """(committed, aborted, open) transactions in a partition of so many batches."""
+    """Return the number of (committed, aborted, open) transactions in a partition with this number of batches."""
     closed = np.zeros(2, dtype=np.int64)
     still_open = 0
     for producer in range(PRODUCERS):
         place = producer * pow(STRIDE, -1, PRODUCERS) % PRODUCERS
         turns = max(0, (batches - place + PRODUCERS - 1) // PRODUCERS)
         markers = np.arange(producer // TURNS, (turns + producer) // TURNS)
-        # The first marker of a producer that begins with its turn closes nothing.
+        # A producer whose first batch is a marker has no transaction that this marker could end.
         if producer % TURNS == TURNS - 1:
             markers = markers[1:]
         closed[1] += np.count_nonzero(markers % ABORTED_EVERY == 0)
@@ -85,7 +86,7 @@ def made_up(batches):
 
 
 def walk(first, end, entering):
-    """Walk batches [first, end); (followed, aborted found in the steps, anomalies, gaps)."""
+    """Walk batches [first, end) and return (follower, aborted transactions in the steps, anomalies, gaps)."""
     follower = events.Follower(entering, 0, states.DEFAULT_EXPIRATION_MS, has_sequences=True)
     rows = headers.header_rows(CHUNK)
     aborted = anomalies = gaps = 0
@@ -102,13 +103,13 @@ def walk(first, end, entering):
 
 
 def used():
-    """(CPU seconds, resident MB) of this process so far."""
+    """Return (CPU seconds so far, largest resident MB) of this process."""
     own = resource.getrusage(resource.RUSAGE_SELF)
     return own.ru_utime + own.ru_stime, own.ru_maxrss / 1024
 
 
 def leave(task):
-    """First pass: the states that leave a range."""
+    """Return the states at the end of a range, the first pass."""
     check_worker()
     partition, ordinal, first, end = task
     before = used()[0]
@@ -118,7 +119,7 @@ def leave(task):
 
 
 def resolve(task):
-    """Second pass: what a range holds."""
+    """Return the transactions of a range, the second pass."""
     check_worker()
     partition, first, end, entering = task
     before = used()[0]
@@ -129,7 +130,7 @@ def resolve(task):
 
 
 def run(context, batches, partitions, ranges):
-    """One round: (wall seconds, CPU seconds in tasks, bytes that travelled, largest resident MB of a worker)."""
+    """Run a round: (wall seconds, CPU seconds in tasks, bytes sent between tasks, largest resident MB of a worker)."""
     per_partition = batches // partitions
     edges = [per_partition * part // ranges for part in range(ranges + 1)]
     tasks = [(partition, part, *edges[part : part + 2]) for partition in range(partitions) for part in range(ranges)]
@@ -185,7 +186,7 @@ def main():
 
 
 if __name__ == "__main__":
-    # As a module: what stands in __main__ travels by value, and each task would link the kernel anew.
+    # Import it as a module: Spark pickles functions of __main__ by value, and each task would link the kernel again.
     import resolve as importable
 
     importable.main()

@@ -1,9 +1,9 @@
-"""What Spark and this process make of segments: fates, audits, records, exports, on a log that this script writes. free
+"""Speed of scans in Spark and in this process: fates, audits, records, exports, on a log of this script. free
 
     python benchmarks/scan.py [--size-mib 2150] [--copies 1] [--cores 2] [--rounds 3] [--only WORDS] [--format json]
 
-The log is that of `make_log.py`; it has just been written, so the page cache is warm. Wall time of the best round; CPU
-of this process, the JVM and all workers, of the most expensive one.
+The log is that of `make_log.py`; it has just been written, so the page cache is warm. Wall time is that of the best
+round. CPU is that of this process, the JVM and all workers in the most expensive round.
 """
 
 import json
@@ -45,9 +45,9 @@ def start_spark(cores):
 
 
 def best_of(rounds, run):
-    """(least wall, largest CPU) seconds of `rounds`, after one round that loads what is loaded once.
+    """Return the (least wall, largest CPU) seconds of `rounds`, after one round to warm up.
 
-    The largest CPU: a worker that ends without its parent's notice takes its share out of the sum.
+    The largest CPU, because the sum loses the time of a worker that its parent does not wait for.
     """
     run()
     walls, cpus = [], []
@@ -61,7 +61,7 @@ def best_of(rounds, run):
 
 
 class Case(NamedTuple):
-    """One row: what runs, how much of what it handles, and the goal per second on two cores (None: none is set)."""
+    """Row of the table: the work, its amount and unit, and the goal per second on two cores (None without a goal)."""
 
     name: str
     run: Callable[[], object]
@@ -71,7 +71,7 @@ class Case(NamedTuple):
 
 
 def cases(spark, root, size, records, committed):
-    """Everything that is measured, in order. Figures with `here` run in threads of this process."""
+    """Yield everything that is measured, in order. Figures with `here` run in threads of this process."""
     from ottla.audit.pipeline import audit
     from ottla.audit.request import Request
     from ottla.audit.runner import HereRunner
@@ -108,7 +108,7 @@ def cases(spark, root, size, records, committed):
 
 
 def aggregated(spark, root):
-    """Records, bytes of keys and of values by partition: tasks aggregate, a row a range travels."""
+    """Sum records and bytes of keys and values in tasks, each of which returns a row a range; return the records."""
     from ottla.spark_jobs.options import Options
     from ottla.spark_jobs.views.bounds import UNBOUNDED
     from ottla.spark_jobs.views.planning import plan_ranges

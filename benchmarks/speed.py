@@ -7,8 +7,8 @@
     python benchmarks/speed.py --rounds 1 --megabytes 16 --seconds 0.5 --connections 20 --most 100   half a minute
 
 The brokers take turns in each round. Ottla runs with the compiled walk over records, and on the first interpreter also
-without. kfake needs Go, Apache Kafka needs Java 17 and Maven; what is missing is left out, and the table says so.
-Growth is that of the first column.
+without. kfake needs Go, Apache Kafka needs Java 17 and Maven. A broker that cannot run is left out, and the table says
+so. Growth is measured for the first column.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def floors(megabytes: int) -> dict[str, float]:
 
 
 def rounds_of(columns: list[Column], rounds: int, sizes: Sizes) -> Found:
-    """Column to key to a figure of each round. Who begins a round is another one each time."""
+    """Return the figures of each round by column and key. Each round begins with another broker."""
     found: Found = defaultdict(lambda: defaultdict(list))
     with contextlib.ExitStack() as stack:
         brokers = {column.name: stack.enter_context(column.start()) for column in columns}

@@ -1,11 +1,11 @@
-"""What the log costs: recovery, look-ups in a long log, appends, thousands of partitions. free
+"""Cost of the log: recovery, look-ups in a long log, appends, thousands of partitions. free
 
     python benchmarks/storage.py                 about three minutes
     python benchmarks/storage.py --only recovery --only lookup --format json
 
-Recovery, look-ups and appends run in this process and are CPU times, but for rows that say wall; so are the costs of
-requests, of a broker of its own. The long log is sparse: 100 segments of a GiB with an index entry per 4 KiB, and
-batches only where the look-ups go. What flushes cost: `flush.py`.
+Recovery, look-ups and appends run in this process. Requests run on a broker in a separate process. Times are CPU times,
+except in rows that say wall. The long log is sparse: 100 segments of a GiB with an index entry per 4 KiB, and batches
+only at the places that are looked up. `flush.py` measures the cost of flushes.
 """
 
 import contextlib
@@ -88,7 +88,7 @@ def temporary() -> Iterator[Path]:
 
 
 def write_segment(directory: Path, size_bytes: int, value_bytes: int) -> None:
-    """One segment of an idempotent producer's batches."""
+    """Write a segment with batches of an idempotent producer."""
     directory.mkdir(parents=True)
     batch = build_batch(
         [(b"key", os.urandom(value_bytes))], timestamp_ms=NOW_MS, producer_id=7, producer_epoch=0, base_sequence=0
@@ -131,7 +131,7 @@ def recovery(rounds: int) -> Figures:
 
 
 def side_by_side(root: Path, size_bytes: int, value_bytes: int, rounds: int) -> float:
-    """GiB/s of the recovery of one log for each processor."""
+    """Return the GiB/s of recovering one log per processor at the same time."""
     start = Start(0, 0, False, False, NOW_MS, 86_400_000)
     jobs = [LogToRecover(str(root / f"beside-{number}"), SETTINGS, start, size_bytes) for number in range(processors())]
     for job in jobs:
@@ -150,7 +150,7 @@ def side_by_side(root: Path, size_bytes: int, value_bytes: int, rounds: int) -> 
 
 
 def write_long_log(directory: Path, chance: random.Random) -> list[int]:
-    """The sparse log; offsets that can be looked up in it."""
+    """Write the sparse log and return offsets that can be looked up in it."""
     directory.mkdir(parents=True)
     index = directory / "index"
     with index.open("wb") as file:
@@ -213,7 +213,7 @@ def lookup() -> Figures:
 
 
 def append_ratio(long: LogSegments, root: Path) -> float:
-    """CPU of appends to the end of the long log (rolled first) against those to a log of one segment."""
+    """Return the CPU of appends to the end of the long log (rolled first) divided by that of a one-segment log."""
     (root / "alone-0").mkdir()
     alone = new_log(RealDisk(), str(root / "alone-0"), SETTINGS, 0, NOW_MS).segments
     long.roll(NOW_MS, SETTINGS)
@@ -278,7 +278,7 @@ def partitions(count: int, rounds: int) -> Figures:
 
 
 def creation(data_dir: Path, count: int) -> Figures:
-    """Ten topics are created at once, while somebody produces to another."""
+    """Measure the creation of ten topics at once while a client produces to another topic."""
     figures: Figures = {}
     produced_ms = []
     with (
@@ -308,7 +308,7 @@ def creation(data_dir: Path, count: int) -> Figures:
 
 
 def wait_until_idle(broker: processes.Broker) -> None:
-    """Until a second costs next to nothing."""
+    """Wait until the broker uses less than 0.04 CPU seconds in a second."""
     began = time.monotonic()
     while True:
         before_s = used_s(broker)
@@ -325,7 +325,7 @@ def produce_to(connection: BlockingConnection, topic: str) -> Callable[[], None]
 
 
 def killed(data_dir: Path) -> float:
-    """How soon a broker is ready after the kill of one that had been stopped cleanly before."""
+    """Return the time until a broker is ready after a kill -9 of one that had started from a clean shutdown."""
     with processes.ottla(data_dir) as broker, raw.open_connection(broker.bootstrap) as connection:
         raw.create_topic(connection, "ten", 10)
         for partition in range(10):

@@ -1,10 +1,10 @@
-"""What TLS costs a broker: bytes produced and consumed, handshakes, idle connections, others beside a flood. shell
+"""Cost of TLS for a broker: bytes, handshakes, idle connections, and other clients during a flood. shell
 
     python benchmarks/tls.py                          our broker: two minutes
     python benchmarks/tls.py --against kafka          beside Apache Kafka (Java 17 and Maven; its jars are cached)
 
-CPU is the broker's user and system time. Plain and encrypted rounds take turns on one broker with a listener each, so
-that what else the machine does meets them alike; of the rounds the median counts. Compare ratios.
+CPU is the broker's user and system time. Plain and encrypted rounds take turns on one broker with a listener for each,
+so that other load affects both alike. Figures are medians of the rounds. Compare ratios.
 """
 
 import contextlib
@@ -41,12 +41,12 @@ class Bench(NamedTuple):
 
     @property
     def bootstrap(self) -> str:
-        """Of the encrypted one."""
+        """Address of the encrypted ECDSA listener."""
         return f"localhost:{self.ports['ecdsa']}"
 
     @property
     def options(self) -> dict[str, str]:
-        """Of a client that comes in there."""
+        """Options of a client of the encrypted listener."""
         return {"security.protocol": "ssl", "ssl.ca.location": str(self.stores.ca)}
 
 
@@ -86,7 +86,7 @@ def kafka(stores: Stores) -> Iterator[Bench]:
 
 
 def of_bytes(bench: Bench, megabytes: int, rounds: int) -> dict[str, float]:
-    """CPU seconds for a GB, plain and encrypted, after a round that does not count."""
+    """Return the CPU seconds for a GB, plain and encrypted, after one round that is not counted."""
     ways: dict[str, tuple[Broker, dict[str, str]]] = {
         "plain": (bench.broker, {}),
         "tls": (Broker(bench.broker.name, bench.bootstrap, bench.broker.pid), bench.options),
@@ -107,7 +107,7 @@ def of_bytes(bench: Bench, megabytes: int, rounds: int) -> dict[str, float]:
 
 
 class Hands:
-    """The program that shakes hands with one listener."""
+    """Process that makes TLS handshakes with one listener (`parts/tls/hands.py`)."""
 
     def __init__(self, bench: Bench, kind: str) -> None:
         command = [sys.executable, str(HANDS), "127.0.0.1", str(bench.ports[kind]), str(bench.stores.ca)]
@@ -117,7 +117,7 @@ class Hands:
         self._process.stdout.readline()
 
     def shake(self, what: str, count: int) -> float:
-        """CPU seconds of the broker for it."""
+        """Make `count` handshakes and return the CPU seconds that they take of the broker."""
         assert self._process.stdin is not None and self._process.stdout is not None
         before = self._broker.cpu_s()
         self._process.stdin.write(f"{what} {count}\n")
@@ -129,12 +129,12 @@ class Hands:
         return after - before
 
     def end(self) -> None:
-        """All connections end with it."""
+        """End the process, and with it all its connections."""
         self._process.communicate()
 
 
 def of_handshakes(bench: Bench, count: int) -> dict[str, float]:
-    """CPU milliseconds of each, one after another; in a flood, how long another client waits."""
+    """Return the CPU milliseconds of a handshake, one after another, and another client's wait during a flood."""
     figures = {}
     for kind in KINDS:
         hands = Hands(bench, kind)
@@ -152,7 +152,7 @@ def of_handshakes(bench: Bench, count: int) -> dict[str, float]:
 
 
 def of_idle(bench: Bench) -> dict[str, float]:
-    """KB of memory for a connection that does nothing."""
+    """Return the KB of memory of an idle connection."""
     hands = Hands(bench, "ecdsa")
     hands.shake("idle", 50)
     before = bench.broker.resident_mb()

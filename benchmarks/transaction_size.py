@@ -1,14 +1,14 @@
-"""The price of a transaction: throughput and a reader's wait by its size, and where it pays to stop growing. shell
+"""Throughput of transactions and a reader's wait by the size of a transaction. shell
 
     python benchmarks/transaction_size.py --against kafka --svg docs/throughput.svg     five minutes; Java 17 and Maven
     python benchmarks/transaction_size.py --format json > figures.json                  Ottla alone
     python benchmarks/transaction_size.py --read figures.json --svg plot.svg            draws what was measured before
 
 One producer writes transactions of 1 to 10,000 records, one after the other, to one partition: records of 1 KiB in
-batches of 16 KiB at most, five requests in flight, transactions V2. Then a read_committed reader waits at the end while
-it writes some more: how old is a transaction's first record when the reader has it? The client speaks the protocol with
-requests that it has encoded before. The brokers take turns at each size; figures are medians of rounds, and
-N T_write + O_tx is fitted to them.
+batches of 16 KiB at most, five requests in flight, transactions V2. Then a read_committed reader waits at the end of
+the partition while it writes more: the figure is the age of a transaction's first record when the reader receives it.
+The client sends requests that it has encoded before. The brokers take turns at each size. Figures are medians of
+rounds, and N T_write + O_tx is fitted to them. The plot marks the size that reaches nine tenths of the highest rate.
 """
 
 import argparse
@@ -34,14 +34,14 @@ READ_AT_MOST = 20
 
 
 def warm_up(pairs: Sequence[Pair]) -> None:
-    """Small and large transactions, for the sake of the JVM."""
+    """Write small and large transactions, so that a JVM compiles its code."""
     for pair in pairs:
         for size, count in ((1, 2_000), (100, 500), (1000, 50)):
             pair.write(size, count)
 
 
 def measure(pairs: Sequence[Pair], rounds: int, slice_s: float) -> list[Measured]:
-    """Each size, each broker in turn, `slice_s` of writing and a few transactions that are read."""
+    """Measure each size on each broker in turn: `slice_s` of writing, and a few transactions that are read."""
     samples: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
     for number in range(rounds):
         print(f"round {number + 1} of {rounds} ...", file=sys.stderr, flush=True)
@@ -59,12 +59,12 @@ def measure(pairs: Sequence[Pair], rounds: int, slice_s: float) -> list[Measured
 
 
 def columns_of(samples: dict[tuple[str, int], list[tuple[float, float, float]]], name: str) -> list[list[list[float]]]:
-    """[wall, CPU, oldest]: for each size its samples."""
+    """Return [wall, CPU, oldest], each the samples of every size."""
     return [[[sample[column] for sample in samples[name, size]] for size in SIZES] for column in range(3)]
 
 
 def sample(pair: Pair, size: int, slice_s: float) -> tuple[float, float, float]:
-    """(wall, CPU of the broker, age of the first record), each of a transaction in ms."""
+    """Return the (wall time, broker's CPU time, age of the first record) of a transaction, all in ms."""
     once_ms, _ = pair.write(size, 1)
     count = max(1, min(MOST_AT_ONCE, int(slice_s * 1000 / once_ms)))
     wall_ms, cpu_ms = pair.write(size, count)

@@ -1,11 +1,11 @@
-"""What transactions cost the broker, alone and beside a million idle ids. shell
+"""Cost of transactions for the broker, alone and with a million idle transactional ids. shell
 
     python benchmarks/transactions.py                 about five minutes
     python benchmarks/transactions.py --ids 100000    sooner
     python benchmarks/transactions.py --only idle --format json
 
-The clients speak the protocol themselves; the broker runs in a process of its own and tells its longest turn and
-collection (parts/watched.py). Times are CPU times of the broker, medians of rounds, unless the row says wall.
+The clients speak the protocol themselves. The broker runs in a separate process and reports its longest turn and
+garbage collection (parts/watched.py). Times are CPU times of the broker, medians of rounds, unless the row says wall.
 """
 
 import contextlib
@@ -62,7 +62,7 @@ ROWS = (
 
 
 def transactions_of(connection: BlockingConnection) -> list[Callable[[], None]]:
-    """A transaction of each generation."""
+    """Return two functions that run a transaction, one of V1 and one of V2."""
     topic = f"transactions-{time.time_ns()}"
     raw.create_topic(connection, topic, 2)
     return [
@@ -83,7 +83,7 @@ def plain_cost(rounds: int) -> Figures:
 
 
 def compare_with_few(many: Broker, connection: BlockingConnection, described: str, rounds: int) -> Figures:
-    """What a broker with many ids takes for the same, to one with a few; both at the same time."""
+    """Return the ratios of the time of a broker with many ids to that of one with few, which take turns."""
     figures: Figures = {}
     with watched() as (few, _), raw.open_connection(few.bootstrap) as beside:
         raw.Transactional(beside, "described", "", v2=True)
@@ -106,7 +106,7 @@ def compare_with_few(many: Broker, connection: BlockingConnection, described: st
 
 
 def ask_for_list(connection: BlockingConnection, **filters: Any) -> tuple[int, int]:
-    """(error, rows) of ListTransactions 2, read without making objects of a million rows."""
+    """Return (error, rows) of ListTransactions 2, read without creating objects for a million rows."""
     asked = {"state_filters": [], "producer_id_filters": [], "duration_filter": -1, "transactional_id_pattern": None}
     request = codec.request_class(ApiKey.LIST_TRANSACTIONS)(**asked | filters)
     connection.write(codec.encode_request(request, 2, 0, "benchmark"))
@@ -152,7 +152,7 @@ def measure_lists(broker: Broker, connection: BlockingConnection, ids: int, roun
 
 
 def grow(broker: Broker, connection: BlockingConnection, ids: int) -> None:
-    """New ids, transactions, errors, and connections that break off: what survives, and cycles that do not."""
+    """Make new ids, transactions, errors and broken connections, which leave live objects and reference cycles."""
     topic = f"grow-{broker.pid}"
     raw.create_topic(connection, topic)
     producer = raw.Transactional(connection, topic, topic, v2=True)
@@ -186,7 +186,7 @@ def idle_ids(ids: int, rounds: int) -> Figures:
         began = time.perf_counter()
         with watched(data_dir) as (broker, watch), raw.open_connection(broker.bootstrap) as connection:
             assert broker.pid is not None
-            watch.reset()  # what came before it was ready stopped nobody
+            watch.reset()  # pauses before it was ready delayed no client
             wait_until_loaded(connection)
             figures["load_wall_s"] = time.perf_counter() - began
             figures["load_s"] = cpu_s(broker.pid)
@@ -221,7 +221,7 @@ def open_transactions(count: int, rounds: int) -> Figures:
 
 
 def compare_produce(broker: Broker, connection: BlockingConnection, topic: str, rounds: int) -> list[float]:
-    """Of partition 0 and of partition 1, in ms; idempotent producers."""
+    """Return the times of a Produce to partition 0 and to partition 1, in ms, by idempotent producers."""
     sequences = [0, 0]
 
     def send(partition: int) -> None:

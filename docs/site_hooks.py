@@ -1,7 +1,7 @@
-"""What `make site` asks of MkDocs: the pages at the root of the repository are pages of the site too. free
+"""Hooks of MkDocs for `make site`, which add the pages at the root of the repository to the site. free
 
-MkDocs reads one folder. The readme and what else stands outside of `docs/` is given to it here, and links between
-all pages, which are written for whoever reads the repository, are turned to where the site has them.
+MkDocs reads one folder. The hooks add the readme and the other pages outside of `docs/`. Links between pages are
+written for readers of the repository; the hooks rewrite them to the addresses of the site.
 """
 
 import posixpath
@@ -29,14 +29,14 @@ _CODE: Final = re.compile(r"<code>(.*?)</code>", re.DOTALL)
 _LONG_NAME: Final = re.compile(r"<code>.*?</code>|(?<![\w.])[A-Z_]{18,}(?!\w)|(?<=>)[^<>\s]{18,}(?=</a>)", re.DOTALL)
 _BREAK: Final = re.compile(r"((?<=\w)[.,/_=](?=\w))")
 _TAG: Final = re.compile(r"<[^>]+>")
-# A cell of as many characters is text, and not a number or a name.
+# A table cell with at least this many characters is text, not a number or a name.
 LONG_TEXT: Final = 60
-# As many characters of code fit a line of a phone beside other words.
+# Code of up to this many characters fits a line of a phone next to other words.
 SHORT_NAME: Final = 24
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add what stands outside of docs/; MkDocs calls this before it reads a page."""
+    """Add the pages outside of docs/. MkDocs calls this before it reads a page."""
     from mkdocs.structure.files import File
 
     for source, uri in OUTSIDE.items():
@@ -45,24 +45,24 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Turn the links of one page; MkDocs calls this for each, and its strict mode fails on one that leads nowhere."""
+    """Rewrite the links of one page. MkDocs calls this for each page; its strict mode fails on a broken link."""
     return with_lists(turned(markdown, page.file.src_uri))
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
-    """Make one page fit narrow windows; MkDocs calls this for each."""
+    """Make one page fit narrow windows. MkDocs calls this for each page."""
     return fitted(html)
 
 
 def fitted(html: str) -> str:
-    """The page with tables that scroll by themselves, and lines that break between names rather than within them."""
+    """Return the page with tables that scroll by themselves, and lines that break between names, not within them."""
     parts = _BLOCK.split(html)
     parts[::2] = [_HEADING.sub(_broken, _TABLE.sub(_table, _CODE.sub(_code, part))) for part in parts[::2]]
     return "".join(parts)
 
 
 def _code(match: re.Match[str]) -> str:
-    """A short name stays on its line, and a line that ends within code is no end of a line to the reader."""
+    """Keep a short name on one line, and replace line ends within code by spaces."""
     text = match[1].replace("\n", " ")
     return f'<code class="short">{text}</code>' if len(text) <= SHORT_NAME else f"<code>{text}</code>"
 
@@ -72,7 +72,7 @@ def _table(match: re.Match[str]) -> str:
 
 
 def _cell(match: re.Match[str]) -> str:
-    """A cell's long names may break behind punctuation, a short one stays whole. Of `\\|` the escape is Markdown's."""
+    """Let long names of a cell break after punctuation, and keep a short cell whole. Unescape Markdown's `\\|`."""
     opening, content = match.groups()
     text = _TAG.sub("", content)
     if len(text) >= LONG_TEXT:
@@ -87,7 +87,10 @@ def _broken(match: re.Match[str]) -> str:
 
 
 def with_lists(markdown: str) -> str:
-    """Lists as MkDocs knows them: behind a blank line, those within others four spaces in. GitHub needs neither."""
+    """Return Markdown with lists as MkDocs needs them: after a blank line, and inner lists indented by four spaces.
+
+    GitHub needs neither.
+    """
     lines: list[str] = []
     is_code = False
     for line in markdown.split("\n"):
@@ -101,7 +104,7 @@ def with_lists(markdown: str) -> str:
 
 
 def turned(markdown: str, uri: str) -> str:
-    """The text of the page that the site has at `uri`, with links as it needs them; those to sources are text."""
+    """Return the text of the page that the site has at `uri`, with links of the site. Links to sources become text."""
     folder = posixpath.dirname(_source(uri))
 
     def turn(match: re.Match[str]) -> str:
@@ -116,5 +119,5 @@ def turned(markdown: str, uri: str) -> str:
 
 
 def _source(uri: str) -> str:
-    """Where the page stands in the repository."""
+    """Return the path of the page in the repository."""
     return next((source for source, other in OUTSIDE.items() if other == uri), f"docs/{uri}")

@@ -1,4 +1,4 @@
-"""CPU time of processes and their children; other environments load it too, so it imports nothing else. free"""
+"""CPU time of processes and their children. Environments without our packages load it: standard library only. free"""
 
 import os
 import resource
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def cpu_of_tree() -> float | None:
-    """CPU seconds of this process, the JVM and all workers so far; None where /proc is missing."""
+    """Return the CPU seconds so far of this process, the JVM and all workers; None without /proc."""
     if not Path("/proc/self/stat").exists():
         return None
     ticks: dict[int, int] = {}
@@ -18,7 +18,7 @@ def cpu_of_tree() -> float | None:
             continue
         pid = int(path.parent.name)
         parents[pid] = int(fields[1])
-        # Own and reaped children's, user and system.
+        # User and system time of the process itself and of its reaped children.
         ticks[pid] = sum(map(int, fields[11:15]))
     mine = {os.getpid()}
     while more := {pid for pid, parent in parents.items() if parent in mine} - mine:
@@ -27,6 +27,6 @@ def cpu_of_tree() -> float | None:
 
 
 def cpu_of_ended_children() -> float:
-    """CPU seconds of all children that this process has waited for."""
+    """Return the CPU seconds of all children that this process has waited for."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

@@ -1,4 +1,4 @@
-"""Figures of one broker, or of none, beside their goals: as a table for people, as JSON for programs. shell"""
+"""Figures with their goals: a table for people, JSON for programs. shell"""
 
 import json
 import os
@@ -11,7 +11,7 @@ Figures = dict[str, float]
 
 
 class Row(NamedTuple):
-    """A figure by its key; `goal` is the most it may be, the least where `higher_is_better`."""
+    """Figure by its key. `goal` is its upper limit, or its lower limit if `higher_is_better`."""
 
     key: str
     label: str
@@ -21,17 +21,17 @@ class Row(NamedTuple):
 
 
 def machine() -> dict[str, Any]:
-    """What the figures stand on. To be asked before anything is measured."""
+    """Return the cores, load and Python of the machine. Call it before the measurements, which add to the load."""
     return {"cores": os.cpu_count() or 1, "load_1_min": os.getloadavg()[0], "python": interpreter.named()}
 
 
 def stands_on(machine: dict[str, Any]) -> str:
-    """The first line of a table."""
+    """Return the first line of a table, which describes the machine."""
     return f"{machine['python']}; {machine['cores']} cores, load {machine['load_1_min']:.1f} before the start"
 
 
 def show(rows: Sequence[Row], figures: Figures, machine: dict[str, Any], form: str) -> None:
-    """Print the figures that were taken, in the order of `rows`; `form` is text or json."""
+    """Print the measured figures in the order of `rows`; `form` is text or json."""
     if form == "json":
         goals = {row.key: row.goal for row in rows if row.goal is not None}
         print(json.dumps({"machine": machine, "figures": figures, "goals": goals}, indent=2))

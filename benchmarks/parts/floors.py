@@ -1,4 +1,4 @@
-"""What the bytes of produce and consume cost at the least in Python: the loops that no broker can do without. free"""
+"""Least cost of the bytes of produce and consume in Python: the loops that every broker needs. free"""
 
 import multiprocessing
 import os
@@ -26,7 +26,7 @@ def receive_all(port: int, _size_bytes: int) -> None:
 
 
 def beside(peer: Callable[[int, int], None], size_bytes: int, work: Callable[[socket.socket], None]) -> float:
-    """CPU seconds of `work(socket)` in this process, while another is `peer`."""
+    """Return the CPU seconds of `work(socket)` in this process while another process runs `peer`."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         other = multiprocessing.Process(target=peer, args=(listening.getsockname()[1], size_bytes))
         other.start()
@@ -76,4 +76,5 @@ CASES: dict[str, Callable[[int, int], float]] = {
     "pread + send": read_and_send,
     "sendfile": send_file,
 }
-"""CPU seconds for so many bytes and a file; the first fills the file that the others send."""
+"""Functions that return the CPU seconds for a number of bytes and a file. The first fills the file, the others send it.
+"""

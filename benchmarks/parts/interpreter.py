@@ -1,8 +1,8 @@
-"""Which Python runs, and how it was built, as far as that can be known. free
+"""Version of the running Python, and signs of how it was built. free
 
     python benchmarks/parts/interpreter.py
 
-It imports the standard library alone, so that any interpreter can be asked.
+It imports only the standard library, so that any interpreter can run it.
 """
 
 import platform
@@ -10,8 +10,8 @@ import sysconfig
 from collections.abc import Mapping
 from typing import Any
 
-# What `configure` was given, and what it wrote of it into the flags that modules of the interpreter are compiled with.
-# `PGO_PROF_USE_FLAG` says nothing: it is set whether it is used or not.
+# Options of `configure`, and the compiler flags that it derives from them for the modules of the interpreter.
+# `PGO_PROF_USE_FLAG` is no sign: it is set even if it is not used.
 SIGNS = {"PGO": ("--enable-optimizations", "-fprofile-use", "-fprofile-instr-use"), "LTO": ("--with-lto", "-flto")}
 SAID_IN = (
     "CONFIG_ARGS",
@@ -24,7 +24,7 @@ SAID_IN = (
 
 
 def kinds(variables: Mapping[str, Any]) -> list[str]:
-    """What the variables of `sysconfig` show. Who builds with `make profile-opt`, as Debian does, leaves no sign."""
+    """Return the optimizations that `sysconfig` shows. A build with `make profile-opt`, as Debian's, leaves no sign."""
     words = [word.strip("'\"") for name in SAID_IN for word in str(variables.get(name) or "").split()]
     return [
         kind
@@ -34,14 +34,14 @@ def kinds(variables: Mapping[str, Any]) -> list[str]:
 
 
 def named() -> str:
-    """The interpreter that runs this."""
+    """Return the implementation, version, optimizations and compiler of the running interpreter."""
     found = " and ".join(kinds(sysconfig.get_config_vars())) or "no sign of PGO or LTO"
     compiler = " ".join(platform.python_compiler().split()[:2])
     return f"{platform.python_implementation()} {platform.python_version()} ({found}; {compiler})"
 
 
 def short() -> str:
-    """Enough to tell it from another in the head of a column."""
+    """Return the version and optimizations of the interpreter, for the head of a column."""
     return "Python " + " ".join([platform.python_version(), *kinds(sysconfig.get_config_vars())])
 
 

@@ -1,7 +1,7 @@
-"""A log directory to measure scans on, with every file that a cleanly stopped broker leaves. free
+"""Log directory for the benchmarks of scans, with every file that a cleanly stopped broker leaves. free
 
 Records of 200 random bytes in batches of about 14 KB, eight interleaved transactional producers a partition, every
-tenth transaction aborted. The same few batches come again and again, unless more `templates` are asked for.
+tenth transaction aborted. The same few batches repeat; a larger `templates` makes more different ones.
 """
 
 import json
@@ -26,7 +26,7 @@ FIRST_MS = 1_700_000_000_000
 
 
 class PartitionWriter:
-    """Appends batches to segments that roll, with indexes and snapshots."""
+    """Writer that appends batches to segments, which it rolls, and writes their indexes and snapshots."""
 
     def __init__(self, folder):
         folder.mkdir(parents=True)
@@ -106,9 +106,9 @@ class PartitionWriter:
 
 
 def make_log(root, size_bytes, partitions=4, copies=1, templates=TEMPLATES, value=None, codec=0):
-    """Write the log into `root`; returns (bytes, records, committed records) with all copies counted.
+    """Write the log into `root` and return (bytes, records, committed records), with all copies counted.
 
-    `value`: makes one of a source of random numbers; `codec`: that of the batches.
+    `value` makes a value from a source of random numbers; `codec` is the compression codec of the batches.
     """
     root.mkdir(parents=True, exist_ok=True)
     chance = random.Random(7)
@@ -150,7 +150,7 @@ def _random_value(chance):
 
 
 def json_value(chance):
-    """Of about as many bytes, as programs write them."""
+    """Return a JSON value of about the size of a random one, as programs write it."""
     day = f"2026-{chance.randrange(1, 13):02d}-{chance.randrange(1, 29):02d}"
     booked = {
         "id": f"{chance.getrandbits(128):032x}",

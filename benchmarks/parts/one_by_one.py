@@ -1,6 +1,6 @@
 """Serve like `ottla serve`, but sync each append by itself before anything else happens, as Kafka does. shell
 
-What a flush per commit costs without group commit: the broker that `flush.py` holds ours against.
+`flush.py` compares this broker with Ottla's group commit.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Data directories with more in them than a client could put there in time, by the broker's own encoders. free"""
+"""Large data directories, written with the broker's own encoders because clients would take too long. free"""
 
 import time
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ STATE_PARTITIONS = 50
 PREPARED_WITHIN_S = 30
 FIRST_PRODUCER_ID = 10_000_000
 DAY_MS = 86_400_000
-# Of a thousand ids 900 have committed, 90 have aborted, 10 have done nothing yet.
+# Of a thousand ids 900 have committed, 90 have aborted, and 10 have had no transaction yet.
 STATES = (
     [TransactionStatus.COMPLETE_COMMIT] * 900 + [TransactionStatus.COMPLETE_ABORT] * 90 + [TransactionStatus.EMPTY] * 10
 )
@@ -41,7 +41,7 @@ def prepare(broker: Broker, data_dir: Path) -> None:
 
 
 def write_idle_ids(data_dir: Path, count: int) -> int:
-    """Append `count` idle ids, one record each, as compaction would leave them; how many bytes."""
+    """Append `count` idle ids, one record each, as compaction would leave them; return the number of bytes."""
     logs: list[bytearray] = [bytearray() for _ in range(STATE_PARTITIONS)]
     paths = [data_dir / f"__transaction_state-{index}" / f"{0:020d}.log" for index in range(STATE_PARTITIONS)]
     offsets = [_next_offset(path) for path in paths]
@@ -56,7 +56,7 @@ def write_idle_ids(data_dir: Path, count: int) -> int:
     for path, log in zip(paths, logs, strict=True):
         with path.open("ab") as file:
             file.write(log)
-    (data_dir / CLEAN_SHUTDOWN).unlink()  # the indexes have to be made again
+    (data_dir / CLEAN_SHUTDOWN).unlink()  # the indexes have to be rebuilt
     return sum(map(len, logs))
 
 
@@ -72,7 +72,7 @@ def _states(count: int, now_ms: int) -> Iterator[TransactionState]:
 
 
 def _next_offset(log: Path) -> int:
-    """How many batches of one record are in the file."""
+    """Return the next offset of a log of one-record batches: their number."""
     content, position, count = log.read_bytes() if log.exists() else b"", 0, 0
     while position < len(content):
         position += 12 + int.from_bytes(content[position + 8 : position + 12], "big")
@@ -81,7 +81,7 @@ def _next_offset(log: Path) -> int:
 
 
 def write_aborted(partition_dir: Path, count: int) -> None:
-    """Append `count` transactions of one record, each of them aborted, as one producer after another sends them."""
+    """Append `count` aborted transactions of one record, as one producer after another sends them."""
     path = partition_dir / f"{0:020d}.log"
     offset = _next_offset(path)
     now_ms = time.time_ns() // 1_000_000
@@ -103,7 +103,7 @@ def write_aborted(partition_dir: Path, count: int) -> None:
 
 
 def write_producers(partition_dir: Path, count: int) -> None:
-    """Let the snapshot of a partition that was closed cleanly know `count` producers besides its own."""
+    """Replace the producer snapshot of a cleanly closed partition with one of `count` producers."""
     (path,) = partition_dir.glob("*.snapshot")
     now_ms = time.time_ns() // 1_000_000
     path.write_bytes(

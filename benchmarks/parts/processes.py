@@ -1,4 +1,4 @@
-"""The broker side of the benchmark: start one, or attach to one, and read its CPU time and memory. shell"""
+"""Brokers under test: start one, or attach to a running one, and read its CPU time and memory. shell"""
 
 import contextlib
 import os
@@ -21,7 +21,7 @@ START_TIMEOUT_S = 60
 
 
 def machine() -> dict[str, Any]:
-    """What the figures stand on, and the CPU seconds that the kernel takes to write 1 GB by itself."""
+    """Return the facts of `figures.machine`, and the CPU seconds that the kernel alone takes to write 1 GB."""
     block, blocks = os.urandom(1_000_000), 128
     with tempfile.TemporaryFile(prefix="ottla-benchmark-") as file:
         began = time.process_time()
@@ -32,10 +32,10 @@ def machine() -> dict[str, Any]:
 
 
 class Broker:
-    """A broker under test.
+    """Broker under test.
 
-    `ready_s` is the time from its start to its first answer, None when it ran already. `admin` is the address of its
-    admin port, empty without one.
+    `ready_s` is the time from its start to its first answer, None if it was already running. `admin` is the address of
+    its admin port, empty without one.
     """
 
     def __init__(self, name: str, bootstrap: str, pid: int | None, ready_s: float | None = None) -> None:
@@ -46,7 +46,7 @@ class Broker:
         self.ready_s = ready_s
 
     def cpu_s(self) -> float | None:
-        """User and system time so far; None when the process is not known."""
+        """Return the user and system time so far; None if the process id is not known."""
         if self.pid is None:
             return None
         if Path(f"/proc/{self.pid}/stat").exists():
@@ -54,7 +54,7 @@ class Broker:
         return _clock_to_seconds(_ps("cputime", self.pid))
 
     def resident_mb(self) -> float | None:
-        """Resident memory in MB (10^6 bytes)."""
+        """Return the resident memory in MB (10^6 bytes)."""
         if self.pid is None:
             return None
         status = Path(f"/proc/{self.pid}/status")
@@ -71,7 +71,7 @@ def _ps(field: str, pid: int) -> str:
 
 
 def _clock_to_seconds(text: str) -> float:
-    """`[[days-]hours:]minutes:seconds` of ps."""
+    """Return the seconds of a time that ps prints as `[[days-]hours:]minutes:seconds`."""
     days, _, clock = text.rpartition("-")
     seconds = 0.0
     for part in clock.split(":"):
@@ -93,9 +93,9 @@ def ottla(
     python: str = sys.executable,
     admin: bool = False,
 ) -> Iterator[Broker]:
-    """Our broker on a free port, with an empty data directory unless one is given.
+    """Run our broker on a free port, with an empty data directory unless one is given.
 
-    Unless it is to `listen` there, `overrides` have its listeners, a plain one first. `admin`: with an admin port.
+    Without `listen`, `overrides` contain its listeners, a plain one first. `admin`: with an admin port.
     """
     with tempfile.TemporaryDirectory(prefix="ottla-benchmark-") as directory:
         ready_file = Path(directory) / "ready"
@@ -117,10 +117,10 @@ def ottla(
 def apache_kafka(
     script: Path, data_dir: Path | None = None, options: Callable[[int], str] = lambda port: ""
 ) -> Iterator[Broker]:
-    """Apache Kafka, one KRaft node; the format of its directory is not counted.
+    """Run Apache Kafka as one KRaft node. `ready_s` does not include the formatting of its directory.
 
-    `data_dir`: it serves this one, which our broker has served before, and which `ottla graduate` prepares for it.
-    `options`: lines of its properties file, given its port; the controller has the next one.
+    `data_dir` is a directory that our broker has served before, and that `ottla graduate` prepares for Kafka.
+    `options` returns lines of the properties file for a port; the controller has the next port.
     """
     port = _two_free_ports()
     with tempfile.TemporaryDirectory(prefix="kafka-benchmark-") as directory:
@@ -133,7 +133,7 @@ def apache_kafka(
 
 
 def _graduate(data_dir: Path, properties: Path) -> None:
-    # Of two lines with one name the last counts.
+    # The last line of a name wins.
     properties.write_text(f"{properties.read_text()}log.dirs={data_dir}\n")
     command = [sys.executable, "-m", "ottla.cli.main", "graduate", str(data_dir), "--node-id", "1"]
     done = subprocess.run([*command, "--config", str(properties)], capture_output=True, text=True, cwd=ROOT)
@@ -183,7 +183,7 @@ def _answers_api_versions(bootstrap: str) -> bool:
 
 
 def _two_free_ports() -> int:
-    """A port whose successor is free too (the controller listens there)."""
+    """Return a free port whose next port is free too (the controller listens there)."""
     while True:
         with socket.create_server(("127.0.0.1", 0)) as first:
             port: int = first.getsockname()[1]
@@ -192,7 +192,7 @@ def _two_free_ports() -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody listens on."""
+    """Return free ports of 127.0.0.1."""
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [server.getsockname()[1] for server in servers]

@@ -1,4 +1,4 @@
-"""Producers that speak the protocol themselves, so that nothing but the broker's own work is in its CPU time. free"""
+"""Producers that speak the protocol themselves, to measure the CPU time of the broker alone. free"""
 
 import time
 from typing import Any
@@ -12,7 +12,7 @@ from ottla.protocol.errors import ErrorCode
 VALUE = b"x" * 100
 NEVER_TIMES_OUT_MS = 900_000
 NOT_YET = (
-    ErrorCode.NOT_COORDINATOR,  # of a partition of `__transaction_state` that a Kafka has made and not yet loaded
+    ErrorCode.NOT_COORDINATOR,  # Kafka has created the partition of `__transaction_state` but not loaded it yet
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -29,7 +29,7 @@ def ask(connection: BlockingConnection, api_key: ApiKey, version: int | None = N
 
 
 def check(error: int, *retriable: ErrorCode) -> bool:
-    """True when to ask again."""
+    """Return True if the request has to be sent again. Exits for an error that is not retriable."""
     if error and error not in retriable:
         raise SystemExit(f"the broker answered {ErrorCode(error).name}")
     return bool(error)
@@ -57,7 +57,7 @@ def produce_request(
     transactional_id: str | None = None,
     transactional: bool = False,
 ) -> Any:
-    """One record of 100 bytes."""
+    """Return a Produce request of one record of 100 bytes."""
     batch = build_batch(
         [(None, VALUE)],
         timestamp_ms=time.time_ns() // 1_000_000,
@@ -83,7 +83,7 @@ def produced(response: Any) -> None:
 
 
 class Transactional:
-    """One transactional producer of one partition; `v2` speaks transactions V2 (KIP-890)."""
+    """Transactional producer of one partition; with `v2` it speaks transactions V2 (KIP-890)."""
 
     def __init__(
         self, connection: BlockingConnection, transactional_id: str, topic: str, *, v2: bool, partition: int = 0
@@ -94,7 +94,7 @@ class Transactional:
         self._partition = partition
         self._v2 = v2
         self._sequence = 0
-        ask(connection, ApiKey.FIND_COORDINATOR, 3, key=transactional_id, key_type=1)  # makes `__transaction_state`
+        ask(connection, ApiKey.FIND_COORDINATOR, 3, key=transactional_id, key_type=1)  # creates `__transaction_state`
         while True:
             answer = ask(
                 connection,
@@ -111,7 +111,7 @@ class Transactional:
         self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
 
     def add(self) -> None:
-        """AddPartitionsToTxn, as producers of the first generation do."""
+        """Send AddPartitionsToTxn, as producers of transactions V1 do."""
         request = codec.request_class(ApiKey.ADD_PARTITIONS_TO_TXN)
         while True:
             answer = ask(
@@ -129,7 +129,7 @@ class Transactional:
             time.sleep(0.001)
 
     def send_request(self) -> Any:
-        """Produce of the next record."""
+        """Return a Produce request of the next record."""
         return produce_request(
             self._topic, self._partition, self.producer_id, self.epoch, self._sequence, self._id, True
         )
@@ -144,7 +144,7 @@ class Transactional:
         )
 
     def ended(self, answer: Any) -> None:
-        """Take over what EndTxn says of the next transaction."""
+        """Take the producer id and epoch of the next transaction from the EndTxn response."""
         check(answer.error_code)
         if self._v2:
             self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
@@ -154,7 +154,7 @@ class Transactional:
         self.ended(self.connection.send(self.end_request(commit), 5 if self._v2 else 4))
 
     def transact(self, commit: bool = True) -> None:
-        """One transaction of one record: three requests, or two."""
+        """Run a transaction of one record: three requests, or two with transactions V2."""
         if not self._v2:
             self.add()
         self.send()
@@ -162,5 +162,5 @@ class Transactional:
 
 
 def cpu_s(pid: int) -> float:
-    """User and system time of a process so far, to the nanosecond on Linux."""
+    """Return the user and system time of a process so far, with nanosecond resolution on Linux."""
     return time.clock_gettime((~pid << 3) | 2)

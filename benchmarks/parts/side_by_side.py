@@ -1,4 +1,4 @@
-"""Brokers that are watched, and works on them that take turns: the CPU time that each takes of its broker. shell"""
+"""Comparison of workloads that take turns, each on its own broker, by the broker's CPU time. shell"""
 
 import contextlib
 import statistics
@@ -25,7 +25,7 @@ def watched(data_dir: Path | None = None, *overrides: str) -> Iterator[tuple[Bro
 
 
 def spent(broker: Broker, work: Callable[[], Any]) -> float:
-    """CPU seconds of the broker while `work` runs."""
+    """Return the CPU seconds of the broker while `work` runs."""
     assert broker.pid is not None
     before = cpu_s(broker.pid)
     work()
@@ -41,6 +41,9 @@ def each_ms(broker: Broker, count: int, work: Callable[[], Any]) -> float:
 
 
 def medians_ms(rounds: int, count: int, *works: tuple[Broker, Callable[[], Any]]) -> list[float]:
-    """The works take turns, so that what else runs on the machine meets them alike; the first round is not counted."""
+    """Return the median time of each work. They take turns, so that other load affects all alike.
+
+    The first round is not counted.
+    """
     samples = [[each_ms(broker, count, work) for broker, work in works] for _ in range(rounds + 1)]
     return [statistics.median(column) for column in zip(*samples[1:], strict=True)]

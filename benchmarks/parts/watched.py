@@ -1,9 +1,9 @@
-"""Serve like `ottla serve`, and say how long the collector and the broker's turns held everything up. shell
+"""Serve like `ottla serve`, and record the pauses of the garbage collector and of the broker's turns. shell
 
     python benchmarks/parts/watched.py FILE serve ...     the arguments of `ottla` follow
 
-FILE holds eight numbers (`FIGURES`), always up to date; whoever writes zeros into it begins anew. Pauses are counted in
-CPU time of the main thread, so that other load of the machine does not look like ours.
+FILE contains eight numbers (`FIGURES`), which are always up to date. Writing zeros into it starts the count again.
+Pauses are measured in CPU time of the main thread, so that other load on the machine is not counted.
 """
 
 import gc
@@ -14,12 +14,12 @@ import time
 from pathlib import Path
 
 FIGURES = struct.Struct("<8d")
-"""Longest collection, full one and turn (ms); how many full collections, collected objects, turns above 20 ms; what the
-longest turn was charged, and what a turn took beyond its charge at most (ms)."""
+"""Longest collection, longest full collection and longest turn (ms); numbers of full collections, of collected objects,
+and of turns above 20 ms; the charge of the longest turn, and the largest excess of a turn over its charge (ms)."""
 
 
 class Watch:
-    """The numbers of one file."""
+    """Numbers of one file."""
 
     def __init__(self, path: Path, create: bool = False) -> None:
         if create:
@@ -50,7 +50,7 @@ class Watch:
 
 
 def watch(watch: Watch) -> None:
-    """Count from here on."""
+    """Count collections and turns from now on."""
     from ottla.broker.turns import Turns
 
     cpu = time.thread_time_ns
@@ -63,7 +63,8 @@ def watch(watch: Watch) -> None:
         else:
             watch.collection(info["generation"], (cpu() - began) / 1e6, info["collected"])
 
-    # Ahead of the broker's own callback, so that what that does is not counted as a part of the collection.
+    # The callback runs before the broker's own one, so that the work of that one is not counted as a part of the
+    # collection.
     gc.callbacks.insert(0, on_collection)
     event = Turns.event
 

@@ -1,4 +1,4 @@
-"""The broker benchmark's figures as a table or as JSON, beside what we want them to be. pure"""
+"""Figures of the broker benchmark with their targets, as a table or as JSON. pure"""
 
 import json
 from typing import Any, NamedTuple
@@ -57,7 +57,7 @@ def _target(row: Row, compared: bool) -> str:
 
 
 def reached(row: Row, ours: float | None, ratio: float | None) -> bool | None:
-    """Whether a figure reaches its targets; None where there is none, or nothing was measured."""
+    """Return whether a figure reaches its targets; None without a target or a measurement."""
     verdicts = []
     if row.target is not None and ours is not None:
         verdicts.append(ours >= row.target if row.higher_is_better else ours <= row.target)
@@ -71,7 +71,7 @@ def ratio_of(ours: float | None, theirs: float | None) -> float | None:
 
 
 def as_text(results: dict[str, Figures], machine: dict[str, Any]) -> str:
-    """A table with one column per broker; the first is ours, the ratio is the first to the second."""
+    """Return a table with one column per broker. The first broker is Ottla; the ratio is the first to the second."""
     stands_on = (
         f"{machine['python']}; {machine['cores']} cores, load {machine['load_1_min']:.1f} before the start; "
         f"the kernel alone takes {machine['write_cpu_s_gb']:.2f} CPU s to write 1 GB"
@@ -101,7 +101,7 @@ def as_text(results: dict[str, Figures], machine: dict[str, Any]) -> str:
 
 
 def as_json(results: dict[str, Figures], machine: dict[str, Any]) -> str:
-    """The figures by broker, and the ratios of the first to the second."""
+    """Return JSON with the figures by broker, and the ratios of the first broker to the second."""
     document: dict[str, object] = {"machine": machine, "brokers": results}
     if len(results) == 2:
         ours, theirs = results.values()

@@ -1,4 +1,4 @@
-"""A workload in a process of its own, so that its CPU time is not the broker's. shell"""
+"""Workloads in separate processes, so that their CPU time is not counted as the broker's. shell"""
 
 import json
 import subprocess
@@ -16,9 +16,9 @@ WORKLOADS = Path(__file__).resolve().parent / "workloads.py"
 
 
 def run(broker: Broker, workload: str, *, takes_bytes: int = 0, **arguments: Any) -> dict[str, Any]:
-    """Run one workload in its own process; adds the broker's `cpu_s` over the measured part.
+    """Run one workload in its own process and add the broker's `cpu_s` over the measured part to its result.
 
-    Of memory that the broker `takes_bytes` for what it writes there is enough at hand.
+    `takes_bytes` is the memory that the broker's writes take; so much free memory is made available first.
     """
     command = [
         sys.executable,

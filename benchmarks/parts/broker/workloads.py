@@ -1,4 +1,4 @@
-"""The client side of the broker benchmark: one process per workload, so that its CPU time is not the broker's. free
+"""Clients of the broker benchmark: one process per workload, so that its CPU time is not the broker's. free
 
 Run by broker.py as `python workloads.py NAME JSON`. Prints a line when it is set up, starts at a line on stdin, and
 prints its result as one line of JSON.
@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 VALUE_SIZE_BYTES = 1024
 POOL = 256
 COMPLETION_TIMEOUT_S = 120
-LOG_LEVEL = 3  # errors: a coordinator that is still loading is none
+LOG_LEVEL = 3  # errors only; a coordinator that is still loading logs none
 
 
 def start_signal() -> None:
@@ -24,7 +24,7 @@ def start_signal() -> None:
 
 
 def percentiles(samples_s: list[float], prefix: str) -> dict[str, float]:
-    """Milliseconds at p50 and p99 (the smallest sample that at least 99 % do not exceed)."""
+    """Return the p50 and p99 in milliseconds (p99: the smallest sample that at least 99 % do not exceed)."""
     ordered = sorted(samples_s)
     last = len(ordered) - 1
     return {f"{prefix}_p{p}_ms": 1000 * ordered[min(last, len(ordered) * p // 100)] for p in (50, 99)}
@@ -39,7 +39,7 @@ def produce(
     value_size_bytes: int = VALUE_SIZE_BYTES,
     **options: str,
 ) -> dict[str, float]:
-    """Values that do not compress, acks=all, to one partition. `options` are the client's own."""
+    """Produce values that do not compress to one partition with acks=all. `options` are options of the client."""
     producer = Producer(
         {
             **options,
@@ -82,7 +82,7 @@ def produce(
 
 
 def consume(bootstrap: str, topic: str, count: int, **options: str) -> dict[str, float]:
-    """`count` records of partition 0 from its beginning."""
+    """Consume `count` records of partition 0 from its beginning."""
     consumer = Consumer(
         {
             **options,
@@ -125,7 +125,7 @@ def one_producer(bootstrap: str, topic: str, partition: int, name: str) -> Produ
 
 
 def transactions(bootstrap: str, topic: str, producers: int, seconds: float) -> dict[str, float]:
-    """One-record transactions of several producers at once, each to its own partition."""
+    """Run one-record transactions of several producers at once, each to its own partition."""
     clients = [one_producer(bootstrap, topic, n, f"benchmark-{os.getpid()}-{n}") for n in range(producers)]
     value = os.urandom(VALUE_SIZE_BYTES)
     commits_s: list[list[float]] = [[] for _ in clients]
@@ -168,7 +168,7 @@ def transactions(bootstrap: str, topic: str, producers: int, seconds: float) -> 
 
 
 def round_trip(bootstrap: str, topic: str, count: int) -> dict[str, float]:
-    """From produce() to the consumer's poll(), one record at a time."""
+    """Measure the time from produce() to the consumer's poll(), one record at a time."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

@@ -1,4 +1,4 @@
-"""Two contestants that take turns, and the table of their rates and ratios. pure"""
+"""Comparison of runs that take turns, and the table of their rates and ratios. pure"""
 
 import statistics
 from collections.abc import Callable
@@ -9,7 +9,7 @@ Run = Callable[[], Timing]
 
 
 def turns(runs: dict[str, Run], rounds: int) -> dict[str, Timing]:
-    """Least wall and median CPU seconds of each, which take turns; the first round is for what is loaded once."""
+    """Return the least wall and median CPU seconds of each run. They take turns; the first round is not counted."""
     found: dict[str, list[Timing]] = {name: [] for name in runs}
     for turn in range(rounds + 1):
         for name, run in runs.items():
@@ -28,7 +28,7 @@ def _summed_up(timings: list[Timing]) -> Timing:
 
 
 def row_of(what: str, against: str, amount: float, unit: str, ours: Timing, theirs: Timing) -> dict[str, Any]:
-    """A line of the table. Ratios say how many times as much we do per second, of wall and of CPU."""
+    """Return a line of the table. Ratios are our rate divided by theirs, per wall second and per CPU second."""
     wall_s, other_s = ours["wall_s"], theirs["wall_s"]
     assert wall_s is not None and other_s is not None
     own, cpu, broker = ours["cpu_s"], theirs["cpu_s"], theirs.get("broker_cpu_s")

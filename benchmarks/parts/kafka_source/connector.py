@@ -1,6 +1,6 @@
-"""Spark's own Kafka source: its jars from Maven, and a Python with the Spark that it is made for. shell
+"""Spark's own Kafka source: its jars from Maven, and a Python environment with the matching Spark. shell
 
-Both are kept in a cache directory, so that only the first run fetches them.
+Both are stored in a cache directory, so that only the first run fetches them.
 """
 
 import shutil
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 POM = Path(__file__).resolve().parent / "pom.xml"
-# What Maven had when this was written, the newest first. Spark's own version is asked for before these.
+# Versions that Maven had when this was written, the newest first. The version of our Spark is tried before these.
 KNOWN = ("4.2.0", "4.1.1", "4.0.0")
 FETCH_TIMEOUT_S = 900
 
@@ -26,16 +26,16 @@ class Connector(NamedTuple):
 
 
 def need_java_and_maven() -> None:
-    """Exit where either is missing."""
+    """Exit if Java or Maven is missing."""
     for name, what in (("java", "Java 17"), ("mvn", "Maven, which fetches Apache Kafka and Spark's Kafka source")):
         if shutil.which(name) is None:
             raise SystemExit(f"this needs {what}: no {name} on the path")
 
 
 def connector(cache: Path, version: str | None, *, same_spark: bool) -> Connector:
-    """The source in `version`, or in that of our Spark, or the newest that Maven has.
+    """Return the source in `version`; without one in the version of our Spark, else the newest that Maven has.
 
-    It runs on the Spark of the same version, in an environment of its own; with `same_spark` on ours.
+    It runs on the Spark of its own version, in a separate environment; with `same_spark` on ours.
     """
     import pyspark
 
@@ -60,8 +60,8 @@ def _jars(cache: Path, versions: Sequence[str]) -> tuple[str, tuple[str, ...]]:
 
 
 def _copied(version: str, folder: Path) -> str | None:
-    """Copy the jars to `folder`; what Maven said if it could not."""
-    # Under another name until it is complete.
+    """Copy the jars to `folder`. Return Maven's output if it fails."""
+    # The folder has another name until it is complete.
     new = folder.with_name(f"{folder.name}.new")
     shutil.rmtree(new, ignore_errors=True)
     done = subprocess.run(
@@ -81,7 +81,7 @@ def _copied(version: str, folder: Path) -> str | None:
 
 
 def _python_with_spark(cache: Path, version: str) -> str:
-    """An interpreter with this pyspark and nothing else."""
+    """Return the path of an interpreter with this pyspark and nothing else."""
     folder = cache / f"pyspark-{version}-python{sys.version_info.major}.{sys.version_info.minor}"
     python, complete = folder / "bin" / "python", folder / "complete"
     if not complete.exists():

@@ -1,4 +1,4 @@
-"""Segment files printed and judged, by `ottla dump`, `ottla audit` and this process, by kafka-dump-log. shell"""
+"""Runs of `ottla dump`, `ottla audit`, scans in this process, and kafka-dump-log on segment files. shell"""
 
 import hashlib
 import subprocess
@@ -17,7 +17,7 @@ AUDIT_CODES = (0, 1)
 
 
 def linked(root: Path, place: Path, most_bytes: int | None = None) -> tuple[Path, int]:
-    """A directory of links to the segments alone, and their bytes; with `most_bytes` to the first few, one at least."""
+    """Link the segments, or the first ones up to `most_bytes` (at least one); return the directory and their bytes."""
     size = 0
     for path in sorted(root.glob("*-[0-9]*/*.log")):
         if most_bytes is not None and size and size + path.stat().st_size > most_bytes:
@@ -29,7 +29,7 @@ def linked(root: Path, place: Path, most_bytes: int | None = None) -> tuple[Path
 
 
 def kafka_dump(links: Path, *options: str) -> list[str]:
-    """The command of Kafka's tool for all segments there, in one JVM."""
+    """Return the command of kafka-dump-log for all linked segments, in one JVM."""
     files = ",".join(str(path) for path in sorted(links.glob("*/*.log")))
     return [*KAFKA_TOOL, "--files", files, *options]
 
@@ -43,7 +43,7 @@ def ottla_audit(root: Path) -> list[str]:
 
 
 def timed_process(command: Sequence[str], codes: Sequence[int] = (0,)) -> Callable[[], Timing]:
-    """A run of `command`, from its start to its end, whose output nobody keeps."""
+    """Return a function that runs `command`, drops its output, and returns the time from start to end."""
 
     def run() -> Timing:
         began, before = time.perf_counter(), cpu_of_ended_children()
@@ -57,7 +57,7 @@ def timed_process(command: Sequence[str], codes: Sequence[int] = (0,)) -> Callab
 
 
 def timed_fates(root: Path, threads: int) -> Callable[[], Timing]:
-    """Headers, CRCs and fates of all partitions in this process, which stays warm from run to run."""
+    """Return a function that scans headers, CRCs and fates of all partitions in this process, warm after one run."""
     from ottla.scan.listing import list_partitions
     from ottla.scan.partitions import scan_partitions
 
@@ -78,9 +78,9 @@ def check_same(links: Path, *, with_records: bool) -> None:
 
 
 def _told(command: Sequence[str]) -> tuple[int, str, int]:
-    """(batches, digest of their lines, records) that a tool printed."""
+    """Return (batches, digest of their lines, records) of the output of a tool."""
     batches, records, digest = 0, 0, hashlib.sha256()
-    # A random value may hold line ends: a record is told by more than its first letter.
+    # A random value may contain line ends, so one letter is not enough to recognize the line of a record.
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT) as process:
         assert process.stdout is not None
         for line in process.stdout:

@@ -1,4 +1,4 @@
-"""Spark as a process that reads on command, and the brokers that its Kafka source reads from. shell"""
+"""Spark in a process that reads on request, and the brokers that its Kafka source reads from. shell"""
 
 import contextlib
 import json
@@ -21,7 +21,7 @@ STOP_TIMEOUT_S = 30
 
 
 class SparkReader:
-    """A process of `spark_reads.py`: `ask` a request, get its answer."""
+    """Process of `spark_reads.py`; `ask` sends a request and returns the answer."""
 
     def __init__(self, name: str, process: "subprocess.Popen[str]", log: Path) -> None:
         self._name, self._process, self._log = name, process, log
@@ -43,11 +43,12 @@ class SparkReader:
 
 @contextlib.contextmanager
 def spark_reader(name: str, python: str, cores: int, jars: tuple[str, ...], scratch: Path) -> Iterator[SparkReader]:
-    """Spark in its own process. At the end of its input it stops, and the JVM with it."""
+    """Run Spark in its own process. It stops, with its JVM, at the end of its input."""
     arguments = json.dumps({"cores": cores, "jars": list(jars)})
     log = scratch / f"{name.replace(' ', '-')}.log"
     environment = {name: value for name, value in os.environ.items() if name not in ("SPARK_HOME", "PYSPARK_PYTHON")}
-    # Workers import the package from here. The other environment has none of what it needs, and asks for none of it.
+    # Workers import the package from this checkout. The Kafka source's environment lacks the package's dependencies,
+    # but nothing there imports the package.
     environment["PYTHONPATH"] = os.pathsep.join((str(BENCHMARKS.parent), str(BENCHMARKS)))
     with log.open("wb") as errors:
         process = subprocess.Popen(
@@ -57,13 +58,13 @@ def spark_reader(name: str, python: str, cores: int, jars: tuple[str, ...], scra
             stderr=errors,
             text=True,
             env=environment,
-            # Ctrl-C is for us, who stop it.
+            # Ctrl-C must reach only this process, which then stops that one.
             start_new_session=True,
         )
     try:
         yield SparkReader(name, process, log)
     except BaseException:
-        # It may be waiting for a broker that is gone.
+        # The process may be waiting for a broker that has stopped.
         os.killpg(process.pid, signal.SIGTERM)
         raise
     finally:
@@ -71,14 +72,14 @@ def spark_reader(name: str, python: str, cores: int, jars: tuple[str, ...], scra
 
 
 def _end(process: "subprocess.Popen[str]") -> None:
-    """Wait until the process, at the end of its input, and its JVM are gone; kill what is not."""
+    """Close the input of the process, wait until it and its JVM have ended, and kill them after the timeout."""
     assert process.stdin is not None
     with contextlib.suppress(OSError):
         process.stdin.close()
     deadline = time.monotonic() + STOP_TIMEOUT_S
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(STOP_TIMEOUT_S)
-    # The JVM is in the group of the process, which is its own.
+    # The process has its own process group, and the JVM is in it.
     with contextlib.suppress(ProcessLookupError):
         while time.monotonic() < deadline:
             os.killpg(process.pid, 0)
@@ -98,7 +99,7 @@ def theirs_of(bootstrap: str, columns: dict[str, str]) -> dict[str, Any]:
 
 
 def wait_for_leaders(bootstrap: str) -> None:
-    """Kafka answers before it leads anything, and names itself as leader before it tells where a partition ends."""
+    """Wait until the broker returns the end offsets. Kafka answers, and names itself as leader, before it has them."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:

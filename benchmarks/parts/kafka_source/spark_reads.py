@@ -1,10 +1,10 @@
-"""One Spark that reads on command, as a process: lines of JSON in, lines of JSON out. free
+"""Process with one Spark that reads on request: lines of JSON in, lines of JSON out. free
 
-`kafka_source.py` starts it, also in an environment that has nothing but pyspark: it imports nothing else. The command
-line is {"cores", "jars"}; a request {"do": WORD, "format", "options", "load", "schema", "columns"}. `check` gives what
-was read by partition, `read` the wall and CPU seconds of a read that keeps nothing, `sum` those of sums over all
-columns, `count` those of counts by partition, `write` keeps all of it as Parquet in "to". With the format `cached`,
-"cache" is the folder of `ottla.spark_jobs.cached`.
+`kafka_source.py` starts it, also in an environment that has only pyspark, so it imports nothing else. The command
+line is {"cores", "jars"}; a request {"do": WORD, "format", "options", "load", "schema", "columns"}. `check` returns
+counts and sums by partition, `read` the wall and CPU seconds of a read that drops the rows, `sum` those of sums over
+all columns, `count` those of counts by partition, and `write` those of writing all rows as Parquet to "to". With the
+format `cached`, "cache" is the folder of `ottla.spark_jobs.cached`.
 """
 
 import json
@@ -19,7 +19,7 @@ from parts.cpu_time import cpu_of_tree
 def start(cores: int, jars: list[str]) -> Any:
     from pyspark.sql import SparkSession
 
-    # The same interpreter for workers; the same settings for both sources.
+    # Workers use this interpreter. Both sources get the same settings.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = (
         SparkSession.builder.master(f"local[{cores}]")
@@ -47,7 +47,7 @@ def frame(spark: Any, request: dict[str, Any]) -> Any:
 
 
 def check(rows: Any) -> list[list[int]]:
-    """By partition: records, and sums over offsets, times and the CRCs of keys and values."""
+    """Return by partition the records and the sums of offsets, timestamps, and the CRCs of keys and values."""
     import pyspark.sql.functions as f
 
     sums = [f.sum("offset"), f.sum(f.unix_millis("timestamp")), f.sum(f.crc32("key")), f.sum(f.crc32("value"))]
@@ -72,11 +72,11 @@ def counts(rows: Any) -> None:
 
 
 def timed(spark: Any, request: dict[str, Any], action: Any) -> dict[str, float | None]:
-    """Planning counts: that of a cache includes that it is brought up to date."""
+    """Return the wall and CPU seconds of a request, with its planning, which brings a cache up to date."""
     began, before = time.perf_counter(), cpu_of_tree()
     action(frame(spark, request))
     wall_s, after = time.perf_counter() - began, cpu_of_tree()
-    # A worker that ended takes what it had used with it.
+    # The CPU time of a worker that has ended is lost, so the sum may have become smaller: it is not known then.
     is_known = before is not None and after is not None and after >= before
     return {"wall_s": wall_s, "cpu_s": after - before if is_known else None}
 
@@ -91,7 +91,7 @@ def answer(spark: Any, request: dict[str, Any]) -> Any:
 
 
 def main() -> None:
-    # What Spark and its JVM print goes to stderr: stdout is for answers.
+    # Output of Spark and its JVM goes to stderr, because stdout carries the answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     spark = start(**json.loads(sys.argv[1]))

@@ -1,6 +1,6 @@
-"""What one unauthenticated client did to the broker with a few hundred bytes, one entry for each way. free
+"""Attacks of one unauthenticated client on the broker, each with a few hundred bytes. free
 
-Each prepares what must be there (`prepare`, not measured) and then strikes (`strike`, beside a pinger).
+An attack first prepares its state (`prepare`, not measured), and then runs (`strike`) while a pinger measures.
 """
 
 import random
@@ -22,12 +22,15 @@ ATTEMPTS = 2_400
 
 
 def nothing(stage: Stage) -> None:
-    """What is there at the start will do."""
+    """Prepare nothing: the initial state is enough."""
 
 
 class Attack(NamedTuple):
-    """`name` is for `--only`; `limit` is the most descriptors of our broker; `kafka` whether it is tried there too;
-    `data` fills the directory before our broker starts; `admin` whether our broker has an admin port."""
+    """Attack, or ordinary load.
+
+    `name` is for `--only`. `limit` is the descriptor limit of our broker. `kafka`: it also runs against Apache Kafka.
+    `data` fills the data directory before our broker starts. `admin`: our broker has an admin port.
+    """
 
     name: str
     title: str
@@ -118,7 +121,7 @@ def init(stage: Stage, name: str) -> None:
 
 
 def init_producers(transactional: bool) -> Callable[[Stage], None]:
-    """InitProducerId, pipelined on many connections: each waits for what the others wait for."""
+    """Return an attack that pipelines InitProducerId on many connections, whose requests all wait for the same work."""
 
     def strike(stage: Stage) -> None:
         fields = {"transaction_timeout_ms": 60_000, "producer_id": -1, "producer_epoch": -1}

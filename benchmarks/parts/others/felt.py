@@ -1,4 +1,4 @@
-"""The table of what the other clients felt: a line for each attack and broker. pure"""
+"""Table of the effects on other clients: a line for each attack and broker. pure"""
 
 from typing import Any, NamedTuple
 
@@ -8,7 +8,7 @@ TITLE_WIDTH = 54
 
 
 class Column(NamedTuple):
-    """A figure of `stage.measure`."""
+    """Column of the table: a figure of `stage.measure`."""
 
     key: str
     heading: str
@@ -44,7 +44,7 @@ def line_of(title: str, broker: str, row: Figures) -> str:
 
 
 def _told(row: Figures) -> list[str]:
-    """What is worth a word."""
+    """Return remarks on the outcome, errors and rates of a row."""
     told = [] if row["outcome"] == "answered" else [row["outcome"]]
     told += [f"{row[name]} {name}" for name in ("lost", "errors", "refused") if row.get(name)]
     told += [f"{row[name]:,.0f} {name}" for name in ("transactions/s", "rebalances/s", "listeners") if name in row]

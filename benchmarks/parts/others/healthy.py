@@ -1,9 +1,9 @@
-"""A sound producer and a sound group of two, with an ordinary library, and what becomes of them. shell
+"""Well-behaved producer and group of two consumers, with an ordinary library, and their latencies. shell
 
     python benchmarks/healthy.py HOST:PORT TOPIC SECONDS       prints a line of JSON for each `WINDOW_S`, then ends
 
-The producer sends `RATE` records a second, as an application does, and each record carries the time at which it was
-due: so nothing that waits is left out of the latencies, neither of the acknowledgement nor of the group's reading.
+The producer sends `RATE` records a second, as an application does. Each record contains the time at which it was due,
+so the latencies of the acknowledgement and of the group's reading include every wait.
 """
 
 import json
@@ -24,7 +24,7 @@ _DUE = struct.Struct(">d")
 
 
 class Window:
-    """What has happened since the last line."""
+    """Figures since the last printed line."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -48,7 +48,7 @@ class Window:
             self._counts[what] += 1
 
     def close(self, seconds: float) -> dict[str, float]:
-        """The figures; the next window begins."""
+        """Return the figures and begin the next window."""
         with self._lock:
             acknowledged, read, counts = sorted(self._acknowledged), sorted(self._read), self._counts
             self._begin()

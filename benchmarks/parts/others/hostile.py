@@ -1,4 +1,4 @@
-"""Connections that write what they like, read or do not, and keep nothing of what they are told. shell"""
+"""Connections that write any bytes, may not read the replies, and drop what they read. shell"""
 
 import contextlib
 import selectors
@@ -15,7 +15,7 @@ _READ = bytearray(1 << 20)
 
 
 def frame(api_key: int, version: int, **fields: Any) -> bytes:
-    """A request, size and header included. Rows are dicts: they become the schema's structs."""
+    """Return the bytes of a request with size and header. Rows are dicts, which become the schema's structs."""
     return frame_of(message(api_key, version, **fields), version)
 
 
@@ -24,7 +24,7 @@ def frame_of(request: Any, version: int) -> bytes:
 
 
 class Talk:
-    """One connection: what is still to be written, how many replies are still to come, how many bytes came."""
+    """Connection with its unwritten bytes, the number of replies still due, and the number of received bytes."""
 
     def __init__(self, bootstrap: str, frames: Iterable[bytes] = (), *, receive_bytes: int | None = None) -> None:
         host, _, port = bootstrap.rpartition(":")
@@ -44,7 +44,7 @@ class Talk:
         self.add(frames)
 
     def add(self, frames: Iterable[bytes]) -> None:
-        """More requests, each with a reply."""
+        """Add requests, each of which has a reply."""
         for request in frames:
             self.unwritten += request
             self.due += 1
@@ -101,7 +101,7 @@ class Talk:
 
 
 def converse(talks: Sequence[Talk], deadline: float) -> None:
-    """Write and read until all is answered, or closed, or until `deadline` (`time.monotonic()`)."""
+    """Write and read until every connection has its replies or is closed, or until `deadline` (`time.monotonic()`)."""
     with selectors.DefaultSelector() as selector:
         waiting = {talk.socket.fileno(): talk for talk in talks if not talk.done}
         for descriptor, talk in waiting.items():

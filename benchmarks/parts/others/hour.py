@@ -1,8 +1,8 @@
-"""Ten hostile clients beside a sound producer and a sound group: what the sound ones get, and the memory. shell
+"""Latencies of a well-behaved producer and group during attacks of ten hostile clients, and the memory. shell
 
-One broker serves the sound ones alone for a while, then with the hostile ones for as long as is asked, then alone
-again. The hostile ones take turns with the attacks of attacks.py, each beginning with another, and run at the lowest
-priority of the machine, so that what they take from the sound ones is the broker's time and not the machine's.
+One broker serves the well-behaved clients alone for a while, then with the hostile ones for the given time, then alone
+again. Each hostile client runs the attacks of attacks.py in turn, beginning with a different one. They run at the
+lowest priority, so that they take time of the broker from the well-behaved clients, and not time of the machine.
 """
 
 import json
@@ -30,11 +30,11 @@ SEGMENT = f"log.segment.bytes={16 * MEBIBYTE}"
 TOPIC = "sound"
 CREATED, TOPICS = 50, 2_000
 WARM_UP = 2
-"""Windows at the beginning of a part that are not counted: the group forms, the attackers connect."""
+"""Windows at the beginning of a part that are not counted, because the group forms and the attackers connect."""
 
 
 def prepare(scene: Stage) -> None:
-    """What the attacks ask for, and the topic of the sound ones."""
+    """Create the topic of the well-behaved clients, and the state that the attacks request."""
     scene.create([TOPIC], 4)
     for attack in (
         attacks.commit_long_metadata,
@@ -72,7 +72,7 @@ MIX: tuple[Callable[[Stage], None], ...] = (
 
 
 def strike_on(scene: Stage, first: int, until: float, counts: list[int]) -> None:
-    """One hostile client."""
+    """Run attacks in turn until `until`, as one hostile client."""
     os.nice(19)
     number = first
     while time.monotonic() < until:
@@ -89,7 +89,7 @@ def strike_on(scene: Stage, first: int, until: float, counts: list[int]) -> None
 
 
 class Sound:
-    """The sound clients of one part, in a process of their own."""
+    """Well-behaved clients of one part, in a separate process."""
 
     def __init__(self, bootstrap: str, seconds: float) -> None:
         command = [sys.executable, str(HERE / "healthy.py"), bootstrap, TOPIC, str(seconds)]
@@ -97,7 +97,7 @@ class Sound:
         self._seconds = seconds
 
     def windows(self) -> Iterator[dict[str, float]]:
-        """Line by line as they come."""
+        """Yield the figures of each window as soon as its line is printed."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             yield json.loads(line)
@@ -109,7 +109,7 @@ class Sound:
 
 
 def part(scene: Stage, name: str, seconds: float, told: bool) -> Figures:
-    """Medians over the windows, the worst p99, and memory over time."""
+    """Run the well-behaved clients; return medians over the windows, the worst p99, and the memory over time."""
     windows, memory = [], []
     scene.memory.reset()
     for window in Sound(scene.broker.bootstrap, seconds).windows():
@@ -138,7 +138,7 @@ HEADING = (
 
 
 def run(options: Any) -> dict[str, Figures]:
-    """Figures by part: idle, hostile, after."""
+    """Return the figures of the parts: alone, hostile, after."""
     told = options.format == "text"
     with processes.ottla(None, (SEGMENT,)) as broker, stage.staged(broker, options.seconds) as scene:
         prepare(scene)

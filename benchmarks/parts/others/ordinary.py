@@ -1,4 +1,4 @@
-"""Ordinary load, one entry for each kind: what sound clients ask for, and what the broker does by itself. free"""
+"""Ordinary load, one entry for each kind: requests of well-behaved clients, and the broker's own work. free"""
 
 import contextlib
 import random
@@ -29,7 +29,7 @@ Worker = Callable[[Callable[[], bool]], int]
 
 
 def side_by_side(stage: Stage, unit: str, workers: Sequence[Worker]) -> None:
-    """Run each in a thread for `LOAD_S`; `workers` get a function that says whether to go on, and return a count."""
+    """Run each worker in a thread for `LOAD_S`. It gets a function that says whether to go on, and returns a count."""
     until = min(stage.deadline, time.monotonic() + LOAD_S)
     counts: list[int] = []
 
@@ -74,7 +74,7 @@ TRACES, TRACE = 60, b"GET /v1/trace?verbose=true HTTP/1.1\r\nHost: localhost\r\n
 
 
 def transact_unread(stage: Stage) -> None:
-    """Beside traces that read the status of their reply and nothing else."""
+    """Run transactions while traces of the admin port read the status line of their reply and nothing more."""
     host, _, port = stage.broker.admin.rpartition(":")
     with contextlib.ExitStack() as stack:
         traces = [stack.enter_context(socket.create_connection((host, int(port)))) for _ in range(TRACES)]
@@ -97,7 +97,7 @@ def rebalance(stage: Stage) -> None:
 
 
 def restless(stage: Stage, group: str) -> Worker:
-    """Two members; one after the other leaves and comes back."""
+    """Return a worker with two members of a group, which leave and rejoin in turn."""
 
     def work(going: Callable[[], bool]) -> int:
         with (
@@ -118,7 +118,7 @@ def restless(stage: Stage, group: str) -> Worker:
 
 
 def generation_of_both(group: str, members: dict[BlockingConnection, str]) -> None:
-    """Both join, until they are in one generation, and get their assignments."""
+    """Let both members join until they are in the same generation and have their assignments."""
     for connection, member_id in members.items():
         connection.post(join(group, member_id), 3)
     joined = {connection: connection.receive() for connection in members}
@@ -153,7 +153,7 @@ def join(group: str, member_id: str) -> object:
     )
 
 
-# --- what the broker does by itself
+# --- the broker's own work
 
 
 def write_keyed(stage: Stage) -> None:
@@ -207,13 +207,13 @@ def write_ids(count: int) -> Callable[[Path], None]:
             populate.prepare(broker, data_dir)
         populate.write_idle_ids(data_dir, count)
         with processes.ottla(data_dir):
-            pass  # it makes the indexes again, and closes
+            pass  # the broker rebuilds the indexes, and closes
 
     return write
 
 
 def expire_ids(stage: Stage) -> None:
-    """Until no transactional id is left."""
+    """Wait until all transactional ids have expired."""
     wait_for_ids(stage)
     while time.monotonic() < stage.deadline:
         answer = stage.ask(ApiKey.LIST_TRANSACTIONS, 1, **ALL_TRANSACTIONS)
@@ -237,12 +237,12 @@ def write_producers(data_dir: Path) -> None:
 
 
 def write_aborted(data_dir: Path) -> None:
-    """Transactions of one record, each aborted, in a log that a broker closes."""
+    """Write aborted transactions of one record to a log, and let a broker close it."""
     with processes.ottla(data_dir) as broker, staged(broker, LOAD_S) as stage:
         stage.create([CROWDED])
         ready(stage, "id", 1)
     populate.write_aborted(data_dir / f"{CROWDED}-0", ABORTED)
-    (data_dir / CLEAN_SHUTDOWN).unlink()  # the indexes have to be made again
+    (data_dir / CLEAN_SHUTDOWN).unlink()  # the indexes have to be rebuilt
     with processes.ottla(data_dir):
         pass
 
@@ -253,23 +253,23 @@ def write_partitions(data_dir: Path) -> None:
             stage.create([name], WIDE)
         ready(stage, "group", 0)
         ready(stage, "id", 1)
-    (data_dir / CLEAN_SHUTDOWN).unlink()  # every log is looked at again
+    (data_dir / CLEAN_SHUTDOWN).unlink()  # the broker recovers every log
 
 
 def settle(stage: Stage) -> None:
-    """What a start leaves for later."""
+    """Wait while the broker does the work that its start has postponed."""
     time.sleep(LOAD_S)
 
 
 def ask_for_the_end(stage: Stage) -> None:
-    """Of the partition that it takes long to open."""
+    """Request the end offset of the partition that takes long to open."""
     row = {"partition_index": 0, "timestamp": -1}
     answer = stage.ask(ApiKey.LIST_OFFSETS, 1, replica_id=-1, topics=[{"name": CROWDED, "partitions": [row]}])
     raw.check(answer.topics[0].partitions[0].error_code)
 
 
 def read_aborted(stage: Stage) -> None:
-    """As much as a Fetch may have, twice: the second time its transaction index has been read."""
+    """Fetch as much as one Fetch may return, twice. The second time the transaction index has been read already."""
     for _ in range(2):
         row = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 30}
         request = message(
@@ -288,7 +288,7 @@ def read_aborted(stage: Stage) -> None:
 
 
 def wait_for_ids(stage: Stage) -> None:
-    """Until the last of the shards has been loaded."""
+    """Wait until the last shard of the transaction coordinator has been loaded."""
     while time.monotonic() < stage.deadline:
         answer = stage.ask(ApiKey.LIST_TRANSACTIONS, 1, **ALL_TRANSACTIONS | {"state_filters": ["Ongoing"]})
         if answer.error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:

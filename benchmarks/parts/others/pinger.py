@@ -1,11 +1,11 @@
-"""A client that asks and writes small things, one after another, and says how long it waited. shell
+"""Client that sends small requests, one after another, and reports how long it waited. shell
 
     python benchmarks/parts/others/pinger.py HOST:PORT TOPIC PID
 
-A program of its own, so that it imports nothing of ours. It prints `ready`, begins to count at the line `go`, and ends
-at the line `end` with its figures as JSON. A wait has two lengths: on the clock, and in CPU time that the broker's
-process (and its first thread, where its event loop runs) used meanwhile. The second does not depend on what else the
-machine does. With `Pinger` another program runs one.
+It is a separate program, so that it imports nothing of Ottla. It prints `ready`, begins to count at the line `go`, and
+ends at the line `end` with its figures as JSON. A wait has two lengths: wall time, and the CPU time that the broker's
+process (and its first thread, which runs the event loop) used meanwhile. CPU time does not depend on other load on the
+machine. Another program runs it with `Pinger`.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ OF_PARTITION = ("ListOffsets", PRODUCE)
 
 
 class Pinger:
-    """The program beside whatever its caller does; `figures` are there when the `with` has ended."""
+    """Context manager that runs this program in the background; `figures` are complete after the `with` block."""
 
     def __init__(self, bootstrap: str, topic: str, pid: int | None) -> None:
         command = [sys.executable, str(Path(__file__).resolve()), bootstrap, topic, str(pid or 0)]
@@ -68,7 +68,7 @@ class Pinger:
 
 
 class Spent:
-    """CPU time of the broker so far, in ns: of its process, and of its first thread."""
+    """CPU time of the broker so far, in ns: that of its process, and that of its first thread."""
 
     def __init__(self, pid: int) -> None:
         self._clock = (~pid << 3) | 2
@@ -79,7 +79,7 @@ class Spent:
                 self._of_thread = os.open(f"/proc/{pid}/task/{pid}/schedstat", os.O_RDONLY)
 
     def read(self) -> tuple[int, int]:
-        """Zeros where the system does not tell, or the broker has ended."""
+        """Return both times; zeros if the system does not provide them, or the broker has ended."""
         if self._of_thread < 0:
             return 0, 0
         try:
@@ -89,7 +89,7 @@ class Spent:
 
 
 def questions(topic: str) -> list[tuple[str, bytes]]:
-    """(name, frame) of ApiVersions 0, and Metadata 1, ListOffsets 1 and Produce 3 with `acks=all` of one partition."""
+    """Return (name, frame) of ApiVersions 0, and Metadata 1, ListOffsets 1 and Produce 3 (acks=all) of a partition."""
     name = struct.pack(">h", len(topic)) + topic.encode()
     batch = one_record()
     bodies = {
@@ -106,7 +106,7 @@ def questions(topic: str) -> list[tuple[str, bytes]]:
 
 
 def one_record() -> bytes:
-    """A batch of a record without a key, its value four bytes."""
+    """Return a batch of one record without a key and with a value of four bytes."""
     record = b"\x14\x00\x00\x00\x01\x08ping\x00"  # length 10, attributes, deltas, no key, value, no headers
     now_ms = time.time_ns() // 1_000_000
     body = struct.pack(">hiqqqhii", 0, 0, now_ms, now_ms, -1, -1, -1, 1) + record
@@ -114,7 +114,7 @@ def one_record() -> bytes:
 
 
 class Waits:
-    """What was waited for so far, and the longest of it; that of Produce also by itself."""
+    """Sums of the waits so far, and the longest wait; that of Produce also separately."""
 
     def __init__(self) -> None:
         self.ms: list[float] = []
@@ -185,12 +185,12 @@ def exactly(connection: socket.socket, count: int) -> bytes:
 
 
 def is_error(name: str, topic: str, answer: bytes) -> bool:
-    """Whether the partition's log could not be asked, or written."""
+    """Return whether the answer for the partition is an error: its log could not be read or written."""
     return name in OF_PARTITION and answer[18 + len(topic) : 20 + len(topic)] != b"\0\0"
 
 
 def first_in_line() -> None:
-    """Be run as soon as an answer is there: what the broker does after it is not waited for."""
+    """Raise this process's priority, so that it runs as soon as a reply arrives, before the broker's next work."""
     with contextlib.suppress(OSError, AttributeError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
         return

@@ -1,4 +1,4 @@
-"""A broker, a pinger, and what happens between them: the figures of one attack. shell"""
+"""Measurement of one attack on a broker while a pinger runs. shell"""
 
 import contextlib
 import copy
@@ -27,19 +27,19 @@ Figures = dict[str, Any]
 
 
 def limited(descriptors: int) -> tuple[str, str]:
-    """The program for `processes.ottla` that may open no more than this."""
+    """Return the program for `processes.ottla` that runs the broker with this limit of descriptors."""
     limit = f"resource.setrlimit(resource.RLIMIT_NOFILE, ({descriptors}, {descriptors}))"
     return "-c", f"import resource; {limit}; from ottla.cli.main import main; main()"
 
 
 def limit_memory(pid: int, most_bytes: int) -> None:
-    """Let a process have no more addresses than this, where the system can tell it so."""
+    """Limit the address space of a process, if the system supports that."""
     with contextlib.suppress(AttributeError, OSError):
         resource.prlimit(pid, resource.RLIMIT_AS, (most_bytes, most_bytes))
 
 
 class Memory:
-    """Resident memory of a process in MB: now, and the most since `reset`."""
+    """Resident memory of a process in MB: the current value, and the maximum since `reset`."""
 
     def __init__(self, pid: int) -> None:
         self._process = Path(f"/proc/{pid}")
@@ -63,7 +63,7 @@ class Memory:
 
 
 class Stage:
-    """What an attack has: a broker with a topic `ping`, a connection to prepare on, and the time that is left."""
+    """Resources of an attack: a broker with a topic `ping`, a connection for preparations, and a deadline."""
 
     def __init__(self, broker: Broker, seconds: float) -> None:
         assert broker.pid is not None
@@ -81,11 +81,11 @@ class Stage:
     # --- before
 
     def ask(self, api_key: ApiKey, version: int, **fields: Any) -> Any:
-        """Send and wait; rows are dicts."""
+        """Send a request and return the reply; rows are dicts."""
         return self.connection.send(message(api_key, version, **fields), version)
 
     def create(self, names: Sequence[str], partitions: int = 1, **configs: str) -> None:
-        """Create topics, and wait until they are there."""
+        """Create topics, and wait until they exist."""
         rows = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
         for start in range(0, len(names), CREATE_AT_ONCE):
             topics = [
@@ -119,7 +119,7 @@ class Stage:
         return not answer.topics[0].partitions[0].error_code
 
     def produce(self, topic: str, partition: int, batch: bytes | bytearray) -> int:
-        """The error, 0 for none."""
+        """Produce a batch and return the error code, 0 without an error."""
         rows = [{"index": partition, "records": bytes(batch)}]
         answer = self.ask(
             ApiKey.PRODUCE,
@@ -139,15 +139,15 @@ class Stage:
         return talk
 
     def send(self, *frames: bytes) -> None:
-        """Pipeline these on one connection, and read all replies."""
+        """Pipeline these requests on one connection, and read all replies."""
         hostile.converse([self.talk(frames)], self.deadline)
 
     def send_each(self, frames: Sequence[Sequence[bytes]]) -> None:
-        """The same on a connection for each sequence."""
+        """Pipeline each sequence of requests on its own connection, and read all replies."""
         hostile.converse([self.talk(one) for one in frames], self.deadline)
 
     def beside(self, deadline: float) -> "Stage":
-        """Another client of the same broker, with connections and a deadline of its own."""
+        """Return the stage of another client of the same broker, with its own connections and deadline."""
         other = copy.copy(self)
         other.talks, other.noted, other.deadline = [], dict(self.noted), deadline
         return other
@@ -179,7 +179,7 @@ def staged(broker: Broker, seconds: float) -> Iterator[Stage]:
 
 
 def measure(stage: Stage, attack: Callable[[Stage], None], settle_s: float = SETTLE_S) -> Figures:
-    """The figures of one attack; the broker has been prepared."""
+    """Run one attack on a prepared broker and return its figures."""
     stage.memory.reset()
     before_mb, before_s = stage.memory.now_mb(), raw.cpu_s(stage.pid)
     began = time.monotonic()

@@ -1,7 +1,7 @@
-"""Every API that is served, with the greediest requests that its schema allows, on a large state. shell
+"""Requests of every served API, the greediest that its schema allows, on a large state. shell
 
-No API is named here: what is asked is made from the schemas (`ottla.testkit.greedy`), for every entry of the broker's
-table. What changes the topics spoils the state for those that come after it, so the next API gets a fresh copy.
+No API is named here: the requests are generated from the schemas (`ottla.testkit.greedy`) for every entry of the
+broker's table. If an API changes topics or configs, the next API gets a fresh copy of the state.
 """
 
 import contextlib
@@ -28,14 +28,14 @@ WATCHED = str(Path(__file__).resolve().parents[1] / "watched.py")
 METADATA_LOG = "__cluster_metadata-0"
 WORST = 10
 MOST_BYTES = 4 << 30
-"""A broker that fills the memory is told that there is no more, before the machine is."""
+"""Address space of the broker: a broker that needs more fails before the memory of the machine is full."""
 QUIET_CPU_S = 0.02
 QUIET_EVERY_S = 0.1
 STARTED_WITHIN_S = 60.0
 
 
 def size_of(scale: float) -> Size:
-    """The large state; less of it with a scale below 1."""
+    """Return the size of the large state, multiplied by `scale` down to a minimum."""
     return Size(
         topics=max(20, int(2_000 * scale)),
         partitions=max(200, int(10_000 * scale)),
@@ -65,7 +65,7 @@ def furnished(data_dir: Path, figures: Path, size: Size) -> State:
 
 
 class Copies:
-    """Data directories that are alike at their start."""
+    """Fresh copies of a data directory, one at a time."""
 
     def __init__(self, template: Path, root: Path) -> None:
         self._template = template
@@ -83,7 +83,7 @@ class Copies:
 
 
 def _metadata_bytes(data_dir: Path) -> int:
-    """A topic or a config that came or went since is in the metadata log."""
+    """Return the size of the metadata log, which grows with each change of a topic or config."""
     return sum(path.stat().st_size for path in (data_dir / METADATA_LOG).glob("*.log"))
 
 
@@ -98,7 +98,7 @@ def quiet(pid: int, deadline: float) -> None:
 
 
 def strike(ask: Ask, times: int) -> Callable[[Stage], None]:
-    """The request, pipelined, then whatever of it goes on behind the reply."""
+    """Return an attack that pipelines the request, and waits until the work after the reply has ended."""
 
     def run(scene: Stage) -> None:
         scene.send(*[hostile.frame_of(ask.message(), ask.version)] * times)
@@ -126,7 +126,7 @@ def walk_api(api: Api, state: State, copies: Copies, options: Any) -> Iterator[F
 
 
 def walk(options: Any) -> Iterator[Figures]:
-    """The figures of each request, API by API."""
+    """Yield the figures of each request, API by API."""
     with tempfile.TemporaryDirectory(prefix="ottla-walk-") as directory:
         root = Path(directory)
         state = furnished(root / "template", root / "figures", size_of(options.scale))
@@ -144,7 +144,7 @@ def worst(rows: list[Figures], of: Callable[[Figures], float]) -> list[Figures]:
 
 
 def summary(rows: list[Figures]) -> str:
-    """The worst of them, by what others waited for, and by memory."""
+    """Return the worst requests by the wait of other clients, and by memory."""
     lines = [
         "",
         f"the {WORST} longest waits, in CPU time of the loop (and its longest turn, and what that was charged)",
@@ -163,7 +163,7 @@ def grown_mb(row: Figures) -> float:
 
 
 def run(options: Any) -> list[Figures]:
-    """Walk, print a line for each request as it comes, and the worst of all."""
+    """Send the requests of all APIs, print a line for each, and then the worst ones."""
     rows: list[Figures] = []
     if options.format == "text":
         print(heading())

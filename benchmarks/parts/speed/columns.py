@@ -1,4 +1,4 @@
-"""Which brokers are compared, how each is started, and why one is left out. shell"""
+"""Brokers of the comparison: how each is started, and why one is left out. shell"""
 
 import json
 import shutil
@@ -28,7 +28,7 @@ class Column(NamedTuple):
 class Compared(NamedTuple):
     columns: list[Column]
     notes: list[str]
-    """What the columns are, and what is left out."""
+    """Descriptions of the columns, and of what is left out."""
 
 
 def compared(
@@ -38,7 +38,7 @@ def compared(
     _add_ours(found, sys.executable, "python-walk" not in without)
     for checkout in checkouts:
         _add_checkout(found, checkout)
-    for python in pythons:  # how slow the other walk is has been seen
+    for python in pythons:  # without the Python walk: the first interpreter has shown its cost
         _add_ours(found, python, False)
     if KFAKE not in without:
         _add_kfake(found, scratch)
@@ -70,7 +70,7 @@ def _add_ours(found: Compared, python: str, python_walk: bool) -> None:
 
 
 def _add_checkout(found: Compared, checkout: Path) -> None:
-    """Another state of Ottla, on this interpreter, with the walk that it has."""
+    """Add another checkout of Ottla, on this interpreter, with the compiled walk if it has one."""
     serve = checkout.resolve() / SERVE.relative_to(processes.ROOT)
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=checkout)
     done = subprocess.run([sys.executable, str(serve), "about"], capture_output=True, text=True, cwd=checkout)

@@ -1,6 +1,6 @@
-"""Many connections to one broker, each of which produces one record at a time. free
+"""Connections to one broker, each of which produces one record at a time. free
 
-The frame is made once and answers are only looked at, so that the client is not what is waited for.
+The frame is encoded once and answers are not decoded, so that the client is not the bottleneck.
 """
 
 import socket
@@ -17,12 +17,12 @@ TIMEOUT_S = 60
 
 
 def frame_of(topic: str, partition: int) -> bytes:
-    """Produce of one record of 100 bytes."""
+    """Return the frame of a Produce of one record of 100 bytes."""
     return bytes(codec.encode_request(raw.produce_request(topic, partition), VERSION, 0, "benchmark"))
 
 
 class Crowd:
-    """Connections that take turns; `frames` are what they send, also in turn."""
+    """Connections that take turns; each request is the next of `frames`."""
 
     def __init__(self, bootstrap: str, count: int, frames: Sequence[bytes]) -> None:
         self._host, _, port = bootstrap.rpartition(":")
@@ -45,7 +45,7 @@ class Crowd:
         self.close()
 
     def grow(self, count: int) -> None:
-        """Open more, until there are so many, and let each of them produce: a connection's first request costs more."""
+        """Open connections up to `count`. Each new one produces once, because its first request costs more."""
         new = [self._open() for _ in range(count - len(self._sockets))]
         self._sockets += new
         for each in new:
@@ -56,11 +56,11 @@ class Crowd:
             each.close()
 
     def one_by_one(self) -> None:
-        """The next connection produces, and waits for the answer."""
+        """Produce on the next connection and wait for the answer."""
         self._ask(self._sockets[self._next % len(self._sockets)])
 
     def at_once(self) -> None:
-        """Each connection produces before the first reads its answer."""
+        """Produce on each connection before the first answer is read."""
         for each in self._sockets:
             self._send(each)
         self._receive_all(self._sockets)

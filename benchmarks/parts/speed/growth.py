@@ -1,6 +1,6 @@
-"""What one request costs beside many connections, partitions and open transactions, and beside few. shell
+"""Cost of one request on a broker with many connections, partitions or open transactions, and with few. shell
 
-Two brokers take turns, so that what else the machine does meets them alike: one has few, the other has more and more.
+Two brokers take turns, so that other load affects both alike: one has few, the other has more and more.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ Start = Callable[[], AbstractContextManager[Broker]]
 
 
 class Growth:
-    """`start` is of the broker, each figure is the mean of `requests`, of which there are `rounds`."""
+    """Measurements of the growth. `start` starts a broker. Each round's figure is the mean of `requests` requests."""
 
     def __init__(self, start: Start, rounds: int, requests: int) -> None:
         self._start = start
@@ -62,7 +62,7 @@ class Growth:
                 frames += _partitions(many, len(frames), size)
                 with Crowd(many.bootstrap, 1, frames[:1]) as one, Crowd(many.bootstrap, 1, frames) as every:
                     for _ in frames:
-                        every.one_by_one()  # whatever is opened on first use
+                        every.one_by_one()  # opens what the first use opens
                     self._note("Produce to one of so many partitions", size, few, one_few, many, one)
                     self._note("Produce to each of so many partitions in turn", size, few, all_few, many, every)
 
@@ -100,7 +100,7 @@ class Growth:
         self._add(label, size, (few, ours.one_by_one), (many, theirs.one_by_one))
 
     def _add(self, label: str, size: int, *works: tuple[Broker, Callable[[], Any]]) -> None:
-        """The first round is not counted. They take turns within a round too, because other load comes and goes."""
+        """Measure the works. They also take turns within a round, because other load varies. Skip the first round."""
         count = max(1, self._requests // TURNS)
         rounds = []
         for _ in range(self._rounds + 1):
@@ -111,10 +111,10 @@ class Growth:
 
 @contextlib.contextmanager
 def _apart(*brokers: Broker) -> Iterator[None]:
-    """The brokers share one processor and this process has the others.
+    """Bind the brokers to one processor and this process to the others.
 
-    A broker that is woken on another processor than its client takes a third more for a request than one that shares
-    it, and the scheduler would give each of two equal brokers its own of the two ways.
+    A broker that wakes on another processor than its client takes a third more for a request than one that shares the
+    client's. Without the binding, the scheduler would place two equal brokers differently.
     """
     if not hasattr(os, "sched_setaffinity") or len(processors := sorted(os.sched_getaffinity(0))) < 2:
         yield
@@ -140,7 +140,7 @@ def _create(broker: Broker, topic: str, partitions: int) -> None:
 
 
 def _partitions(broker: Broker, had: int, wanted: int) -> list[bytes]:
-    """Create what is missing; a frame for each new partition."""
+    """Create the missing partitions and return a frame for each new one."""
     frames = []
     for first in range(had, wanted, MOST_AT_ONCE):
         count = min(MOST_AT_ONCE, wanted - first)
@@ -160,7 +160,7 @@ def _side(broker: Broker) -> Iterator[tuple[BlockingConnection, Crowd]]:
 
 
 def _open_more(connection: BlockingConnection, had: int, wanted: int) -> None:
-    """Transactions with a record in the partition that nobody ends, each of a transactional id of its own."""
+    """Open transactions with a record in the partition, each with its own transactional id, and leave them open."""
     request = codec.request_class(ApiKey.INIT_PRODUCER_ID)
     for start in range(had, wanted, PIPELINED):
         names = [f"open-{number}" for number in range(start, min(start + PIPELINED, wanted))]

@@ -1,4 +1,4 @@
-"""What one broker takes in one round. shell"""
+"""Measurement of one broker in one round. shell"""
 
 import time
 from typing import Any
@@ -13,11 +13,11 @@ from parts.speed.rows import Figures, Sizes
 LARGE_BATCHES = {"batch_size_bytes": 1_000_000, "linger_ms": 50}
 MANY = 16
 TAKEN = 1.25
-"""Memory that a broker takes for a byte of values, at the most: of small records a tenth is around the values."""
+"""Upper limit of the memory that a broker takes per byte of values: small records add a tenth of framing."""
 
 
 def measured(broker: Broker, sizes: Sizes) -> Figures:
-    """Every figure of one broker, in topics of its own, which are deleted again: kfake has them in memory."""
+    """Return every figure of one broker. Its topics are deleted afterwards, because kfake holds them in memory."""
     prefix = f"speed-{time.time_ns()}"
     partitions = {"large": 1, "small": 1, "tx": MANY, "raw": 2, "crowd": 1}
     topics = {name: f"{prefix}-{name}" for name in partitions}
@@ -58,7 +58,7 @@ def of_transactions(broker: Broker, topic: str, raw_topic: str, sizes: Sizes) ->
     with raw.open_connection(broker.bootstrap) as connection:
         for index, key in enumerate(("tx_v1_ms", "tx_v2_ms")):
             producer = raw.Transactional(connection, f"{raw_topic}-{index}", raw_topic, v2=index == 1, partition=index)
-            producer.transact()  # whatever is made on first use
+            producer.transact()  # makes what the first use makes
             figures[key] = each_ms(broker, sizes.transactions, producer.transact)
     return figures
 

@@ -1,20 +1,20 @@
-"""What is measured, what is to be reached, and what several rounds gave. pure"""
+"""Figures of the speed benchmark, their goals, and the samples of several rounds. pure"""
 
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 Figures = dict[str, float]
-"""What one broker took in one round."""
+"""Figures of one broker in one round, by key."""
 Samples = Mapping[str, Mapping[str, Sequence[float]]]
-"""Column to key to a figure of each round."""
+"""Figures of all rounds by column and key."""
 
 FLOOR = "floor"
 KFAKE = "kfake"
 
 
 class Sizes(NamedTuple):
-    """How much of each is done in a round."""
+    """Amounts of work in a round."""
 
     megabytes: int
     seconds: float
@@ -23,14 +23,14 @@ class Sizes(NamedTuple):
     passes: int
 
     def smaller(self) -> "Sizes":
-        """To warm up with."""
+        """Return smaller amounts, to warm up."""
         return Sizes(max(1, self.megabytes // 8), self.seconds / 3, max(1, self.transactions // 4), self.connections, 1)
 
 
 class Row(NamedTuple):
-    """`goal` is the most that the median of ours may be, the least where `higher_is_better`.
+    """Row of the table. `goal` is the upper limit of our median, or its lower limit if `higher_is_better`.
 
-    With `relative_to` it is (column, key): the figures of `of` in each round over those.
+    `relative_to` is a (column, key): the values are then the figures of `of` in each round divided by those.
     """
 
     key: str
@@ -71,7 +71,7 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def values_of(samples: Samples, column: str, row: Row) -> Sequence[float]:
-    """A figure for each round; nothing where it or what it is relative to was not measured."""
+    """Return a value for each round; none if its figure, or the figure it is relative to, was not measured."""
     if row.relative_to is None:
         return samples[column].get(row.key, ())
     other, key = row.relative_to
@@ -82,7 +82,7 @@ def values_of(samples: Samples, column: str, row: Row) -> Sequence[float]:
 
 
 def reached(row: Row, values: Sequence[float]) -> bool | None:
-    """Whether the median reaches the goal; None where there is no goal, or nothing was measured."""
+    """Return whether the median reaches the goal; None without a goal or a measurement."""
     if row.goal is None or not values:
         return None
     median = spread(values).median

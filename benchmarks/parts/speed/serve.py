@@ -1,11 +1,11 @@
-"""Serve like `ottla serve`, on any interpreter that has what Ottla needs, with the walk that is asked for. free
+"""Serve like `ottla serve`, on any interpreter with Ottla's dependencies, with the compiled or the Python walk. free
 
     python benchmarks/parts/speed/serve.py compiled serve ...     the arguments of `ottla` follow
     python benchmarks/parts/speed/serve.py python serve ...
     python benchmarks/parts/speed/serve.py about                  the interpreter, and whether it has the compiled walk
 
-What is served is the code that this file stands beside, whatever is installed; only the compiled walk comes from an
-installation if there is none here, and only if it was compiled of the same source.
+The broker runs the code of this checkout, even if another version is installed. Only the compiled walk may come from
+an installation, if this checkout has none and the installed one was compiled from the same source.
 """
 
 import hashlib
@@ -15,14 +15,14 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-# The folder of this file has nothing that the broker imports.
+# Replaces the folder of this file, which has nothing that the broker imports.
 sys.path[0] = str(ROOT)
 
 WALK = "ottla.protocol.record_walk_compiled"
 
 
 def find_compiled_walk() -> bool:
-    """Import it from here or from what is installed."""
+    """Import the compiled walk of this checkout or of an installation; return whether one was found."""
     package = importlib.import_module("ottla.protocol")
     package.__path__ += [str(folder) for entry in sys.path[1:] if (folder := Path(entry, "ottla/protocol")).is_dir()]
     try:

@@ -1,4 +1,4 @@
-"""What the figures stand on, in sentences: no name of a host, no path. shell"""
+"""Description of the machine and the run, without host names and paths. shell"""
 
 import datetime
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def processor() -> str:
-    """Its model, where the system tells it."""
+    """Return the model of the processor; without /proc/cpuinfo what `platform` knows."""
     info = Path("/proc/cpuinfo")
     if info.exists():
         for line in info.read_text().splitlines():
@@ -19,7 +19,7 @@ def processor() -> str:
 
 
 def described(load_before: float, rounds: int) -> str:
-    """One paragraph."""
+    """Return a paragraph about the run, the machine and its load."""
     now = datetime.datetime.now(datetime.UTC)
     system = f"{platform.system()} {platform.release().partition('-')[0]}"
     load = f"load {load_before:.1f} before and {os.getloadavg()[0]:.1f} after, with the brokers and clients themselves"

@@ -1,11 +1,11 @@
-"""The tables, in Markdown; the same lines are read in a terminal. pure"""
+"""Tables in Markdown, which are also readable in a terminal. pure"""
 
 from collections.abc import Mapping, Sequence
 
 from parts.speed.rows import FLOOR, FLOORS, ROWS, Row, Samples, reached, spread, values_of
 
 Grown = Mapping[str, Mapping[int, Sequence[tuple[float, float]]]]
-"""Label to how many to, for each round, the microseconds beside few and beside so many."""
+"""By label and number: for each round the microseconds with few, and with this number."""
 
 
 def number(value: float) -> str:
@@ -15,7 +15,7 @@ def number(value: float) -> str:
 
 
 def three(values: Sequence[float]) -> str:
-    """Minimum, median and maximum."""
+    """Return the minimum, median and maximum as text."""
     return " / ".join(number(value) for value in spread(values)) if values else "-"
 
 
@@ -26,7 +26,7 @@ def goal_of(row: Row) -> str:
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> str:
-    """A table of Markdown whose columns stand below each other; the first line is its head."""
+    """Return a Markdown table with aligned columns. The first line is its head."""
     widths = [max(3, *(len(line[column]) for line in lines)) for column in range(len(lines[0]))]
     head, *rest = (
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines
@@ -36,7 +36,7 @@ def aligned(lines: Sequence[Sequence[str]]) -> str:
 
 
 def of_brokers(samples: Samples, columns: Sequence[str], judged: Sequence[str], connections: int) -> str:
-    """A row for each figure; goals are for the columns that are `judged`."""
+    """Return a table with a row for each figure. Goals apply to the columns in `judged`."""
     lines = [["broker CPU: minimum / median / maximum", "unit", "goal", *columns]]
     for row in ROWS:
         cells = []
@@ -58,7 +58,7 @@ def of_floors(samples: Samples) -> str:
 
 
 def of_growth(grown: Grown) -> str:
-    """A row for each kind: microseconds, and the median of what it is relative to a broker that has few."""
+    """Return a table with a row for each kind: microseconds, and the median of the ratios to a broker with few."""
     sizes = sorted({size for found in grown.values() for size in found})
     lines = [["CPU of one request, us", *(f"{size:,}" for size in sizes)]]
     for label, found in grown.items():
@@ -72,7 +72,7 @@ def of_growth(grown: Grown) -> str:
 
 
 def between_markers(page: str, name: str, body: str) -> str:
-    """The page with `body` in place of what stood between the comments `speed NAME` and `/speed NAME`."""
+    """Return the page with `body` in place of the text between the comments `speed NAME` and `/speed NAME`."""
     opening, closing = f"<!-- speed {name} -->", f"<!-- /speed {name} -->"
     before, found, rest = page.partition(opening)
     _, ended, after = rest.partition(closing)

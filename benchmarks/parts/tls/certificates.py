@@ -1,4 +1,4 @@
-"""A throwaway CA, and keystores of a broker with a key of each kind. shell"""
+"""Temporary CAs, and keystores of a broker with a key of each kind. shell"""
 
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -13,14 +13,14 @@ from cryptography.x509.oid import NameOID
 
 
 class Stores(NamedTuple):
-    """PEM files: that of the CA, and the keystore by the kind of its key."""
+    """PEM files: the certificates of the CAs, and the keystores by the kind of the key."""
 
     ca: Path
     of: dict[str, Path]
 
 
 def make_stores(directory: Path) -> Stores:
-    """Keystores for localhost with a key of ECDSA P-256 and one of RSA 2048, each signed by a CA of its kind."""
+    """Write keystores for localhost, one with an ECDSA P-256 key and one with RSA 2048, signed by CAs of that kind."""
     keys: dict[str, Any] = {"ecdsa": lambda: ec.generate_private_key(ec.SECP256R1())}
     keys["rsa"] = lambda: rsa.generate_private_key(65537, 2048)
     authorities, found = b"", {}

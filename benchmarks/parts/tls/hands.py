@@ -1,9 +1,10 @@
-"""A client that shakes hands: one after another, many in one moment, or once and then stays. free
+"""Client that makes TLS handshakes: one after another, many at once, or on connections that then stay idle. free
 
     python benchmarks/parts/tls/hands.py HOST PORT CAFILE
 
-A program of its own, so that its CPU time is not the broker's. It reads a line, `one 100`, `burst 500` or `idle 1000`,
-does so many handshakes, and answers with a line: how many seconds they took. `idle` are kept until the next line.
+It is a separate program, so that its CPU time is not the broker's. It reads a line, `one 100`, `burst 500` or
+`idle 1000`, makes so many handshakes, and prints a line with the seconds that they took. Connections of `idle` stay
+open until the next line.
 """
 
 import selectors
@@ -16,7 +17,7 @@ PATIENCE_S = 120
 
 
 class Client:
-    """One connection that is shaking hands, without a thread."""
+    """Non-blocking connection during its TLS handshake."""
 
     def __init__(self, host: str, port: int, context: ssl.SSLContext) -> None:
         plain = socket.create_connection((host, port), timeout=PATIENCE_S)
@@ -24,7 +25,7 @@ class Client:
         self.socket.setblocking(False)
 
     def step(self) -> int:
-        """What it waits for: 0 when it is done."""
+        """Continue the handshake; return the selector event that it waits for, 0 when it is complete."""
         try:
             self.socket.do_handshake()
         except ssl.SSLWantReadError:
@@ -35,7 +36,7 @@ class Client:
 
 
 def burst(host: str, port: int, context: ssl.SSLContext, count: int) -> list[Client]:
-    """All at once: each has come before the first begins."""
+    """Make handshakes at once: all connections are open before the first handshake begins."""
     clients = [Client(host, port, context) for _ in range(count)]
     selector = selectors.DefaultSelector()
     for client in clients:

@@ -1,7 +1,7 @@
-"""A producer of transactions of many records, and a reader of what is committed, that cost little themselves. shell
+"""Producer of transactions of many records, and a read_committed consumer, which need little CPU time. shell
 
-Requests are encoded once. Of a batch only what changes from transaction to transaction is written into it: producer id,
-epoch, sequence and checksum.
+Requests are encoded once. For each transaction only the producer id, epoch, sequence and checksum are written into the
+batch.
 """
 
 import statistics
@@ -27,17 +27,17 @@ MAX_WAIT_MS = 10_000
 
 TRY_AGAIN = (
     ErrorCode.CONCURRENT_TRANSACTIONS,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # of a topic that a Kafka has just made
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # Kafka has just created the topic
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
 )
 
-_PRODUCER_AT = 43  # in a batch: id, epoch and base sequence
+_PRODUCER_AT = 43  # position in a batch of producer id, epoch and base sequence
 _PRODUCER = Struct(">qhi")
 _ERROR = Struct(">h")
 
 
 class Batch:
-    """A Produce request of one batch of `count` records; `record_bytes` each, with what frames them a little more."""
+    """Produce request of one batch of `count` records of `record_bytes` each, plus their framing."""
 
     def __init__(self, topic: str, transactional_id: str, count: int, record_bytes: int) -> None:
         self.count = count
@@ -60,14 +60,14 @@ class Batch:
         self._at = self._frame.index(records)
 
     def of(self, producer_id: int, epoch: int, sequence: int) -> bytearray:
-        """The request as this producer sends it; the bytes are the same object each time."""
+        """Return the request of this producer. It is the same bytearray each time."""
         _PRODUCER.pack_into(self._frame, self._at + _PRODUCER_AT, producer_id, epoch, sequence)
         seal(self._frame, self._at)
         return self._frame
 
 
 class Producer(raw.Transactional):
-    """One transactional producer of one partition, transactions V2; as many requests in flight as Kafka's has."""
+    """Transactional producer (V2) of one partition, with as many requests in flight as Kafka's producer."""
 
     def __init__(self, connection: BlockingConnection, topic: str, record_bytes: int) -> None:
         super().__init__(connection, f"{topic}-producer", topic, v2=True)
@@ -78,10 +78,10 @@ class Producer(raw.Transactional):
         self._record_bytes = record_bytes
 
     def transact_many(self, count: int) -> None:
-        """A transaction of so many records, in batches of 16 KiB at most.
+        """Run a transaction of `count` records in batches of 16 KiB at most.
 
-        The first batch joins the transaction. While markers of the one before are missing, a broker may tell it to come
-        again; the others wait for it, as they would arrive out of order.
+        The first batch adds the partition to the transaction. The broker may return a retriable error for it while
+        markers of the previous transaction are missing. The other batches wait for it: they would arrive out of order.
         """
         first, *others = self._split(count)
         sequence = 0
@@ -114,13 +114,13 @@ class Producer(raw.Transactional):
         self.connection.write(batch.of(self.producer_id, self.epoch, sequence))
 
     def _answer(self, _sent: None = None) -> bool:
-        """Take an answer; True when the request has to be sent again."""
+        """Read an answer; return True if the request has to be sent again."""
         (error,) = _ERROR.unpack_from(self.connection.read_frame(), self._error_at)
         return raw.check(error, *TRY_AGAIN)
 
 
 class Reader:
-    """One read_committed consumer of a partition, which waits at its end."""
+    """Consumer of one partition with read_committed, which waits at its end."""
 
     def __init__(self, connection: BlockingConnection, topic: str) -> None:
         self._connection = connection
@@ -128,7 +128,7 @@ class Reader:
         self._offset = 0
 
     def catch_up(self) -> None:
-        """Pass over all that was written, with the last marker, which may come after the answer to its EndTxn."""
+        """Move to the end of the log, after the last marker, which may be written after the EndTxn response."""
         while True:
             self._ask(0)
             stable, end = self._answered()
@@ -138,11 +138,11 @@ class Reader:
             time.sleep(RETRY_S)
 
     def wait(self) -> None:
-        """Ask for what is committed next; the broker answers when something is."""
+        """Send a Fetch that the broker answers when the next records are committed."""
         self._ask(MAX_WAIT_MS)
 
     def seen(self) -> float:
-        """When committed records arrived that `wait` asked for; what is behind them is passed over."""
+        """Return the time when the records that `wait` requested arrived, and move to the last stable offset."""
         stable, _ = self._answered()
         arrived = time.perf_counter()
         if stable == self._offset:
@@ -151,7 +151,7 @@ class Reader:
         return arrived
 
     def _answered(self) -> tuple[int, int]:
-        """(last stable offset, high watermark)."""
+        """Return (last stable offset, high watermark)."""
         (partition,) = self._connection.receive().responses[0].partitions
         raw.check(partition.error_code)
         return partition.last_stable_offset, partition.high_watermark
@@ -183,7 +183,7 @@ class Reader:
 
 
 class Pair:
-    """A broker's producer and reader, each on a connection of its own."""
+    """Producer and reader of one broker, each on its own connection."""
 
     def __init__(self, broker: Broker, topic: str, record_bytes: int) -> None:
         assert broker.pid is not None
@@ -200,8 +200,8 @@ class Pair:
             connection.close()
 
     def write(self, size: int, count: int) -> tuple[float, float]:
-        """(wall, CPU of the broker) of a transaction in ms: so many, one after the other; the median, and the mean."""
-        self.producer.transact_many(size)  # what is encoded once
+        """Run `count` transactions in turn; return the ms of one: median wall time and mean CPU time of the broker."""
+        self.producer.transact_many(size)  # encodes its batches, once
         before, times = raw.cpu_s(self._pid), [time.perf_counter()]
         for _ in range(count):
             self.producer.transact_many(size)
@@ -210,7 +210,7 @@ class Pair:
         return statistics.median(end - begin for begin, end in pairwise(times)) * 1000, cpu_s / count * 1000
 
     def oldest_ms(self, size: int, count: int) -> float:
-        """From the moment when a transaction's first record is sent until the reader has it; the median of so many."""
+        """Return the median ms of `count` times from sending a transaction's first record until the reader has it."""
         self.reader.catch_up()
         samples = []
         for _ in range(count):

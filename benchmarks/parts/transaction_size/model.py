@@ -1,4 +1,4 @@
-"""The price of a transaction: N records take N T_write + O_tx, fitted to what was measured. pure"""
+"""Cost of a transaction: N records take N T_write + O_tx, fitted to the measurements. pure"""
 
 import math
 from collections.abc import Sequence
@@ -6,25 +6,28 @@ from typing import NamedTuple
 
 
 class Fit(NamedTuple):
-    """`write_ms` a record and `overhead_ms` a transaction; `residuals` as shares of what was measured, in its order."""
+    """Fitted model: `write_ms` per record, `overhead_ms` per transaction.
+
+    `residuals` are relative to the measured times, in their order.
+    """
 
     write_ms: float
     overhead_ms: float
     residuals: tuple[float, ...]
 
     def ms(self, records: float) -> float:
-        """What a transaction of so many records takes."""
+        """Return the time of a transaction of this number of records."""
         return records * self.write_ms + self.overhead_ms
 
     def records_for(self, share: float) -> float:
-        """The records of a transaction that reaches this share of the rate that an endless one would have.
+        """Return the number of records with which a transaction reaches this share of the rate of an endless one.
 
-        N T / (N T + O) is that share, so it takes O / (1 - share) ms.
+        The share is N T / (N T + O), so the transaction takes O / (1 - share) ms.
         """
         return share / (1 - share) * self.overhead_ms / self.write_ms if self.write_ms else math.inf
 
     def rate_mb_s(self, records: float, record_bytes: int) -> float:
-        """MB (10^6 bytes) of records in a second: N S / (N T_write + O_tx)."""
+        """Return the MB (10^6 bytes) of records per second: N S / (N T_write + O_tx)."""
         return records * record_bytes / 1000 / self.ms(records)
 
     @property
@@ -37,10 +40,10 @@ class Fit(NamedTuple):
 
 
 def fit(sizes: Sequence[int], times_ms: Sequence[float]) -> Fit:
-    """Least squares of the relative errors, since a time of 1 s must not outweigh one of 1 ms.
+    """Fit by least squares of the relative errors, because a time of 1 s must not outweigh one of 1 ms.
 
-    Neither constant is negative: where the best one would be, it is 0 and the other fitted alone. Raises ValueError for
-    fewer than two sizes, or a time that is not positive.
+    Neither constant is negative: if the best value would be, it is 0 and the other is fitted alone. Raises ValueError
+    for fewer than two sizes, or a time that is not positive.
     """
     if len(set(sizes)) < 2 or min(times_ms) <= 0:
         raise ValueError("two sizes at least, and times that have passed")

@@ -1,6 +1,6 @@
-"""The plot of `transaction_size.py`: throughput, what it costs, and a reader's wait, by a transaction's size. pure
+"""Plot of `transaction_size.py`: throughput, CPU cost, and a reader's wait, by a transaction's size. pure
 
-An SVG for the page, in light and dark, which loads nothing. Points are what was measured, lines what was fitted.
+The plot is an SVG for light and dark pages, which loads no other file. Points are measurements, lines the fitted model.
 """
 
 import math
@@ -31,7 +31,7 @@ text { font: 12px system-ui, sans-serif; fill: #1f2328 }
 
 
 class Axis(NamedTuple):
-    """A logarithmic axis: `low` stands at `begin`, `high` at `end`, in the plot's units."""
+    """Logarithmic axis from `low` at position `begin` to `high` at `end`, in the plot's units."""
 
     low: float
     high: float
@@ -43,7 +43,7 @@ class Axis(NamedTuple):
         return self.begin + share * (self.end - self.begin)
 
     def ticks(self) -> Iterator[float]:
-        """Powers of ten, and where there are fewer than three of them their doubles and fives."""
+        """Yield the powers of ten; over fewer than three decades also twice and five times them."""
         first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
         steps = (1, 2, 5) if last - first < 3 else (1,)
         for power in range(first, last + 1):
@@ -53,7 +53,7 @@ class Axis(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """One broker's line of a panel, by its class in the style: what was measured, what the model says."""
+    """Line of one broker in a panel: its CSS class, the measured points, and the points of the model."""
 
     kind: str
     points: list[tuple[float, float]]
@@ -61,13 +61,13 @@ class Curve(NamedTuple):
 
 
 def plot(brokers: Sequence[Measured], record_bytes: int) -> str:
-    """The SVG document. At most two brokers have a colour."""
+    """Return the SVG document. It draws at most two brokers."""
     sizes, fits = brokers[0].sizes, [fits_of(broker) for broker in brokers]
     x = Axis(sizes[0], sizes[-1], LEFT, WIDTH - RIGHT)
     spread = [x.low * (x.high / x.low) ** (step / STEPS) for step in range(STEPS + 1)]
 
     def curves(name: str, value: Callable[[float, float], float]) -> list[Curve]:
-        """`value` is drawn: of a transaction's records, and the ms that it takes."""
+        """Return the curves of `value`, a function of a transaction's records and its ms."""
         return [
             Curve(
                 kind,
@@ -126,7 +126,7 @@ def _panel(title: str, curves: Sequence[Curve], x: Axis, top: float) -> Iterator
 
 
 def _knees(places: Sequence[float], x: Axis, top: float, *, told: bool) -> Iterator[str]:
-    """A line where each broker reaches nine tenths of what it can."""
+    """Yield a line for each broker where it reaches nine tenths of its highest rate."""
     for number, (kind, records) in enumerate(zip("ab", places, strict=False)):
         if not x.low <= records <= x.high:
             continue
@@ -147,7 +147,7 @@ def _legend(brokers: Sequence[Measured]) -> Iterator[str]:
 
 
 def _round_out(low: float, high: float) -> tuple[float, float]:
-    """The next 1, 2 or 5 times a power of ten below and above, which are not the same."""
+    """Return the nearest 1, 2 or 5 times a power of ten below `low` and above `high`; the two differ."""
     marks = [step * 10.0**power for power in range(-9, 10) for step in (1, 2, 5)]
     begin = max(mark for mark in marks if mark <= low)
     return begin, min(mark for mark in marks if mark >= high and mark > begin)

@@ -1,4 +1,4 @@
-"""What `transaction_size.py` measured, and what was fitted to it, as a table. pure"""
+"""Table of the measurements of `transaction_size.py` and of the fitted model. pure"""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -7,8 +7,8 @@ from parts.transaction_size.model import Fit, fit
 
 
 class Measured(NamedTuple):
-    """Of one broker, by size: a transaction's time and the broker's CPU time, and the age of its first record when a
-    reader has it; all in ms."""
+    """Measurements of one broker by size: a transaction's wall time, the broker's CPU time, and the age of the first
+    record when a reader has it; all in ms."""
 
     name: str
     sizes: list[int]

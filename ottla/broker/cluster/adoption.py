@@ -30,7 +30,7 @@ _LAST_BLOCK: Final = 2**63 - 1 - PRODUCER_ID_BLOCK
 
 
 class Adoption:
-    """The topics that the directories show, as records for an empty metadata log. A kill leaves all as it was."""
+    """Topics of the partition directories, as records for an empty metadata log. A kill changes nothing on disk."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Adoption:
         self._highest_producer_id = -1
 
     def records(self) -> list[MetadataRecord]:
-        """Records of all topics and of the producer ids in use; none for a new directory. Raises LogDirectoryError."""
+        """Return records of all topics and used producer ids; none for a new directory. Raises LogDirectoryError."""
         places = [place for name in self._store.partition_dirs() if (place := parse_directory_name(name)) is not None]
         places = [place for place in places if place[0] != METADATA_TOPIC and self._holds_a_log(*place)]
         try:
@@ -80,7 +80,7 @@ class Adoption:
         return records
 
     def _holds_a_log(self, topic: str, index: int) -> bool:
-        """A partition directory, not one of the user's that happens to be called alike."""
+        """Return whether this is a partition directory, and not a directory of the user with a similar name."""
         names = self._store.side_files.names(f"{topic}-{index}")
         return "partition.metadata" in names or any(name.endswith(".log") for name in names)
 
@@ -92,7 +92,7 @@ class Adoption:
         for index in topic.indexes:
             partition = self._store.open_partition(topic.name, index, topic_id, NO_PARTITION_LEADER_EPOCH, settings)
             if partition.offline is not None:
-                # Its leader epoch and its producers are not known, and both must not be used again.
+                # Its leader epoch and producer ids are unknown, and must not be used again.
                 raise LogDirectoryError(f"{partition.name} cannot be taken over: {partition.offline}")
             epochs[index] = partition.log.epochs.latest_epoch + 1
             partition.lead(epochs[index])

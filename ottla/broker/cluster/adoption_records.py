@@ -1,7 +1,8 @@
-"""Topics of a log directory that has no metadata: what its partition directories say of them. pure
+"""Topics of a log directory without metadata, found by its partition directories. pure
 
-Directories of ZooKeeper's time, of a Kafka whose `metadata.log.dir` is elsewhere, or whose metadata was lost. What no
-directory says (configs, features, producer ids) is chosen so that nothing is lost: docs/decisions/kafka-directories.md.
+ZooKeeper clusters, and a Kafka whose `metadata.log.dir` is elsewhere or whose metadata was lost, leave such directories
+behind. Configs, features and producer ids are in no directory. They are chosen so that no data is lost:
+docs/decisions/kafka-directories.md.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -25,11 +26,11 @@ from ottla.protocol.transaction_records import decode_transaction_value, read_tr
 from ottla.protocol.values import TopicPartition
 
 KEEP_EVERYTHING: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
-"""Configs of a topic whose own are not known: it may have been compacted, or kept for years."""
+"""Configs of a topic whose own configs are not known: it may have been compacted, or retained for years."""
 
 
 MAX_PARTITIONS: Final = 100_000
-"""A directory called `backup-20240101` is no partition: nobody has so many."""
+"""Highest partition count: a directory called `backup-20240101` is not a partition."""
 
 
 class FoundTopic(NamedTuple):
@@ -45,7 +46,7 @@ class Contradiction(Exception):
 
 
 def find_topics(places: Iterable[TopicPartition], id_on_disk: Callable[[str, int], bytes | None]) -> list[FoundTopic]:
-    """The topics of these (name, partition) directories. Raises Contradiction."""
+    """Return the topics of these (name, partition) directories. Raises Contradiction."""
     found: dict[str, dict[int, bytes | None]] = {}
     for name, index in sorted(places):
         if index >= MAX_PARTITIONS:
@@ -65,7 +66,7 @@ def find_topics(places: Iterable[TopicPartition], id_on_disk: Callable[[str, int
 
 
 def adopted_configs(name: str, forced: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """The configs to begin with; `forced` has those of the internal topics."""
+    """Return the first configs of a topic; `forced` has those of the internal topics."""
     return dict(forced[name]) if name in INTERNAL_TOPICS else dict(KEEP_EVERYTHING)
 
 
@@ -77,9 +78,9 @@ def adopting_records(
     node_id: int,
     directories: Ids,
 ) -> list[MetadataRecord]:
-    """Records that make the topic: up to its highest partition, of which those without a directory have no replica.
+    """Return records that create the topic with all partitions up to the highest one found.
 
-    `epochs` has the leader epoch of each partition that is here.
+    A partition without a directory has no replica. `epochs` has the leader epoch of each partition with a directory.
     """
     records: list[MetadataRecord] = [TopicRecord(topic.name, topic_id)]
     records += [ConfigRecord(TOPIC_RESOURCE, topic.name, key, value) for key, value in configs.items()]
@@ -102,10 +103,10 @@ def adopting_records(
 
 
 def highest_producer_id(batches: Iterable[tuple[BatchHeader, memoryview]]) -> int:
-    """The highest producer id that records of `__transaction_state` name; -1 if none does.
+    """Return the highest producer id in records of `__transaction_state`; -1 if there is none.
 
-    Ids stay there after the partitions have forgotten them. What cannot be read is passed over: the coordinator, which
-    reads the same records, reports it.
+    Ids stay there after the partitions have removed them. Unreadable records are skipped: the coordinator, which reads
+    the same records, reports them.
     """
     highest = -1
     for header, batch in batches:

@@ -1,15 +1,15 @@
-"""Changes of the metadata: decided, logged, and applied when they are durable. shell
+"""Controller of the metadata: decides changes, logs them, and applies them when they are durable. shell
 
     claim the names -> decide -> append to `__cluster_metadata` -> durable -> apply to the image -> answer
 
-A change runs beside the request that asked for it, so a client that goes away leaves nothing half done. What others see
-follows durability: until then a topic that is created does not exist, and one that is deleted does. Changes of other
-names go on meanwhile and share the sync (`log/flusher.py`); those of the same name wait (`claims.py`). If the sync
-fails, nothing that waits for it is applied, and the log directory is offline.
+A change runs independently of its request, so a client that disconnects leaves no change half done. A change becomes
+visible when it is durable: until then a new topic does not exist, and a deleted one still does. Changes of other names
+run meanwhile and share the sync (`log/flusher.py`); changes of the same name wait (`claims.py`). If the sync fails,
+no change that waits for it is applied, and the log directory is offline.
 
-A deleted topic is gone in one step, from the image and for every request. Its logs are closed and its directories
-renamed after that, in shares; its name is free when that is done. A broker that dies in between finds directories of a
-topic id that the log does not know and sets them aside.
+A deleted topic disappears in one step, from the image and for every request. Then its logs are closed and its
+directories renamed, a few per turn; afterwards its name is free. If the broker dies before that, the next start finds
+directories of a topic id that the log does not know, and moves them aside.
 
 Source: `QuorumController`, `ReplicationControlManager`, `RPCProducerIdManager` of Kafka 4.3.1.
 """
@@ -54,21 +54,21 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 FEATURES: Final = "features/"
-"""What a change of features claims; no topic is called so."""
+"""Name that a change of features claims; no topic can have this name."""
 ACLS: Final = "acls/"
 SCRAM_CREDENTIALS: Final = "scram-credentials/"
 CLIENT_QUOTAS: Final = "client-quotas/"
-"""What a change of these claims."""
+"""Name that a change of client quotas claims."""
 PREFETCH_LEFT: Final = PRODUCER_ID_BLOCK // 10
-"""Ids that are left when the next block is asked for (`RPCProducerIdManager.PREFETCH_THRESHOLD`)."""
+"""Number of free ids at which the next block is requested (`RPCProducerIdManager.PREFETCH_THRESHOLD`)."""
 CHANGED_AT_ONCE: Final = 50
-"""Topics or other resources of one request. What one sync covers is applied in one step: some 15 us for a topic that
-comes or goes, `CONFIGURE_US` at most for one that gets other configs."""
+"""Most topics or other resources of one request that change together. All changes of one sync are applied in one step:
+some 15 us for a created or deleted topic, `CONFIGURE_US` at most for one with changed configs."""
 RENAME_US: Final = 50.0
 CONFIG_US: Final = 5.0
-"""One config of a resource that is encoded."""
+"""Cost of encoding one config of a resource."""
 APPLY_US: Final = 1.0
-"""One config that is applied."""
+"""Cost of applying one config."""
 _PARTITIONS_AT_ONCE: Final = 500
 _CONFIGS_AT_ONCE: Final = 200
 _SECURITY_AT_ONCE: Final = 200
@@ -79,19 +79,19 @@ class Partitions(Protocol):
     """Operations of the controller on the partitions of topics."""
 
     def make(self, topic: TopicImage, indexes: range) -> None:
-        """Partitions that exist from now on; their directories follow."""
+        """Add partitions. They exist from now on; their directories are created later."""
 
     def detach(self, topic: TopicImage) -> int:
-        """Let go of a topic's partitions in one step; how many there were."""
+        """Remove a topic's partitions in one step and return their number."""
 
     def configure(self, topic: TopicImage) -> None:
-        """Let a topic's logs act on its configs."""
+        """Apply the configs of a topic to its logs."""
 
     def rename_for_deletion(self, topic: TopicImage, index: int) -> list[str]:
-        """Close the log of a partition that was detached and rename its directory; where it is now, if anywhere."""
+        """Close the log of a detached partition and rename its directory; return the new path, if there is one."""
 
     def delete_later(self, paths: Sequence[str]) -> None:
-        """Delete what was renamed for that, after `file.delete.delay.ms`."""
+        """Delete the renamed directories after `file.delete.delay.ms`."""
 
 
 class Controller:
@@ -133,17 +133,17 @@ class Controller:
     async def exclusively(self, names: Iterable[str], change: Handler[R]) -> R:
         """Run `change` while no other change holds these topic names, and wait until it is applied.
 
-        The change goes on when its request is discarded. Raises the exception of `change`; OSError when it cannot be
-        logged.
+        The change continues if its request is discarded. Raises the exception of `change`, or OSError if the change
+        cannot be logged.
         """
         return await self._apart(self._run_claimed(map(unify_collision_chars, names), change))
 
     async def in_parts(
         self, wanted: Sequence[T], name_of: Callable[[T], str | None], change: Callable[[Sequence[T]], Handler[None]]
     ) -> None:
-        """`exclusively` for all that a request wants changed, `CHANGED_AT_ONCE` after `CHANGED_AT_ONCE`.
+        """Run `exclusively` for all changes of a request, `CHANGED_AT_ONCE` at a time.
 
-        `name_of` is what one of them claims, if anything. When a part cannot be logged, those behind it are not tried.
+        `name_of` returns the name that a change claims, or None. If a part cannot be logged, later parts are not tried.
         """
         await self._apart(self._in_parts(wanted, name_of, change))
 
@@ -182,7 +182,7 @@ class Controller:
         return result  # type: ignore[return-value]
 
     async def applied(self) -> None:
-        """Wait until all that was logged is applied. Raises OSError when it never will be."""
+        """Wait until all logged changes are applied. Raises OSError if they never will be."""
         wait: Wait[ErrorCode] = Wait(self.turns)
         self._log.when_durable(wait.wake)
         error = await wait
@@ -192,9 +192,9 @@ class Controller:
     # --- topics: called in a change that has claimed the name ------------------------------------------------------
 
     async def create_topic(self, name: str, partition_count: int, configs: dict[str, str]) -> bytes:
-        """Log a topic whose name and configs were checked; its id.
+        """Log a topic whose name and configs were checked, and return its id.
 
-        Raises OSError, as whatever changes the metadata, when the change cannot be logged.
+        Raises OSError, as every change of the metadata, if the change cannot be logged.
         """
         topic_id = self.new_id()
         records: list[MetadataRecord] = [TopicRecord(name, topic_id)]
@@ -235,7 +235,7 @@ class Controller:
         self._log.append_batch(batch, apply)
 
     async def _add_partitions(self, batch: ValuesBatch, first: PartitionRecord, indexes: range) -> None:
-        """Encode the records of many partitions, in shares. Nothing is logged yet, and the name is claimed."""
+        """Encode the records of many partitions, a few per turn. The name is claimed; the caller logs the records."""
         for start in range(0, len(indexes), _PARTITIONS_AT_ONCE):
             some = indexes[start : start + _PARTITIONS_AT_ONCE]
             batch.add(encode_partition_records(first, some))
@@ -256,7 +256,7 @@ class Controller:
         )
 
     def delete_topic(self, topic: TopicImage) -> None:
-        """Log the end of a topic: its metadata when that is durable, then its files after `file.delete.delay.ms`."""
+        """Log the deletion of a topic. Its metadata goes when durable, its files `file.delete.delay.ms` later."""
         record = RemoveTopicRecord(topic.topic_id)
 
         def apply() -> None:
@@ -290,8 +290,8 @@ class Controller:
                 self._partitions.rename_for_deletion(topic, index)
 
     async def alter_configs(self, changes: Sequence[ConfigRecord]) -> None:
-        """Log configs with values that were checked; their resources are claimed. When it is durable, logs act on their
-        topics' and soon on the broker's."""
+        """Log configs whose values were checked and whose resources are claimed. When they are durable, logs apply the
+        configs of their topics at once, and those of the broker soon."""
         batch = ValuesBatch()
         for start in range(0, len(changes), _CONFIGS_AT_ONCE):
             some = changes[start : start + _CONFIGS_AT_ONCE]
@@ -321,10 +321,10 @@ class Controller:
     async def change_security(
         self, claims: Iterable[str], decide: Callable[[], Handler[Sequence[SecurityRecord]]]
     ) -> None:
-        """Change ACLs, SCRAM users or quotas: all that `decide` returns, or nothing. Raises OSError.
+        """Change ACLs, SCRAM users or quotas: apply all records that `decide` returns, or none. Raises OSError.
 
-        `claims` are kept from before the decision until it is in force. Kafka bounds the records of one change to
-        10,000 (`QuorumController.MAX_RECORDS_PER_USER_OP`), and so must the caller.
+        `claims` are held from before the decision until it is applied. The caller must limit the records of one change
+        to 10,000, as Kafka does (`QuorumController.MAX_RECORDS_PER_USER_OP`).
         """
         await self._apart(self._run_claimed(claims, self._change_security(decide)))
 
@@ -336,7 +336,7 @@ class Controller:
             await self.tell_security(records)
 
     async def log_security(self, records: Sequence[SecurityRecord]) -> None:
-        """Log a change that was decided and claimed."""
+        """Log a change that was decided, and whose names are claimed."""
         batch = ValuesBatch()
         for start in range(0, len(records), _SECURITY_AT_ONCE):
             some = records[start : start + _SECURITY_AT_ONCE]
@@ -366,7 +366,7 @@ class Controller:
     # --- features and producer ids --------------------------------------------------------------------------------
 
     async def update_features(self, updates: Sequence[FeatureUpdate], validate_only: bool = False) -> str | None:
-        """Finalize levels, all of them or none; why they cannot be, if so. Raises OSError."""
+        """Finalize levels, all of them or none. Return the reason if they cannot be finalized. Raises OSError."""
         return await self._apart(self._run_claimed((FEATURES,), self._update_features(updates, validate_only)))
 
     async def _update_features(self, updates: Sequence[FeatureUpdate], validate_only: bool) -> str | None:
@@ -384,9 +384,9 @@ class Controller:
         return None
 
     def next_producer_id(self) -> int | None:
-        """A producer id that was never handed out, of a block whose record is durable; None if there is none yet.
+        """Return an unused producer id of a block whose record is durable; None if there is none yet.
 
-        The next block is asked for before the last one is used up, so that hardly anybody waits for it.
+        The next block is requested before the last one is used up, so that clients rarely wait for it.
         """
         if not self._free_producer_ids:
             self._free_producer_ids, self._next_block = self._next_block, range(0)
@@ -412,7 +412,7 @@ class Controller:
         return True
 
     def _reserve_producer_ids(self) -> bool:
-        """Ask for a block, unless one is on its way; False if the log refuses."""
+        """Request a block, if none is under way. Return False if the log refuses it."""
         if self._reserving:
             return True
         start = self._image.next_producer_id
@@ -431,7 +431,7 @@ class Controller:
         try:
             self._log.append_batch(_batch_of([record]), apply)
         except OSError:
-            return False  # the log directory is offline, and has said so
+            return False  # the log directory is offline, which is logged elsewhere
         self._reserving = True
         self._log.when_durable(durable)
         return True

@@ -24,7 +24,7 @@ class UpgradeType(IntEnum):
 
 
 class FeatureUpdate(NamedTuple):
-    """A feature and the level that it shall have. `upgrade_type` is the request's number, known or not."""
+    """Feature and its new level. `upgrade_type` is the number in the request, which may be unknown."""
 
     feature: str
     level: int
@@ -32,7 +32,7 @@ class FeatureUpdate(NamedTuple):
 
 
 def update_problem(finalized: Mapping[str, int], updates: Sequence[FeatureUpdate], node_id: int) -> str | None:
-    """Why the updates cannot be made, None if they can. One that cannot be made refuses all of them."""
+    """Return why the updates are refused, None if they are allowed. One refused update refuses all of them."""
     for update in updates:
         problem = _problem(finalized.get(update.feature, 0), update, node_id)
         if problem is not None:

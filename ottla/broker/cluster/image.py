@@ -38,15 +38,15 @@ TRANSACTION_STATE_TOPIC = "__transaction_state"
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
 INTERNAL_TOPICS = frozenset({TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC})
 CONFIGURED = frozenset({TOPIC_RESOURCE, BROKER_RESOURCE, GROUP_RESOURCE})
-"""Resources whose configs count here; others' are passed over."""
+"""Resource types whose configs are used; configs of other types are skipped."""
 # `DirectoryId`: unassigned, lost, migrating, and others to come.
 RESERVED_DIRECTORY_IDS = 100
 
 
 class PartitionRegistration(NamedTuple):
-    """The location of a partition: node ids, and the id of each replica's log directory (empty: not known).
+    """Location of a partition: node ids, and the id of each replica's log directory (empty: not known).
 
-    The other fields are for Apache Kafka only, which finds them in our snapshots as they were in its own records. The
+    The other fields are for Apache Kafka only: our snapshots contain them unchanged from Kafka's own records. The
     leader epoch is in the topic. Source: Kafka's class of this name.
     """
 
@@ -75,7 +75,7 @@ class PartitionRegistration(NamedTuple):
         )
 
     def merge(self, record: PartitionChangeRecord) -> "PartitionRegistration":
-        """After a change, of which None, leader -2 and recovery state -1 mean "as before"."""
+        """Return the registration after a change. None, leader -2 and recovery state -1 mean "unchanged"."""
         state = record.leader_recovery_state
         return PartitionRegistration(
             self.leader if record.leader == NO_LEADER_CHANGE else record.leader,
@@ -90,7 +90,7 @@ class PartitionRegistration(NamedTuple):
         )
 
     def may_be_at(self, node_id: int, directory_id: bytes) -> bool:
-        """Whether a replica of that node stands in that log directory, as far as the record says."""
+        """Return whether the record allows that a replica of that node is in that log directory."""
         if node_id not in self.replicas:
             return False
         if not directory_id or len(self.directories) != len(self.replicas):
@@ -100,7 +100,7 @@ class PartitionRegistration(NamedTuple):
 
 
 def _changed_elr(old: Ints | None, new: Ints | None) -> Ints | None:
-    """None is what an older metadata.version writes: it has no eligible leader replicas."""
+    """Return the new ELR; None, which an older metadata.version without ELR writes, changes nothing."""
     return old if new is None else (new or None)
 
 
@@ -128,7 +128,7 @@ class TopicImage:
 
 @dataclass(slots=True)
 class MetadataImage:
-    """The metadata log, replayed. `next_producer_id` is the first id of the block after the last one handed out."""
+    """Result of replaying the metadata log. `next_producer_id` is the first id after the last reserved block."""
 
     topics: dict[str, TopicImage] = field(default_factory=dict)
     topics_by_id: dict[bytes, TopicImage] = field(default_factory=dict)
@@ -137,25 +137,25 @@ class MetadataImage:
     group_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     next_producer_id: int = 0
     acls: dict[bytes, AccessControlEntryRecord] = field(default_factory=dict)
-    """By their ids."""
+    """ACL entries by id."""
     scram_credentials: dict[tuple[str, int], UserScramCredentialRecord] = field(default_factory=dict)
-    """By user and mechanism."""
+    """SCRAM credentials by user and mechanism."""
     client_quotas: dict[QuotaEntity, dict[str, float]] = field(default_factory=dict)
-    """By entity, whose pairs are sorted by type. The quotas of an entity are never changed in place."""
+    """Quotas by entity, whose pairs are sorted by type. The quotas of an entity are never changed in place."""
     passed_over: list[bytes] = field(default_factory=list)
-    """Records that one broker has no use for, encoded, in their order. Apache Kafka has: brokers, tokens."""
+    """Encoded records that a single broker does not use but Apache Kafka does (brokers, tokens), in their order."""
     quorum: dict[int, ControlRecord] = field(default_factory=dict)
-    """The newest control record of each type that says what the quorum is: its version, its voters."""
-    # Names with a dot or an underscore, by what they collide in (`ReplicationControlManager.topicsWithCollisionChars`).
+    """Newest control record of each type that describes the quorum: its version, its voters."""
+    # Names with a dot or an underscore, by their unified form (`ReplicationControlManager.topicsWithCollisionChars`).
     _collisions: dict[str, set[str]] = field(default_factory=dict, repr=False, compare=False)
     _frozen: dict[bytes, TopicImage] = field(default_factory=dict, repr=False, compare=False)
-    # One object for all partitions that are placed alike, so that ten thousand cost no more than one.
+    # All partitions with equal registrations share one object, to save memory.
     _registrations: dict[PartitionRegistration, PartitionRegistration] = field(
         default_factory=dict, repr=False, compare=False
     )
 
     def apply(self, record: MetadataRecord) -> None:
-        """Apply one record; records that a one-broker server has no use for are not given to this."""
+        """Apply one record. The caller leaves out records that a single broker does not use."""
         match record:
             case TopicRecord():
                 self.add_topic(TopicImage(record.name, record.topic_id))
@@ -186,7 +186,7 @@ class MetadataImage:
                 self._set_client_quota(record)
 
     def add_topic(self, topic: TopicImage) -> None:
-        """A topic as its records, one after the other, would make it."""
+        """Add a complete topic, with the same result as applying its records one by one."""
         self.topics[topic.name] = topic
         self.topics_by_id[topic.topic_id] = topic
         key = unify_collision_chars(topic.name)
@@ -205,11 +205,12 @@ class MetadataImage:
             self._collisions.pop(key, None)
 
     def colliding_topic(self, name: str) -> str | None:
-        """A topic of another name that collides with this one."""
+        """Return a topic of another name that collides with this one, or None."""
         return min(self._collisions.get(unify_collision_chars(name), set()) - {name}, default=None)
 
     def freeze(self) -> dict[bytes, TopicImage]:
-        """The topics by id as they are now, whatever becomes of them until `thaw`; the caller takes them out."""
+        """Return the topics by id as they are now; later changes do not affect them until `thaw`. The caller removes
+        each topic that it has read."""
         self._frozen = dict(self.topics_by_id)
         return self._frozen
 
@@ -218,7 +219,7 @@ class MetadataImage:
         self._frozen = {}
 
     def will_change(self, topic: TopicImage) -> None:
-        """To be called before a topic is changed in place."""
+        """Copy a frozen topic before it is changed in place."""
         if self._frozen.get(topic.topic_id) is topic:
             self._frozen[topic.topic_id] = TopicImage(
                 topic.name, topic.topic_id, [*topic.leader_epochs], [*topic.registrations], {**topic.configs}
@@ -228,7 +229,7 @@ class MetadataImage:
         topic = self.topics_by_id[record.topic_id]
         self.will_change(topic)
         place = self.shared(PartitionRegistration.of(record))
-        # Snapshots name the partitions of a topic in any order.
+        # Snapshots contain the partitions of a topic in any order.
         while len(topic.leader_epochs) <= record.partition_id:
             topic.leader_epochs.append(0)
             topic.registrations.append(UNREGISTERED)
@@ -245,7 +246,7 @@ class MetadataImage:
         topic.registrations[index] = self.shared(topic.registrations[index].merge(record))
 
     def shared(self, place: PartitionRegistration) -> PartitionRegistration:
-        """The one object for this registration."""
+        """Return the shared object of this registration."""
         return self._registrations.setdefault(place, place)
 
     def _set_client_quota(self, record: ClientQuotaRecord) -> None:

@@ -50,18 +50,18 @@ RECORD_TYPES: Final = {
     27: "RegisterController",
     28: "ClearElr",
 }
-"""Names of the types that a broker of one passes over, for the log (`MetadataRecordType`)."""
+"""Names of the record types that a single broker skips, for log lines (`MetadataRecordType`)."""
 NO_OP: Final = 20
 RECORDS_AT_ONCE: Final = 200
 """Records of a batch that are read in one step; the batches of Kafka's snapshots have up to 8 MiB."""
 APPLY_US: Final = 1.0
-"""One record that was read before and is applied."""
+"""Cost of applying one record that was read before."""
 PROTECTING_TYPES: Final = frozenset((10,))
-"""Records that protect a cluster: without them it is open to whoever reaches it."""
+"""Types of records that protect a cluster: without them every client has access."""
 
 
 class MetadataBatchLoader:
-    """Applies batches to an image; the records of a metadata transaction together, or not at all."""
+    """Loader that applies batches to an image: the records of a metadata transaction together, or none of them."""
 
     def __init__(self, image: MetadataImage) -> None:
         self.image = image
@@ -71,15 +71,15 @@ class MetadataBatchLoader:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction has begun and not ended. The next writer must abort it."""
+        """Return whether a transaction has begun and not ended. The next writer must abort it."""
         return self._transaction is not None
 
     def load_batch(self, header: BatchHeader, batch: memoryview, from_offset: int = 0) -> None:
-        """`load_steps` here and now."""
+        """Run `load_steps` to its end."""
         to_the_end(self.load_steps(header, batch, from_offset))
 
     def load_steps(self, header: BatchHeader, batch: memoryview, from_offset: int = 0) -> Steps[None]:
-        """The records of a batch from an offset on. Raises ProtocolError or LookupError for what cannot be."""
+        """Apply the records of a batch from an offset on. Raises ProtocolError or LookupError for invalid records."""
         if header.is_control:
             self.image.quorum.update(quorum_records(header, batch))
             return
@@ -110,7 +110,7 @@ class MetadataBatchLoader:
                 yield RECORDS_AT_ONCE * APPLY_US
 
     def replay(self, record: MetadataRecord | bytes) -> None:
-        """A record, or the value of one that is passed over."""
+        """Apply a record, or collect the encoded value of a skipped one."""
         match record:
             case BeginTransactionRecord():
                 self._transaction = []
@@ -131,12 +131,12 @@ class MetadataBatchLoader:
 
 
 def snapshots_of(names: Iterable[str]) -> list[SnapshotId]:
-    """The snapshots among the files of the log's directory, the oldest first."""
+    """Return the snapshots among the files of the log's directory, the oldest first."""
     return sorted(found for name in names if (found := parse_snapshot_name(name)) is not None)
 
 
 def newest_snapshot(names: Iterable[str]) -> SnapshotId | None:
-    """The snapshot that a reader begins with."""
+    """Return the newest snapshot, with which a reader begins; None without one."""
     return max(snapshots_of(names), default=None)
 
 
@@ -169,12 +169,12 @@ def read_metadata(files: Mapping[str, bytes], image: MetadataImage) -> MetadataB
 
 
 def quorum_epoch(content: bytes) -> int:
-    """The epoch of Kafka's last election, from `quorum-state`. ProtocolError if the file says none."""
+    """Return the epoch of Kafka's last election from `quorum-state`. Raises ProtocolError if the file has none."""
     try:
         epoch = json.loads(content)["leaderEpoch"]
     except (ValueError, TypeError, LookupError, RecursionError):
         epoch = None
-    # One more is written in. Kafka writes -1 before its first election.
+    # Our records get the next epoch, so it must fit in an int. Kafka writes -1 before its first election.
     if not isinstance(epoch, int) or not -1 <= epoch < LAST_INT:
         raise ProtocolError(
             f"it holds no leader epoch ({content[:80]!r}): put back a copy of the file, or move it away if no other "
@@ -184,10 +184,10 @@ def quorum_epoch(content: bytes) -> int:
 
 
 def writing_epoch(log_epoch: int, elected_epoch: int | None) -> int:
-    """The epoch to write in. `log_epoch` is that of the last batch, `elected_epoch` that of Kafka's last election.
+    """Return the epoch of our records, from that of the last batch and that of Kafka's last election.
 
-    Where Kafka wrote last, its epoch is over: two writers never share one. It finds ours in the log, though not in its
-    `quorum-state`, and is elected in a higher one (`QuorumState.initialize`).
+    If Kafka wrote last, we write in a new epoch: two writers never share one. Kafka later finds our epoch in the log,
+    though not in its `quorum-state`, and elects a leader in a higher one (`QuorumState.initialize`).
     """
     if elected_epoch is not None and elected_epoch >= log_epoch:
         return elected_epoch + 1

@@ -1,7 +1,7 @@
-"""The metadata of a broker as the first records of a KRaft cluster: what `ottla graduate` writes. pure
+"""Metadata of a broker as the first records of a KRaft cluster, which `ottla graduate` writes. pure
 
-Source: `BootstrapMetadata`, `ActivationRecordsGenerator` of Kafka 4.3.1. Features stand first; the first active
-controller logs the records in their order. A partition goes into a new leader epoch: its leader is another program now.
+Source: `BootstrapMetadata`, `ActivationRecordsGenerator` of Kafka 4.3.1. Features come first; the first active
+controller logs the records in their order. Each partition gets a new leader epoch, because Kafka now leads it.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from ottla.protocol.security_records import ClientQuotaRecord, SecurityRecord
 def bootstrap_records(
     image: MetadataImage, node_id: int, directory_id: bytes, highest_metadata_version: int
 ) -> list[MetadataRecord]:
-    """Features, configs, topics with this node as the one replica, producer ids, who may do what."""
+    """Return features, configs, topics with this node as the only replica, producer ids, ACLs, users and quotas."""
     level = min(image.features.get(METADATA_FEATURE, highest_metadata_version), highest_metadata_version)
     records: list[MetadataRecord] = [FeatureLevelRecord(METADATA_FEATURE, level)]
     records += [
@@ -44,7 +44,7 @@ def bootstrap_records(
 
 
 def security_records(image: MetadataImage) -> Iterator[SecurityRecord]:
-    """ACLs, SCRAM users and quotas as they are at the call, whatever becomes of them while they are asked for."""
+    """Return ACLs, SCRAM users and quotas as of the call. Later changes do not affect the iterator."""
     quotas = (
         ClientQuotaRecord(entity, key, value, remove=False)
         for entity, of_entity in tuple(image.client_quotas.items())
@@ -55,7 +55,7 @@ def security_records(image: MetadataImage) -> Iterator[SecurityRecord]:
 
 def cluster_records(image: MetadataImage, node_id: int) -> list[MetadataRecord]:
     """Return the first records of a snapshot: features, configs of brokers and groups, producer ids."""
-    # `FeaturesImage.write`: what follows is read as the metadata.version says.
+    # `FeaturesImage.write`: the metadata.version comes first, because it determines how the next records are read.
     features = sorted(image.features.items(), key=lambda feature: (feature[0] != METADATA_FEATURE, feature))
     records: list[MetadataRecord] = [FeatureLevelRecord(name, level) for name, level in features]
     for kind, of_kind in ((BROKER_RESOURCE, image.broker_configs), (GROUP_RESOURCE, image.group_configs)):
@@ -67,14 +67,14 @@ def cluster_records(image: MetadataImage, node_id: int) -> list[MetadataRecord]:
 
 
 def topic_and_configs(topic: TopicImage) -> list[MetadataRecord]:
-    """A topic without its partitions."""
+    """Return the records of a topic without its partitions."""
     records: list[MetadataRecord] = [TopicRecord(topic.name, topic.topic_id)]
     records += [ConfigRecord(TOPIC_RESOURCE, topic.name, key, value) for key, value in sorted(topic.configs.items())]
     return records
 
 
 def partition_record(topic_id: bytes, index: int, leader_epoch: int, place: PartitionRegistration) -> PartitionRecord:
-    """A partition of a snapshot."""
+    """Return the record of a partition for a snapshot."""
     return PartitionRecord(
         partition_id=index,
         topic_id=topic_id,

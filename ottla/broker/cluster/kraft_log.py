@@ -1,7 +1,7 @@
-"""The metadata log of one broker: `__cluster_metadata-0`, ours or one that a KRaft quorum wrote. shell
+"""Metadata log of one broker: `__cluster_metadata-0`, written by Ottla or by a KRaft quorum. shell
 
-Read from the newest snapshot on, or from `bootstrap.checkpoint` when nothing was ever written. What we write goes
-behind what is there, in an epoch of our own, and Apache Kafka goes on behind us: docs/decisions/kafka-directories.md.
+It is read from the newest snapshot on, or from `bootstrap.checkpoint` if it is empty. Ottla appends its records in an
+epoch of its own, and Apache Kafka can append after them: docs/decisions/kafka-directories.md.
 """
 
 import logging
@@ -50,23 +50,23 @@ from ottla.protocol.values_batch import ValuesBatch
 log = logging.getLogger(__name__)
 
 RECORDS_PER_COMMIT: Final = 500
-"""Of many that a start makes; as many are encoded in one step."""
+"""Records of a batch when a start writes many; they are encoded in one step."""
 METADATA_TOPIC: Final = "__cluster_metadata"
 METADATA_TOPIC_ID: Final = UUID(int=1).bytes
 METADATA_SETTINGS: Final = LogConfig(
     max_message_bytes=8 * 1024 * 1024, flush_messages=1, retention_ms=-1, retention_bytes=-1
 )
-"""`KafkaRaftClient.MAX_BATCH_SIZE_BYTES`: what bounds the messages of topics does not bound their metadata.
+"""Settings of the metadata log. The batch limit is `KafkaRaftClient.MAX_BATCH_SIZE_BYTES`, not that of topic messages.
 
-Segments go when a snapshot holds them, and for no other reason (`KafkaRaftLog.createLog`).
+Segments are deleted only when a snapshot contains their records (`KafkaRaftLog.createLog`).
 
-Each record is flushed, as Kafka's quorum does: a topic or a block of producer ids that a power loss takes back would be
-handed out again, while the logs still know the old one (`KafkaRaftClient` flushes before the high watermark moves).
+Each record is flushed, as in Kafka's quorum (`KafkaRaftClient` flushes before the high watermark moves). Otherwise a
+power loss could remove a block of producer ids or a topic that is then created again, while logs contain the old one.
 """
 
 
 class MetadataLog:
-    """Records of the metadata, replayed into `image`: appended first, applied when they are durable, in their order."""
+    """Log of metadata records. They are appended first, and applied to `image` in order when they are durable."""
 
     def __init__(
         self,
@@ -85,28 +85,28 @@ class MetadataLog:
         self._new_epoch: int | None = None
         self.bytes_since_snapshot = 0
         self.newest_snapshot = SnapshotId(0, NO_PARTITION_LEADER_EPOCH)
-        """The newest that is known to be whole: it was read, or written."""
+        """Newest snapshot that is known to be complete, because it was read or written."""
         self.last_timestamp_ms = NO_TIMESTAMP
-        """Of the last record that was read or appended; -1 if there was none behind the snapshot."""
+        """Timestamp of the last record that was read or appended; -1 if there was none after the snapshot."""
         self.began_empty = False
-        """Whether there was nothing at the start but, maybe, a bootstrap.checkpoint."""
+        """Whether the log had no features and topics at the start; a bootstrap.checkpoint may have existed."""
         self.partition: Partition
 
     @property
     def can_be_replaced(self) -> bool:
-        """Whether the image says all that the log says: no metadata transaction is open in it."""
+        """Return whether the image contains all of the log: no metadata transaction is open in it."""
         return not self._loader.in_transaction
 
     @property
     def end_offset(self) -> int:
-        """Behind what is durable, and so in the image."""
+        """Offset after the last durable record, which is the last one in the image."""
         return self.partition.high_watermark
 
     def open_steps(self) -> Steps[None]:
-        """Replay what is there. Raises LogDirectoryError, or OSError when the bootstrap records cannot be logged."""
+        """Replay the log. Raises LogDirectoryError, or OSError if the bootstrap records cannot be logged."""
         newest = newest_snapshot(self._store.side_files.names(f"{METADATA_TOPIC}-0"))
         settings = self._settings if newest is None else replace(self._settings, needed_from_offset=newest.end_offset)
-        # In which epoch to write is known when its records have been read.
+        # The epoch to write in is known only after its records have been read.
         partition = yield from self._store.open_steps(
             METADATA_TOPIC, 0, METADATA_TOPIC_ID, NO_PARTITION_LEADER_EPOCH, settings
         )
@@ -117,26 +117,26 @@ class MetadataLog:
         self._choose_epoch(max(partition.log.epochs.latest_epoch, snapshot.epoch))
         self._log_skipped()
         image = self.image
-        # Also after a kill within the bootstrap records: they are begun anew (`ActivationRecordsGenerator`).
+        # Also after a kill within the bootstrap records: they are written again (`ActivationRecordsGenerator`).
         self.began_empty = not image.features and not image.topics
         if self.began_empty:
             yield from self._bootstrap()
 
     def append_batch(self, batch: ValuesBatch, apply: Callable[[], None]) -> None:
-        """Append a batch of records; `apply` brings the image to where their replay would, when it is durable.
+        """Append a batch of records. When it is durable, `apply` changes the image as their replay would.
 
-        Raises OSError when it cannot be logged.
+        Raises OSError if it cannot be logged.
         """
         if self._new_epoch is not None:
             self._begin_epoch(self._new_epoch)
         if self._loader.in_transaction:
             batch_of_abort, abort = self._batch([AbortTransactionRecord(f"Node {self.node_id} found it open")])
             self._append(batch_of_abort, lambda: None)
-            abort()  # at once: it changes nothing that anybody sees, and is not to be logged twice
+            abort()  # at once: it changes nothing visible, and must not be logged twice
         self._append(batch, apply)
 
     def when_durable(self, callback: OnDurable) -> None:
-        """Call back when all that was appended is applied, or with the reason why it never will be."""
+        """Call `callback` when all appended records are applied, or with the error if they never will be."""
         self.partition.when_durable(self.partition.log_end_offset - 1, callback)
 
     def sync(self) -> None:
@@ -144,12 +144,12 @@ class MetadataLog:
         self._store.sync(self.partition)
 
     def commit(self, records: Sequence[MetadataRecord]) -> None:
-        """At the start: append one batch, put it on the device, apply it. Raises OSError when it cannot be logged."""
+        """Append, sync and apply one batch, at the start only. Raises OSError if it cannot be logged."""
         self.append_batch(*self._batch(records))
         self.sync()
 
     def commit_together(self, name: str, records: Sequence[MetadataRecord]) -> Steps[None]:
-        """`commit` of any number of records as one metadata transaction: a kill leaves all or none."""
+        """Commit any number of records as one metadata transaction: after a kill all of them are there, or none."""
         self.append_batch(*self._batch([BeginTransactionRecord(name)]))
         for start in range(0, len(records), RECORDS_PER_COMMIT):
             some = records[start : start + RECORDS_PER_COMMIT]
@@ -161,7 +161,7 @@ class MetadataLog:
     # --- read -----------------------------------------------------------------------------------------------------
 
     def _check_that_log_continues(self, snapshot: SnapshotId) -> None:
-        """Everything is read from its first record or from a snapshot, or not at all."""
+        """Check that the log has all records from the first one, or from the end of a snapshot, on."""
         partition = self.partition
         problem = partition.offline
         if problem is None and partition.log_start_offset > snapshot.end_offset:
@@ -175,7 +175,7 @@ class MetadataLog:
             raise LogDirectoryError(f"{partition.name}: {problem}")
 
     def _read_newest_snapshot(self) -> Steps[SnapshotId]:
-        """Read the newest snapshot, or an older one if it is damaged and the log still reaches back so far."""
+        """Read the newest snapshot; if it is damaged, an older one, if the log still begins before its end."""
         found = snapshots_of(self._store.side_files.names(self._name))
         while True:
             snapshot = found.pop() if found else SnapshotId(0, NO_PARTITION_LEADER_EPOCH)
@@ -246,19 +246,19 @@ class MetadataLog:
                 raise LogDirectoryError(f"{path}: {broken}") from broken
         epoch = writing_epoch(log_epoch, elected_epoch)
         if elected_epoch is not None and epoch > log_epoch:
-            self._new_epoch = epoch  # begins with the first record that we write, if there is any
+            self._new_epoch = epoch  # begins with the first record that we write, if we write one
         else:
             self.partition.lead(epoch)
 
     def _begin_epoch(self, epoch: int) -> None:
-        """As each KRaft leader does, say who leads in the epoch before anything else is written in it."""
+        """Write a LeaderChange record as the first one of the epoch, as each KRaft leader does."""
         self.partition.lead(epoch)
         self._append_bytes(build_batch([leader_change(self.node_id)], timestamp_ms=self._clock.now_ms(), control=True))
         self._new_epoch = None
         log.info("Writing metadata in epoch %d, behind what Apache Kafka wrote", epoch)
 
     def _batch(self, records: Sequence[MetadataRecord]) -> tuple[ValuesBatch, Callable[[], None]]:
-        """A batch and its replay."""
+        """Return a batch and the function that replays it."""
         batch = ValuesBatch()
         batch.add(map(encode_metadata_record, records))
 
@@ -274,7 +274,7 @@ class MetadataLog:
         self.partition.when_durable(last_offset, lambda error: None if error else apply())
 
     def _append_bytes(self, batch: bytearray) -> int:
-        """The last offset."""
+        """Append a batch and return its last offset. Raises OSError if the log refuses it."""
         self.bytes_since_snapshot += len(batch)
         result = self.partition.append_own(batch)
         if result.error:
@@ -282,7 +282,7 @@ class MetadataLog:
         return result.last_offset
 
     def _bootstrap(self) -> Steps[None]:
-        """Log what `bootstrap.checkpoint` says, together, as the first active controller of a cluster does."""
+        """Log the records of `bootstrap.checkpoint` together, as the first active controller of a cluster does."""
         if BOOTSTRAP not in self._store.side_files.names():
             return
         found: list[MetadataRecord] = []

@@ -1,8 +1,8 @@
-"""Writing transaction markers to the leaders of partitions, which are all here. shell
+"""Writer of transaction markers to the partitions of this broker. shell
 
-One broker leads everything, so a marker is appended where it stands: there is no channel to other brokers, as there is
-in Kafka (`TransactionMarkerChannelManager`). Topics whose leader does more than append (the
-group coordinator applies pending offsets) have one who completes the transaction in `completed_by`.
+One broker leads all partitions, so it appends markers itself, without the channel to other brokers that Kafka has
+(`TransactionMarkerChannelManager`). `completed_by` has a function for each topic whose leader does more than append:
+the group coordinator applies pending offsets.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from ottla.protocol.values import TransactionMarker
 
 
 class LocalMarkerWriter:
-    """The `MarkerSink` over a cluster of one broker."""
+    """`MarkerSink` of a cluster of one broker."""
 
     def __init__(self, cluster: Cluster, flusher: Flusher) -> None:
         self._cluster = cluster
@@ -24,11 +24,11 @@ class LocalMarkerWriter:
 
     @property
     def flushing(self) -> bool:
-        """Whether a marker that was written may not be durable yet."""
+        """Return whether a written marker may not be durable yet."""
         return self._flusher.busy
 
     def when_durable(self, topic: str, index: int, callback: Callable[[ErrorCode], None]) -> None:
-        """Call back when everything that the partition holds now is durable, or with the reason why it never will."""
+        """Call `callback` when all current records of the partition are durable, or with the error if that fails."""
         partition = self._cluster.partition(topic, index)
         if partition is None:
             callback(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -36,7 +36,7 @@ class LocalMarkerWriter:
             partition.when_durable(partition.log_end_offset - 1, callback)
 
     def write_marker(self, topic: str, index: int, marker: TransactionMarker) -> ErrorCode:
-        """Append to the partition's log; UNKNOWN_TOPIC_OR_PARTITION when it does not exist (any more)."""
+        """Append a marker to the partition's log. UNKNOWN_TOPIC_OR_PARTITION if the partition does not exist."""
         partition = self._cluster.partition(topic, index)
         if partition is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

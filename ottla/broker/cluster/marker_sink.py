@@ -1,4 +1,4 @@
-"""The interface through which the transaction coordinator writes markers to the leaders of partitions. pure
+"""Interface through which the transaction coordinator writes markers to the leaders of partitions. pure
 
 The transaction coordinator must reach logs and groups, and groups must not import it. So the interface is here, and
 `assembly.py` injects the implementation.
@@ -12,14 +12,14 @@ from ottla.protocol.values import TransactionMarker
 
 
 class MarkerSink(Protocol):
-    """The leaders of all partitions, as the coordinator's marker fan-out sees them."""
+    """Leaders of all partitions, to which the coordinator writes markers."""
 
     def write_marker(self, topic: str, index: int, marker: TransactionMarker) -> ErrorCode:
         """Append the marker to one partition (a `__consumer_offsets` partition also applies its pending offsets)."""
 
     @property
     def flushing(self) -> bool:
-        """Whether a marker that was written may not be durable yet."""
+        """Return whether a written marker may not be durable yet."""
 
     def when_durable(self, topic: str, index: int, callback: Callable[[ErrorCode], None]) -> None:
-        """Call back when everything that the partition holds now is durable, or with the reason why it never will."""
+        """Call `callback` when all current records of the partition are durable, or with the error if that fails."""

@@ -45,7 +45,7 @@ OPEN_REST_PAUSE_MS = 10.0
 
 
 class Cluster:
-    """The metadata of one broker and the partitions that it leads."""
+    """Metadata of one broker, and the partitions that it leads."""
 
     def __init__(
         self,
@@ -61,10 +61,10 @@ class Cluster:
         metadata_settings: LogConfig = METADATA_SETTINGS,
         first_users: Callable[[], Iterable[MetadataRecord]] = tuple,
     ) -> None:
-        """`new_topic_id` draws a fresh id; `settings_of` gives what a topic's configs mean for its logs;
+        """`new_topic_id` returns a random new id; `settings_of` returns the log settings for a topic's configs;
         `internal_topics` has the partition count and the forced configs of each; `transaction_version` is the level
-        of that feature in a directory that has no metadata yet; `first_users` are in force
-        there; `metadata_settings` are those of the metadata log."""
+        of that feature in a directory without metadata; `first_users` are the user records of such a directory;
+        `metadata_settings` are those of the metadata log."""
         self.node_id = node_id
         self.default_partitions = default_partitions
         self._transaction_version = transaction_version
@@ -110,7 +110,7 @@ class Cluster:
 
     @property
     def metadata_log(self) -> MetadataLog:
-        """The log that the image is replayed from."""
+        """Log from which the image is replayed."""
         return self._log
 
     @property
@@ -119,18 +119,18 @@ class Cluster:
         return self._log.end_offset
 
     def feature(self, name: str) -> int:
-        """The finalized level of a feature, 0 when it is not finalized."""
+        """Return the finalized level of a feature, 0 if it is not finalized."""
         return self.image.features.get(name, 0)
 
     def open(self) -> None:
         """Replay the metadata log and, after a crash, open every partition that it names. Raises LogDirectoryError.
 
-        After a clean stop there is nothing to recover, and partitions are opened when somebody asks for them.
+        After a clean stop there is nothing to recover, and partitions are opened on their first use.
         """
         to_the_end(self.open_steps())
 
     def open_steps(self) -> Steps[None]:
-        """`open` in steps. Who gives up leaves what a crash in the middle of a start leaves."""
+        """Run `open` in steps. Stopping between steps leaves the same files as a crash during a start."""
         yield from self._log.open_steps()
         if self._log.began_empty and not self.image.topics:
             yield from self._begin()
@@ -156,7 +156,7 @@ class Cluster:
                     yield topic.name, index, topic.topic_id, settings
 
     def _begin(self) -> Steps[None]:
-        """Write the first metadata of a directory: a new one's, or one's whose partitions alone are here."""
+        """Write the first metadata of a directory, which is new or has partitions without metadata."""
         directory_id = self._directory_id
         forced = {name: configs for name, (_, configs) in self._internal_topics.items()}
         directories = (directory_id,) if directory_id else ()
@@ -177,7 +177,7 @@ class Cluster:
         return parse_uuid(self._store.properties.directory_id) if self._store.properties.directory_id else b""
 
     def _find_absent(self) -> None:
-        """Partitions of other brokers and other log directories: making them here would show them empty."""
+        """Find partitions of other brokers and other log directories. Creating them here would show them as empty."""
         directory_id = self._directory_id
         here = set(self._store.partition_dirs())
         for topic in self.image.topics.values():
@@ -199,7 +199,7 @@ class Cluster:
         )
 
     def partition(self, topic: str, index: int) -> Partition | None:
-        """The partition, or None when the cluster has no such topic or index."""
+        """Return the partition, or None if the cluster has no such topic or index."""
         partitions = self._partitions.get(topic)
         if partitions is None or not 0 <= index < len(partitions):
             return None
@@ -209,7 +209,7 @@ class Cluster:
         return partition
 
     def is_unopened(self, topic: str, index: int) -> bool:
-        """Whether there is such a partition, and it has to be opened: `opened` does that in shares."""
+        """Return whether the partition exists and is not open yet (`get_or_open` opens it in several turns)."""
         partitions = self._partitions.get(topic)
         return partitions is not None and 0 <= index < len(partitions) and partitions[index] is None
 
@@ -218,7 +218,7 @@ class Cluster:
         return self._partitions.get(topic, ())
 
     async def get_or_open(self, topic: str, index: int) -> Partition | None:
-        """`partition`, but opened in shares if it is not open yet: what it has to read may take seconds."""
+        """Return the partition. If it is not open yet, open it in several turns: reading it may take seconds."""
         if self.is_unopened(topic, index):
             await self._load_in_steps(topic, index)
         return self.partition(topic, index)
@@ -244,19 +244,19 @@ class Cluster:
         return size_bytes
 
     def has_partition(self, topic: str, index: int) -> bool:
-        """Whether the cluster has such a partition; opens nothing."""
+        """Return whether the cluster has such a partition. Opens nothing."""
         known = self.image.topics.get(topic)
         return known is not None and 0 <= index < known.partition_count
 
     def partitions(self) -> Iterable[Partition]:
-        """Every open partition."""
+        """Yield every open partition."""
         for partitions in self._partitions.values():
             for partition in partitions:
                 if partition is not None:
                     yield partition
 
     def next_producer_id(self) -> int | None:
-        """A producer id that was never handed out before; None if none is durable yet (`producer_ids`)."""
+        """Return an unused producer id; None if no id is durable yet (`producer_ids`)."""
         return self.controller.next_producer_id()
 
     async def producer_ids(self) -> bool:
@@ -264,7 +264,7 @@ class Cluster:
         return await self.controller.producer_ids()
 
     def name_problem(self, name: str | None) -> tuple[ErrorCode, str] | None:
-        """Why a topic called `name` cannot be created, or None."""
+        """Return why a topic of this name cannot be created, or None."""
         problem = detect_invalid_topic(name)
         if problem is not None:
             return ErrorCode.INVALID_TOPIC_EXCEPTION, problem
@@ -284,7 +284,7 @@ class Cluster:
         return self._internal_topics[name][0] if topic is None else topic.partition_count
 
     async def ensure_internal_topic(self, name: str) -> TopicImage:
-        """The internal topic, created on first use with its forced configs. Raises OSError."""
+        """Return the internal topic, creating it on first use with its forced configs. Raises OSError."""
         topic = self.image.topics.get(name)
         if topic is None:
             await self.controller.exclusively((name,), self.create_internal_topic(name))
@@ -296,46 +296,46 @@ class Cluster:
         if name not in self.image.topics:
             await self.controller.create_topic(name, *self._internal_topics[name])
 
-    # --- what the controller does with partitions -----------------------------------------------------------------
+    # --- partitions, as the controller changes them ---------------------------------------------------------------
 
     def make(self, topic: TopicImage, indexes: range) -> None:
-        """Partitions that exist from now on; their directories follow."""
+        """Add partitions. They exist from now on; their directories are created later."""
         self._partitions.setdefault(topic.name, []).extend([None] * len(indexes))
         if not self._unopened:
             self._clock.next_turn(self._start_open_new)
         self._unopened.append((topic.name, indexes))
 
     def detach(self, topic: TopicImage) -> int:
-        """Let go of a topic's partitions in one step; how many there were."""
+        """Remove a topic's partitions in one step and return their number."""
         return len(self._partitions.pop(topic.name))
 
     def configure(self, topic: TopicImage) -> None:
-        """Let a topic's logs act on its configs, and on what it inherits from the broker's."""
+        """Apply the configs of a topic, and those it inherits from the broker, to its logs."""
         settings = self._settings_of(topic.configs)
         for partition in self._partitions.get(topic.name, ()):
             if partition is not None:
                 partition.log.config = settings
 
     def rename_for_deletion(self, topic: TopicImage, index: int) -> list[str]:
-        """Close the log of a partition that was detached and rename its directory; where it is, if anywhere."""
+        """Close the log of a detached partition and rename its directory; return the new path, if there is one."""
         return self._store.rename_for_deletion(topic.name, index)
 
     def delete_later(self, paths: Sequence[str]) -> None:
-        """Delete what was renamed for that, after `file.delete.delay.ms`."""
+        """Delete the renamed directories after `file.delete.delay.ms`."""
         self._store.delete_later(paths)
 
     # --- leaders --------------------------------------------------------------------------------------------------
 
     def _elect(self) -> None:
-        """After an unclean stop every partition gets a new leader epoch, so clients can detect lost offsets; after a
-        clean one those that Kafka left without a leader, or that another broker led."""
+        """Elect leaders. After an unclean stop every partition gets a new leader epoch, so that clients can detect lost
+        offsets. After a clean stop only partitions that Kafka left without a leader, or that another broker led."""
         changes: list[MetadataRecord] = []
         for topic in self.image.topics.values():
             for index, place in enumerate(topic.registrations):
                 if (topic.name, index) in self._absent:
                     continue
                 if place.leader != self.node_id:
-                    # `PartitionChangeBuilder`: a leader is in sync, and nobody else is known to be.
+                    # `PartitionChangeBuilder`: the leader is in sync; no other replica is known to be.
                     alone = PartitionChangeRecord(
                         index,
                         topic.topic_id,
@@ -360,21 +360,21 @@ class Cluster:
             partition = self._store.absent_partition(topic.name, index, topic.topic_id, epoch)
         else:
             settings = self._settings_of(topic.configs)
-            # A coordinator would take what cannot be read now for empty, and go on without what it has never loaded.
+            # A coordinator would take an unreadable partition for empty, and continue without its records.
             patient = topic.name not in self._internal_topics
             try:
                 partition = yield from self._store.open_steps(
                     topic.name, index, topic.topic_id, epoch, settings, patient
                 )
-            except Shortage as short:  # not kept: who asks next tries again
+            except Shortage as short:  # not stored, so that the next request tries again
                 return self._store.absent_partition(topic.name, index, topic.topic_id, epoch, f"{short}")
             if partition.leader_epoch != epoch:
-                partition.lead(epoch)  # it was opened before the election, to be taken over
+                partition.lead(epoch)  # the adoption opened it before the election
         self._partitions[topic.name][index] = partition
         return partition
 
     def open_rest(self) -> None:
-        """Open the other partitions in the background: retention and compaction are for all of them."""
+        """Open the other partitions in the background, because all of them need retention and compaction."""
         self._opening = self._clock.call_later(OPEN_REST_PAUSE_MS, lambda: self._start(self._open_rest()))
 
     def stop(self) -> None:
@@ -389,14 +389,14 @@ class Cluster:
             for index in range(len(self._partitions.get(name, ()))):
                 await self._load_in_steps(name, index)
                 if self._open_if_there(name, index) and self._turns.over:
-                    # Nobody waits for it: others have most of the time.
+                    # No client waits for this, so leave most of the time to other work.
                     wait: Wait[None] = Wait(self._turns)
                     self._opening = self._clock.call_later(OPEN_REST_PAUSE_MS, partial(wait.wake, None))
                     await wait
                     await self._turns.share()
 
     async def _load_in_steps(self, name: str, index: int) -> None:
-        """Do in shares what takes long of opening a partition that is not open yet."""
+        """Do the long part of opening a partition in several turns, if it is not open yet."""
         topic = self.image.topics.get(name)
         if topic is None or self._stopped or (name, index) in self._absent:
             return
@@ -404,13 +404,13 @@ class Cluster:
         for cost_us in self._store.load_in_steps(name, index, topic.topic_id, settings):
             self._turns.charge(cost_us)
             await self._turns.share()
-        await self._turns.share()  # what looked the files up was charged by who made the calls
+        await self._turns.share()  # the file look-ups have been charged where they were made
 
     def _start_open_new(self) -> None:
         self._start(self._open_new())
 
     async def _open_new(self) -> None:
-        """Create the directories of new topics and partitions, in shares."""
+        """Create the directories of new topics and partitions, in several turns."""
         while self._unopened:
             name, indexes = self._unopened[0]
             for index in indexes:
@@ -419,7 +419,7 @@ class Cluster:
             self._unopened.popleft()
 
     def _open_if_there(self, name: str, index: int) -> bool:
-        """Open a partition that is not open yet and was not deleted; whether there was one."""
+        """Open a partition if it is not open yet and was not deleted; return whether it did."""
         partitions = () if self._stopped else self._partitions.get(name, ())
         if index >= len(partitions) or partitions[index] is not None:
             return False

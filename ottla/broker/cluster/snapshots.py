@@ -1,12 +1,12 @@
-"""Snapshots of the metadata, `<end offset>-<epoch>.checkpoint`: a start reads one and the log behind it. shell
+"""Snapshots of the metadata, `<end offset>-<epoch>.checkpoint`: a start reads one and the log after it. shell
 
-Written in shares while the metadata changes: the image is frozen as of the first step (`MetadataImage.freeze`). The
-file is `.part` until its content is on the device, which is waited for beside the loop; then it gets its name.
+A snapshot is written in several turns while the metadata changes: the image is frozen as of the first step
+(`MetadataImage.freeze`). The file is named `.part` until a sync in a thread has completed; then it gets its name.
 
-The oldest snapshot goes while log and snapshots are larger than `metadata.max.retention.bytes`, or when its last record
-is older than `metadata.max.retention.ms`. The log then begins at the end of the next one, and segments that lie wholly
-before that go too. The newest snapshot stays, and what it does not hold. Nothing goes before what replaces it is on the
-device: a start at any moment finds a snapshot that is whole and the log from its end on.
+The oldest snapshot is deleted while log and snapshots are larger than `metadata.max.retention.bytes`, or when its last
+record is older than `metadata.max.retention.ms`. The log then begins at the end of the next snapshot, and segments that
+lie wholly before that are deleted too. The newest snapshot and the records after it stay. A file is deleted only when
+its replacement is durable: a start at any moment finds a complete snapshot, and the log from its end on.
 
 Source: `SnapshotGenerator`, `RecordsSnapshotWriter`, `FileRawSnapshotWriter`, `KafkaRaftLog.maybeClean`,
 `RaftMetadataLogCleanerManager` of Kafka 4.3.1; KIP-630, KIP-853.
@@ -63,7 +63,7 @@ class SnapshotSettings(NamedTuple):
 
 
 class MetadataSnapshots:
-    """Takes snapshots and removes old ones.
+    """Writer of snapshots, which also removes old ones.
 
     `delete_segments` deletes segments before the start of the log, in shares.
     """
@@ -91,7 +91,7 @@ class MetadataSnapshots:
         self._file: File | None = None
 
     def look(self) -> None:
-        """Take a snapshot if it is time, or look for old ones; called every few seconds."""
+        """Take a snapshot or remove old ones if it is time. Called every few seconds."""
         settings, metadata = self._settings, self._log
         now_ms = self._clock.monotonic_ms()
         old = settings.interval_ms > 0 and now_ms - self._last_ms >= settings.interval_ms
@@ -101,7 +101,7 @@ class MetadataSnapshots:
             self._start(self._clean)
 
     def take(self) -> None:
-        """Take one, unless one is under way or would lose what the log holds."""
+        """Take a snapshot if none is under way and the image contains all of the log."""
         if self._log.can_be_replaced:
             self._start(self._take)
 
@@ -110,7 +110,7 @@ class MetadataSnapshots:
             self._work.start(work)
 
     def stop(self) -> None:
-        """Write nothing more; a `.part` is left to the next snapshot."""
+        """Stop writing. A `.part` file stays until the next snapshot."""
         self._stopped = True
         self._work.discard()
         self._let_go()
@@ -177,17 +177,17 @@ class MetadataSnapshots:
             raise error
 
     async def _clean(self) -> None:
-        """Let the oldest snapshots go, and what the log holds before the next ones."""
+        """Remove the oldest snapshots, and the part of the log before the next ones."""
         partition = self._log.partition
         self._cleaned_ms = self._clock.monotonic_ms()
-        # Of a damaged one, what came before it is all there is.
+        # A snapshot newer than the newest complete one is damaged, and cannot replace the files before it.
         newest = self._log.newest_snapshot
         found = [each for each in snapshots_of(self._store.side_files.names(partition.name)) if each <= newest]
         synced = False
         for oldest, following in pairwise(found):
             if partition.offline is not None or not self._may_go(oldest, found):
                 return
-            if not synced:  # what the last start found may have its name in memory alone
+            if not synced:  # names of files found at the start may not be durable yet
                 await self._durable([*map(self._path, found[1:]), partition.name])
                 synced = True
             partition.raise_log_start(following.end_offset)
@@ -197,7 +197,7 @@ class MetadataSnapshots:
                 log.info("The snapshot %s of the metadata goes", snapshot_name(oldest))
 
     def _may_go(self, snapshot: SnapshotId, found: Sequence[SnapshotId]) -> bool:
-        """Whether a snapshot, the oldest that is left of those `found`, is too much, too old, or before the log."""
+        """Return whether to remove a snapshot, the oldest left of `found`, for size, its age, or the log's start."""
         settings, partition = self._settings, self._log.partition
         if snapshot.end_offset < partition.log_start_offset:
             return True
@@ -237,13 +237,13 @@ def _some_at_once(values: Iterable[bytes]) -> Iterator[Sequence[bytes]]:
 
 
 def _topics_of(frozen: dict[bytes, TopicImage]) -> Iterator[Sequence[bytes]]:
-    """The records of all topics; each is taken out when its turn comes."""
+    """Yield the records of all topics, and remove each topic from `frozen` before."""
     while frozen:
         yield from _values_of(frozen.popitem()[1])
 
 
 def _values_of(topic: TopicImage) -> Iterator[Sequence[bytes]]:
-    """The records of a topic, encoded, a few at a time. What they say is fixed with the first of them."""
+    """Yield the encoded records of a topic, a few at a time. Changes after the first do not affect them."""
     epochs, registrations = [*topic.leader_epochs], [*topic.registrations]
     yield [encode_metadata_record(record) for record in topic_and_configs(topic)]
     for start in range(0, len(epochs), _AT_ONCE):
@@ -255,7 +255,7 @@ def _values_of(topic: TopicImage) -> Iterator[Sequence[bytes]]:
 
 
 def _put(file: File, batch: ValuesBatch, offset: int, epoch: int, now_ms: int) -> int:
-    """Append a batch, unless it is empty; the next offset."""
+    """Append a batch if it is not empty, and return the next offset."""
     if batch.count:
         file.append((batch.build(timestamp_ms=now_ms, base_offset=offset, partition_leader_epoch=epoch),))
     return offset + batch.count

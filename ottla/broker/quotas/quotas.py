@@ -106,7 +106,7 @@ class QuotaManagers:
             CONTROLLER_MUTATION_RATE: self.controller_mutation.sensors,
         }
         self.throttled = {key: Throttled() for key in self._by_key}
-        """By the key of the quota that it was for."""
+        """Throttled requests by the key of the quota."""
 
     def load(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
         """Set the quotas of a data directory."""

@@ -23,13 +23,13 @@ from ottla.protocol.security_records import (
 from ottla.protocol.steps import Steps
 
 MOST_DECISIONS: Final = 10_000
-"""That are remembered; with names of at most `REMEMBERED_CHARS` characters they take 4 MB."""
+"""Most decisions in the cache; with names of at most `REMEMBERED_CHARS` characters they take 4 MB."""
 REMEMBERED_CHARS: Final = 249
 LOAD_US: Final = 5.0
-"""One entry that is added."""
+"""Cost of adding one entry."""
 _LOADED_AT_ONCE: Final = 200
 ANY_NAME: Final = "hardcode"
-"""The name that Kafka asks about first, where it asks about a whole type."""
+"""Name that Kafka checks first when it checks a whole resource type."""
 
 _LITERAL: Final = PatternType.LITERAL.value
 _PREFIXED: Final = PatternType.PREFIXED.value
@@ -40,15 +40,15 @@ _IMPLIED_BY: Final = {
     AclOperation.DESCRIBE: (AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER),
     AclOperation.DESCRIBE_CONFIGS: (AclOperation.ALTER_CONFIGS,),
 }
-"""What an ALLOW of these operations allows besides."""
+"""Operations that other operations imply: an ALLOW of one of the values also allows the key."""
 
-# What entries of one principal and host say of one pattern, as a number: a bit for each operation that is allowed, and
-# above them one for each that is denied.
+# Permissions of one principal and host on one pattern, as a number: the low bits are the allowed operations, the bits
+# above them the denied ones.
 _Mask = int
 _Holder = str | tuple[str, str]
-"""A principal at any host, or (principal, host)."""
+"""Principal at any host, or (principal, host)."""
 _Said = tuple[int, int, str, _Holder, _Mask]
-"""(resource type, kind of pattern, name, whose, bit) of one entry."""
+"""One entry as (resource type, kind of pattern, name, holder, bit)."""
 
 
 def _bits(*operations: int) -> int:
@@ -62,9 +62,9 @@ _DENIED_BY: Final = {operation.value: _bits(operation, AclOperation.ALL) << _OPE
 
 
 class Decision(NamedTuple):
-    """An answer, and what it is based on: the entry that decides, or a rule's name in Kafka's log.
+    """Decision and its reason: the entry that decides, or the name of a rule in Kafka's log.
 
-    `touching` is how many patterns with entries the name matches.
+    `touching` is the number of patterns with entries that the name matches.
     """
 
     allowed: bool
@@ -74,7 +74,7 @@ class Decision(NamedTuple):
 
 
 class _Patterns:
-    """The entries of one resource type."""
+    """Entries of one resource type."""
 
     __slots__ = ("_of_length", "lengths", "literal", "prefixed")
 
@@ -82,7 +82,7 @@ class _Patterns:
         self.literal: dict[str, dict[_Holder, _Mask]] = {}
         self.prefixed: dict[str, dict[_Holder, _Mask]] = {}
         self.lengths: tuple[int, ...] = ()
-        """Of the prefixes, the longest first."""
+        """Lengths of the prefixes, the longest first."""
         self._of_length: dict[int, int] = {}
 
     def grants(self, pattern_type: int, name: str) -> dict[_Holder, _Mask]:
@@ -95,7 +95,7 @@ class _Patterns:
         return self.prefixed[name]
 
     def drop(self, pattern_type: int, name: str) -> None:
-        """Nothing is said of a pattern any more."""
+        """Remove a pattern without entries."""
         if pattern_type == _LITERAL:
             del self.literal[name]
         else:
@@ -103,14 +103,14 @@ class _Patterns:
             self._count(len(name), -1)
 
     def prefixes(self, name: str) -> Iterator[tuple[str, dict[_Holder, _Mask]]]:
-        """(beginning, what is said of it) of those of a name, the longest first."""
+        """Yield (prefix, grants) of each PREFIXED pattern that a name matches, the longest first."""
         prefixed, size = self.prefixed, len(name)
         for length in self.lengths:
             if length <= size and (grants := prefixed.get(name[:length])) is not None:
                 yield name[:length], grants
 
     def matching(self, name: str) -> Iterator[tuple[int, str, dict[_Holder, _Mask]]]:
-        """(pattern type, its name, what is said of it) of each pattern that a name matches, in Kafka's order."""
+        """Yield (pattern type, pattern name, grants) of each pattern that a name matches, in Kafka's order."""
         if (grants := self.literal.get(name)) is not None:
             yield _LITERAL, name, grants
         for prefix, grants in self.prefixes(name):
@@ -129,27 +129,27 @@ class _Patterns:
 
 
 class AclAuthorizer:
-    """An `Authorizer` over entries, which come and go one by one."""
+    """`Authorizer` by ACL entries, which are added and removed one by one."""
 
     def __init__(self, super_users: Collection[str] = (), allow_everyone_if_no_acl_found: bool = False) -> None:
-        """`super_users` as TYPE:NAME."""
+        """`super_users` are principals as TYPE:NAME."""
         self._super_users = frozenset(super_users)
         self._default = allow_everyone_if_no_acl_found
         self.entries: dict[bytes, AccessControlEntryRecord] = {}
-        """By id."""
+        """Entries by id."""
         self._types: dict[int, _Patterns] = {}
-        # How many entries name each host but the wildcard: mostly there are none, and nothing is looked up by host.
+        # Number of entries for each host except the wildcard. Usually there are none, so no look-up by host is needed.
         self._hosts: dict[str, int] = {}
-        # (resource type, bit of an operation, holder) -> (kind, name) that an ALLOW was made for, in order.
+        # (resource type, bit of an operation, holder) -> (kind, name) of the patterns with an ALLOW, in order.
         self._allowed: dict[tuple[int, int, _Holder], dict[tuple[int, str], None]] = {}
-        # Entries that say what another says already; only foreign directories could have such.
+        # Number of duplicates of entries; only directories that Ottla did not write can have them.
         self._again: dict[_Said, int] = {}
         self._decisions: dict[tuple[str, str, int, int, str | None], bool] = {}
 
     # ---- entries
 
     def load(self, entries: Iterable[AccessControlEntryRecord]) -> Steps[None]:
-        """Add many."""
+        """Add many entries, in steps."""
         for number, entry in enumerate(entries, 1):
             self.add(entry)
             if number % _LOADED_AT_ONCE == 0:
@@ -164,7 +164,7 @@ class AclAuthorizer:
                 self.remove(record.id)
 
     def has(self, entry: AccessControlEntryRecord) -> bool:
-        """Whether an entry that is there says the same."""
+        """Return whether there is an equal entry."""
         resource_type, kind, name, holder, bit = _unpack_entry(entry)
         patterns = self._types.get(resource_type)
         if patterns is None:
@@ -237,8 +237,8 @@ class AclAuthorizer:
     def authorize_by_resource_type(self, session: Session, need: Need) -> bool:
         """Whether the client may do this to any resource of that type, there or not.
 
-        A name or prefix that an ALLOW was made for will do, if no DENY covers all of it. Its cost is that of one
-        answer for each that is covered.
+        One name or prefix with an ALLOW is enough, if no DENY covers all of it. The cost is one decision for each
+        name or prefix that a DENY covers.
         """
         key = (session.principal, session.host, need.operation, need.resource_type, None)
         allowed = self._decisions.get(key)
@@ -248,7 +248,7 @@ class AclAuthorizer:
         return allowed
 
     def why(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> Decision:
-        """The answer, with the entry that it is based on."""
+        """Return the decision, with the entry that it is based on."""
         if principal in self._super_users:
             return Decision(True, None, "SuperUser", 0)
         host = canonical_host(host)
@@ -346,7 +346,7 @@ def _is_denied(grants: dict[_Holder, _Mask], holders: tuple[_Holder, ...], denie
 
 
 def _in_order(grants: dict[_Holder, _Mask], holders: tuple[_Holder, ...]) -> Iterator[tuple[int, _Holder]]:
-    """(bit of an operation, whose) in the order of `StandardAcl`: by operation, principal, host."""
+    """Yield (bit of an operation, holder) in the order of `StandardAcl`: by operation, principal, host."""
     there = sorted((holder for holder in holders if holder in grants), key=_principal_and_host)
     for operation in range(_OPERATIONS):
         for holder in there:

@@ -12,7 +12,7 @@ _ANY = 1
 
 
 class AclFilter(NamedTuple):
-    """None and ANY match all; the pattern type MATCH all patterns that the name matches."""
+    """Filter of ACL entries. None and ANY match all; pattern type MATCH matches all patterns that the name matches."""
 
     resource_type: int
     resource_name: str | None
@@ -54,5 +54,5 @@ class AclFilter(NamedTuple):
 
 
 def is_unknown(kind: type[ResourceType | PatternType | AclOperation | PermissionType], code: int) -> bool:
-    """Whether a code is that of UNKNOWN, or of nothing here."""
+    """Return whether a code is UNKNOWN, or not a member of the enum."""
     return code == 0 or code not in kind._value2member_map_

@@ -14,8 +14,8 @@ from ottla.protocol.security_records import AccessControlEntryRecord
 class Need(NamedTuple):
     """A right that an API needs, and the error if the client lacks it.
 
-    `is_quiet`: a missing right is not a denial and not logged, because it only decides what is shown, or another right
-    may do.
+    `is_quiet`: a missing right is not logged as a denial, because it only decides what the reply shows, or because
+    another right may be sufficient.
     """
 
     operation: AclOperation
@@ -25,13 +25,13 @@ class Need(NamedTuple):
 
 
 class Authorizer(Protocol):
-    """Decides, without waiting."""
+    """Interface of authorizers, which decide without waiting."""
 
     def authorize(self, session: Session, need: Need, name: str) -> bool:
         """Whether the client may do this to the resource of that name."""
 
     def has(self, entry: AccessControlEntryRecord) -> bool:
-        """Whether an entry that is there says the same."""
+        """Return whether there is an equal entry."""
 
     def authorize_by_resource_type(self, session: Session, need: Need) -> bool:
         """Whether the client may do this to any resource of that type, there or not."""

@@ -15,7 +15,7 @@ _EXTENSIONS: Final = 0xA3
 _LONG: Final = 0x80
 _ALTERNATIVE_NAMES: Final = bytes.fromhex("551d11")
 _BEFORE_SUBJECT: Final = 4
-"""Serial number, signature's algorithm, issuer, validity."""
+"""Number of fields before the subject: serial number, signature algorithm, issuer, validity."""
 _ATTRIBUTES: Final = {
     bytes.fromhex("550403"): "CN",
     bytes.fromhex("550406"): "C",
@@ -37,12 +37,12 @@ _BLANKS: Final = " \r"
 
 
 class CertificateEntry(NamedTuple):
-    """The names of a certificate, as text to be shown."""
+    """Names of a certificate, as text."""
 
     dn: tuple[str, ...]
-    """TYPE=VALUE each, the last first, as in RFC 2253."""
+    """Parts of the subject as TYPE=VALUE, the last first, as in RFC 2253."""
     san: frozenset[str]
-    """`DNS:broker`, `IP:127.0.0.1`."""
+    """Alternative names, such as `DNS:broker` and `IP:127.0.0.1`."""
 
 
 class _Field(NamedTuple):
@@ -51,7 +51,7 @@ class _Field(NamedTuple):
 
 
 def certificate_entry(der: bytes) -> CertificateEntry:
-    """The names of a certificate. ValueError if it is none."""
+    """Return the names of a certificate. Raises ValueError if the data is not a certificate."""
     try:
         certificate, _ = _field(der, 0)
         signed, _ = _field(certificate.content, 0)
@@ -64,9 +64,9 @@ def certificate_entry(der: bytes) -> CertificateEntry:
 
 
 def distinguished_name(der: bytes) -> str:
-    """The subject of a certificate as Java's `X500Principal.getName` writes it, in RFC 2253. ValueError.
+    """Return the subject of a certificate as Java's `X500Principal.getName` writes it (RFC 2253). Raises ValueError.
 
-    Java takes all strings for UTF-8, whatever they are, so that is how Kafka's ACLs name their owners.
+    Java decodes all strings as UTF-8, whatever their type, so the principals in Kafka's ACLs are decoded like this.
     """
     try:
         certificate, _ = _field(der, 0)
@@ -78,7 +78,7 @@ def distinguished_name(der: bytes) -> str:
 
 
 def written_name(content: bytes) -> str:
-    """The same of what stands in a `Name`."""
+    """Return the content of a `Name` as text, in the same form."""
     relative = [map(_written, _fields(together.content)) for together in _fields(content)]
     return ",".join("+".join(attributes) for attributes in reversed(relative))
 
@@ -153,7 +153,7 @@ def _fields(content: bytes) -> Iterator[_Field]:
 
 
 def _field(data: bytes, at: int) -> tuple[_Field, int]:
-    """The field that begins here, and where the next one does."""
+    """Return the field that begins at `at`, and the position of the next one."""
     tag, size = data[at], data[at + 1]
     at += 2
     if size >= _LONG:
@@ -166,7 +166,7 @@ def _field(data: bytes, at: int) -> tuple[_Field, int]:
 
 
 def why_not(before: CertificateEntry, after: CertificateEntry, *, dn_may_change: bool, san_may_change: bool) -> str:
-    """Why one must not come in place of the other, or an empty string. It may have more alternative names."""
+    """Return why a certificate must not replace another, or an empty string. It may add alternative names."""
     if not dn_may_change and [part.casefold() for part in before.dn] != [part.casefold() for part in after.dn]:
         return (
             f"Keystore DistinguishedName does not match: existing={{DN={','.join(before.dn)}}}, "

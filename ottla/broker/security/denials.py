@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 from ottla.broker.log_limiter import LogLimiter
 
 MOST_DENIALS: Final = 500
-"""That are remembered. Of more than that some are told again within the minute; the log has limits of its own."""
+"""Most denials that are remembered. With more, some are logged again within the minute; the log has its own limits."""
 
 
 class Denial(NamedTuple):
@@ -24,7 +24,7 @@ class Denials:
     __slots__ = ("_seen",)
 
     def __init__(self) -> None:
-        # The one that came longest ago first.
+        # The denial that occurred longest ago is first.
         self._seen: dict[Denial, LogLimiter] = {}
 
     def times(self, denial: Denial, now_ms: float) -> int:

@@ -1,7 +1,7 @@
-"""Passwords of PLAIN against what SCRAM keeps of them in the metadata: no password is kept anywhere. pure
+"""Check PLAIN passwords against the SCRAM credentials in the metadata, so that no password is stored. pure
 
-To salt a password takes thousands of hashes, some milliseconds, so it is done beside the loop, one after the other:
-who floods the broker with logins takes one processor at most. A name that nobody has costs as much.
+Salting a password takes thousands of hashes and some milliseconds. It runs in a thread, one password after the other:
+a flood of logins takes one processor at most. An unknown name costs as much as a known one.
 """
 
 from hashlib import pbkdf2_hmac
@@ -16,7 +16,7 @@ _STRONGEST_FIRST: Final = (ScramMechanism.SCRAM_SHA_512, ScramMechanism.SCRAM_SH
 
 
 class HashedPasswords:
-    """Checks passwords of PLAIN against SCRAM credentials."""
+    """Checker of PLAIN passwords against SCRAM credentials."""
 
     __slots__ = ("_elsewhere", "_gate", "_turns", "_users")
 
@@ -27,7 +27,7 @@ class HashedPasswords:
         self._gate = Gate()
 
     async def problem(self, name: str, password: str) -> str:
-        """Why this name may not come in with this password, for the log; an empty string if it may."""
+        """Return why this name and password are refused, for the log; an empty string if they are right."""
         mechanism = next((each for each in _STRONGEST_FIRST if self._users.has(name, each)), _STRONGEST_FIRST[0])
         credential, is_known = self._users.find(name, mechanism)
         is_right = await self._is_right(mechanism, credential, password.encode())
@@ -44,7 +44,7 @@ class HashedPasswords:
             return is_made_of(mechanism, credential, salted)
 
         def ended(is_right: bool | None, failure: Exception | None) -> None:
-            self._gate.leave()  # also where the client has gone meanwhile
+            self._gate.leave()  # also if the client has disconnected meanwhile
             wait.wake((is_right, failure))
 
         self._elsewhere.start(salt, ended)

@@ -1,4 +1,4 @@
-"""Addresses as entries name them. pure"""
+"""Addresses in the form that ACL entries use. pure"""
 
 from functools import lru_cache
 from typing import Final
@@ -7,9 +7,9 @@ _REMEMBERED: Final = 1_024
 
 
 def canonical_host(host: str) -> str:
-    """An address in one spelling: Java writes IPv6 in full, others do not, and what is mapped from IPv4 is IPv4.
+    """Return the canonical spelling of an address: Java writes IPv6 in full, other programs shorten it.
 
-    What is no address stays as it is.
+    An IPv6 address that is mapped from IPv4 becomes IPv4. Text that is not an address is returned unchanged.
     """
     return _canonical_ipv6(host) if ":" in host else host
 

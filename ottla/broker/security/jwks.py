@@ -35,7 +35,7 @@ class Surroundings(NamedTuple):
 
 
 class Jwks:
-    """A key set, under a URL."""
+    """Key set of a URL."""
 
     __slots__ = (
         "_around",
@@ -63,7 +63,7 @@ class Jwks:
         self._timer: Timer | None = None
 
     def start(self) -> None:
-        """Fetch the keys, and again as long as it runs."""
+        """Fetch the keys now, and again regularly until `stop`."""
         if self._under_way or self._stopped:
             return
         if self._timer is not None:
@@ -75,7 +75,7 @@ class Jwks:
         self._around.web.start(lambda: parse_keys(fetch(url, MOST_BYTES, TIMEOUT_S)), self._take_keys)
 
     def stop(self) -> None:
-        """Fetch nothing any more."""
+        """Stop fetching."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -96,7 +96,7 @@ class Jwks:
         raise TokenRefused(f"no key that it may be checked with: {head.algorithm} {head.key_id!r}"[:_SAID_CHARS_MOST])
 
     def _find(self, head: Head) -> VerificationKey | None:
-        """The key of that name; a token without one must leave no choice."""
+        """Return the key that a token names. Without a name, return the key only if exactly one is suitable."""
         able = [key for key in self._keys if head.algorithm in key.algorithms]
         if head.key_id:
             return next((key for key in able if key.key_id == head.key_id), None)
@@ -139,5 +139,5 @@ class Jwks:
 
 
 def _redact_url(url: str) -> str:
-    """Without what may be a secret."""
+    """Return the URL without its user, password and query, which may be secrets."""
     return re.sub("//[^/@]*@", "//", url.partition("?")[0])

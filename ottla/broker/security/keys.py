@@ -1,8 +1,8 @@
-"""Key sets (JWKS) as the keys that may check a token's signature, and those checks. pure
+"""Keys of key sets (JWKS), and the check of a token's signature with them. pure
 
-Through joserfc, which is an extra and is loaded where a listener needs it. Symmetric keys are left out, whatever a key
-set says: who can check such a token can make one. A key checks the algorithms of its own kind alone, so nobody has a
-public key taken for a secret.
+joserfc does the checks. It is an extra, and is imported only if a listener needs it. Symmetric keys are always ignored,
+because a key that can check such a token can also make one. A key checks only the algorithms of its own kind, so an
+attacker cannot have a public key used as a shared secret.
 """
 
 import json
@@ -22,13 +22,13 @@ _ALGORITHMS: Final = {
     ("EC", "P-521"): frozenset({"ES512"}),
 }
 _RSA_BITS: Final = range(2_048, 6_144 + 1)
-"""What is shorter can be broken; a signature by what is longer is longer than joserfc reads."""
+"""Allowed lengths of RSA keys. Shorter keys can be broken; joserfc does not read the signatures of longer ones."""
 _BITS_OF_BASE64: Final = 6
 _HEADER_BYTES_MOST: Final = 4_096
 
 
 class VerificationKey(NamedTuple):
-    """A key with its name, which may be empty, and the algorithms that it may check."""
+    """Key with its name, which may be empty, and the algorithms that it may check."""
 
     key_id: str
     algorithms: frozenset[str]
@@ -36,14 +36,14 @@ class VerificationKey(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The header of a token, before its signature is checked."""
+    """Header of a token whose signature is not checked yet."""
 
     algorithm: str
     key_id: str
 
 
 def parse_keys(content: bytes) -> tuple[VerificationKey, ...]:
-    """The keys of a set that can check tokens; ValueError says why it is none."""
+    """Return the keys of a set that can check tokens. Raises ValueError if the content is not a key set."""
     try:
         found = json.loads(content)
         given = found["keys"]
@@ -86,7 +86,7 @@ def _parse_key(given: dict[str, Any]) -> VerificationKey | None:
 
 
 def read_head(token: str) -> Head:
-    """TokenRefused."""
+    """Return the header of a token. Raises TokenRefused."""
     from joserfc import jws
     from joserfc.errors import JoseError
 

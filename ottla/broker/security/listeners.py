@@ -22,7 +22,7 @@ from ottla.broker.turns import Turns
 log = logging.getLogger(__name__)
 
 LOOK_MS: Final = 10_000.0
-"""How often it is looked whether a certificate has been renewed, when somebody comes."""
+"""Interval after which a new connection makes the broker check whether the certificate files have changed."""
 
 _Stamps = tuple[tuple[int, int], ...]
 
@@ -37,7 +37,7 @@ class ListenerTls:
         self._clock = clock
         self._strangers = strangers
         self._limiter = LogLimiter()
-        # With logins it is they that say who a client is, not its certificate.
+        # On a listener with logins, the login determines the principal, not the certificate.
         self._names_clients = not config.has_logins(listener)
         self._settings = tls_settings(config, self._name)
         self._current = self._made(self._settings)
@@ -71,7 +71,7 @@ class ListenerTls:
         return f"User:{user}"
 
     def change(self, config: Config) -> None:
-        """Take what the options say now."""
+        """Apply changed options."""
         settings = tls_settings(config, self._name)
         stamps = _stamps(settings)
         if settings != self._settings or stamps != self._stamps:
@@ -84,7 +84,7 @@ class ListenerTls:
         self._renew(self._settings)
 
     def problem(self, config: Config) -> str:
-        """Why what the options say could not be taken, or an empty string."""
+        """Return why these options cannot be applied, or an empty string."""
         settings = tls_settings(config, self._name)
         if settings == self._settings:
             return ""
@@ -95,7 +95,7 @@ class ListenerTls:
         return ""
 
     def begin(self, start: Callable[[], None]) -> None:
-        """A handshake begins as the turns allow; the thousandth as well as the first."""
+        """Start a handshake when its turn comes, so that many handshakes do not delay other work."""
 
         def run() -> None:
             self._turns.charge(HANDSHAKE_US)
@@ -111,7 +111,7 @@ class ListenerTls:
             log.warning("%s: no TLS with %s: %s (%d times since this was said last)", self._name, peer, told, times)
 
     def report_foreign(self, peer: str, first: bytes) -> None:
-        """A client does not speak TLS."""
+        """Log a client that does not speak TLS."""
         told = foreign_to_tls(first)
         if self._strangers.is_news(peer.rpartition(":")[0], told, self._clock.monotonic_ms()):
             log.warning("Closing the connection of %s: %s", peer, told)

@@ -22,11 +22,11 @@ log = logging.getLogger(__name__)
 
 _USER: Final = "user_"
 _HASHED: Final = "scram_users"
-"""Ottla's own option of PLAIN's JAAS entry."""
+"""Option of PLAIN's JAAS entry that only Ottla has."""
 
 
 class Logins:
-    """Begins the logins on one listener. Keys of tokens are fetched from `start` to `stop`."""
+    """Logins on one listener. Keys of tokens are fetched from `start` to `stop`."""
 
     def __init__(
         self, listener_name: str, settings: SaslSettings, scram_users: ScramUsers, around: Surroundings
@@ -55,12 +55,12 @@ class Logins:
         return ScramServer(BY_NAME[name], self._scram_users)
 
     def start(self) -> None:
-        """Begin to fetch keys, if it has a use for them."""
+        """Begin to fetch keys, if the listener needs them."""
         if self._jwks is not None:
             self._jwks.start()
 
     def stop(self) -> None:
-        """Fetch nothing any more."""
+        """Stop fetching keys."""
         if self._jwks is not None:
             self._jwks.stop()
 
@@ -83,13 +83,13 @@ def logins_of(config: Config, scram_users: ScramUsers, around: Surroundings) -> 
 
 
 def _has_hashed(settings: SaslSettings) -> bool:
-    """Whether PLAIN lets in users that were made for SCRAM."""
+    """Return whether PLAIN accepts the users of SCRAM."""
     module = settings.modules.get(PLAIN)
     return module is not None and module.options.get(_HASHED) == "true"
 
 
 def _users(settings: SaslSettings) -> Mapping[str, str]:
-    """The password of each user of PLAIN."""
+    """Return the password of each user of PLAIN, by name."""
     module = settings.modules.get("PLAIN")
     given = {} if module is None else module.options
     return {key.removeprefix(_USER): text for key, text in given.items() if key.startswith(_USER)}

@@ -24,11 +24,11 @@ class SaslFailed(Exception):
 
 
 class SaslServer(Protocol):
-    """The broker's side of one login. It is thrown away when it has failed, and when it is complete."""
+    """Broker's side of one login. It is dropped when the login has failed or is complete."""
 
     @property
     def complete(self) -> bool:
-        """Whether the client is who it says; no token may come any more."""
+        """Return whether the client is authenticated; no more tokens may follow."""
 
     @property
     def principal(self) -> str:
@@ -55,11 +55,11 @@ class LoginCounts:
     logged_in_again: int = 0
     failed_again: int = 0
     expired: int = 0
-    """Connections that were closed because their client has not logged in anew in time."""
+    """Connections that were closed because their client did not log in again in time."""
 
 
 NO_LOGINS: Final = LoginCounts()
-"""Of a listener without SASL."""
+"""Counts of a listener without SASL."""
 
 
 class Mechanisms(Protocol):
@@ -71,7 +71,7 @@ class Mechanisms(Protocol):
 
     @property
     def max_receive_bytes(self) -> int:
-        """The largest request of who has not logged in."""
+        """Maximum size of a request from a client that is not logged in."""
 
     @property
     def counts(self) -> LoginCounts:

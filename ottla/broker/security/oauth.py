@@ -14,7 +14,7 @@ from ottla.broker.turns import Handler
 
 NAME: Final = "OAUTHBEARER"
 TOKEN_BYTES_MOST: Final = 32_768
-"""A larger message is not read; a token with the groups of a large company has a fifth of that."""
+"""Maximum size of a message; a token with the groups of a large company has a fifth of it."""
 
 _SEPARATOR: Final = "\x01"
 _NAME: Final = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
@@ -32,7 +32,7 @@ class Checked(NamedTuple):
 
 
 class TokenRefused(Exception):
-    """`reason` is for the log, and repeats nothing of the token. `scope` is what it would have to have."""
+    """Refused token. `reason` is for the log and contains nothing of the token. `scope` is the scope that it needs."""
 
     def __init__(self, reason: str, scope: str = "") -> None:
         super().__init__(reason)
@@ -41,7 +41,7 @@ class TokenRefused(Exception):
 
 
 class Tokens(Protocol):
-    """Checks the tokens of one listener."""
+    """Interface that checks the tokens of one listener."""
 
     def check(self, token: str) -> Handler[Checked]:
         """Return the claims of a token. May wait for keys. Raises TokenRefused."""
@@ -91,7 +91,7 @@ class OAuthServer:
 
 
 def _parse(token: bytes) -> tuple[str, str]:
-    """(who the client wants to be, the bearer token). The texts are Kafka's."""
+    """Return (authorization id that the client requests, bearer token). The error texts are Kafka's."""
     found = _FIRST.fullmatch(token.decode(errors="replace"))
     if found is None:
         raise SaslFailed("Invalid OAUTHBEARER client first message")

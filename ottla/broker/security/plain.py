@@ -1,7 +1,7 @@
 """SASL/PLAIN: a name with its password. pure
 
-The passwords stand in the JAAS entry, as in Kafka; Ottla's own: or as hashes in the metadata (`hashed.py`). Source: RFC
-4616, `PlainSaslServer` and `PlainServerCallbackHandler` of Kafka 4.3.1.
+The passwords are in the JAAS entry, as in Kafka, or, only in Ottla, as hashes in the metadata (`hashed.py`). Source:
+RFC 4616, `PlainSaslServer` and `PlainServerCallbackHandler` of Kafka 4.3.1.
 """
 
 import hmac
@@ -14,10 +14,10 @@ from ottla.broker.security.mechanism import SaslFailed
 
 NAME: Final = "PLAIN"
 _TOKEN_BYTES_MOST: Final = 4_096
-"""RFC 4616 has three parts of at most 255 bytes; keys of services as passwords are longer."""
+"""Maximum size of a token. RFC 4616 allows three parts of 255 bytes; service keys used as passwords are longer."""
 _FIELDS: Final = 3
 _NOBODYS: Final = "\x00"
-"""The password that the one of an unknown user is compared with: no token can hold it."""
+"""Password with which the password of an unknown user is compared: no token can contain it."""
 
 
 class PlainServer:
@@ -38,12 +38,12 @@ class PlainServer:
         return f"User:{self._name}"
 
     async def evaluate(self, token: bytes) -> bytes:
-        """Nothing, for who is let in. SaslFailed."""
+        """Return an empty answer if the password is right. Raises SaslFailed otherwise."""
         if len(token) > _TOKEN_BYTES_MOST:
             raise SaslFailed(f"a PLAIN token of {len(token)} bytes; {_TOKEN_BYTES_MOST} are the most")
         fields = token.decode(errors="replace").split("\0")
         if len(fields) != _FIELDS:
-            # Kafka stops to count behind the fourth.
+            # Kafka stops counting after the fourth.
             raise _failure(f"Invalid SASL/PLAIN response: expected 3 tokens, got {min(len(fields), _FIELDS + 1)}")
         wanted, name, password = fields
         if not name:

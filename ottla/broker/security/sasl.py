@@ -1,10 +1,10 @@
-"""The login of one connection by SASL: what may come when, who it is then, and for how long. pure
+"""SASL login of one connection: the allowed order of requests, the principal, and the session lifetime. pure
 
     ApiVersions (once, if at all) -> SaslHandshake 1 -> SaslAuthenticate ... -> logged in
                                      SaslHandshake 0 -> frames that are tokens and nothing else ... -> logged in
     logged in, for a limited time  -> SaslHandshake -> ... -> logged in, as the same by the same mechanism
 
-Whatever else comes closes the connection. Source: `SaslServerAuthenticator`, `KafkaChannel` of Kafka 4.3.1; KIP-152 and
+Every other request closes the connection. Source: `SaslServerAuthenticator`, `KafkaChannel` of Kafka 4.3.1; KIP-152 and
 KIP-368.
 """
 
@@ -19,9 +19,9 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 LOGIN_MS: Final = 60_000.0
-"""Ottla's own: in this time a client has logged in, or is closed. Kafka closes it when it has been idle for long."""
+"""Time in which a client must log in, or its connection is closed. Kafka only closes connections that are idle long."""
 AGAIN_MS: Final = 1_000.0
-"""`MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS`: nobody logs in anew more often."""
+"""Minimum time between two logins of a connection (`MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS`)."""
 _SHOWN: Final = 40
 _API_VERSIONS: Final = ApiKey.API_VERSIONS.value
 _HANDSHAKE: Final = ApiKey.SASL_HANDSHAKE.value
@@ -29,7 +29,7 @@ _AUTHENTICATE: Final = ApiKey.SASL_AUTHENTICATE.value
 
 
 class _State(Enum):
-    """Kafka's, but for those of GSSAPI's tokens without a handshake and of answers that are under way."""
+    """States of Kafka, except those for GSSAPI tokens without a handshake and for replies that are being sent."""
 
     HANDSHAKE_OR_VERSIONS_REQUEST = auto()
     HANDSHAKE_REQUEST = auto()
@@ -47,7 +47,7 @@ _TEXT: Final = {
 _AWAITED: Final = {
     _State.HANDSHAKE_OR_VERSIONS_REQUEST: (_API_VERSIONS, _HANDSHAKE),
     _State.HANDSHAKE_REQUEST: (_HANDSHAKE,),
-    # A second handshake is answered, and the connection closed then.
+    # A second handshake is answered, and then the connection is closed.
     _State.AUTHENTICATE: (_AUTHENTICATE, _HANDSHAKE),
 }
 
@@ -72,18 +72,18 @@ class Authenticator:
         self._mechanisms = mechanisms
         self._clock = clock
         self._state = _State.HANDSHAKE_OR_VERSIONS_REQUEST
-        # By which mechanism it has logged in, and by which it is about to.
+        # The mechanism of the complete login, and that of the login in progress.
         self._mechanism = self._wanted = ""
         self._server: SaslServer | None = None
         self._has_headers = False
         self._expires_ms: float | None = None
         self._renewed_ms = -AGAIN_MS
         self.on_login: Callable[[], None] | None = None
-        """Called when it has logged in the first time."""
+        """Callback that runs when the first login is complete."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The mechanisms that a client may choose of."""
+        """Mechanisms from which a client may choose."""
         return self._mechanisms.names
 
     @property
@@ -101,7 +101,7 @@ class Authenticator:
         return not self._mechanism or api_key in (_HANDSHAKE, _AUTHENTICATE)
 
     def objection(self, api_key: int) -> str:
-        """Why the connection must be closed because this request has come, or an empty string."""
+        """Return why this request must close the connection, or an empty string."""
         state = self._state
         if state is _State.COMPLETE:
             if self._expires_ms is None or self._clock.monotonic_ms() <= self._expires_ms:
@@ -129,7 +129,7 @@ class Authenticator:
             self._state = _State.HANDSHAKE_REQUEST
 
     def handshake(self, mechanism: str, version: int) -> tuple[ErrorCode, str]:
-        """The client chooses a mechanism: the error that it is answered, and why it must be closed then, if so."""
+        """Choose a mechanism. Return the error for the client, and the reason to close the connection, if any."""
         if self._state is _State.AUTHENTICATE:
             self._fail()
             return (
@@ -188,7 +188,10 @@ class Authenticator:
         return int(lifetime_ms or 0)
 
     def _lifetime_ms(self, server: SaslServer) -> float | None:
-        """`ReauthInfo.calcCompletionTimesAndReturnSessionLifetimeMs`; None for ever."""
+        """Return the session lifetime, None without a limit.
+
+        Source: `ReauthInfo.calcCompletionTimesAndReturnSessionLifetimeMs`.
+        """
         most_ms = self._mechanisms.max_reauth_ms(self._mechanism)
         ends: list[float] = [most_ms] if most_ms > 0 else []
         if server.expires_at_ms is not None:

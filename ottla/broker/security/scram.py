@@ -1,9 +1,9 @@
 """SASL/SCRAM-SHA-256 and -512: a password is proved and never sent. pure
 
-Source: RFC 5802 and 7677, `ScramSaslServer`, `ScramFormatter` and `ScramMessages` of Kafka 4.3.1. A name that nobody
-has is answered as one that somebody has, up to the end: from outside nobody can tell which names there are. Kafka ends
-such a login at its first message. What else is stricter: `m=` is refused, and the channel binding of the last message
-must be that of the first, as the RFC has it.
+Source: RFC 5802 and 7677, `ScramSaslServer`, `ScramFormatter` and `ScramMessages` of Kafka 4.3.1. An unknown name gets
+the same answers as a known one until the end of the login, so a client cannot find out which names exist. Kafka ends
+such a login at its first message. Also stricter than Kafka: `m=` is refused, and the channel binding of the last
+message must equal that of the first, as the RFC requires.
 """
 
 import hashlib
@@ -24,24 +24,24 @@ MAX_ITERATIONS: Final = 16_384
 
 
 class ScramMechanism(IntEnum):
-    """The mechanisms by the numbers that records and requests have for them."""
+    """Mechanisms, with their numbers in records and requests."""
 
     SCRAM_SHA_256 = 1
     SCRAM_SHA_512 = 2
 
     @property
     def mechanism_name(self) -> str:
-        """As clients call it."""
+        """Name of the mechanism in SASL."""
         return self.name.replace("_", "-")
 
     @property
     def hash_name(self) -> str:
-        """As hashlib calls it."""
+        """Name of the hash in hashlib."""
         return self.name.removeprefix("SCRAM_").replace("_", "").lower()
 
     @property
     def hash_bytes(self) -> int:
-        """The length of its keys."""
+        """Length of the keys in bytes."""
         return 32 if self is ScramMechanism.SCRAM_SHA_256 else 64
 
 
@@ -65,12 +65,12 @@ _TOKEN_AUTHENTICATION: Final = "tokenauth"
 _NEVER: Final = re.compile(r"[^\x01-\x7f]")
 _NONCE_BYTES: Final = 24
 _LOOKED_AT: Final = 1_000
-"""So many credentials say how those look that are made up."""
+"""Number of credentials that determine the form of the fake ones."""
 _DIGITS: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def name_can_log_in(name: str) -> bool:
-    """Whether a client can say this name: a message of Kafka's SCRAM is of ASCII without NUL."""
+    """Return whether a client can send this name: messages of Kafka's SCRAM are ASCII without NUL."""
     return name != "" and _NEVER.search(name) is None
 
 
@@ -85,7 +85,7 @@ def credential(
 
 
 def is_made_of(mechanism: ScramMechanism, kept: UserScramCredentialRecord, salted_password: bytes) -> bool:
-    """Whether what is kept was made of this password."""
+    """Return whether the stored credential was made from this password."""
     client_key = _hmac(mechanism, salted_password, b"Client Key")
     return hmac.compare_digest(hashlib.new(mechanism.hash_name, client_key).digest(), kept.stored_key)
 
@@ -138,7 +138,7 @@ class ScramUsers:
             return _Looks(MIN_ITERATIONS, 26, True, self._own_secret)
         shapes = Counter((each.iterations, len(each.salt), _is_text(each.salt)) for each in some)
         (shape, _), *_ = shapes.most_common(1)
-        # A secret that stays when the broker starts again: a salt that changed would tell that it is made up.
+        # A secret that is the same after a restart: a salt that changes would show that it is fake.
         return _Looks(*shape, some[0].server_key)
 
 
@@ -157,7 +157,7 @@ def _fake_credential(name: str, mechanism: ScramMechanism, looks: _Looks) -> Use
 
 
 class _Begun(NamedTuple):
-    """A login whose client has still to prove itself."""
+    """Login whose client has not sent its proof yet."""
 
     name: str
     credential: UserScramCredentialRecord
@@ -165,7 +165,7 @@ class _Begun(NamedTuple):
     gs2_header: str
     nonce: str
     first: str
-    """The client's first message, as both sign it."""
+    """Client's first message, in the form that both sides sign."""
     answer: str
 
 
@@ -188,7 +188,7 @@ class ScramServer:
         return f"User:{self._name}"
 
     async def evaluate(self, token: bytes) -> bytes:
-        """The broker's first message, then its last. SaslFailed."""
+        """Return the broker's first message, then its last. Raises SaslFailed."""
         if len(token) > _TOKEN_BYTES_MOST:
             raise SaslFailed(f"a SCRAM message of {len(token)} bytes; {_TOKEN_BYTES_MOST} are the most")
         message = token.decode(errors="replace")

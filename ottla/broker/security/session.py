@@ -14,7 +14,7 @@ DEFAULT_LISTENER: Final = "PLAINTEXT"
 
 
 class Session:
-    """The client of a connection. `principal` is TYPE:NAME, as ACLs name it."""
+    """Client of a connection. `principal` is TYPE:NAME, as in ACLs."""
 
     __slots__ = ("authenticator", "listener_name", "peer", "principal", "throttle_ms")
 
@@ -26,14 +26,14 @@ class Session:
         self.throttle_ms = 0
         """The time for which no further request is served after the next reply."""
         self.authenticator: Authenticator | None = None
-        """What logs the client in; None on a listener without SASL."""
+        """Login of the client; None on a listener without SASL."""
 
     @property
     def host(self) -> str:
-        """The address alone."""
+        """Address of the client without the port."""
         return self.peer.rpartition(":")[0]
 
     @property
     def sends_tokens(self) -> bool:
-        """Whether its next frame is a token, which is no request and has a password in it."""
+        """Return whether the next frame is a token, which is not a request and may contain a password."""
         return self.authenticator is not None and self.authenticator.takes_tokens

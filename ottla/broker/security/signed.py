@@ -1,7 +1,7 @@
-"""Tokens that an issuer has signed: whose keys are known, for whom they are, and for how long. pure
+"""Check of tokens that an issuer has signed: the key, the audience, and the expiration. pure
 
-Source: `BrokerJwtValidator` and `ClaimValidationUtils` of Kafka 4.3.1. Stricter: a token of the future is refused, and
-`ottla/broker/config/oauth.py` what Kafka lets in where little is said.
+Source: `BrokerJwtValidator` and `ClaimValidationUtils` of Kafka 4.3.1. Stricter: a token from the future is refused,
+and `ottla/broker/config/oauth.py` refuses incomplete configurations that Kafka accepts.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from ottla.broker.security.unsecured import seconds
 
 
 class SignedTokens:
-    """Checks the tokens of one listener, with the keys of `jwks`."""
+    """Checker of the tokens of one listener, with the keys of `jwks`."""
 
     __slots__ = ("_around", "_jwks", "_settings")
 

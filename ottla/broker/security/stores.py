@@ -49,7 +49,7 @@ def key_store(settings: TlsSettings) -> KeyStore:
 
 
 def trusted(settings: TlsSettings) -> str:
-    """The certificates that clients' own are checked by, as PEM; empty for those of this machine. TlsError."""
+    """Return the CA certificates for clients as PEM; empty text selects those of this machine. Raises TlsError."""
     if settings.ssl_truststore_certificates:
         return _blocks(settings.ssl_truststore_certificates, "ssl.truststore.certificates", keys=False)
     if not settings.ssl_truststore_location:
@@ -79,7 +79,7 @@ def _text(content: bytes, where: str) -> str:
 
 
 def _blocks(text: str, where: str, *, keys: bool) -> str:
-    """The blocks of one kind, each as OpenSSL wants it: in a variable or a properties file they often stand in one
+    """Return the blocks of one kind in the form of OpenSSL. In a variable or a properties file a block is often one
     line."""
     found = [
         f"-----BEGIN {kind}-----\n{_wrap_lines(base64)}\n-----END {kind}-----\n"
@@ -98,7 +98,7 @@ def _wrap_lines(base64: str) -> str:
 
 
 def _from_pkcs12(content: bytes, password: str, option: str, location: str, *, keys: bool = True) -> str:
-    """Key and certificates of a PKCS12 file, or only certificates, as PEM without a password. TlsError."""
+    """Return key and certificates of a PKCS12 file, or only certificates, as PEM without password. Raises TlsError."""
     where = f"{option} {location}"
     if content.startswith(_JKS):
         raise TlsError(

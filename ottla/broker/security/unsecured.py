@@ -17,7 +17,7 @@ _LATEST_S: Final = 253_402_300_799.0
 
 
 class UnsecuredTokens:
-    """Takes what a token says, if it has no signature and its time is not over."""
+    """Checker of unsigned tokens, which accepts their claims until they expire."""
 
     __slots__ = ("_now_ms", "_settings")
 
@@ -53,7 +53,7 @@ class UnsecuredTokens:
 
 
 def seconds(claims: Mapping[str, Any], name: str) -> float | None:
-    """A time in seconds since 1970. TokenRefused if it is none."""
+    """Return the time of a claim in seconds since 1970, None without it. Raises TokenRefused if it is not a time."""
     given = claims.get(name)
     if given is None:
         return None
@@ -63,7 +63,7 @@ def seconds(claims: Mapping[str, Any], name: str) -> float | None:
 
 
 def scopes(given: object) -> frozenset[str]:
-    """The scopes of a claim: a text with blanks between them, or a list."""
+    """Return the scopes of a claim, which is a text with blanks between them, or a list."""
     if isinstance(given, str):
         return frozenset(given.split())
     if isinstance(given, list):

@@ -1,7 +1,7 @@
 """Build and start kfake. shell
 
-It has one broker, no limits on versions, and keeps its log in memory: nothing is written to a file, and records are
-checked no further than their batch.
+It runs one broker without limits on versions, and keeps its log in memory. It writes no file, and checks batches but
+not the records in them.
 """
 
 import contextlib
@@ -20,11 +20,11 @@ SOURCES = ("main.go", "go.mod", "go.sum")
 
 
 class Missing(Exception):
-    """Why there is no kfake here."""
+    """Error that says why kfake cannot be built here."""
 
 
 def built() -> Path:
-    """The program, which is built on first use; of another source it is another file."""
+    """Return the program, built on first use. Its name contains the digest of its source."""
     digest = hashlib.sha256(b"".join((HERE / name).read_bytes() for name in SOURCES)).hexdigest()[:12]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla"
     program = cache / f"kfake-{digest}"
@@ -34,7 +34,7 @@ def built() -> Path:
     if go is None:
         raise Missing("Go is not installed")
     cache.mkdir(parents=True, exist_ok=True)
-    # Others may build at the same time, and nobody may find half of it.
+    # Another process may build at the same time, and must not find an incomplete file.
     unfinished = program.with_suffix(f".{os.getpid()}")
     done = subprocess.run([go, "build", "-o", str(unfinished), "."], cwd=HERE, capture_output=True, text=True)
     if done.returncode != 0:
@@ -45,13 +45,13 @@ def built() -> Path:
 
 
 def version() -> str:
-    """Of kfake, as `go.mod` has it."""
+    """Return the version of kfake in `go.mod`."""
     return next(line.split()[-1] for line in (HERE / "go.mod").read_text().splitlines() if "pkg/kfake" in line)
 
 
 @contextlib.contextmanager
 def kfake(program: Path, directory: Path) -> Iterator[Broker]:
-    """One broker; `directory` gets its output."""
+    """Run one broker, with its output in `directory`."""
     log = directory / "kfake.log"
     with running([str(program)], log) as (process, began):
         while not (line := log.read_text()).endswith("\n"):
