@@ -122,7 +122,7 @@ def place(request):
 def findings(out, directory):
     """Without the directory's name, and how long ago something was."""
     base, _, query = str(directory).partition("?")
-    out = re.sub(r"\b\d+ (d|h|min|s|ms)\b", "TIME", out.replace(base, "DIR"))
+    out = re.sub(r"\b\d+ (d|h|min|s|ms)\b( \d+ (d|h|min|s|ms)\b)*", "TIME", out.replace(base, "DIR"))
     return [json.loads(line) for line in (out.replace("?" + query, "") if query else out).splitlines()]
 
 
