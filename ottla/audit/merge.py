@@ -85,7 +85,7 @@ def judge(
     total = shape.merge(part.shape for index, parts in facts.items() if reach.counts(index) for part in parts)
     certain = {name: state for name, state in known.states.items() if not known.doubts(name)}
     found += stale.findings(certain, idle, request.now_ms, request.id_expiration_ms, request.producer_expiration_ms)
-    counted = [_gather_ended(one, facts[index], known) for index, one in listed.items() if reach.counts(index)]
+    counted = [_gather_transactions(one, facts[index], known) for index, one in listed.items() if reach.counts(index)]
     ended = once.count_once(counted)
     found += shape.findings(total, ended)
     return Audit(
@@ -102,7 +102,7 @@ def judge(
     )
 
 
-def _gather_ended(one: "Listed", parts: Sequence[RangeFacts], known: History) -> once.Facts:
+def _gather_transactions(one: "Listed", parts: Sequence[RangeFacts], known: History) -> once.Facts:
     decisions = known.for_place((one.log.topic, one.log.partition))
     totals = [sum(int(part.totals[at]) for part in parts) for at in (events.ABORTED, events.COMMITTED)]
     return once.Facts(

@@ -76,7 +76,7 @@ class RangeFacts(NamedTuple):
 
     `first_batch_ms`: of the first batch with a time to go by, -1 without one (`torn.first_ms`). `latest_ms`: the
     latest time that a broker wrote itself, -1: none. `ends`: the markers without a decision, by which partitions are
-    compared. `shared`: counts of those that cannot be compared (`once.count_shared`).
+    compared. `shared`: counts of those that cannot be compared (`once.count_markers_by_epoch`).
     """
 
     totals: "Longs"
@@ -272,7 +272,7 @@ class _Collector:
             self._matcher.add(markers)
             undecided = step.ended[markers[:, torn.DECISION] < 0]
             self._ends.append(across.numbers(undecided))
-            self._shared.append(once.count_shared(undecided))
+            self._shared.append(once.count_markers_by_epoch(undecided))
             if len(self._shared) > MOST_APART:
                 self._shared = [once.combine(self._shared)]
             self._latest_ms = max(self._latest_ms, int(markers[:, torn.END_MS].max()))

@@ -311,7 +311,7 @@ class Memory:
         return self._for(size_bytes).claim(size_bytes, on_grant)
 
     def lend(self, size_bytes: int, on_recall: Callable[[], None]) -> Claim | None:
-        """Call `RequestMemory.lend` on the part of the memory that fits."""
+        """Reserve memory in the part that fits until it is recalled (see `RequestMemory`)."""
         return self._for(size_bytes).lend(size_bytes, on_recall) or self.requests.lend(size_bytes, on_recall)
 
     def _for(self, size_bytes: int) -> RequestMemory:

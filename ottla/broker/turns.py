@@ -141,7 +141,7 @@ class Activity(Generic[R]):
             self._wait = wait
             wait.attach(self)
 
-    def step_charged(self) -> None:
+    def charge_and_step(self) -> None:
         """Charge the resumption of a handler that had to wait for another turn budget, and resume it."""
         self._turns.charged_us += RESUME_US
         self.step()
@@ -315,7 +315,7 @@ class Turns:
         One sync, one block of producer ids or one append may wake a thousand handlers.
         """
         if self.charged_us - self._share_began_us >= SHARE_US:
-            self.rest(activity.step_charged)
+            self.rest(activity.charge_and_step)
             return
         self.charged_us += RESUME_US
         self._ready.append(activity.step)

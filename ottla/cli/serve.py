@@ -1,7 +1,6 @@
 """`ottla serve`: run the broker. shell"""
 
 import logging
-import re
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -15,13 +14,10 @@ from ottla.cli.output import complain
 from ottla.cli.parent import stop_at_end_of_input
 from ottla.cli.settings import IMPOSSIBLE_VALUE, load_or_exit, takes_settings
 from ottla.printable import first_names
-from ottla.protocol.checkpoints import META_PROPERTIES
+from ottla.protocol.checkpoints import META_PROPERTIES, parse_directory_name
 from ottla.scan.log_directory import MOST_NAMED
 
-_PARTITION = re.compile(r"[A-Za-z0-9._-]{1,249}-[0-9]{1,10}")
-
-
-# What a new file system and a first start that was killed leave.
+# Names that a new file system, and a first start that was killed, leave.
 _LEFT_IN_NEW = ("lost+found", ".lock")
 
 
@@ -52,7 +48,7 @@ def _holds_something_else(directory: str) -> str:
 
 def _partitions(context: click.Context, parameter: click.Parameter, names: tuple[str, ...]) -> frozenset[str]:
     for name in names:
-        if not _PARTITION.fullmatch(name):
+        if parse_directory_name(name) is None:
             raise click.BadParameter(f"{name} is not TOPIC-PARTITION, such as audit-log-0", context, parameter)
     return frozenset(names)
 

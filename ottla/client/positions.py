@@ -95,7 +95,7 @@ class Positions:
             raise consumer.error_of(ErrorCode.UNKNOWN_MEMBER_ID)
         return consumer.offsets(self._sent)
 
-    def mark_committed(self) -> None:
+    def note_commit(self) -> None:
         """Store that the transaction with the offsets of `offsets_to_commit` was committed."""
         current = self._consumer.generation()
         memory = _Memory(current)

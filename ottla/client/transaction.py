@@ -152,7 +152,7 @@ class Transaction:
             elif isinstance(error, Exception):
                 await self._abandon(error)
             else:
-                await self._give_up_interrupted(error)
+                await self._give_up_on_interrupt(error)
         finally:
             self._client.forget_sends()
             _in_transaction.discard(id(self.producer))
@@ -198,7 +198,7 @@ class Transaction:
         except Exception as failure:
             trouble = failure
         except BaseException as interruption:
-            await self._give_up_interrupted(interruption)
+            await self._give_up_on_interrupt(interruption)
             raise
         if trouble is not None:
             raise await self._give_up(trouble) from trouble
@@ -223,7 +223,7 @@ class Transaction:
             await self._client.close()
             raise commit_unknown(self._client.transactional_id, self._timeout_ms)
         if self._positions is not None:
-            self._positions.mark_committed()
+            self._positions.note_commit()
 
     async def _withhold(self, positions: Positions, sent: int | None) -> None:
         """Abort what comes of records that will be polled again, here or elsewhere: nothing was read since the consumer
@@ -260,7 +260,7 @@ class Transaction:
         if isinstance(outcome, TransactionFatal) or (is_concerned and self._client.own(error)):
             raise outcome from error
 
-    async def _give_up_interrupted(self, interruption: BaseException) -> None:
+    async def _give_up_on_interrupt(self, interruption: BaseException) -> None:
         """KeyboardInterrupt and the like go through in any case; what became of the transaction is noted on them."""
         if self._ended_by_hand():
             return

@@ -24,7 +24,7 @@ LOCK = ".lock"
 # Suffixes of partition directories that are no longer in use: to be removed, or to be kept.
 DELETE, STRAY = "delete", "stray"
 
-WRITTEN_ANEW: Final = (HIGH_WATERMARKS, CLEANER_OFFSETS)
+UNSYNCED_CHECKPOINTS: Final = (HIGH_WATERMARKS, CLEANER_OFFSETS)
 """Checkpoints that no start needs: they are written without a sync, so a power loss may tear them."""
 PUT_BACK: Final = "put back a copy of the file, or move it away: the next start then takes 0 for each partition"
 NO_SUCH_OFFSET: Final = "no log begins at the offset of this name: move the file away, or give it its name back"

@@ -96,7 +96,7 @@ def _aborted_below(log: PartitionLog, offset: int) -> Longs | None:
 
 def has_index(segment: SegmentFile) -> bool:
     """Whether there is an `.index`, without which a broker rebuilds all indexes of a segment."""
-    if segment.beside is not None:
+    if segment.suffixes is not None:
         return not segment.lacks(".index")
     return storage.exists(storage.beside(segment.path, ".index"))
 

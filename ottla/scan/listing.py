@@ -19,7 +19,7 @@ from ottla.protocol.checkpoints import (
     NO_SUCH_OFFSET,
     PUT_BACK,
     RECOVERY_POINTS,
-    WRITTEN_ANEW,
+    UNSYNCED_CHECKPOINTS,
     decode_offsets,
     parse_directory_name,
 )
@@ -37,7 +37,7 @@ from ottla.scan.log_directory import (
 COORDINATORS = "__transaction_state"
 
 MOST_TOPICS_NAMED = 5
-_SUFFIXES_BESIDE = (".index", ".timeindex", ".txnindex", ".snapshot")
+_SUFFIXES = (".index", ".timeindex", ".txnindex", ".snapshot")
 
 T = TypeVar("T")
 
@@ -51,18 +51,18 @@ class UnreadableDirectory(Exception):
 class SegmentFile(NamedTuple):
     """Segment file. `is_last`: it is the active segment, whose tail may be torn.
 
-    `beside`: suffixes of the files of its name that a store listed; None where a look is cheap, and may find more.
+    `suffixes`: those of the other files of the segment in the listing of a store; None for a local directory.
     """
 
     path: str
     base_offset: int
     size_bytes: int
     is_last: bool
-    beside: tuple[str, ...] | None = None
+    suffixes: tuple[str, ...] | None = None
 
     def lacks(self, suffix: str) -> bool:
         """Whether the listing shows that the segment has no file with this suffix."""
-        return self.beside is not None and suffix not in self.beside
+        return self.suffixes is not None and suffix not in self.suffixes
 
 
 class PartitionLog(NamedTuple):
@@ -248,7 +248,7 @@ def _partition_log(
             base_offset,
             entry.size_bytes,
             is_last=index == len(found) - 1,
-            beside=None if names is None else _beside(base_offset, names),
+            suffixes=None if names is None else _suffixes_in(base_offset, names),
         )
         for index, (base_offset, entry) in enumerate(found)
     )
@@ -257,8 +257,8 @@ def _partition_log(
     return PartitionLog(*place, folder, max(log_start, first), recovery_point, segments, tuple(snapshots))
 
 
-def _beside(base_offset: int, names: set[str]) -> tuple[str, ...]:
-    return tuple(suffix for suffix in _SUFFIXES_BESIDE if f"{base_offset:020d}{suffix}" in names)
+def _suffixes_in(base_offset: int, names: set[str]) -> tuple[str, ...]:
+    return tuple(suffix for suffix in _SUFFIXES if f"{base_offset:020d}{suffix}" in names)
 
 
 def find_checkpoint(path: str) -> Checkpoint | None:
@@ -273,7 +273,7 @@ def find_checkpoint(path: str) -> Checkpoint | None:
     except OSError as error:
         raise UnreadableDirectory(f"{storage.shown(path)}: {error.strerror}") from error
     except ProtocolError as broken:
-        if storage.name_of(path) in WRITTEN_ANEW:
+        if storage.name_of(path) in UNSYNCED_CHECKPOINTS:
             return None
         raise UnreadableDirectory(f"{storage.shown(path)}: {broken}; {PUT_BACK}") from None
 

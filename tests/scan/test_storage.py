@@ -216,7 +216,7 @@ def test_index_files_that_a_store_did_not_list_are_not_asked_for(write_log, behi
     log.roll().data(10)
     (write_log.root / "ledger-0" / f"{0:020d}.index").write_bytes(b"")
     (partition,) = list_partitions(behind_arrow(write_log.root))
-    assert [segment.beside for segment in partition.segments] == [(".index",), ()]
+    assert [segment.suffixes for segment in partition.segments] == [(".index",), ()]
     monkeypatch.setattr(storage, "connect", None)
     storage._connect_once.cache_clear()
     assert [has_index(segment) for segment in partition.segments] == [True, False]

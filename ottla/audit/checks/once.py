@@ -58,7 +58,7 @@ def _phrase(ended: Ended, how: str) -> str:
     return f"{text} ({count(ended.in_partitions, 'end')} in partitions)"
 
 
-def count_shared(ended: Longs) -> Longs:
+def count_markers_by_epoch(ended: Longs) -> Longs:
     """Return rows (key, number of markers) of markers whose producer id and epoch many transactions may share."""
     rows = ended[
         (ended[:, events.ENDED_FIRST_OFFSET] >= 0)
@@ -83,7 +83,7 @@ def without(counts: Longs, keys: Longs) -> Longs:
 
 def count_once(partitions: Sequence[Facts]) -> Outcome:
     """Count the transactions of all partitions."""
-    decided = [_count_decided(one) for one in partitions]
+    decided = [_count_by_decision(one) for one in partitions]
     numbers = np.concatenate([np.empty((0, 2), dtype=np.int64), *decided])
     of_decisions = _counts(numbers[np.unique(numbers[:, 1], return_index=True)[1], 0])
     parts = (across.unpack(end) for one in partitions for end in one.ends)
@@ -107,7 +107,7 @@ def _outcome(partitions: Sequence[Facts], counted: Longs, uncertain: Longs, kind
     return Ended(many, not np.any(uncertain & 1 == kind), in_partitions)
 
 
-def _count_decided(one: Facts) -> Longs:
+def _count_by_decision(one: Facts) -> Longs:
     """Return rows (key, number of the decision's record) for the decisions that ended something in the partition."""
     rows = np.concatenate([np.empty((0, 3), dtype=np.int64), *(part.carried_out for part in one.matched)])
     found = one.decisions[np.unique(rows[rows[:, 2] < torn.NOWHERE, 0])]

@@ -94,7 +94,7 @@ class _Placed(NamedTuple):
     offline: tuple[int, ...]
 
 
-def _place_unadvertised(here: tuple[int, ...], version: int) -> _Placed:
+def _place_for_hidden_listener(here: tuple[int, ...], version: int) -> _Placed:
     """Return the placement for clients on a listener that is not advertised."""
     error = ErrorCode.LISTENER_NOT_FOUND if version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE
     replicas = here if version else ()
@@ -118,7 +118,7 @@ class _Answer:
         """The names of topics that the client may not see."""
         is_reached = endpoint is not None
         self._placed = (
-            _Placed(ErrorCode.NONE, *here, here, here, ()) if is_reached else _place_unadvertised(here, version)
+            _Placed(ErrorCode.NONE, *here, here, here, ()) if is_reached else _place_for_hidden_listener(here, version)
         )
         self._offline = _Placed(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, here, (), here)
 

@@ -136,7 +136,7 @@ class Controller:
         The change continues if its request is discarded. Raises the exception of `change`, or OSError if the change
         cannot be logged.
         """
-        return await self._apart(self._run_claimed(map(unify_collision_chars, names), change))
+        return await self._apart(self._run_with_claims(map(unify_collision_chars, names), change))
 
     async def in_parts(
         self, wanted: Sequence[T], name_of: Callable[[T], str | None], change: Callable[[Sequence[T]], Handler[None]]
@@ -152,9 +152,11 @@ class Controller:
     ) -> None:
         for start in range(0, len(wanted), CHANGED_AT_ONCE):
             part = wanted[start : start + CHANGED_AT_ONCE]
-            await self._run_claimed([unify_collision_chars(name) for name in map(name_of, part) if name], change(part))
+            await self._run_with_claims(
+                [unify_collision_chars(name) for name in map(name_of, part) if name], change(part)
+            )
 
-    async def _run_claimed(self, keys: Iterable[str], change: Handler[R]) -> R:
+    async def _run_with_claims(self, keys: Iterable[str], change: Handler[R]) -> R:
         claim = await self._claims.take(keys)
         try:
             result = await change
@@ -326,7 +328,7 @@ class Controller:
         `claims` are held from before the decision until it is applied. The caller must limit the records of one change
         to 10,000, as Kafka does (`QuorumController.MAX_RECORDS_PER_USER_OP`).
         """
-        await self._apart(self._run_claimed(claims, self._change_security(decide)))
+        await self._apart(self._run_with_claims(claims, self._change_security(decide)))
 
     async def _change_security(self, decide: Callable[[], Handler[Sequence[SecurityRecord]]]) -> None:
         records = await decide()
@@ -367,7 +369,7 @@ class Controller:
 
     async def update_features(self, updates: Sequence[FeatureUpdate], validate_only: bool = False) -> str | None:
         """Finalize levels, all of them or none. Return the reason if they cannot be finalized. Raises OSError."""
-        return await self._apart(self._run_claimed((FEATURES,), self._update_features(updates, validate_only)))
+        return await self._apart(self._run_with_claims((FEATURES,), self._update_features(updates, validate_only)))
 
     async def _update_features(self, updates: Sequence[FeatureUpdate], validate_only: bool) -> str | None:
         problem = update_problem(self._image.features, updates, self._node_id)

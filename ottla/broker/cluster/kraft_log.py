@@ -115,7 +115,7 @@ class MetadataLog:
         self.newest_snapshot = snapshot = yield from self._read_newest_snapshot()
         yield from self._read_log(snapshot.end_offset)
         self._choose_epoch(max(partition.log.epochs.latest_epoch, snapshot.epoch))
-        self._log_skipped()
+        self._log_skips()
         image = self.image
         # Also after a kill within the bootstrap records: they are written again (`ActivationRecordsGenerator`).
         self.began_empty = not image.features and not image.topics
@@ -222,7 +222,7 @@ class MetadataLog:
         except (ProtocolError, LookupError) as damage:
             raise LogDirectoryError(f"{name} is damaged at offset {at_offset}: {damage}") from damage
 
-    def _log_skipped(self) -> None:
+    def _log_skips(self) -> None:
         for number, count in sorted(self._loader.skipped.items()):
             name = RECORD_TYPES.get(number, "an unknown type")
             if number in PROTECTING_TYPES:

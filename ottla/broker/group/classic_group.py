@@ -273,16 +273,16 @@ class ClassicGroup:
     def sync(self, member: Member, assignments: Iterable[tuple[str, bytes]]) -> Outcome:
         """Handle SyncGroup of a checked member. The leader sends all assignments, which must be logged first."""
         if self.state is ClassicGroupState.STABLE:
-            self._note_synced(member.member_id)
+            self._note_sync(member.member_id)
             return Outcome(synced={member.member_id: self._sync_reply(member)})
         if member.member_id == self.roster.leader:
             given = dict(assignments)
             return Outcome(step=Assigned(self.value(given), member.member_id, given))
-        self._note_synced(member.member_id)
+        self._note_sync(member.member_id)
         member.awaiting_sync = True
         return Outcome()
 
-    def _note_synced(self, member_id: str) -> None:
+    def _note_sync(self, member_id: str) -> None:
         self._unsynced.discard(member_id)
         if not self._unsynced:
             self._sync_deadline_ms = NEVER_MS
@@ -316,7 +316,7 @@ class ClassicGroup:
                 return Outcome().tell(lines.emptied(self))
 
     def _apply_assignment(self, step: Assigned, error: ErrorCode, now: Moment) -> Outcome:
-        self._note_synced(step.leader_id)
+        self._note_sync(step.leader_id)
         self.members[step.leader_id].awaiting_sync = True
         if error:
             outcome = self._reply_assignment(error, now)

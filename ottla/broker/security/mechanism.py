@@ -12,9 +12,8 @@ from ottla.broker.turns import Handler
 class SaslFailed(Exception):
     """A failed login.
 
-    `reason` is for the log only; it holds no secret and no token. `told` is the error text for the client, where the
-    mechanism has its own in Kafka; otherwise the client gets Kafka's general one. It must not reveal whether a user
-    exists.
+    `reason` is for the log only; it holds no secret and no token. The error text for the client (`told`) is that of the
+    mechanism where Kafka has one, otherwise Kafka's general one. It must not reveal whether a user exists.
     """
 
     def __init__(self, reason: str, told: str = "") -> None:

@@ -56,11 +56,11 @@ def steps(monkeypatch):
     def count(owner, name):
         original = getattr(owner, name)
 
-        def counted(self, *arguments):
+        def count_call(self, *arguments):
             counts[self._turns.events] += 1
             return original(self, *arguments)
 
-        monkeypatch.setattr(owner, name, counted)
+        monkeypatch.setattr(owner, name, count_call)
 
     count(Activity, "step")
     monkeypatch.setattr(Dispatcher, "_turns", property(lambda self: self._broker.turns), raising=False)

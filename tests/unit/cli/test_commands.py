@@ -28,7 +28,7 @@ def cli(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def served(monkeypatch, logging_as_before):
+def serve_calls(monkeypatch, logging_as_before):
     """Replace the broker, and return the arguments that `serve` calls it with."""
     calls = []
 
@@ -67,26 +67,26 @@ def test_an_unknown_command_is_refused(cli):
     )
 
 
-def test_serve_hands_the_broker_what_was_asked_for(cli, served, tmp_path):
+def test_serve_hands_the_broker_what_was_asked_for(cli, serve_calls, tmp_path):
     (tmp_path / "server.properties").write_text("num.partitions=2\nlog.dirs=theirs\nmessage.max.bytes=2000\n")
     arguments = "serve server.properties --data-dir mine --listen 127.0.0.1:0 --override num.partitions=3"
     arguments += " --ready-file ready --truncate-damaged ledger-0 --truncate-damaged audit-log-12"
     result = cli(*arguments.split(), KAFKA_MESSAGE_MAX_BYTES="3000")
     assert result.exit_code == 3
-    (call,) = served
+    (call,) = serve_calls
     assert (call.config.log_dirs, call.config.num_partitions, call.config.message_max_bytes) == ("mine", 3, 3000)
     assert call.config.listeners == (Listener("PLAINTEXT", "127.0.0.1", 0),)
     assert (call.ready_file, call.truncate_damaged) == ("ready", frozenset({"ledger-0", "audit-log-12"}))
     assert not call.kafka_lines
 
 
-def test_serve_without_arguments_keeps_its_log_in_the_folder_it_was_started_in(cli, served):
+def test_serve_without_arguments_keeps_its_log_in_the_folder_it_was_started_in(cli, serve_calls):
     cli("serve")
-    assert served[0].config.log_dirs == "ottla-data"
-    assert (served[0].ready_file, served[0].truncate_damaged) == (None, frozenset())
+    assert serve_calls[0].config.log_dirs == "ottla-data"
+    assert (serve_calls[0].ready_file, serve_calls[0].truncate_damaged) == (None, frozenset())
 
 
-def test_serve_says_once_what_it_ignores(cli, served):
+def test_serve_says_once_what_it_ignores(cli, serve_calls):
     result = cli(
         "serve", "--override", "num.io.threads=8", "--override", "log.cleaner.threads=1", KAFKA_NUM_PARTITION="4"
     )
@@ -98,9 +98,9 @@ def test_serve_says_once_what_it_ignores(cli, served):
 
 
 @pytest.mark.parametrize("command", ["serve", "configs"])
-def test_a_flag_that_names_no_option_is_one_line_and_exit_code_2(cli, served, command):
+def test_a_flag_that_names_no_option_is_one_line_and_exit_code_2(cli, serve_calls, command):
     result = cli(command, "--override", "num.partition=4")
-    assert (result.exit_code, result.stdout, served) == (2, "", [])
+    assert (result.exit_code, result.stdout, serve_calls) == (2, "", [])
     assert result.stderr == "ottla: --override num.partition=4: there is no such option; did you mean num.partitions?\n"
 
 
@@ -137,10 +137,10 @@ def test_a_damaged_partition_must_be_named_by_topic_and_number(cli):
     assert "ledger is not TOPIC-PARTITION" in result.stderr
 
 
-def test_a_properties_file_that_java_wrote_in_latin_1_is_read(cli, served, tmp_path):
+def test_a_properties_file_that_java_wrote_in_latin_1_is_read(cli, serve_calls, tmp_path):
     (tmp_path / "latin.properties").write_bytes("log.dirs=caf\xe9".encode("latin-1"))
     cli("serve", "latin.properties")
-    assert served[0].config.log_dirs == "café"
+    assert serve_calls[0].config.log_dirs == "café"
 
 
 def test_configs_lists_every_option_with_its_origin(cli):

@@ -37,7 +37,7 @@ def broker(target, tmp_path_factory):
     broker.stop()
 
 
-def start_configured(target, tmp_path_factory, name, overrides):
+def start_with(target, tmp_path_factory, name, overrides):
     if target == "given":
         pytest.skip("OTTLA_TEST_BOOTSTRAP names a broker that is not this test's to configure")
     broker = TARGETS[target](tmp_path_factory.mktemp(f"{name}-{target}"), overrides).start()
@@ -47,12 +47,12 @@ def start_configured(target, tmp_path_factory, name, overrides):
 
 @pytest.fixture(scope="session")
 def forgetful(target, tmp_path_factory):
-    yield from start_configured(target, tmp_path_factory, "forgetful", FORGETFUL)
+    yield from start_with(target, tmp_path_factory, "forgetful", FORGETFUL)
 
 
 @pytest.fixture(scope="session")
 def acl_broker(target, tmp_path_factory):
-    yield from start_configured(target, tmp_path_factory, "acl_broker", GUARD)
+    yield from start_with(target, tmp_path_factory, "acl_broker", GUARD)
 
 
 @pytest.fixture
