@@ -19,14 +19,14 @@ from ottla.broker.txn.shard import Shard
 from ottla.broker.txn.state_manager import TransactionStateManager
 from ottla.broker.txn.values import NO_PENDING
 
-# Of one id: is its time up?
 LOOK_US: Final = 1.0
+"""The cost of checking whether the time of one id is over."""
 TOMBSTONE_BATCH_BYTES: Final = 8192
 ABORTS_AT_ONCE: Final = 64
 """The records of one batch of tombstones, or of so many aborts, are applied in one turn when they are durable. The next
 ones are logged after that, so that a slow sync does not collect more of them."""
-# Of one tombstone: record framing, key type and lengths, with room to spare.
 TOMBSTONE_OVERHEAD_BYTES: Final = 24
+"""An upper bound of the framing, key type and lengths of one tombstone."""
 
 
 class Housekeeping:
@@ -92,5 +92,5 @@ class Housekeeping:
             await await_durable(self._states.forget(shard, expired))
 
     def _online(self) -> Iterator[Shard]:
-        """The shards that can log an outcome; a log that is offline has said so, and is not asked again each time."""
+        """Yield the shards whose log is online. An offline log has reported its error and is not tried again."""
         return (shard for shard in tuple(self._states.shards.values()) if shard.log.offline is None)
