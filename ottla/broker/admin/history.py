@@ -86,7 +86,7 @@ def history_routes(broker: Broker, events: Events) -> list[Route]:
         return await list_refusals(broker, events)
 
     tell: AdminHandler = history
-    list_refusals: AdminHandler = refusals
+    show_refusals: AdminHandler = refusals
     return [
         Route(
             *("GET", "/v1/history", tell, "Show what happened to transactions lately"),
@@ -94,7 +94,7 @@ def history_routes(broker: Broker, events: Events) -> list[Route]:
             response_schema=HISTORY_SCHEMA,
         ),
         Route(
-            *("GET", "/v1/refusals", list_refusals, "Show the last refused requests, the latest first"),
+            *("GET", "/v1/refusals", show_refusals, "Show the last refused requests, the latest first"),
             response_schema=REFUSALS_SCHEMA,
         ),
     ]

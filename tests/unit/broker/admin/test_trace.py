@@ -160,9 +160,9 @@ def test_nobody_is_heard_when_nobody_listens(traced):
     assert traced.tap.on_request is None
     first, second = traced.listen(), traced.listen()
     first.hang_up()
-    assert traced.tap.heard is not None
+    assert traced.tap.on_request is not None
     second.hang_up()
-    assert traced.tap.heard is None
+    assert traced.tap.on_request is None
 
 
 def test_who_takes_nothing_is_cut_off_and_heard_no_more(traced):

@@ -185,7 +185,7 @@ def test_group_that_is_still_loading_says_so_and_lets_heartbeats_pass(rig, monke
     assert rig.leave((reply.member_id, None)) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [])
     assert rig.mark(7) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     rig.clock.settle()
-    assert rig.groups.listed()[0] is ErrorCode.NONE
+    assert rig.groups.list_groups()[0] is ErrorCode.NONE
     assert rig.heartbeat(reply) is ErrorCode.NONE
 
 

@@ -124,7 +124,7 @@ def test_a_shard_that_is_dropped_takes_its_groups_along_and_is_loaded_anew_from_
     for group_id in ("g", "h"):
         rig.commits.commit(Caller(group_id), [CommitRow("t", 0, 5, -1, "")])
         rig.commits.commit(Caller(group_id), [CommitRow("t", 1, 6, -1, "")], ProducerIdAndEpoch(7, 0))
-    before, other = rig.to_value["g"].offsets.to_value(), rig.to_value["h"]
+    before, other = rig.known["g"].offsets.to_value(), rig.known["h"]
     del rig.groups._manager.shards[rig.log_of("g").index]
     assert set(rig.known) == {"h"}
     rig.turns.event(lambda: rig.groups.describe("g"))

@@ -96,7 +96,7 @@ def test_a_log_with_a_large_transaction_is_loaded_in_shares(rig, settled, commit
     rig.clock.settle()
     rig.restart(settle=False)
     settled[0], counts = 0, []
-    while rig.groups.listed()[0]:
+    while rig.groups.list_groups()[0]:
         assert rig.clock.one_turn()
         counts.append(settled[0])
         settled[0] = 0

@@ -297,7 +297,7 @@ def test_a_group_that_is_being_deleted_is_nobodys(rig, monkeypatch):
 
 
 def offsets_of(rig):
-    return rig.to_value["g"].offsets.to_value()[0]
+    return rig.known["g"].offsets.to_value()[0]
 
 
 def test_a_group_that_the_log_keeps_from_being_deleted_to_its_end_stays(rig, monkeypatch):
