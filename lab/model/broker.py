@@ -255,7 +255,7 @@ class RealBroker:
         broker: Any = SimpleNamespace(
             config=Config(), clock=self.clock, turns=turns, cluster=self, transactions=self.coordinator,
             long_work=LongWork(turns, DeferredWorkers(turns.next_turn), 1 << 20), topics_by_id={},
-            metrics=Metrics(), events=None, tap=RequestObserver(), authorizer=None, may=lambda *_: True,
+            metrics=Metrics(), events=None, observer=RequestObserver(), authorizer=None, may=lambda *_: True,
             quotas=QuotaManagers(turns, self.clock.monotonic_ms),
         )  # fmt: skip
         self._dispatcher = Dispatcher(broker, TABLE)
