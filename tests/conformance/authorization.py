@@ -7,7 +7,7 @@ from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
 from ottla.testkit.in_memory.furnish import message
-from tests.authorization.stage import filled, furnish
+from tests.authorization.stage import fill_ids, furnish
 from tests.authorization.ways import SUPER_USERS, entries_of
 from tests.patience import PATIENCE_S
 
@@ -96,7 +96,7 @@ class RemoteStage:
         self._enforce({_told(entry) for entry in entries_of(cell, way, HOST)})
         try:
             caller = self._caller(way.principal)
-            reply = caller.call(cell.api_key, cell.version, **filled(cell.fields, self._id_of))
+            reply = caller.call(cell.api_key, cell.version, **fill_ids(cell.fields, self._id_of))
         except (ConnectionError, TimeoutError) as error:
             self._callers.pop(way.principal).close()
             return NO_ANSWER if isinstance(error, TimeoutError) else None
