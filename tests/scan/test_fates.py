@@ -37,12 +37,12 @@ def scan_cut(log, parts):
 
 
 @pytest.mark.parametrize("name", ["clean", "unclean"])
-def test_end_offsets_are_those_that_kafkas_consumer_saw(reference, consumed, name):
+def test_end_offsets_are_those_that_kafkas_consumer_saw(reference, consume, name):
     fates = scan(reference(name))
     log_ends = {name: one.log_end for name, one in fates.items() if not name.startswith("__")}
     last_stable = {name: one.last_stable_offset for name, one in fates.items() if not name.startswith("__")}
-    assert log_ends == consumed("read_uncommitted")[0]
-    assert last_stable == consumed("read_committed")[0]
+    assert log_ends == consume("read_uncommitted")[0]
+    assert last_stable == consume("read_committed")[0]
 
 
 @pytest.mark.parametrize("name", ["clean", "unclean"])

@@ -15,10 +15,10 @@ def read_export(path):
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-def test_what_kafkas_consumer_returned_is_in_the_files(reference, consumed, tmp_path, isolation, capsys):
+def test_what_kafkas_consumer_returned_is_in_the_files(reference, consume, tmp_path, isolation, capsys):
     out = tmp_path / "out"
     assert export.main([str(reference("unclean")), str(out), "--isolation-level", isolation]) == 0
-    expected = consumed(isolation)[1]
+    expected = consume(isolation)[1]
     assert capsys.readouterr().out.startswith(f"{len(expected):,} records")
 
     def place(row):

@@ -45,10 +45,10 @@ def consumed_row(row):
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 @pytest.mark.parametrize("name", ["clean", "unclean"])
-def test_records_equal_what_kafkas_consumer_returned(read, reference, consumed, name, isolation):
+def test_records_equal_what_kafkas_consumer_returned(read, reference, consume, name, isolation):
     table = read(reference(name), isolation_level=isolation).toArrow()
     rows = [consumed_row(row) for row in table.to_pylist()]
-    expected = [{name: value for name, value in row.items() if name != "isolation"} for row in consumed(isolation)[1]]
+    expected = [{name: value for name, value in row.items() if name != "isolation"} for row in consume(isolation)[1]]
 
     def place(row):
         return row["topic"], row["partition"], row["offset"]

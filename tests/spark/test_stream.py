@@ -207,9 +207,9 @@ def test_a_query_that_begins_behind_what_is_stable_waits(stream, write_log):
     assert [row[2:] for row in stream(write_log.root, **begin)] == [(3, b"behind")]
 
 
-def test_everything_that_kafkas_consumer_returned(stream, reference, consumed):
+def test_everything_that_kafkas_consumer_returned(stream, reference, consume):
     rows = stream(reference("unclean"), maxOffsetsPerTrigger="1500")
-    expected = sorted((row["topic"], row["partition"], row["offset"]) for row in consumed("read_committed")[1])
+    expected = sorted((row["topic"], row["partition"], row["offset"]) for row in consume("read_committed")[1])
     assert [row[:3] for row in rows] == expected
 
 

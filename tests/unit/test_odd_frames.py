@@ -21,10 +21,10 @@ from ottla.protocol.requests.produced import check_produced_batch
 from ottla.protocol.steps import to_the_end
 from ottla.testkit.reading import readable
 from ottla.testkit.scanner import scan_content
-from tests.odd_frames import recorded
+from tests.odd_frames import read_recording
 
-TABLE = [answer for answer in recorded() if answer.row.count]
-EMPTY = [answer for answer in recorded() if not answer.row.count]
+TABLE = [answer for answer in read_recording() if answer.row.count]
+EMPTY = [answer for answer in read_recording() if not answer.row.count]
 # A LZ4 block of no content: Kafka's broker appends the batch, and its dump-log and its consumer then fail on it.
 KAFKA_APPENDS_WHAT_IT_CANNOT_READ = {"lz4: a block of no content before", "lz4: a block of no content between"}
 
@@ -117,7 +117,7 @@ def test_a_reader_of_one_batch(read):
 def test_dump(tmp_path, as_json):
     differ = []
     path = tmp_path / f"{0:020d}.log"
-    for answer in recorded():
+    for answer in read_recording():
         path.write_bytes(answer.row.batch)
         written = []
         found = print_log(Wanted(str(path), True, as_json, None), 0, written.append)

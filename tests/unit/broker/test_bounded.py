@@ -38,7 +38,7 @@ def stage():
     kept = []
 
     def furnished():
-        if kept and not kept[0].spoiled():
+        if kept and not kept[0].has_changed():
             return kept
         lone = Lone()
         kept[:] = [lone, furnish(lone.ask, lone.rest, SIZE)]
