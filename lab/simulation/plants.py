@@ -194,6 +194,12 @@ PLANTS: Final[dict[str, Plant]] = {
         "return Decision(NO_ERROR, producer_id=state.producer_id, producer_epoch=current)",
         "return ANSWERS[ErrorCode.PRODUCER_FENCED]",
     ),
+    "retry-unrecognised": _plant(
+        "EndTxn 5 that was sent again ends the next transaction.",
+        end_txn_rules,
+        "rotated = state.previous_producer_id == producer_id",
+        "epoch += epoch + 1 == current\n    rotated = state.previous_producer_id == producer_id",
+    ),
     "equal-marker-accepted": _plant(
         "A marker of transactions V2 ends a transaction of its own epoch: that of the one before ends the next.",
         producer_state_manager,

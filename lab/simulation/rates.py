@@ -49,6 +49,7 @@ MEASURED: Final[dict[str, tuple[str, int | None]]] = {
     "end-keeps-epoch": ("stale", 2),
     "empty-abort-keeps-epoch": ("stale", 2),
     "repeated-end-refused": ("stale", 2),
+    "retry-unrecognised": ("pending-overlap", 2),
     "equal-marker-accepted": ("lossy-markers", 2),
     "join-skipped": ("stale", 2),
     "exhausted-id-kept": ("exhaustion", None),

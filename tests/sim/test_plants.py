@@ -15,6 +15,7 @@ from lab.simulation.producers import Abortable, Producer, Temper
 from lab.simulation.rates import MEASURED, main, noticed, row
 from lab.simulation.world import World
 from ottla.protocol.values import TransactionMarker
+from ottla.testkit.in_memory import wire
 
 RATES = json.loads((Path(__file__).parent / "rates.json").read_text(encoding="utf-8"))
 """Written by `python -m lab.simulation.rates tests/sim/rates.json`."""
@@ -126,6 +127,17 @@ def batches_while_the_markers_wait(world, actor):
         yield from actor.recover()
 
 
+def end_of_the_transaction_before(world, actor):
+    """An EndTxn that was answered arrives again, while the next transaction is open in the epoch that it brought."""
+    yield from actor.initialise()
+    yield from transaction(actor, (ZERO, "first"))
+    again = wire.end_txn(actor.generation, actor.transactional_id, actor.producer, True)
+    yield from actor.end(True)
+    yield from transaction(actor, (ZERO, "second"))
+    yield from actor.call(again)
+    yield from actor.end(False)
+
+
 def marker_of_the_transaction_before(world, actor):
     """A marker that was written arrives again, while the next transaction is open in the epoch that it brought."""
     yield from actor.initialise()
@@ -193,6 +205,7 @@ DIRECTED = [
     ("empty-abort-keeps-epoch", late_batch_after_an_empty_abort, 2, QUIET),
     ("guard-missing", abort_beside_a_batch, 1, QUIET),
     ("overtaking-accepted", batches_while_the_markers_wait, 2, QUIET),
+    ("retry-unrecognised", end_of_the_transaction_before, 2, QUIET),
     ("equal-marker-accepted", marker_of_the_transaction_before, 2, QUIET),
     ("gaps-accepted", forgotten_batch, 1, QUIET),
     ("gaps-accepted", forgotten_batch, 2, QUIET),

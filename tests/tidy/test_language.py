@@ -25,7 +25,6 @@ LEFT = {
     "docs": 2,
     "lab": 1,
     "lab/crash": 8,
-    "lab/model": 15,
     "lab/simulation": 19,
     "ottla/audit": 10,
     "ottla/audit/checks": 10,

@@ -6,7 +6,6 @@ from types import ModuleType
 import pytest
 
 from lab.crash.plants import PLANTS as CRASH
-from lab.model.plants import PLANTS as MODEL
 from lab.planting import Change, Misplaced, Plant
 from lab.simulation.plants import PLANTS as SIMULATION
 
@@ -86,7 +85,7 @@ def test_what_fits_no_more_plants_nothing(module, change):
 
 BUGS = {
     f"{part}: {name}": bug
-    for part, bugs in (("simulation", SIMULATION), ("model", MODEL))
+    for part, bugs in (("simulation", SIMULATION),)
     for name, bug in bugs.items()
 }
 BUGS |= {f"crash: {name}": hunted.bug for name, hunted in CRASH.items()}
