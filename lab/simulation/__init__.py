@@ -7,7 +7,7 @@
     causes       late requests and markers                   history     requests of clients and their answers
     promises     checks of each answer                       invariants, replay   checks of the broker's state
     outcome      run and check one seed                      shrink      smaller failures
-    plants       bugs on purpose                             rates       the share of seeds that detect each bug
+    plants, bugs bugs on purpose, and their functions        rates       the share of seeds that detect each bug
 
 The virtual clock, the disk and the requests are those of `ottla.testkit.in_memory`. `python -m lab.simulate` runs
 seeds; `ottla.testkit.checker` checks their histories.

@@ -23,7 +23,6 @@ LEFT = {
     "benchmarks": 19,
     "benchmarks/parts": 34,
     "docs": 2,
-    "lab": 1,
     "lab/crash": 8,
     "lab/simulation": 19,
     "ottla/audit": 10,
