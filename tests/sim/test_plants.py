@@ -8,10 +8,10 @@ from random import Random
 import pytest
 
 from lab.simulation.faults import PROFILES
-from lab.simulation.network import Weather
+from lab.simulation.network import NetworkConditions
 from lab.simulation.outcome import judge, run_seed
 from lab.simulation.plants import PLANTS
-from lab.simulation.producers import Abortable, Producer, Temper
+from lab.simulation.producers import Abortable, Producer, ProducerBehaviour
 from lab.simulation.rates import MEASURED, main, noticed, row
 from lab.simulation.world import World
 from ottla.protocol.values import TransactionMarker
@@ -40,6 +40,11 @@ def test_a_plant_is_measured_again_and_the_others_stay(tmp_path, capsys):
     assert found["aborted-list-empty"]["caught"] > 0
 
 
+def test_an_exception_is_no_sign_that_a_bug_was_noticed():
+    problems = ["simulation broke: KeyError", "bug: TypeError", "error log: x", "hanging-txn: data-0"]
+    assert noticed("unverified", problems) == ["hanging-txn: data-0"]
+
+
 @pytest.mark.parametrize("plant", [name for name in PLANTS if RATES.get(name, {}).get("caught")])
 def test_a_planted_bug_is_noticed(plant):
     """By the first seeds that noticed it; when the simulation has changed, by others of the same profile."""
@@ -53,7 +58,7 @@ def test_a_planted_bug_is_noticed(plant):
 
 # --- schedules of their own
 
-QUIET = PROFILES["calm"]._replace(weather=Weather(stall=0, split=0, reset=0, late=1, late_ms=0), stops=(0, 0))
+QUIET = PROFILES["calm"]._replace(weather=NetworkConditions(stall=0, split=0, reset=0, late=1, late_ms=0), stops=(0, 0))
 ZERO, ONE = ("data", 0), ("data", 1)
 
 
@@ -65,7 +70,7 @@ class Stage(World):
         self._script = script
 
     def _hire(self):
-        actor = Producer(self, "p", Random(1), "t0", [ZERO, ONE], Temper(depth=2))
+        actor = Producer(self, "p", Random(1), "t0", [ZERO, ONE], ProducerBehaviour(depth=2))
         self._processes.append(actor)
         actor.start(lambda: self._script(self, actor), 0)
 
@@ -145,7 +150,7 @@ def marker_of_the_transaction_before(world, actor):
     producer_id, epoch = actor.producer
     yield from transaction(actor, (ZERO, "second"))
     again = TransactionMarker(producer_id, epoch, 0, True, 2)
-    world.in_turn(lambda: world.peer.receive(*ZERO, again))
+    world.run_in_turn(lambda: world.peer.receive(*ZERO, again))
     yield from transaction(actor, (ZERO, "third"))
     yield from actor.end(False)
 
@@ -180,7 +185,7 @@ def duplicate_during_the_flush(world, actor):
 
 def sequences_taken_back(world, actor):
     """A reply is lost, the application aborts, and the next transaction of the epoch begins with the same sequence."""
-    actor.temper = Temper(takes_back=1.0)
+    actor.temper = ProducerBehaviour(takes_back=1.0)
     yield from actor.initialise()
     begin(actor)
     yield from actor.add([ZERO])
