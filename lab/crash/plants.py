@@ -22,9 +22,9 @@ from ottla.broker.log.checkpointer import Checkpointer
 from ottla.broker.log.flusher import Flusher
 from ottla.broker.log.log_config import MAX_INT64
 from ottla.broker.log.log_loader import LogLoader
-from ottla.broker.log.log_segment import LogSegment
-from ottla.broker.log.log_segments import LogSegments
 from ottla.broker.log.partition import Partition
+from ottla.broker.log.segments.log_segment import LogSegment
+from ottla.broker.log.segments.log_segments import LogSegments
 from ottla.broker.log.tail_kind import TailKind
 from ottla.broker.log.unified_log import UnifiedLog
 

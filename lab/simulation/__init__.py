@@ -2,7 +2,7 @@
 
     network      connections that split, stall and break     setting     initial topics and options of a run
     world        the broker's lives, and the run
-    faults       profile and fault plan, drawn from a seed   troubles    the faults of the plan, at their times
+    faults       profile and fault plan, drawn from a seed   fault_injector   the faults, at their times
     process      a client as a script                        producers, consumers, members   the scripts; wire, reading
     causes       late requests and markers                   history     requests of clients and their answers
     promises     checks of each answer                       invariants, replay   checks of the broker's state

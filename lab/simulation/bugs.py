@@ -12,7 +12,7 @@ from ottla.broker.api.context import Broker, Request
 from ottla.broker.api.produce import FIRST_VERSION_THAT_ADDS, Write
 from ottla.broker.cluster.marker_sink import MarkerSink
 from ottla.broker.deadline import sleep
-from ottla.broker.log.compaction import CleanableOffsets, SegmentSizes
+from ottla.broker.log.cleaning.compaction import CleanableOffsets, SegmentSizes
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.producer_state_entry import ACCEPTED, AppendDecision, ProducerStateEntry
 from ottla.broker.log.producer_state_manager import AppendOrigin, CompletedTxn, ProducerStateManager

@@ -8,9 +8,10 @@ from lab.planting import Plant, Replacement
 from lab.simulation import bugs
 from ottla.broker.api import produce
 from ottla.broker.group.shard import GroupStore
-from ottla.broker.log import compaction, producer_state_entry
-from ottla.broker.log.cleaner import Cleaner
-from ottla.broker.log.compaction import CleanedTransactionMetadata
+from ottla.broker.log import producer_state_entry
+from ottla.broker.log.cleaning import compaction
+from ottla.broker.log.cleaning.cleaner import Cleaner
+from ottla.broker.log.cleaning.compaction import CleanedTransactionMetadata
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.producer_state_manager import ProducerStateManager
 from ottla.broker.txn import end_txn_rules, machine, values

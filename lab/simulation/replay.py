@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from lab.simulation.ghosts import UncompactedCopies
+from lab.simulation.uncompacted_copies import UncompactedCopies
 from ottla.broker.assembly import Assembly
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.group.shard import GroupMetadata, GroupStore

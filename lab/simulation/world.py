@@ -13,11 +13,18 @@ from random import Random
 from typing import Any, Final
 
 from lab.simulation import faults
+from lab.simulation.broker_parts import (
+    CountedWorkers,
+    ErrorLog,
+    PeerLink,
+    ReportingDispatcher,
+    count_forgotten,
+)
 from lab.simulation.causes import Causes, Generations
 from lab.simulation.charged import ChargedTurns
 from lab.simulation.consumers import Consumer, Copier, KeyReader
+from lab.simulation.fault_injector import FaultInjector
 from lab.simulation.faults import Fault, Profile
-from lab.simulation.ghosts import UncompactedCopies
 from lab.simulation.greedy import OWN, Greedy
 from lab.simulation.history import History
 from lab.simulation.invariants import IS_OFFLINE, Invariants
@@ -26,7 +33,6 @@ from lab.simulation.network import CALM_WEATHER, Link
 from lab.simulation.process import Process
 from lab.simulation.producers import Admin, Producer, ProducerBehaviour, tempers
 from lab.simulation.replay import differences
-from lab.simulation.seams import CountedWorkers, ErrorLog, PeerLink, ReportingDispatcher, count_forgotten
 from lab.simulation.setting import (
     COPIERS_OF,
     DATA_DIR,
@@ -41,7 +47,7 @@ from lab.simulation.setting import (
     give_past,
     shrink,
 )
-from lab.simulation.troubles import FaultInjector
+from lab.simulation.uncompacted_copies import UncompactedCopies
 from ottla.broker.assembly import Assembly
 from ottla.broker.cluster.features import TRANSACTION_FEATURE
 from ottla.broker.log.meta_properties import LogDirectoryError

@@ -5,7 +5,7 @@ from logging import getLogger
 from secrets import token_bytes
 
 from ottla.broker.api.context import Broker
-from ottla.broker.api.denied import DenialLog
+from ottla.broker.api.denial_log import DenialLog
 from ottla.broker.api.table import TABLE
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.cluster.local_marker_writer import LocalMarkerWriter
@@ -16,7 +16,7 @@ from ottla.broker.costs import CONFIGURE_US, LOOK_US, ROW_US
 from ottla.broker.deadline import Deadline
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.group.coordinator import GroupCoordinator
-from ottla.broker.log.log_cleaner import LogCleaner
+from ottla.broker.log.cleaning.log_cleaner import LogCleaner
 from ottla.broker.log.producer_state_manager import EXPIRY_SLICE
 from ottla.broker.log.retention import Retention
 from ottla.broker.memory import MOST_MEMORY_BYTES
@@ -35,8 +35,8 @@ from ottla.broker.turns import Handler, OneAtATime, Turns
 from ottla.broker.txn.coordinator import TransactionCoordinator
 from ottla.broker.txn.markers import MARKERS_POSTPONED_MS
 from ottla.broker.txn.settings import TransactionSettings
-from ottla.protocol.frames import INITIAL_BYTES, SharedMemory
 from ottla.protocol.primitives import NodeEndpoint
+from ottla.protocol.requests.frames import INITIAL_BYTES, SharedMemory
 from ottla.protocol.steps import to_the_end
 
 log = getLogger(__name__)

@@ -19,22 +19,22 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ottla.broker.config import Config
+from ottla.broker.connection_memory import ConnectionMemory
 from ottla.broker.costs import HANG_UP_US, RECEIVED_BYTE_US
 from ottla.broker.deadline import Deadline
 from ottla.broker.dispatch import PRODUCE, Dispatcher, memory_of
-from ottla.broker.holding import ConnectionMemory
 from ottla.broker.memory import FREE_BYTES, ReplyReservation
 from ottla.broker.outbox import Outbox, Part
 from ottla.broker.ports.clock import Timer
 from ottla.broker.ports.hangups import has_hung_up
 from ottla.broker.ports.listener import LOST
 from ottla.broker.ports.slices import CutShort
+from ottla.broker.request_observer import Refuse, Send
 from ottla.broker.security.sasl import LOGIN_MS, Authenticator
 from ottla.broker.security.session import DEFAULT_LISTENER, Session
-from ottla.broker.tap import Refuse, Send
 from ottla.broker.turns import Activity, Turns
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.frames import ReceiveBuffer, SharedMemory
+from ottla.protocol.requests.frames import ReceiveBuffer, SharedMemory
 
 log = logging.getLogger(__name__)
 

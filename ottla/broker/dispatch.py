@@ -10,8 +10,8 @@ from struct import Struct
 from typing import Any, Final, cast
 
 from ottla.broker.api.context import Api, Broker, Close, Encoded, NoReply, Reply, Request
-from ottla.broker.api.fenced import FENCED, log_fenced
-from ottla.broker.api.refused import record_refusal
+from ottla.broker.api.fencing_log import FENCED, log_fenced
+from ottla.broker.api.refusals import record_refusal
 from ottla.broker.api.sasl_authenticate import handle_token
 from ottla.broker.costs import (
     COPY_BYTE_US,
@@ -21,22 +21,22 @@ from ottla.broker.costs import (
     REQUEST_ENTRY_US,
     REQUEST_US,
 )
-from ottla.broker.foreign import foreign_protocol
 from ottla.broker.memory import ENTRY_BYTES, Memory, Reservation, TooLarge, decoded_bytes
+from ottla.broker.non_kafka import foreign_protocol
 from ottla.broker.ports.clock import Clock
 from ottla.broker.quotas.quotas import Measured, RequestQuota
+from ottla.broker.request_observer import Refuse, Send
 from ottla.broker.security.sasl import Authenticator
 from ottla.broker.security.session import Session
-from ottla.broker.tap import Refuse, Send
 from ottla.broker.turns import Activity, Gate, Handler
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, ProtocolError
-from ottla.protocol.frames import parse_request_header
-from ottla.protocol.produce_wire import ProduceBody, decode_produce_request, produce_request_steps
-from ottla.protocol.throttle_times import with_throttle_time
+from ottla.protocol.requests import codec
+from ottla.protocol.requests.frames import parse_request_header
+from ottla.protocol.requests.produce_wire import ProduceBody, decode_produce_request, produce_request_steps
+from ottla.protocol.requests.throttle_times import with_throttle_time
+from ottla.protocol.requests.writer import Unwritable
 from ottla.protocol.walker import STEP_ENTRIES
-from ottla.protocol.writer import Unwritable
 
 log = logging.getLogger(__name__)
 

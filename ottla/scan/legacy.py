@@ -18,7 +18,7 @@ from ottla.protocol.legacy_records import SHALLOW_LIMIT_BYTES, deep_header
 from ottla.protocol.steps import to_the_end
 from ottla.protocol.up_conversion import up_convert
 from ottla.scan import headers
-from ottla.scan.kernels import Bytes, Longs
+from ottla.scan.compiled.kernels import Bytes, Longs
 
 
 class Walked(NamedTuple):

@@ -24,7 +24,7 @@ LEFT = {
     "benchmarks/parts": 34,
     "docs": 2,
     "lab/crash": 6,
-    "lab/simulation": 11,
+    "lab/simulation": 10,
     "ottla/audit": 2,
     "ottla/audit/checks": 1,
     "ottla/broker": 17,

@@ -33,14 +33,14 @@ from ottla.broker.ports.disk import File
 from ottla.broker.turns import Handler, OneAtATime, Turns, Wait
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.kraft_records import (
+from ottla.protocol.internal_topics.kraft_records import (
     SnapshotId,
     snapshot_footer,
     snapshot_header,
     snapshot_name,
     snapshot_timestamp_ms,
 )
-from ottla.protocol.metadata_records import encode_metadata_record
+from ottla.protocol.internal_topics.metadata_records import encode_metadata_record
 from ottla.protocol.steps import RECORD_US
 from ottla.protocol.values_batch import ValuesBatch
 

@@ -18,8 +18,8 @@ from ottla.protocol.batch_header import (
 from ottla.protocol.compression import NAMES, NONE, READ_LIMIT_BYTES
 from ottla.protocol.compression_steps import compress_steps, decompress_steps
 from ottla.protocol.errors import NO_ERROR, ErrorCode
-from ottla.protocol.produced import BatchCheck, Checked
 from ottla.protocol.record_frames import iter_frames
+from ottla.protocol.requests.produced import BatchCheck, Checked
 from ottla.protocol.steps import BYTE_US, RECORD_US, SHORT_BYTES, Steps
 from ottla.protocol.values import NO_TIMESTAMP
 from ottla.protocol.varints import Buffer

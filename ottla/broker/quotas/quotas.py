@@ -23,7 +23,7 @@ from ottla.broker.quotas.managers import (
 from ottla.broker.quotas.rates import Window
 from ottla.broker.turns import Turns, Wait
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.security_records import ClientQuotaRecord, QuotaEntity, SecurityRecord
+from ottla.protocol.internal_topics.security_records import ClientQuotaRecord, QuotaEntity, SecurityRecord
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from ottla.broker.security.authorizer import Need
 from ottla.broker.security.hosts import canonical_host
 from ottla.broker.security.session import Session
 from ottla.protocol.acls import WILDCARD, WILDCARD_PRINCIPAL, AclOperation, PatternType, PermissionType
-from ottla.protocol.security_records import (
+from ottla.protocol.internal_topics.security_records import (
     AccessControlEntryRecord,
     RemoveAccessControlEntryRecord,
     SecurityRecord,

@@ -26,6 +26,7 @@ from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns, Wait
 from ottla.broker.txn import machine
 from ottla.broker.txn.end_txn_rules import V2, decide_abort
+from ottla.broker.txn.event_recording import record_event
 from ottla.broker.txn.log import encode_change, encode_tombstones
 from ottla.broker.txn.markers import Completion, MarkerFanout
 from ottla.broker.txn.shard import Shard
@@ -38,7 +39,6 @@ from ottla.broker.txn.values import (
     TransactionState,
     TransientState,
 )
-from ottla.broker.txn.watched import record_event
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.values import NO_PRODUCER_ID, TransactionMarker
 

@@ -22,8 +22,8 @@ from ottla.cli.txn.cluster import (
 )
 from ottla.cli.txn.judge_open import judge_open
 from ottla.client.login import PLAINTEXT, SecurityOptions
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.requests import codec
 from ottla.protocol.values import TopicPartition
 from ottla.verdict import KnownTransaction, OpenTransaction, Standing, Verdict, judge_time
 

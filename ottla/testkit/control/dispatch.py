@@ -13,8 +13,8 @@ from ottla.broker.dispatch import Dispatcher
 from ottla.broker.memory import ReplyReservation, Reservation
 from ottla.broker.outbox import Part
 from ottla.broker.ports.clock import Clock
+from ottla.broker.request_observer import Refuse, Send
 from ottla.broker.security.session import Session
-from ottla.broker.tap import Refuse, Send
 from ottla.broker.turns import Activity, Wait
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.subject import NameOf

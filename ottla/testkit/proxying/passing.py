@@ -12,8 +12,8 @@ from typing import Protocol
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.frames import parse_request_header
-from ottla.protocol.produce_wire import decode_produce_request
+from ottla.protocol.requests.frames import parse_request_header
+from ottla.protocol.requests.produce_wire import decode_produce_request
 from ottla.testkit.control import KIT_CLIENT_ID
 from ottla.testkit.control.journal import Journal, Passage
 from ottla.testkit.control.secrets import kept_reply, kept_request

@@ -14,19 +14,24 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from ottla.broker.admin.routes import AdminError, AdminRequest, AdminResponse, Route, Send
-from ottla.broker.admin.trace.passed import TracedReply, TracedRequest
-from ottla.broker.admin.trace.told import Steps, Told, describe_steps, request_steps
-from ottla.broker.admin.trace.wanted import QUERY, TraceFilter, wanted_of
+from ottla.broker.admin.trace.description import (
+    Steps,
+    Told,
+    describe_steps,
+    request_steps,
+)
+from ottla.broker.admin.trace.trace_filter import QUERY, TraceFilter, wanted_of
+from ottla.broker.admin.trace.traced import TracedReply, TracedRequest
 from ottla.broker.api.context import Broker
 from ottla.broker.costs import COPY_BYTE_US, FIRST_USE_US
 from ottla.broker.memory import ReplyReservation
 from ottla.broker.outbox import Part
 from ottla.broker.ports.clock import Clock
-from ottla.broker.tap import Refuse
-from ottla.broker.tap import Send as SendReply
+from ottla.broker.request_observer import Refuse
+from ottla.broker.request_observer import Send as SendReply
 from ottla.broker.turns import Wait
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.frames import parse_request_header
+from ottla.protocol.requests.frames import parse_request_header
 from ottla.protocol.subject import subject_of
 
 log = logging.getLogger(__name__)

@@ -14,15 +14,20 @@ from web import Web, request
 from ottla.broker.admin.http import PIECE_BYTES, REQUEST_MS
 from ottla.broker.admin.routes import Router
 from ottla.broker.admin.trace import listening
+from ottla.broker.admin.trace.description import describe_steps
 from ottla.broker.admin.trace.listening import MOST_LISTENERS, Trace
-from ottla.broker.admin.trace.passed import MOST_ROWS, TracedReply, TracedRequest
-from ottla.broker.admin.trace.told import describe_steps
+from ottla.broker.admin.trace.traced import MOST_ROWS, TracedReply, TracedRequest
 from ottla.broker.api.table import TABLE
 from ottla.broker.turns import SHARE_US
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey as K
-from ottla.protocol.fetch_wire import FetchableTopicResponse, FetchPartitionData, encode_fetch_response
-from ottla.protocol.frames import RequestHeader, encode_request_header, parse_request_header, response_prefix
+from ottla.protocol.requests import codec
+from ottla.protocol.requests.fetch_wire import FetchableTopicResponse, FetchPartitionData, encode_fetch_response
+from ottla.protocol.requests.frames import (
+    RequestHeader,
+    encode_request_header,
+    parse_request_header,
+    response_prefix,
+)
 from ottla.testkit.in_memory.furnish import message
 from tests.api.callers import FEW, batch, produce
 from tests.lone import Lone

@@ -2,10 +2,10 @@
 
 import uuid
 
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
-from ottla.protocol.frames import response_prefix
+from ottla.protocol.requests import codec
+from ottla.protocol.requests.frames import response_prefix
 from ottla.testkit.control.journal import Journal
 from ottla.testkit.in_memory.furnish import message
 

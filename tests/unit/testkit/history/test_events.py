@@ -2,8 +2,8 @@
 
 import json
 
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.requests import codec
 from ottla.testkit.history import events
 from tests.unit.testkit.history.passing import Passing
 

@@ -12,7 +12,6 @@ from struct import Struct
 from typing import Final, NamedTuple, Protocol
 
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.frames import response_header_size
 from ottla.protocol.primitives import (
     NodeEndpoint,
     write_count,
@@ -20,6 +19,7 @@ from ottla.protocol.primitives import (
     write_string,
     write_tagged_leader,
 )
+from ottla.protocol.requests.frames import response_header_size
 from ottla.protocol.values import ZERO_UUID
 from ottla.protocol.varints import Buffer
 

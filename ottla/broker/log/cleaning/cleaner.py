@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from ottla.broker.costs import BATCH_US, COPY_BYTE_US, LOOK_US, ROW_US
 from ottla.broker.log.batches import iter_file
-from ottla.broker.log.compaction import (
+from ottla.broker.log.cleaning.compaction import (
     CleanableOffsets,
     CleanedTransactionMetadata,
     OffsetMap,
@@ -25,10 +25,10 @@ from ottla.broker.log.compaction import (
     group_segments_by_size,
 )
 from ottla.broker.log.file_deleter import FileDeleter
-from ottla.broker.log.log_segment import LogSegment
 from ottla.broker.log.long_work import LongWork
 from ottla.broker.log.partition import Partition
-from ottla.broker.log.segment_index import SegmentIndex, time_of
+from ottla.broker.log.segments.log_segment import LogSegment
+from ottla.broker.log.segments.segment_index import SegmentIndex, time_of
 from ottla.broker.log.swap import CLEANED, SUFFIXES, SWAP, add_deleted_suffix, change_file_suffixes
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.descriptors import Shortage

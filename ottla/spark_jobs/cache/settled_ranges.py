@@ -12,8 +12,8 @@ import numpy as np
 
 from ottla.scan import headers
 from ottla.scan.chunks import SegmentPiece, SegmentReader
+from ottla.scan.compiled.kernels import Longs
 from ottla.scan.damage_log import REPORT, DamageLog
-from ottla.scan.kernels import Longs
 from ottla.scan.listing import PartitionLog, SegmentFile
 from ottla.spark_jobs.cache.names import Piece
 
