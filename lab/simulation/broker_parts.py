@@ -62,7 +62,7 @@ class PeerLink:
         sink.write_marker = self.write_marker
 
     def write_marker(self, topic: str, index: int, marker: TransactionMarker) -> ErrorCode:
-        world, troubles = self._world, self._world.troubles
+        world, troubles = self._world, self._world.faults
         world.violations.extend(promises.of_marker(world, marker))
         if troubles.bad_markers > 0:
             troubles.bad_markers -= 1

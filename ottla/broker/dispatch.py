@@ -13,14 +13,7 @@ from ottla.broker.api.context import Api, Broker, Close, Encoded, NoReply, Reply
 from ottla.broker.api.fencing_log import FENCED, log_fenced
 from ottla.broker.api.refusals import record_refusal
 from ottla.broker.api.sasl_authenticate import handle_token
-from ottla.broker.costs import (
-    COPY_BYTE_US,
-    FIRST_USE_US,
-    FREED_ENTRY_US,
-    REQUEST_BYTE_US,
-    REQUEST_ENTRY_US,
-    REQUEST_US,
-)
+from ottla.broker.costs import COPY_BYTE_US, FIRST_USE_US, FREED_ENTRY_US, REQUEST_BYTE_US, REQUEST_ENTRY_US, REQUEST_US
 from ottla.broker.memory import ENTRY_BYTES, Memory, Reservation, TooLarge, decoded_bytes
 from ottla.broker.non_kafka import foreign_protocol
 from ottla.broker.ports.clock import Clock
@@ -58,12 +51,12 @@ _TOLD: Final = _MISUSE | FENCED
 class Dispatcher:
     """Starts the handler of each request of a broker."""
 
-    __slots__ = ("_broker", "_decoding", "_metrics", "_quotas", "_table", "_unused", "tap")
+    __slots__ = ("_broker", "_decoding", "_metrics", "_quotas", "_table", "_unused", "observer")
 
     def __init__(self, broker: Broker, table: Mapping[int, Api], first_use: bool = False) -> None:
         """Set `first_use` to generate readers and writers when a version is first requested, and to charge for that."""
         self._broker = broker
-        self.tap = broker.tap
+        self.observer = broker.observer
         self._table = table
         self._metrics = broker.metrics
         self._quotas = broker.quotas

@@ -8,9 +8,9 @@
 
 Requests and responses are kafka-python's message objects (`ottla.protocol.requests.codec`). Without `version=` a
 request is sent in the highest version that the schemas and the broker share; the broker is asked once per connection.
-Responses are read as strictly as a broker reads requests. Errors inside a response are values of the response. What raises is
+Responses are read as strictly as a broker reads requests. Errors inside a response are values of the response. Raises
 `ProtocolError` (bytes that break the protocol, or a version that the broker does not have), `ConnectionError` (closed
-by the peer) and `TimeoutError`; a connection whose responses went wrong is closed.
+by the peer) and `TimeoutError`. A connection whose response cannot be read is closed.
 """
 
 import asyncio

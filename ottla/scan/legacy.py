@@ -5,13 +5,7 @@ They are rare, so a wrapper is decompressed for its row: its first offset and it
 
 from typing import NamedTuple
 
-from ottla.protocol.batch_header import (
-    BatchHeader,
-    crc_is_valid,
-    least_size,
-    read_header,
-    read_legacy_header,
-)
+from ottla.protocol.batch_header import BatchHeader, crc_is_valid, least_size, read_header, read_legacy_header
 from ottla.protocol.compression import TooLarge
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.legacy_records import SHALLOW_LIMIT_BYTES, deep_header

@@ -63,13 +63,13 @@ ZERO, ONE = ("data", 0), ("data", 1)
 
 
 class Stage(World):
-    """A world with one producer of `t0`, who does as he is told."""
+    """A world with one producer of `t0`, which runs a script."""
 
     def __init__(self, script, level, profile=QUIET):
         super().__init__(1, profile._replace(call_ms=(0.0,), small_segments=0.0, v2_clients=1.0), level=level)
         self._script = script
 
-    def _hire(self):
+    def _start_clients(self):
         actor = Producer(self, "p", Random(1), "t0", [ZERO, ONE], ProducerBehaviour(depth=2))
         self._processes.append(actor)
         actor.start(lambda: self._script(self, actor), 0)
@@ -124,7 +124,7 @@ def batches_while_the_markers_wait(world, actor):
     """The first batch of a transaction waits for the one before and is refused, the second one waits long enough."""
     yield from actor.initialise()
     yield from transaction(actor, (ZERO, "first"))
-    world.troubles.bad_markers = 3
+    world.faults.bad_markers = 3
     yield from actor.end(True)
     try:
         yield from transaction(actor, (ONE, "second"), (ONE, "third"), commit=True)

@@ -59,7 +59,7 @@ class Broker:
     long_work: LongWork = field(init=False)
     """Long work on batches may hold a quarter of `memory_bytes` in addition. Without `workers` it runs in turns."""
     metrics: Metrics = field(default_factory=Metrics)
-    tap: RequestObserver = field(init=False, default_factory=RequestObserver)
+    observer: RequestObserver = field(init=False, default_factory=RequestObserver)
     strangers: ForeignClients = field(init=False, default_factory=ForeignClients)
     events: Events | None = field(init=False, default=None)
     """The event history, or None without an admin port."""

@@ -30,18 +30,8 @@ from ottla.broker.log.results import AppendResult
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.batch_header import HEADER_SIZE, MAGIC, TRANSACTIONAL, BatchHeader, read_header, says_transactional
 from ottla.protocol.errors import NO_ERROR, ErrorCode
-from ottla.protocol.requests.produce_wire import (
-    PartitionResponse,
-    Partitions,
-    ProduceBody,
-    encode_produce_response,
-)
-from ottla.protocol.requests.produced import (
-    BatchCheck,
-    Checked,
-    check_at_once,
-    check_steps,
-)
+from ottla.protocol.requests.produce_wire import PartitionResponse, Partitions, ProduceBody, encode_produce_response
+from ottla.protocol.requests.produced import BatchCheck, Checked, check_at_once, check_steps
 from ottla.protocol.steps import RECORD_US, Steps
 from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ZERO_UUID, TopicPartition
 

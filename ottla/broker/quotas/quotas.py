@@ -108,7 +108,7 @@ class QuotaManagers:
         self.throttled = {key: Throttled() for key in self._by_key}
         """Throttled requests by the key of the quota."""
 
-    def load(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
+    def load_quotas(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
         """Set the quotas of a data directory."""
         for entity, values in quotas.items():
             for key, value in values.items():

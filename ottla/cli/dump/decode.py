@@ -8,15 +8,7 @@ from base64 import b64encode
 from collections.abc import Callable
 from typing import Final
 
-from ottla.cli.dump.schemas import (
-    ASSIGNMENT,
-    CONTROL_SCHEMAS,
-    METADATA_SCHEMAS,
-    SUBSCRIPTION,
-    Field,
-    Json,
-    read_fields,
-)
+from ottla.cli.dump.schemas import ASSIGNMENT, CONTROL_SCHEMAS, METADATA_SCHEMAS, SUBSCRIPTION, Field, Json, read_fields
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import Reader
 from ottla.protocol.internal_topics.metadata_records import format_uuid

@@ -36,12 +36,7 @@ from ottla.protocol.requests.frames import (
     response_prefix,
     skip_tags,
 )
-from ottla.protocol.requests.writer import (
-    Encoder,
-    Writer,
-    compile_response,
-    compile_writer,
-)
+from ottla.protocol.requests.writer import Encoder, Writer, compile_response, compile_writer
 from ottla.protocol.walker import Reader, SteppedReader, compile_reader, compile_stepped_reader
 
 _CONSUMER: Final = frozenset(

@@ -81,10 +81,10 @@ class SteeredDispatcher(Dispatcher):
 
         def sent(parts: Sequence[Part], room: ReplyReservation | None) -> None:
             if has_secret_reply(exchange):
-                self._journal.end(passage, kept_parts(exchange, parts))
+                self._journal.record_reply(passage, kept_parts(exchange, parts))
                 send(parts, room)
             else:
-                send(self._journal.end(passage, parts), room)
+                send(self._journal.record_reply(passage, parts), room)
 
         def refused(reason: str) -> None:
             self._journal.record_refused(passage, reason)

@@ -9,13 +9,7 @@ from collections.abc import Generator, Sequence
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from ottla.broker.admin.trace.traced import (
-    MOST_ROWS,
-    Records,
-    Rows,
-    TracedReply,
-    TracedRequest,
-)
+from ottla.broker.admin.trace.traced import MOST_ROWS, Records, Rows, TracedReply, TracedRequest
 from ottla.broker.config.loggable import loggable_value
 from ottla.broker.config.option import HIDDEN
 from ottla.broker.costs import REQUEST_ENTRY_US

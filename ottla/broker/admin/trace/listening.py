@@ -14,12 +14,7 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from ottla.broker.admin.routes import AdminError, AdminRequest, AdminResponse, Route, Send
-from ottla.broker.admin.trace.description import (
-    Steps,
-    Told,
-    describe_steps,
-    request_steps,
-)
+from ottla.broker.admin.trace.description import Steps, Told, describe_steps, request_steps
 from ottla.broker.admin.trace.trace_filter import QUERY, TraceFilter, wanted_of
 from ottla.broker.admin.trace.traced import TracedReply, TracedRequest
 from ottla.broker.api.context import Broker
@@ -124,7 +119,7 @@ class Trace:
             raise AdminError(409, f"{MOST_LISTENERS} listen already, which is as many as may: end one of them first")
 
         self._listeners.append(listener)  # before the first await: many clients may ask at once
-        self._broker.tap.on_request = self.on_request
+        self._broker.observer.on_request = self.on_request
 
         async def stream(send: Send) -> None:
             await send(_line({"kind": "listening", "time_ms": self._clock.now_ms()}))
@@ -182,7 +177,7 @@ class Trace:
     def _leave(self, listener: _Listener) -> None:
         self._listeners.remove(listener)
         if not self._listeners:
-            self._broker.tap.on_request = None
+            self._broker.observer.on_request = None
 
     async def _send_queued(self, listener: _Listener, send: Send) -> None:
         """Send the queued requests and replies; wait if there are none."""

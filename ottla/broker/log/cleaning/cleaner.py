@@ -154,10 +154,10 @@ class Cleaner:
             output.close()
             self._check_segments_exist(partition, group)
         except (LogCleaningAborted, ProtocolError):
-            output.discard()
+            output.delete_files()
             raise
         except OSError as error:
-            output.discard()
+            output.delete_files()
             if error.errno != errno.ENOSPC and not isinstance(error, Shortage):
                 raise
             raise LogCleaningAborted(f"{error}") from error
@@ -198,7 +198,7 @@ class Cleaner:
             if partition.offline is None:
                 # The `.log` is first: with its `.cleaned` name the other files count as undecided.
                 change_file_suffixes(self._disk, output.path, SWAP, CLEANED)
-                output.discard()
+                output.delete_files()
             raise
         deleted: list[str] = []
         for segment in group:
@@ -307,7 +307,7 @@ class _CleanedSegment:
         """Close the file, after everything was synced."""
         self._file.close()
 
-    def discard(self) -> None:
+    def delete_files(self) -> None:
         """Close and remove the written files."""
         self._file.close()
         self._remove()
