@@ -71,7 +71,7 @@ LEFT = {
     "tests/fuzz_surface": 4,
     "tests/mutants": 5,
     "tests/scan": 18,
-    "tests/sim": 8,
+    "tests/sim": 7,
     "tests/spark": 14,
     "tests/tables": 23,
     "tests/tidy": 3,
