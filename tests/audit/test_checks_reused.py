@@ -259,6 +259,6 @@ def test_a_partition_tells_how_many_there_are_beyond_those_that_are_kept(write_l
         log.marker(producer_id, True, timestamp_ms=2000 + producer_id)
     rest, *one_by_one = found(write_log.root)
     assert len(one_by_one) == 5
-    assert rest.message == "4 more places like these: commit without records behind an abort"
+    assert rest.message == "4 more places like these: commit without records after an abort"
     (count,) = found(write_log.root, severity="info")
     assert count.message.startswith("9 commits without records after aborts, those shown are of 5 producers, from ")

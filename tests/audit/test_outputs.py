@@ -209,7 +209,7 @@ def test_a_bucket_that_is_not_there_and_a_secret_are_told_before_anything_is_rea
     assert "s3://no-such/report.html" in (told := capsys.readouterr().err)
     assert told.endswith("cannot be written: no such bucket\n")
     assert audit.main([str(write_log.root), "--output", f"s3://key:hidden@outputs/tables{query}"]) == 2
-    assert "leave the secret out of the URI" in (told := capsys.readouterr().err)
+    assert "the URI has a secret, which findings show: leave it out" in (told := capsys.readouterr().err)
     assert "hidden" not in told
 
 

@@ -163,7 +163,7 @@ def test_a_torn_checkpoint_that_nobody_needs_is_told_and_is_no_damage(tmp_path):
 
 
 def test_a_directory_of_something_else_is_refused(tmp_path):
-    assert run(tmp_path) == (2, f"ottla: {tmp_path}: not a log directory, it is empty\n")
+    assert run(tmp_path) == (2, f"ottla: {tmp_path}: not a log directory: it is empty\n")
     assert run(tmp_path / "absent")[0] == 2
 
 
