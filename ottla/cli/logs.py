@@ -119,7 +119,7 @@ class BoundedHandler(logging.StreamHandler[TextIO]):
         if not isinstance(peer, str):
             return False
         address = peer.rpartition(":")[0] or peer
-        self._of_one[kind, address] += 1  # of those who have had lines, which are no more than lines
+        self._of_one[kind, address] += 1  # only for addresses with lines, so at most one entry per line
         return self._of_one[kind, address] > MOST_LINES_OF_ONE
 
 

@@ -125,7 +125,7 @@ def test_an_export_that_fails_takes_back_what_it_wrote(write_log, place, capsys,
     log.roll()  # what is broken is no torn tail
     log.data(1)
     assert export.main([str(write_log.root), place("records")]) == 2
-    assert "--on-damage report leaves it out" in capsys.readouterr().err
+    assert "--on-damage report leaves the damage out" in capsys.readouterr().err
     assert tree(place("records")) == {}
     assert export.main([str(write_log.root), place("records"), "--on-damage", "report"]) == 0
 
