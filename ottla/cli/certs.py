@@ -17,7 +17,7 @@ REFUSED: Final = 1
 DAYS: Final = 30
 _AUTHORITY: Final = "Ottla throwaway CA"
 _SLACK: Final = timedelta(hours=1)
-"""Clocks differ."""
+"""Tolerance for clocks that differ."""
 
 
 class _Signed(NamedTuple):

@@ -20,12 +20,12 @@ from ottla.printable import printable
 DEFAULT_URL: Final = "http://127.0.0.1:9644"
 READY, NOT_READY = 0, 1
 ASK_S: Final = 3.0
-"""How long one answer may take."""
+"""Timeout of one answer."""
 PAUSE_S: Final = 0.2
 NO_ADMIN_PORT: Final = "not an admin port of Ottla"
 
 Check = Callable[[float], str | None]
-"""Why the broker is not ready, None if it is; it may take so many seconds."""
+"""Function that returns why the broker is not ready, or None if it is ready, within this number of seconds."""
 
 
 def _wait(context: click.Context, parameter: click.Parameter, given: str | None) -> float:

@@ -29,7 +29,7 @@ FIELDS: Final = (
     *("topic", "partition", "transactional_id", "producer_id", "producer_epoch", "group", "client_id", "peer", "api"),
     *("error", "principal", "operation"),
 )
-"""What a line is about, by names that all lines share: who looks for one of them finds all that was said of it."""
+"""Fields of a line. All lines use these names, so that a search for a value finds every line about it."""
 _LINE_ENDS: Final = {code: f"\\x{code:02x}" for code in (*range(32), 127)}
 
 Kind = tuple[str, int, str]

@@ -67,7 +67,7 @@ GROUPS: Final = {
 }
 COMMANDS: Final = {name: command for group in GROUPS.values() for name, command in group.items()}
 PIPE_CLOSED: Final = 141
-"""What a shell says of a program that SIGPIPE ended: nobody reads on, as behind `| head`."""
+"""Exit code of a program that SIGPIPE ended, as in a shell: the reader closed the pipe, such as `| head`."""
 
 
 class LateCommands(click.Group):

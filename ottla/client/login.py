@@ -16,7 +16,7 @@ from ottla.protocol.errors import ErrorCode
 SecurityOptions = Mapping[str, Any]
 PLAINTEXT: Final[SecurityOptions] = {}
 _HANDSHAKE: Final = 1
-"""The version that announces requests; tokens are bare behind the one before."""
+"""Version of SaslHandshake with tokens in SaslAuthenticate requests; after version 0 they have no header."""
 
 
 class LoginRefused(ConnectionError):

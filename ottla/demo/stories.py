@@ -155,9 +155,7 @@ def a_second_instance(stage: Stage) -> None:
         fenced = error
         screen.step("first instance", f"ProducerFenced: {str(error).split('. ')[0]}.", style="yellow")
     screen.line()
-    screen.claim(
-        fenced is not None and not fenced.retriable, "the first instance gets an error that is not retriable"
-    )
+    screen.claim(fenced is not None and not fenced.retriable, "the first instance gets an error that is not retriable")
     values = [record.value for record in stage.read(LEDGER)]
     trail = [record.value for record in stage.read(AUDIT_LOG, "read_uncommitted")]
     alone = "+5.00" in values and "zombie" not in values

@@ -20,7 +20,7 @@ MOST_FOLDERS: Final = 500
 MOST_NAMED: Final = 3
 
 Children = Callable[[str], Mapping[str, str | None]]
-"""Names in a folder -> their paths; None for what is known to be no folder. Raises OSError."""
+"""Names in a folder -> their paths, or None for files. Raises OSError."""
 
 
 def is_log_directory(names: Mapping[str, str | None], children: Children) -> bool:

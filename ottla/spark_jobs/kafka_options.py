@@ -21,9 +21,7 @@ _INSTEAD = {
     "fetchoffset.retryintervalms": "no broker is used: only files are read",
 }
 # Options of a stream that a batch read does not have.
-_STREAM_ONLY = {
-    "maxoffsetspertrigger": "only spark.readStream has it; spark.read reads everything, .limit(N) a part"
-}
+_STREAM_ONLY = {"maxoffsetspertrigger": "only spark.readStream has it; spark.read reads everything, .limit(N) a part"}
 
 
 def instead_of(name: str) -> str | None:

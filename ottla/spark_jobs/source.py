@@ -21,8 +21,7 @@ _READ_ONLY = (
     "delta"
 )
 _OLD_STREAMS = (
-    "streams of the ottla source need Spark 4.2 or later: an older one does not pass the position of a stream in "
-    "Python"
+    "streams of the ottla source need Spark 4.2 or later: an older one does not pass the position of a stream in Python"
 )
 
 

@@ -258,7 +258,10 @@ def test_more_tasks_are_made_where_they_are_asked_for(rolled):
         ({"history": "true"}, "history is for the views transaction_state and group_offsets, not records"),
         ({"view": "transactions", "startingOffsets": '{"ledger": {"0": 1}}'}, "not transactions"),
         ({"startingOffsets": '{"ledger": {"0": -1}}'}, r"-2 is earliest"),
-        ({"paths": '["a", "b"]'}, r"load\(\) names log directories, and option path names somewhere: remove one of them"),
+        (
+            {"paths": '["a", "b"]'},
+            r"load\(\) names log directories, and option path names somewhere: remove one of them",
+        ),
         ({"pushdown": "yes"}, "pushdown must be one of false, true"),
     ],
 )

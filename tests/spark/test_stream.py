@@ -221,7 +221,11 @@ def test_everything_that_kafkas_consumer_returned(stream, reference, consumed):
         ("kafka.bootstrap.servers", "localhost:9092", r"\.load\(DIR\) names the log directory"),
         ("includeHeaders", "false", "the column headers is always there"),
         ("startingOffsetsByTimestamp", '{"ledger": {"0": 5}}', "option startingTimestamp is one time"),
-        ("startingOffsets", '{"ledgre": {"0": 5}}', r"names ledgre-0, which is not among the 1 partitions .*\(ledger-0\)"),
+        (
+            "startingOffsets",
+            '{"ledgre": {"0": 5}}',
+            r"names ledgre-0, which is not among the 1 partitions .*\(ledger-0\)",
+        ),
         ("startingOffsets", '{"ledger": {"0": 5, "7": -1}}', "names ledger-7, which is not among"),
         ("failOnDataLoss", "maybe", "must be true or false"),
         ("maxOffsetsPerTrigger", "-1", "must be a number above 0"),

@@ -224,9 +224,7 @@ def release(number: int, **where: Any) -> None:
 
 
 @fault.command()
-@click.option(
-    "--expect-hits", is_flag=True, help="Exit with 1 if one of them never fired: its case is untested."
-)
+@click.option("--expect-hits", is_flag=True, help="Exit with 1 if one of them never fired: its case is untested.")
 @asks
 def clear(expect_hits: bool, **where: Any) -> None:
     """Remove all faults, and show how often each has fired."""

@@ -21,9 +21,7 @@ def offset_index_fault(content: bytes, base_offset: int, log: File) -> str | Non
         offset = base_offset + entry.relative_offset
         if header is None or not base_offset <= header.base_offset <= offset:
             found = "no batch" if header is None else f"offset {header.base_offset}"
-            return (
-                f"offset {offset} at {entry.position}, which has {found}, at position {number * OFFSET_ENTRY.size}"
-            )
+            return f"offset {offset} at {entry.position}, which has {found}, at position {number * OFFSET_ENTRY.size}"
     return None
 
 

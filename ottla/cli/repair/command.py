@@ -228,9 +228,7 @@ def _show_costs(damaged: list[Damage], output: "Output") -> None:
 
 def _choices(found: "Directory", damage: Damage) -> "Iterator[tuple[str, str, str, str | None]]":
     cost = damage.cost
-    stays = (
-        "it stays offline, with its sound records" if damage.is_noticed else "it is served, and readers fail on it"
-    )
+    stays = "it stays offline, with its sound records" if damage.is_noticed else "it is served, and readers fail on it"
     if damage.name.startswith("__"):
         stays += "; the broker lacks the state in this partition"
     yield damage.name, "leave it, or put a backup in its place", stays, None

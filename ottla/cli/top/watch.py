@@ -34,10 +34,10 @@ MOST_GROUPS: Final = 100
 MOST_GROUPS_AT_ONCE: Final = 20
 OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 OLDER_MS: Final = (10_000, 60_000, 600_000, 3_600_000)
-"""If there are too many open transactions, only those are asked for that are older than this, or this, ..."""
+"""Least ages to ask for, one after the other, while there are too many open transactions."""
 _BATCHED: Final = 8
 _NAMED: Final = 9
-"""Versions of OffsetFetch: from the first on it takes several groups, up to the second it has topics by name."""
+"""Versions of OffsetFetch: the first that takes several groups, and the last that names topics."""
 
 _T = TypeVar("_T")
 

@@ -91,9 +91,7 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._lost(f"{_name(place)} is gone")
         for place in ends:
             if (log_end := self._log_end(place)) < before.get(place, 0):
-                self._lost(
-                    f"{_name(place)} ends at {log_end}, but the next offset is {before[place]}: the log was cut"
-                )
+                self._lost(f"{_name(place)} ends at {log_end}, but the next offset is {before[place]}: the log was cut")
                 before[place] = ends[place]
         if self._target is not None:
             ends = {place: min(end, self._target[place]) for place, end in ends.items() if place in self._target}

@@ -93,8 +93,8 @@ def test_a_token_that_others_can_read_is_told(serve, tmp_path):
         ("--admin-listen 9644", "--admin-listen 9644: must be HOST:PORT, such as 127.0.0.1:9644 or [::1]:0"),
         ("--admin-token-file token", "--admin-token-file needs --admin-listen"),
         ("--admin-listen [::1]:0 --admin-token-file nowhere", "--admin-token-file nowhere: No such file or directory"),
-        ("--admin-listen [::1]:0 --admin-token-file short", "--admin-token-file short: must hold 16 characters"),
-        ("--admin-listen [::1]:0 --admin-token-file blank", "--admin-token-file blank: must hold 16 characters"),
+        ("--admin-listen [::1]:0 --admin-token-file short", "--admin-token-file short: must hold 16 ASCII characters"),
+        ("--admin-listen [::1]:0 --admin-token-file blank", "--admin-token-file blank: must hold 16 ASCII characters"),
         ("--admin-listen [::1]:0 --admin-token-file .", "--admin-token-file .: is a directory"),
     ],
 )

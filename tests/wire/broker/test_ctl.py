@@ -256,8 +256,7 @@ def test_a_port_where_nobody_answers_is_one_line(steered):
         done = steered.ctl("status", "--admin", url)
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr == (
-        f"ottla: no answer from {url}: Connection refused. "
-        "Name the port of `ottla serve --admin-listen` with --admin\n"
+        f"ottla: no answer from {url}: Connection refused. Name the port of `ottla serve --admin-listen` with --admin\n"
     )
 
 

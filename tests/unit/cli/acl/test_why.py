@@ -15,9 +15,7 @@ from ottla.protocol.security_records import AccessControlEntryRecord
 
 LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
 ALLOW, DENY = PermissionType.ALLOW, PermissionType.DENY
-MISSING = (
-    "To allow it: kafka-acls --bootstrap-server localhost:9092 --add --allow-principal User:alice --operation "
-)
+MISSING = "To allow it: kafka-acls --bootstrap-server localhost:9092 --add --allow-principal User:alice --operation "
 
 
 def entry(
