@@ -249,7 +249,7 @@ def _remedy(error: BaseException) -> str:
     """Return what to do before the same records can be sent."""
     if is_undelivered(error):
         return (
-            "find the reason (no such topic, an invalid name, or no permission to see the topic) in the delivery "
+            "find the reason (a topic does not exist, has an invalid name, or is hidden from this user) in the delivery "
             "reports, produce(..., on_delivery=block.on_delivery) of `with transaction(...) as block`"
         )
     code = code_of(error)
