@@ -131,13 +131,13 @@ class _Reader:
                     self._at += 1
                     return "".join(pieces)
                 case "\\":
-                    pieces.append(self._escaped())
+                    pieces.append(self._read_escape())
                 case "":
                     raise self._bad("a string has no end")
                 case _:
                     raise self._bad("a control character in a string, which must be escaped")
 
-    def _escaped(self) -> str:
+    def _read_escape(self) -> str:
         """The character of an escape, or of two that are a pair of surrogates."""
         place = self._at
         kind = self._text[place + 1 : place + 2]

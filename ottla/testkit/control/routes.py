@@ -28,21 +28,21 @@ _EPOCH: Final = {
 
 def control_routes(control: Control) -> Sequence[Route]:
     """Return the routes for the broker of this control."""
-    desk = _Desk(control)
+    desk = _ControlHandlers(control)
     return (
         Route("GET", "/v1/clock", desk.show_clock, "The broker's time, and how far it is from the machine's"),
         Route("POST", "/v1/clock/advance", desk.advance, "Jump ahead by `ms`; all that becomes due runs", _ADVANCE),
         Route("POST", "/v1/clock/freeze", desk.freeze, "Let time stand still"),
         Route("POST", "/v1/clock/resume", desk.resume, "Let time go on from where it stands"),
         Route("POST", "/v1/clock/reset", desk.reset, "The time of the machine again"),
-        *fault_routes(control.plan, control.assembly.broker.turns, control.real_clock, desk.settle),
+        *fault_routes(control.plan, control.assembly.broker.turns, control.real_clock, desk.run_until_idle),
         *journal_routes(control.journal, control.assembly.broker.turns),
         Route("DELETE", "/v1/transactional-ids", desk.forget_ids, "Forget every id that has nothing open"),
         Route("PUT", "/v1/transactional-ids/{id}", desk.preset_epoch, "Give a resting or new id an epoch", _EPOCH),
     )
 
 
-class _Desk:
+class _ControlHandlers:
     def __init__(self, control: Control) -> None:
         self._control = control
 
@@ -54,7 +54,7 @@ class _Desk:
 
     async def advance(self, request: AdminRequest) -> AdminResponse:
         self._control.clock.advance(request.body["ms"])
-        await self.settle()
+        await self.run_until_idle()
         return await self.show_clock(request)
 
     async def freeze(self, request: AdminRequest) -> AdminResponse:
@@ -69,7 +69,7 @@ class _Desk:
         self._control.clock.reset()
         return await self.show_clock(request)
 
-    async def settle(self) -> None:
+    async def run_until_idle(self) -> None:
         """Run the due work and all work that follows from it, until the broker is idle for some passes."""
         turns = self._control.assembly.broker.turns
         quiet, passes = 0, 0
