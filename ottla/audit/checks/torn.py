@@ -382,8 +382,8 @@ class _TornFindings:
             marker,
             name,
             f"torn: {kind} for {name_producer(name, producer_id, int(marker[EPOCH]))} again: the marker of the "
-            f"decision {at_time(int(decision[history.UPDATED_MS]))} is before it, and this one ended the records from offset "
-            f"{int(marker[FIRST_OFFSET]):,} on",
+            f"decision {at_time(int(decision[history.UPDATED_MS]))} is before it, and this one ended the records from "
+            f"offset {int(marker[FIRST_OFFSET]):,} on",
             "if an administrator aborted a transaction here (kafka-transactions.sh abort), nothing is wrong"
             if not marker[FATE]
             else "a late marker ended the next transaction before that was decided (KIP-890), or its decision "
