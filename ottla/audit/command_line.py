@@ -111,7 +111,7 @@ _PARAMETERS = (
         "--copies",
         metavar="INPUT=OUTPUT,key|header:NAME",
         multiple=True,
-        help="Check that each committed record of INPUT has exactly one in OUTPUT, by key or header; repeatable.",
+        help="Check that each committed record of INPUT has exactly one in OUTPUT, by key or header; may repeat.",
     ),
     _expiration("transactional", 7),
     _expiration("producer", 1),

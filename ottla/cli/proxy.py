@@ -30,7 +30,7 @@ _file = partial(click.Path, dir_okay=False, path_type=Path)
 @click.option(
     "--advertised-host",
     metavar="HOST",
-    help="Host that clients connect to.  [default: the host of their first connection]",
+    help="Host that clients connect to.  [default: the host at which they reach the proxy]",
 )
 @opens_admin_port("Open an admin port, where faults are planned while the proxy runs.")
 @click.option("--faults", "plan", metavar="FILE", type=_file(exists=True), help="A list of faults, as JSON or YAML.")
