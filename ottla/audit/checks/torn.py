@@ -20,7 +20,7 @@ from ottla.protocol.batch_header import TIMESTAMP_TYPE
 from ottla.protocol.times import at_time
 from ottla.protocol.values import TopicPartition
 from ottla.scan import events, headers
-from ottla.scan.kernels import Longs
+from ottla.scan.compiled.kernels import Longs
 
 # Columns of a marker that contradicts or repeats its decision, or has none. DECISION: index of the decision, or -1.
 PRODUCER_ID = 0

@@ -39,12 +39,12 @@ class EventStreams:
 
     def route(self) -> Route:
         """The route."""
-        handler: AdminHandler = self._open
+        handler: AdminHandler = self._open_stream
         query = {"since": "Events behind this seq, as far as they are kept; those from now on if nothing is said."}
         summary = "Stream what happens to transactions, as server-sent events: txn, overview, gap"
         return Route("GET", "/v1/events", handler, summary, query=query)
 
-    async def _open(self, request: AdminRequest) -> AdminResponse:
+    async def _open_stream(self, request: AdminRequest) -> AdminResponse:
         if len(self._streams) >= MOST_STREAMS:
             told = f"{MOST_STREAMS} read the events already: close one, or ask /v1/history"
             raise AdminError(503, told, (("Retry-After", "10"),))

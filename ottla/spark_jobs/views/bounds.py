@@ -117,7 +117,7 @@ def _narrow(bounds: Bounds, role: str, comparison: str, value: Any) -> Bounds:
         if times and comparison in ("EqualTo", "EqualNullSafe", "In", "GreaterThan", "GreaterThanOrEqual"):
             return bounds._replace(time_ms=bounds.time_ms.narrow("GreaterThanOrEqual", min(times)))
         return bounds
-    return bounds._replace(**{role: getattr(bounds, role).narrowed(comparison, value)})
+    return bounds._replace(**{role: getattr(bounds, role).narrow(comparison, value)})
 
 
 def _milliseconds(moment: datetime) -> int:

@@ -15,10 +15,10 @@ from confluent_kafka import Consumer, Producer
 from kafka import KafkaConsumer, KafkaProducer
 
 from ottla.client.connection import BlockingConnection
-from ottla.demo.stage import own_broker
-from ottla.protocol import codec
+from ottla.demo.clients import own_broker
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.requests import codec
 from ottla.testkit.checker import check_files
 from ottla.testkit.faults.fault import FaultError
 from ottla.testkit.history import checker_lines
@@ -204,8 +204,8 @@ def test_who_leaves_while_it_is_held_has_asked_nothing(proxy, client, topic):
     fault = proxy.add(api="InitProducerId", do="hold")
     with raw(proxy) as sock:
         sock.sendall(frame(init(topic), 4))
-        until(lambda: proxy.plan.held(fault.id) == 1)
-    until(lambda: proxy.plan.held(fault.id) == 0)
+        until(lambda: proxy.plan.count_held(fault.id) == 1)
+    until(lambda: proxy.plan.count_held(fault.id) == 0)
     proxy.plan.release(fault.id)
     assert client.send(init(topic)).producer_epoch == 0
 
