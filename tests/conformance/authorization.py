@@ -93,7 +93,7 @@ class RemoteStage:
         if cell.before is not None:
             key, version, fields = cell.before
             self.admin.call(key, version, **fields)
-        self._enforce({_told(entry) for entry in entries_of(cell, way, HOST)})
+        self._enforce({_key_of(entry) for entry in entries_of(cell, way, HOST)})
         try:
             caller = self._caller(way.principal)
             reply = caller.call(cell.api_key, cell.version, **fill_ids(cell.fields, self._id_of))
@@ -147,7 +147,7 @@ _FILTERED = (
 )
 
 
-def _told(entry):
+def _key_of(entry):
     where = int(entry.resource_type), entry.name, int(entry.pattern)
     return (*where, entry.principal, entry.host, int(entry.operation), int(entry.permission))
 

@@ -37,7 +37,7 @@ def follower(write_log):
     return Followed(write_log)
 
 
-def list_aborted(partition):
+def aborted_rows(partition):
     return partition.find_aborted(0, 2**62).tolist()
 
 
@@ -47,9 +47,9 @@ def test_what_is_appended_is_read_and_nothing_twice(follower):
     follower.log.data(producer_id=7)
     assert follower.ends() == follower.ends() == (4, 3)
     follower.log.marker(7, commit=False)
-    assert follower.ends() == (5, 5) and list_aborted(follower.partition) == [[7, 3, 4]]
+    assert follower.ends() == (5, 5) and aborted_rows(follower.partition) == [[7, 3, 4]]
     follower.log.roll().data(2)
-    assert follower.ends() == (7, 7) and list_aborted(follower.partition) == [[7, 3, 4]]
+    assert follower.ends() == (7, 7) and aborted_rows(follower.partition) == [[7, 3, 4]]
 
 
 def test_what_is_aborted_is_told_of_the_transactions_that_reach_into_the_offsets(follower):
@@ -71,7 +71,7 @@ def test_what_is_aborted_is_told_of_the_transactions_that_reach_into_the_offsets
         (4, 9): [],
     }
     follower.partition.forget_below(2)
-    assert list_aborted(follower.partition) == [second]
+    assert aborted_rows(follower.partition) == [second]
     assert [follower.partition.covers(offset) for offset in (1, 2, 3)] == [False, True, True]
 
 
@@ -81,14 +81,14 @@ def test_a_log_that_was_cut_below_what_was_read_is_read_anew(follower):
     kept_bytes, kept_offset = follower.size_bytes, follower.log.next_offset
     follower.log.data(producer_id=7)
     follower.log.marker(7, commit=False)
-    assert follower.ends() == (5, 5) and list_aborted(follower.partition) == [[7, 3, 4]]
+    assert follower.ends() == (5, 5) and aborted_rows(follower.partition) == [[7, 3, 4]]
     follower.cut(kept_bytes)
-    assert follower.ends() == (3, 3) and list_aborted(follower.partition) == []
+    assert follower.ends() == (3, 3) and aborted_rows(follower.partition) == []
     follower.log.next_offset = kept_offset
     follower.log.data(producer_id=8)
     assert follower.ends() == (4, 3)
     follower.log.marker(8, commit=True)
-    assert follower.ends() == (5, 5) and list_aborted(follower.partition) == []
+    assert follower.ends() == (5, 5) and aborted_rows(follower.partition) == []
     assert follower.partition.last_marker_ms == {8: 2000}
 
 

@@ -39,7 +39,7 @@ def stream(spark, tmp_path):
     return run
 
 
-def read_committed(root, topic="ledger", partition=0):
+def committed_rows(root, topic="ledger", partition=0):
     found = scan_partition(root / f"{topic}-{partition}").records("read_committed")
     return [(topic, partition, record.offset, record.value) for record in found]
 
@@ -57,7 +57,7 @@ def test_a_stream_waits_for_open_transactions_and_leaves_out_aborted_ones(stream
     log.roll()
     log.data(1, value=b"next segment")
     assert [row[3] for row in stream(write_log.root)] == [b"open", b"open", b"behind", b"next segment"]
-    assert stream.rows["checkpoint"] == read_committed(write_log.root)
+    assert stream.rows["checkpoint"] == committed_rows(write_log.root)
 
 
 def test_a_transaction_that_spans_segments_and_batches_is_aborted_as_a_whole(stream, write_log):
@@ -113,7 +113,7 @@ def test_a_limit_makes_more_batches_of_the_same_rows(stream, write_log):
     for number in range(20):
         log.data(5, producer_id=number, value=b"%d" % number)
         log.marker(number, commit=number % 3 != 0)
-    assert stream(write_log.root, maxOffsetsPerTrigger="7") == read_committed(write_log.root)
+    assert stream(write_log.root, maxOffsetsPerTrigger="7") == committed_rows(write_log.root)
 
 
 def test_retention_in_front_of_the_stream_goes_unnoticed_and_behind_it_is_an_error(stream, write_log):

@@ -29,7 +29,7 @@ class Member:
             assert time.monotonic() < deadline, "no records came"
         return found
 
-    def count_assigned(self):
+    def count_partitions(self):
         return len(self.consumer.assignment())
 
     def copy(self, records, *behind):

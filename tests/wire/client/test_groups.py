@@ -66,7 +66,7 @@ def share(first, second):
 
     def poll_second():
         try:
-            while second.count_assigned() != 1:
+            while second.count_partitions() != 1:
                 found.extend(second.poll())
         except BaseException as error:
             failed.append(error)
@@ -74,7 +74,7 @@ def share(first, second):
     thread = threading.Thread(target=poll_second)
     thread.start()
     deadline = time.monotonic() + PATIENCE_S
-    while thread.is_alive() or first.count_assigned() != 1:
+    while thread.is_alive() or first.count_partitions() != 1:
         if not first.kafka.rebalances_in_the_background:
             first.poll()
         assert not failed and time.monotonic() < deadline, failed
