@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -184,13 +185,16 @@ def test_questions_wait_for_a_broker_that_comes_back(kafka_txn_producer, kafka_t
 
 
 def test_a_broker_whose_restart_is_not_planned_stays_down(kafka_txn_producer, kafka_topic, ottla_broker, ottla_faults):
+    """The crash may lose the reply to EndTxn, and then the commit waits for the restart."""
     ottla_faults.crash(at="after_prepare")
-    _commit(kafka_txn_producer("tx-crashed"), kafka_topic, b"once")
-    ottla_broker.wait_crashed()
-    assert ottla_broker.process.pid is None
-    with pytest.raises(OSError):
-        ottla_broker.topics()
-    ottla_broker.restart()
+    with ThreadPoolExecutor(1) as pool:
+        commit = pool.submit(_commit, kafka_txn_producer("tx-crashed"), kafka_topic, b"once")
+        ottla_broker.wait_crashed()
+        assert ottla_broker.process.pid is None
+        with pytest.raises(OSError):
+            ottla_broker.topics()
+        ottla_broker.restart()
+        commit.result(PATIENCE_S)
     ottla_broker.assert_committed(kafka_topic, ["once"])
 
 
