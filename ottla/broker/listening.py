@@ -12,7 +12,7 @@ from ottla.broker.config import Config, Listener
 from ottla.broker.config.listeners import parse_connections_per_ip
 from ottla.broker.connection import Connection
 from ottla.broker.costs import CONNECTION_US
-from ottla.broker.log_limiter import LogLimiter
+from ottla.broker.log_limiter import LogLimiter, describe_repeats
 from ottla.broker.ports.descriptors import connection_share, descriptor_limit, shortage
 from ottla.broker.ports.listener import Listener as SocketListener
 from ottla.broker.ports.network import LoopNetwork, Sockets
@@ -178,7 +178,7 @@ class Listening:
     def _tell(self, what: str, line: str, reason: object) -> None:
         times = self._limiters[what].count(self._clock.monotonic_ms())
         if times:
-            log.warning(line + " (%d times since this was said last)", reason, times)
+            log.warning(line + "%s", reason, describe_repeats(times))
 
 
 class _Door:

@@ -10,7 +10,7 @@ from ottla.broker.config.principal_rules import mapped_name, parse_principal_rul
 from ottla.broker.config.tls import TlsSettings, tls_settings
 from ottla.broker.costs import HANDSHAKE_US
 from ottla.broker.foreign import Strangers, foreign_to_tls
-from ottla.broker.log_limiter import LogLimiter
+from ottla.broker.log_limiter import LogLimiter, describe_repeats
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.key_files import stamp
 from ottla.broker.security.certificates import distinguished_name, why_not
@@ -108,7 +108,7 @@ class ListenerTls:
         times = self._limiter.count(self._clock.monotonic_ms())
         if times:
             told = _explain(reason)
-            log.warning("%s: no TLS with %s: %s (%d times since this was said last)", self._name, peer, told, times)
+            log.warning("%s: no TLS with %s: %s%s", self._name, peer, told, describe_repeats(times))
 
     def report_foreign(self, peer: str, first: bytes) -> None:
         """Log a client that does not speak TLS."""

@@ -108,7 +108,7 @@ def test_what_is_left_is_told_while_logs_are_recovered_and_then_that_it_serves(c
         bearer = {"Authorization": "Bearer correct-horse-battery"}
         assert await ask(address, "/v1/broker", **bearer) == (
             503,
-            {"error": "The broker is starting: GET /readyz says what is left"},
+            {"error": "The broker is starting: GET /readyz shows what is left to do"},
         )
         assert not start.done()
         held.set()

@@ -222,7 +222,7 @@ def test_a_broker_that_is_not_for_tests_says_so(plain):
 def test_the_token_is_asked_for_and_never_shown(plain):
     refused = plain.ctl("status")
     assert (refused.exit_code, refused.stdout) == (1, "")
-    assert refused.stderr == "ottla: This port wants its token: Authorization: Bearer TOKEN\n"
+    assert refused.stderr == "ottla: The token is missing or wrong: send Authorization: Bearer TOKEN\n"
     let_in = plain.ctl("status", "--admin-token-file", plain.token_file)
     assert let_in.exit_code == 0 and TOKEN not in let_in.output
 
