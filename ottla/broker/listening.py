@@ -113,14 +113,14 @@ class Listening:
         """Return the milliseconds that the next connection has to wait, on any listener."""
         wait_ms = self._admission.wait_ms(self._clock.monotonic_ms())
         if wait_ms:
-            self._tell("waits", "New connections wait for %s", "max.connections or max.connection.creation.rate")
+            self._tell("waits", "New connections wait because of %s", "max.connections or max.connection.creation.rate")
         return wait_ms
 
     def accept(self, listener_name: str, ip: str) -> Connection | None:
         """Return the protocol object of a new connection on this listener, or None to refuse it."""
         self._turns.charge(CONNECTION_US)
         if not self._assembly.broker.quotas.connections.enter(ip, self._clock.monotonic_ms()):
-            self._tell("refused", "Refused connections: %s", f"{ip} has a quota ({CONNECTION_CREATION_RATE}) of them")
+            self._tell("refused", "Refused connections: %s", f"{ip} has reached its quota {CONNECTION_CREATION_RATE}")
             return None
         reason = self._admission.enter(ip)
         if reason is not None:
