@@ -160,8 +160,8 @@ class Config:
     # Authorization.
     authorizer_class_name: str = text(
         "",
-        "The authorizer: Kafka's StandardAuthorizer (of org.apache.kafka.metadata.authorizer), which decides by the ACLs "
-        "in the metadata. Empty: every client may do everything.",
+        "The authorizer: Kafka's StandardAuthorizer (of org.apache.kafka.metadata.authorizer), which decides by the "
+        "ACLs in the metadata. Empty: every client may do everything.",
     )
     super_users: str = text(
         "", "The users that may do everything, whatever the ACLs are: User:NAME, semicolon separated."

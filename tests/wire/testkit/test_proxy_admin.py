@@ -105,7 +105,7 @@ def test_what_needs_a_broker_of_ours_is_refused_with_the_whole_plan(proxy, tmp_p
     plan.write_text("- {at: request, do: drop}\n- {at: marker, do: lose}\n")
     refused = proxy.ctl("fault", "load", str(plan))
     assert (refused.exit_code, refused.stdout) == (1, "")
-    assert refused.stderr.startswith("ottla: 'lose' at 'marker' needs a broker of ours")
+    assert refused.stderr.startswith("ottla: 'lose' at 'marker' needs an Ottla broker")
     assert proxy.admin.get("/v1/faults") == []
     time = proxy.ctl("clock", "advance", "7d")
     assert (time.exit_code, time.stderr) == (1, f"ottla: {proxy.url} cannot do that: a proxy moves no broker's time\n")
