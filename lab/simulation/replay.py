@@ -44,7 +44,7 @@ def differences(assembly: Assembly, expiration_ms: int | None = None, ghosts: Gh
             groups |= store.groups
     yield from _transaction_differences(assembly)
     if broker.groups.listed()[0]:
-        return  # they are still being loaded
+        return  # the groups are still being loaded
     live = {metadata.group.group_id: metadata for metadata in broker.groups.listed()[1]}
     for group_id in sorted(live.keys() | groups.keys()):
         left, right = live.get(group_id), groups.get(group_id)
@@ -88,10 +88,10 @@ def _compacted_differences(partition: Partition, ghosts: Ghosts) -> Iterator[str
                 yield f"{partition.name}: producer {producer.producer_id} was forgotten"
         elif _essence(known, partition.log_start_offset) != _essence(producer, partition.log_start_offset):
             title = f"{partition.name}: producer {producer.producer_id}"
-            yield f"{title} is {known.known()}, by its ghost {producer.known()}"
+            yield f"{title} is {known.known()}, by the whole log {producer.known()}"
     first = next(iter(rebuilt.ongoing_txns), partition.log_end_offset)
     if partition.last_stable_offset != max(first, partition.log_start_offset):
-        yield f"{partition.name}: the last stable offset is {partition.last_stable_offset}, by its ghost {first}"
+        yield f"{partition.name}: the last stable offset is {partition.last_stable_offset}, by the whole log {first}"
 
 
 def _essence(producer: ProducerStateEntry, log_start_offset: int) -> tuple[int, int, int]:
@@ -141,7 +141,7 @@ def _transaction_differences(assembly: Assembly) -> Iterator[str]:
         for transactional_id in sorted(states.keys() | shard.states.keys()):
             live, logged = shard.states.get(transactional_id), states.get(transactional_id)
             if live is not None and logged is not None and logged.previous_producer_id == NO_PRODUCER_ID:
-                live = live._replace(previous_producer_id=NO_PRODUCER_ID)  # records of level 0 have no room for it
+                live = live._replace(previous_producer_id=NO_PRODUCER_ID)  # records of level 0 do not have it
             if live != logged:
                 yield (
                     f"{transactional_id} is {shard.states.get(transactional_id)}, "
