@@ -30,7 +30,7 @@ _GZIP_HEAD_SIZE: Final = 10
 _GZIP_TRAILER: Final = Struct("<II")
 _GZIP_HEAD_CRC, _GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT = 2, 4, 8, 16
 # The JDK reads so many bytes at once. After a member it looks for another one if bytes follow that it has not read, or
-# if it has read more than these behind the deflated content.
+# if it has read more than these after the deflated content.
 _JDK_BUFFER_BYTES, _JDK_LEAST_BYTES = 8192, 26
 
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
