@@ -133,7 +133,7 @@ def produce_us(entries: list[AccessControlEntryRecord], rounds: int) -> tuple[fl
 
     def many() -> None:
         for _ in range(PRODUCED):
-            broker.in_turn(once)
+            broker.run_in_turn(once)
 
     authorizer = _loaded([*entries, _entry(len(entries), "ledger", ME.principal, PatternType.LITERAL)])
     least, more = math.inf, []

@@ -34,10 +34,10 @@ def read(root, columns, isolation):
     """Decode the log in this thread and return the number of records."""
     from ottla.scan.partitions import visible_partitions
     from ottla.scan.ranges import cut_partition
-    from ottla.scan.records import RecordScan, uncommitted, visibility, visible_in
+    from ottla.scan.records import RecordScan, uncommitted_visibility, visibility, visible_in
 
     logs = list_partitions(str(root))
-    visible = [uncommitted(log.log_start) for log in logs]
+    visible = [uncommitted_visibility(log.log_start) for log in logs]
     if isolation == "read_committed":
         fates = visible_partitions(logs, on_damage=FAIL, verify=False, threads=1)
         visible = [visibility(one, committed_only=True) for one in fates]

@@ -19,7 +19,7 @@ from typing import Any
 
 import ottla
 from lab.simulation.charged import ChargedTurns
-from lab.simulation.network import Link, Weather
+from lab.simulation.network import Link, NetworkConditions
 from ottla.broker.assembly import Assembly
 from ottla.broker.config import Config
 from ottla.protocol import codec
@@ -32,7 +32,7 @@ from ottla.testkit.in_memory.schedule import Schedule, VirtualClock
 from ottla.testkit.usage import command_line
 
 ROUNDS = 3
-STILL = Weather(delay_ms=0.0, stall=0.0, split=0.0, reset=0.0, late=0.0)
+STILL = NetworkConditions(delay_ms=0.0, stall=0.0, split=0.0, reset=0.0, late=0.0)
 HOME = Path(ottla.__file__).parent
 PLACES = {"topics": [{"name": "ledger", "partitions": [0, 1, 2]}]}
 OFFSET = {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": ""}
@@ -121,10 +121,10 @@ class Counted:
     def note(self, what: str, data: bytes) -> None:
         """Ignore the event: only simulations that compare runs record it."""
 
-    def guarded(self, work: Callable[[], None]) -> None:
+    def run_guarded(self, work: Callable[[], None]) -> None:
         work()
 
-    def received(self, link: Link, data: bytes) -> None:
+    def on_data(self, link: Link, data: bytes) -> None:
         self._replies += data
 
     def lost(self, link: Link) -> None:

@@ -74,7 +74,7 @@ def cases(spark, root, size, records, committed):
     """Yield everything that is measured, in order. Figures with `here` run in threads of this process."""
     from ottla.audit.pipeline import audit
     from ottla.audit.request import Request
-    from ottla.audit.runner import HereRunner
+    from ottla.audit.runner import ThreadRunner
     from ottla.scan.listing import list_partitions
     from ottla.scan.partitions import scan_partitions
     from ottla.spark_jobs import export
@@ -97,7 +97,7 @@ def cases(spark, root, size, records, committed):
 
     yield Case("headers and fates, here", fates(False), gib, "GiB", 2.0)
     yield Case("headers and fates with CRC, here", fates(True), gib, "GiB", 1.5)
-    yield Case("audit, every check, here", lambda: audit(HereRunner(cores), request), gib, "GiB", 1.5)
+    yield Case("audit, every check, here", lambda: audit(ThreadRunner(cores), request), gib, "GiB", 1.5)
     yield Case("audit, every check, on Spark", lambda: audit(SparkRunner(spark), request), gib, "GiB", 1.5)
     yield Case("records, offset and key", read(TWO_COLUMNS), committed / 1e6, "M", 6.0)
     yield Case("records, 5 columns", read(FIVE_COLUMNS), committed / 1e6, "M", None)

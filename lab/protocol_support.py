@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterable
 from typing import Final
 
-from ottla.broker.api.table import TABLE, advertised
+from ottla.broker.api.table import TABLE, list_versions
 from ottla.broker.security.authorizer import Need
 from ottla.protocol import codec
 from ottla.protocol.errors import NO_ERROR
@@ -59,7 +59,7 @@ def _rights(needs: Iterable[Need]) -> str:
 
 def render() -> str:
     """Return the page."""
-    listed = {key: (low, high) for key, low, high in advertised()}
+    listed = {key: (low, high) for key, low, high in list_versions()}
     rows = []
     for key, api in sorted(TABLE.items()):
         advertised_range = "{}-{}".format(*listed[key])

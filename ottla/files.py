@@ -32,7 +32,7 @@ _KINDS: Final[tuple[tuple[Callable[[int], bool], str], ...]] = (
 )
 
 
-class UnfitFile(OSError):
+class UnsuitableFile(OSError):
     """Error: the path is no regular file, or one that is too large. Its text is one line with the path."""
 
     def __str__(self) -> str:
@@ -114,7 +114,7 @@ def refuse_dangling(path: str) -> None:
         if stat.S_ISLNK(os.lstat(path).st_mode):
             target = str(Path(path).readlink())
             text = f"is a link to {target!r}, which does not exist: mount or restore it, or remove the link"
-            raise UnfitFile(errno.EINVAL, text, path)
+            raise UnsuitableFile(errno.EINVAL, text, path)
 
 
 def check_regular(path: str) -> os.stat_result:
@@ -144,16 +144,18 @@ def too_large(path: str, size_bytes: int, most_bytes: int) -> OSError:
     text = (
         f"has {size_bytes} bytes, and such a file has at most {most_bytes}: move it away, or put the right file there"
     )
-    return UnfitFile(errno.EFBIG, text, path)
+    return UnsuitableFile(errno.EFBIG, text, path)
 
 
 def _circular(error: OSError, path: str) -> OSError:
     """Return the error, in words that say what to do if a link leads to itself."""
     if error.errno != errno.ELOOP:
         return error
-    return UnfitFile(errno.EINVAL, "is a link that leads back to itself: move it away, or put the file there", path)
+    return UnsuitableFile(
+        errno.EINVAL, "is a link that leads back to itself: move it away, or put the file there", path
+    )
 
 
 def _not_regular(path: str, mode: int) -> OSError:
     kind = next((name for is_kind, name in _KINDS if is_kind(mode)), "no regular file")
-    return UnfitFile(errno.EINVAL, f"is {kind}, not a file: move it away, or put the file there", path)
+    return UnsuitableFile(errno.EINVAL, f"is {kind}, not a file: move it away, or put the file there", path)

@@ -1,6 +1,6 @@
 """Results of OffsetFetch, for tests of the code below it."""
 
-from ottla.broker.group.commits import fetched
+from ottla.broker.group.commits import fetch_offset
 
 
 def fetch(commits, group_id, topics, stable):
@@ -10,9 +10,10 @@ def fetch(commits, group_id, topics, stable):
         return error, []
     if topics is None:
         by_topic = {}
-        for topic, index in offsets.known()[0]:
+        for topic, index in offsets.to_value()[0]:
             by_topic.setdefault(topic, []).append(index)
         topics = by_topic.items()
     return error, [
-        (topic, [(index, fetched(offsets, (topic, index), stable)) for index in indexes]) for topic, indexes in topics
+        (topic, [(index, fetch_offset(offsets, (topic, index), stable)) for index in indexes])
+        for topic, indexes in topics
     ]

@@ -6,7 +6,7 @@ from random import Random
 from typing import NamedTuple
 
 from lab.simulation.charged import ChargedTurns
-from lab.simulation.network import Link, Weather
+from lab.simulation.network import Link, NetworkConditions
 from ottla.broker.api.table import TABLE
 from ottla.broker.assembly import Assembly
 from ottla.broker.config import Config
@@ -21,7 +21,7 @@ from ottla.testkit.in_memory.furnish import message
 from ottla.testkit.in_memory.ports import PortCalls
 from ottla.testkit.in_memory.schedule import Schedule, VirtualClock
 
-STILL = Weather(delay_ms=0.0, stall=0.0, split=0.0, reset=0.0, late=0.0)
+STILL = NetworkConditions(delay_ms=0.0, stall=0.0, split=0.0, reset=0.0, late=0.0)
 METADATA_LOG = "/data/__cluster_metadata-0/00000000000000000000.log"
 CALLS_PER_US = 30
 """So many calls of the interpreter a charged microsecond pays for; twice of what it takes, for costs are rounded up."""
@@ -104,7 +104,7 @@ class Client:
 
     # What a link asks of its client.
 
-    def received(self, link, data):
+    def on_data(self, link, data):
         self._received += data
         while len(self._received) >= 4 and len(self._received) >= (end := 4 + int.from_bytes(self._received[:4])):
             frame, self._received = self._received[:end], self._received[end:]
@@ -139,10 +139,10 @@ class Lone:
     def note(self, what, data):
         """Record nothing, because these tests do not compare runs."""
 
-    def guarded(self, work):
+    def run_guarded(self, work):
         work()
 
-    def received(self, link, data):
+    def on_data(self, link, data):
         self.replies.append(data)
 
     def lost(self, link):

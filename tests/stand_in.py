@@ -3,11 +3,12 @@
 from types import SimpleNamespace
 
 from ottla.broker.metrics import Metrics
-from ottla.broker.tap import Tap
+from ottla.broker.tap import RequestObserver
 
 
 def broker_of(**parts):
     """Return a broker with these parts, without an event listener by default."""
     return SimpleNamespace(
-        **{"metrics": Metrics(), "events": None, "tap": Tap(), "authorizer": None, "may": lambda *_: True} | parts
+        **{"metrics": Metrics(), "events": None, "tap": RequestObserver(), "authorizer": None, "may": lambda *_: True}
+        | parts
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from lab.crash.logs import PARTITION, Shape, stopped_log
-from lab.crash.stage import DIRECTORY, Stage
+from lab.crash.stage import DIRECTORY, MemoryLogDirectory
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import FetchIsolation
@@ -50,7 +50,7 @@ class Damage(NamedTuple):
     kind: Kind
     at: int
 
-    def applied(self, content: bytes) -> bytes:
+    def apply(self, content: bytes) -> bytes:
         if self.kind is Kind.CUT:
             return content[: self.at]
         changed = bytearray(content)
@@ -84,7 +84,7 @@ class Wrong(Exception):
     """Raised when the broker breaks a rule."""
 
 
-class Loudness(logging.Handler):
+class LogLines(logging.Handler):
     """A log handler that keeps lines and tracebacks of the broker's log."""
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class Loudness(logging.Handler):
             self.tracebacks.append(record.getMessage())
 
 
-class Scene:
+class StoppedLog:
     """The files of a stopped log with a recovery point (None: the end of the log)."""
 
     def __init__(self, shape: Shape, recovery_point: int | None) -> None:
@@ -109,7 +109,7 @@ class Scene:
         end = self.sound.log_end_offset
         self.recovery_point = end if recovery_point is None else recovery_point
         self.files[RECOVERY_POINTS] = f"0\n1\nt 0 {self.recovery_point}\n".encode()
-        self.loudness = Loudness()
+        self.loudness = LogLines()
         self._prefixes: dict[int, ScannedPartition] = {}
 
     def path(self, suffix: str, segment: int = 0) -> str:
@@ -144,8 +144,8 @@ class Scene:
         return outcome
 
     def _play(self, damage: Damage) -> Outcome:
-        files = {**self.files, damage.path: damage.applied(self.files[damage.path])}
-        stage = Stage(files)
+        files = {**self.files, damage.path: damage.apply(self.files[damage.path])}
+        stage = MemoryLogDirectory(files)
         try:
             stage.open()
         except LogDirectoryError as refused:
@@ -157,7 +157,7 @@ class Scene:
         scanned = self._scan(files)
         if partition.offline is None:
             # The check may itself take the partition offline, which is also correct.
-            outcome = self._judge_served(stage, partition, scanned, damage)
+            outcome = self._judge_fetch(stage, partition, scanned, damage)
             if outcome is not None:
                 return outcome
         if damage.kind is Kind.HOLE:
@@ -165,12 +165,12 @@ class Scene:
             _hold(first.base_offset < self.recovery_point, "offline, although only an unsynced page is missing")
         return self._judge_offline(stage, files, damage)
 
-    def _judge_aside(self, stage: Stage) -> Outcome:
+    def _judge_aside(self, stage: MemoryLogDirectory) -> Outcome:
         kept = {content for path, content in stage.files().items() if "-stray/" in path}
         _hold(all(self.files[path] in kept for path in self.logs), "the files set aside are not complete")
         return Outcome.SET_ASIDE
 
-    def _judge_offline(self, stage: Stage, files: dict[str, bytes], damage: Damage) -> Outcome:
+    def _judge_offline(self, stage: MemoryLogDirectory, files: dict[str, bytes], damage: Damage) -> Outcome:
         _hold(stage.logs.offline is None, f"the whole directory is offline: {stage.logs.offline}")
         after = stage.files()
         _hold(all(after[path] == files[path] for path in self.logs), "offline, and its log was changed")
@@ -179,8 +179,8 @@ class Scene:
         _hold("--truncate-damaged" in told[0], f"the log line does not say what to do: {told[0]}")
         return Outcome.OFFLINE
 
-    def _judge_served(
-        self, stage: Stage, partition: Partition, scanned: ScannedPartition, damage: Damage
+    def _judge_fetch(
+        self, stage: MemoryLogDirectory, partition: Partition, scanned: ScannedPartition, damage: Damage
     ) -> Outcome | None:
         """Check the served batches and return the outcome, or None if a read takes the partition offline."""
         served = _read_all(partition, self.recovery_point > 0)
@@ -342,7 +342,7 @@ def _hold(condition: bool, otherwise: str) -> None:
 
 
 def sweep(
-    scene: Scene, damages: Iterator[Damage], told: Callable[[str], None] | None = None
+    scene: StoppedLog, damages: Iterator[Damage], told: Callable[[str], None] | None = None
 ) -> tuple[dict[Outcome, int], list[str]]:
     """Try all damages. Return the count of each outcome and the failures; the callback gets each failure at once."""
     met = dict.fromkeys(Outcome, 0)
@@ -364,7 +364,7 @@ def sweep_file(
 
     Return a title, the count of each outcome, and the failures.
     """
-    scene = Scene(shape, recovery_point)
+    scene = StoppedLog(shape, recovery_point)
     path = next(path for path in sorted(scene.files) if path.startswith(PARTITION) and path.endswith(name))
     chosen = (each for each in scene.damages(path, kind) if kind is Kind.HOLE or each.at % every == 0)
     met, wrong = sweep(scene, islice(chosen, part, None, parts))

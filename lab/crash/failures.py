@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Final, NamedTuple
 
-from lab.crash.life import Complaints, Life
+from lab.crash.life import Life, LogProblems
 from lab.crash.script import DONE, OPEN, Ledger, Refused, Script
 from lab.crash.stage import DIRECTORY
 from lab.crash.verdicts import SYNC_MS, Crash, State, judge
@@ -142,7 +142,7 @@ def play(failure: Failure, flushing: bool) -> tuple[str | None, list[str]]:
     schedule = Schedule()
     disk = FailingDisk(schedule, failure)
     failing = disk.failing
-    with Complaints() as complaints:
+    with LogProblems() as complaints:
         script = _Watched(disk, schedule, flushing)
         script.run_to_failure()
     if failing.failed is None:
@@ -195,7 +195,7 @@ class _Watched:
         return life
 
 
-def _heard(complaints: Complaints, watched: _Watched, failing: FailOnce, flushing: bool) -> Iterator[str]:
+def _heard(complaints: LogProblems, watched: _Watched, failing: FailOnce, flushing: bool) -> Iterator[str]:
     if watched.bug is not None:
         yield f"bug: {watched.bug!r}"
     yield from (f"bug: {bug!r}" for life in watched.lives for bug in life.bugs)

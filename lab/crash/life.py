@@ -38,7 +38,7 @@ METADATA_SEGMENT_BYTES: Final = 600
 """Large enough for the largest change of the metadata, but only for few changes."""
 
 
-class Complaints(logging.Handler):
+class LogProblems(logging.Handler):
     """A log handler that collects errors, warnings and tracebacks of the broker's log."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Complaints(logging.Handler):
         if record.exc_info:
             self.tracebacks.append(f"{line}: {record.exc_info[1]!r}")
 
-    def __enter__(self) -> "Complaints":
+    def __enter__(self) -> "LogProblems":
         self._logger = logging.getLogger("ottla")
         self._before = self._logger.propagate, self._logger.level
         self._logger.addHandler(self)

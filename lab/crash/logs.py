@@ -3,7 +3,7 @@
 from random import Random
 from typing import Final, NamedTuple
 
-from lab.crash.stage import DIRECTORY, Stage
+from lab.crash.stage import DIRECTORY, MemoryLogDirectory
 from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.partition import Partition
 from ottla.protocol.batch import build_batch
@@ -35,7 +35,7 @@ def stopped_log(shape: Shape) -> dict[str, bytes]:
 
     The log has `log_bytes` or a little more, and one producer's transaction is still open.
     """
-    stage = Stage().open()
+    stage = MemoryLogDirectory().open()
     partition = stage.partition(settings=shape.settings, leader_epoch=3)
     _Load(partition, shape).run()
     stage.logs.close()

@@ -9,7 +9,7 @@ from contextlib import suppress
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
-from lab.crash.damages import Kind, Scene, Wrong
+from lab.crash.damages import Kind, StoppedLog, Wrong
 from lab.crash.failures import KINDS, SYNCS, Failure, play
 from lab.crash.logs import Shape
 from lab.crash.states import CRASHES, visit_states
@@ -70,7 +70,7 @@ def _in_states(loss: str) -> Notice | None:
 
 def _in_damage(loss: str, kind: Kind, every: int) -> Notice | None:
     """Look for the loss in damages of a log of 16 KiB."""
-    scene = Scene(SMALL, 0)
+    scene = StoppedLog(SMALL, 0)
     tries = 0
     for each in scene.damages(scene.path("log"), kind):
         if each.at % every and kind is not Kind.HOLE:

@@ -31,7 +31,7 @@ _WAIT_MS: Final = 40.0
 
 
 @dataclass
-class Told:
+class ClientTransaction:
     """A transaction as its client sees it: OPEN, ASKED (EndTxn was sent) or DONE (EndTxn was acknowledged)."""
 
     name: str
@@ -49,14 +49,14 @@ class Ledger:
     topics whose deletion was acknowledged, `gone` the records of such a topic.
     """
 
-    transactions: list[Told] = field(default_factory=list)
+    transactions: list[ClientTransaction] = field(default_factory=list)
     plain: set[str] = field(default_factory=set)
     topics: set[str] = field(default_factory=set)
     absent: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
 
     def copy(self) -> "Ledger":
-        told = [Told(t.name, t.commit, t.state, list(t.values), t.position) for t in self.transactions]
+        told = [ClientTransaction(t.name, t.commit, t.state, list(t.values), t.position) for t in self.transactions]
         return Ledger(told, set(self.plain), set(self.topics), set(self.absent), set(self.gone))
 
 
@@ -74,7 +74,7 @@ class Client:
         reply = script.patiently(lambda: wire.init_producer_id(name, 2000))
         self.producer = ProducerIdAndEpoch(reply.producer_id, reply.producer_epoch)
         self.sequences: dict[TopicPartition, int] = {}
-        self._told: Told | None = None
+        self._told: ClientTransaction | None = None
 
     @property
     def running(self) -> bool:
@@ -89,7 +89,9 @@ class Client:
     def begin(self, commit: bool, position: int | None) -> None:
         """Run a transaction without its end."""
         script = self.script
-        told = self._told = Told(f"{self.name}#{len(script.ledger.transactions)}", commit, position=position)
+        told = self._told = ClientTransaction(
+            f"{self.name}#{len(script.ledger.transactions)}", commit, position=position
+        )
         script.ledger.transactions.append(told)
         places = script.random.sample(PLACES, script.random.choice((1, 2, 2, 3)))
         if self.generation.adds_by_itself:
@@ -111,7 +113,7 @@ class Client:
             self.producer = ProducerIdAndEpoch(reply.producer_id, reply.producer_epoch)
             self.sequences.clear()
 
-    def _send(self, told: Told, place: TopicPartition, value: str) -> None:
+    def _send(self, told: ClientTransaction, place: TopicPartition, value: str) -> None:
         sequence = self.sequences.get(place, 0)
         batch = bytes(
             build_batch(
@@ -166,10 +168,10 @@ class Script:
                 checkpoint = self.life.assembly.broker.logs.checkpoint
                 self.plain(f"plain-{number}-{turn}", checkpoint if turn % 4 == 1 else None)
                 if turn % 4 == 2:
-                    self.life.in_turn(checkpoint)
-                    self.life.rest(60)
+                    self.life.run_in_turn(checkpoint)
+                    self.life.advance(60)
                 if turn % 4 == 3:
-                    self.life.in_turn(self.life.assembly.snapshots.take)
+                    self.life.run_in_turn(self.life.assembly.snapshots.take)
             if number + 1 < lives:
                 self.life.stop() if number % 2 else self.life.kill()
                 self.life = self._start()
@@ -208,7 +210,7 @@ class Script:
             _expect(reply.responses[0].error_code, "DeleteTopics")
             self.ledger.absent.add(SCRATCH)
             self.ledger.gone |= deleted
-            self.life.rest(self.random.choice((0.0, 80.0)))
+            self.life.advance(self.random.choice((0.0, 80.0)))
         self.make_topic((SCRATCH, 1))
 
     def plain(self, value: str, meanwhile: Callable[[], object] | None) -> None:
@@ -251,7 +253,7 @@ class Script:
                 return reply
             if not all(error == wire.NONE or error in wire.RETRIABLE for error in errors):
                 raise Refused(f"{type(reply).__name__} {errors}")
-            self.life.rest(_WAIT_MS)
+            self.life.advance(_WAIT_MS)
         raise NoAnswer("retries do not help")
 
 

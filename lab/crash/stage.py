@@ -21,7 +21,7 @@ class StillClock:
     """A clock whose time does not pass. Timers never fire, and `run` runs the callbacks of `next_turn`."""
 
     def __init__(self) -> None:
-        self.enter: Callable[[Callable[[], None]], None] = _not_connected
+        self.enter: Callable[[Callable[[], None]], None] = _raise_unconnected
         self._next: list[Callable[[], None]] = []
 
     def now_ms(self) -> int:
@@ -44,7 +44,7 @@ class StillClock:
             self.enter(self._next.pop(0))
 
 
-class Stage:
+class MemoryLogDirectory:
     """A disk in memory that holds `files` ({path: content}), and the manager of its log directory."""
 
     def __init__(self, files: Mapping[str, bytes] | None = None) -> None:
@@ -55,7 +55,7 @@ class Stage:
         self.clock.enter = self.turns.event
         self.logs = LogManager(self.disk, self.clock, self.turns, LogManagerConfig(DIRECTORY, cluster_id="cluster"))
 
-    def open(self) -> "Stage":
+    def open(self) -> "MemoryLogDirectory":
         """Open the log directory as a start of the broker does. Raises LogDirectoryError."""
         self.logs.open()
         return self
@@ -74,7 +74,7 @@ class Stage:
         return self.disk.all_files()
 
 
-def _not_connected(callback: Callable[[], None]) -> None:
+def _raise_unconnected(callback: Callable[[], None]) -> None:
     raise RuntimeError("the clock is not connected to a broker's turns yet")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from random import Random
 from typing import Final
 
-from lab.crash.life import NARROW, WIDE, Complaints, Life, Style
+from lab.crash.life import NARROW, WIDE, Life, LogProblems, Style
 from lab.crash.script import Script
 from lab.crash.stage import DIRECTORY
 from lab.crash.verdicts import SYNC_MS, Crash, State, judge
@@ -90,8 +90,8 @@ def _left_by(disk: MemoryDisk, crash: Crash, flushing: bool, style: Style, rando
         between = left.copy(PortCalls(), lambda end: _ignore(schedule.after(SYNC_MS, end)))
         between.ports.kill_at = 1 + int(random.random() ** 2 * FIRST_CALLS)
         try:
-            with Complaints():
-                Life(between, schedule, flushing, style).rest(STARTING_MS)
+            with LogProblems():
+                Life(between, schedule, flushing, style).advance(STARTING_MS)
         except (Killed, LogDirectoryError, OSError):
             pass  # the next start shows whether this one should have succeeded
         left = _twin(between, random)

@@ -5,9 +5,9 @@ from enum import Enum
 from random import Random
 from typing import NamedTuple
 
-from lab.crash.life import NARROW, Complaints, Life, Style
+from lab.crash.life import NARROW, Life, LogProblems, Style
 from lab.crash.looking import differences, scan, seen
-from lab.crash.script import ASKED, DONE, GROUP, SCRATCH, Client, Ledger, Refused, Script, Told
+from lab.crash.script import ASKED, DONE, GROUP, SCRATCH, Client, ClientTransaction, Ledger, Refused, Script
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.protocol.errors import ProtocolError
@@ -77,12 +77,12 @@ def judge(state: State, power_goes_again: bool = True) -> Found:
     problems: list[str] = []
     losses: list[str] = []
     found: list[str] = []
-    with Complaints() as complaints:
+    with LogProblems() as complaints:
         try:
             disk, life = _start(state.disk, state)
             if state.flushing and power_goes_again:
                 found += _lost_again(life, disk, state)
-            life.rest(REST_MS)
+            life.advance(REST_MS)
             found += _look(life, disk, state.ledger, keeps)
             ends = _ends(life)
             life.kill()
@@ -90,7 +90,7 @@ def judge(state: State, power_goes_again: bool = True) -> Found:
             # A transaction that waits for an offline partition sends its markers again at every start.
             if _ends(again) != ends and len(ends) == len(life.partitions()):
                 problems.append(f"ends change with a restart: {ends} and {_ends(again)}")
-            again.rest(100)
+            again.advance(100)
             found += _work_on(again)
             problems += [f"bug: {bug!r}" for bug in (*life.bugs, *again.bugs)]
         except (LogDirectoryError, OSError) as error:
@@ -155,7 +155,7 @@ def _look(life: Life, disk: MemoryDisk, ledger: Ledger, keeps: bool) -> Iterator
         yield from _judge_position(life, ledger, shown)
 
 
-def _judge_transaction(told: Told, shown: set[str]) -> Iterator[str]:
+def _judge_transaction(told: ClientTransaction, shown: set[str]) -> Iterator[str]:
     found = [value for value in told.values if value in shown]
     if told.commit and told.state in (ASKED, DONE):
         if found and len(found) < len(told.values):

@@ -25,10 +25,10 @@ from ottla.broker.log.long_work import LongWork
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import AppendResult, FetchIsolation
 from ottla.broker.metrics import Metrics
-from ottla.broker.ports.workers import LaterWorkers
+from ottla.broker.ports.workers import DeferredWorkers
 from ottla.broker.quotas.quotas import QuotaManagers
 from ottla.broker.security.session import Session
-from ottla.broker.tap import Tap
+from ottla.broker.tap import RequestObserver
 from ottla.broker.turns import Turns
 from ottla.broker.txn.coordinator import TransactionCoordinator
 from ottla.broker.txn.log import encode_change
@@ -254,8 +254,8 @@ class RealBroker:
         self._turns = turns
         broker: Any = SimpleNamespace(
             config=Config(), clock=self.clock, turns=turns, cluster=self, transactions=self.coordinator,
-            long_work=LongWork(turns, LaterWorkers(turns.next_turn), 1 << 20), topics_by_id={},
-            metrics=Metrics(), events=None, tap=Tap(), authorizer=None, may=lambda *_: True,
+            long_work=LongWork(turns, DeferredWorkers(turns.next_turn), 1 << 20), topics_by_id={},
+            metrics=Metrics(), events=None, tap=RequestObserver(), authorizer=None, may=lambda *_: True,
             quotas=QuotaManagers(turns, self.clock.monotonic_ms),
         )  # fmt: skip
         self._dispatcher = Dispatcher(broker, TABLE)

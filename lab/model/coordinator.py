@@ -240,7 +240,7 @@ class Coordinators:
         _check_epochs(before, state)
         after = coordinator._replace(
             state=state,
-            transient=machine.record_applied(coordinator.transient, decision.last_epoch),
+            transient=machine.after_record(coordinator.transient, decision.last_epoch),
             members=append.members,
         )
         return self._effects(after, before, state)
@@ -254,7 +254,7 @@ class Coordinators:
             elif effect is machine.Effect.STOP_TIMEOUT:
                 coordinator = coordinator._replace(watched=False)
             else:
-                transient = machine.completion_prepared(coordinator.transient, state, NOW_MS)
+                transient = machine.with_pending_completion(coordinator.transient, state, NOW_MS)
                 coordinator = coordinator._replace(transient=transient)
                 if not transient.awaiting:
                     coordinator = self._complete(coordinator)

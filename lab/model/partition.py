@@ -180,7 +180,7 @@ def _apply_marker(producers: ProducerStateManager, entry: Entry, offset: int) ->
 
 
 def _known(producers: ProducerStateManager) -> object:
-    return {each.producer_id: each.known() for each in producers}, list(producers.ongoing_txns.items())
+    return {each.producer_id: each.to_value() for each in producers}, list(producers.ongoing_txns.items())
 
 
 def _header(entry: Entry) -> BatchHeader:

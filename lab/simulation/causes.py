@@ -49,7 +49,7 @@ class Causes:
         """Remember a request that a client sends."""
         self._expected[f"{link}:0", correlation_id] = attempt
 
-    def served(self, assembly: Assembly, frame: memoryview, peer: str) -> None:
+    def on_served(self, assembly: Assembly, frame: memoryview, peer: str) -> None:
         """Note a request that the broker handles too late: it may hit the sender's next transaction (KAFKA-17754)."""
         attempt = self._expected.get((peer, int.from_bytes(frame[4:8], "big")))
         if attempt is None or not isinstance(attempt.process, Producer):
@@ -93,7 +93,7 @@ class Causes:
             for entry in self._history.entries
         )
 
-    def delivered(self, assembly: Assembly, topic: str, index: int, marker: TransactionMarker) -> None:
+    def on_delivered(self, assembly: Assembly, topic: str, index: int, marker: TransactionMarker) -> None:
         """Note a marker that arrives after it was sent again: in transactions V1 it ends the transaction open now."""
         partition = assembly.broker.cluster.partition(topic, index)
         if partition is None or marker.transaction_version >= V2:
@@ -104,7 +104,7 @@ class Causes:
         for process in self._processes:
             if isinstance(process, Producer) and process.producer == owner:
                 # The open transaction may be the previous one, which is decided: its own marker has not arrived yet.
-                for txn in {self._last_ended(process.name): None, process.txn: None}:
+                for txn in {self._find_last_end(process.name): None, process.txn: None}:
                     if txn is not None:
                         self._history.note("cause", cause=LATE_MARKER, txn=txn, of=txn)
 
@@ -115,7 +115,7 @@ class Causes:
         )
         return next(begun, None)
 
-    def _last_ended(self, name: str) -> str | None:
+    def _find_last_end(self, name: str) -> str | None:
         """Return the last transaction that a client asked to end, or None."""
         ended = (entry["txn"] for entry in reversed(self._history.entries) if _asks_to_end(entry, name))
         return next(ended, None)

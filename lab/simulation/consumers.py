@@ -5,7 +5,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from lab.simulation.process import Lost, Process, Script
-from lab.simulation.producers import Abortable, Producer, Refused, Temper
+from lab.simulation.producers import Abortable, Producer, ProducerBehaviour, Refused
 from lab.simulation.reading import Visible, visible
 from ottla.protocol.values import ProducerIdAndEpoch, TopicPartition
 from ottla.testkit.in_memory import wire
@@ -90,7 +90,7 @@ class Consumer(Reader):
                 positions[place] = seen.next_offset
             yield from self.sleep(20 + self.random.random() * 200)
 
-    def look(self, place: TopicPartition, offset: int) -> Script:
+    def fetch(self, place: TopicPartition, offset: int) -> Script:
         return (yield from poll(self, place, offset, self.committed))
 
 
@@ -139,7 +139,7 @@ class Copier(Producer):
         source: TopicPartition,
         places: Sequence[TopicPartition],
         group: str,
-        temper: Temper,
+        temper: ProducerBehaviour,
     ) -> None:
         super().__init__(world, name, random, transactional_id, places, temper)
         self.source = source

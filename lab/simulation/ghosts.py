@@ -35,7 +35,7 @@ class Seen(NamedTuple):
     visible: Visible
 
 
-class Ghosts:
+class UncompactedCopies:
     """The uncompacted copies of one world's logs, by partition name. `met` counts what compaction has removed."""
 
     def __init__(self, met: Counter[str]) -> None:
@@ -87,14 +87,14 @@ class Ghosts:
         found = self._batches.get(partition.name)
         return iter(found) if found is not None else partition.scan(0)
 
-    def scanned(self, name: str) -> ScannedPartition:
+    def scan(self, name: str) -> ScannedPartition:
         """Read the uncompacted copy of a partition with the second scanner."""
         return scan_contents([(Path(name), b"".join(bytes(batch) for _, batch in self._batches[name]))])
 
-    def tell(self, history: History, places: Sequence[TopicPartition]) -> None:
+    def add_to_history(self, history: History, places: Sequence[TopicPartition]) -> None:
         """Add to the history what readers of the whole uncompacted logs would have got, for the checker."""
         for place, committed in product(places, (True, False)):
-            whole = self.scanned(f"{place[0]}-{place[1]}")
+            whole = self.scan(f"{place[0]}-{place[1]}")
             records = [
                 (record.offset, (record.value or b"").decode())
                 for record in whole.records("read_committed" if committed else "read_uncommitted")
@@ -113,7 +113,7 @@ class Ghosts:
 
     def judge(self, name: str, left: ScannedPartition) -> Iterator[str]:
         """Check the files of a partition, which `left` holds, against its uncompacted copy."""
-        whole = self.scanned(name)
+        whole = self.scan(name)
         known = {record.offset: record for record in whole.records()}
         found = {record.offset: record for record in left.records()}
         for offset, record in found.items():
@@ -137,9 +137,7 @@ class Ghosts:
 
     def judge_readers(self) -> Iterator[str]:
         """Check the records that consumers got against the final logs."""
-        wholes = {
-            f"{topic}-{index}": self.scanned(f"{topic}-{index}") for topic, index in {s.place for s in self._seen}
-        }
+        wholes = {f"{topic}-{index}": self.scan(f"{topic}-{index}") for topic, index in {s.place for s in self._seen}}
         for name, whole in wholes.items():
             known = {record.offset: record for record in whole.records()}
             last, start = self._last(whole), self._starts[name]

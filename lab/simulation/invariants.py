@@ -141,7 +141,7 @@ class Invariants:
                 transient = shard.transient.get(transactional_id, NO_PENDING)
                 if state.status not in RESTING or transient.pending is not None:
                     yield f"stuck: {transactional_id} stays in {state.status.name}, pending {transient.pending}"
-        if assembly.broker.transactions.loading or assembly.broker.groups.listed()[0]:
+        if assembly.broker.transactions.loading or assembly.broker.groups.list_groups()[0]:
             yield "stuck: a coordinator is still loading its logs"
         if not assembly.broker.long_work.is_idle:
             yield "stuck: work on batches still holds memory"

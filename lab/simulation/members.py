@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from lab.simulation.consumers import NOBODY, Copier
 from lab.simulation.process import Lost, Script
-from lab.simulation.producers import Refused, Temper
+from lab.simulation.producers import ProducerBehaviour, Refused
 from ottla.protocol.values import TopicPartition
 from ottla.testkit.in_memory import wire
 
@@ -28,7 +28,7 @@ class Member(Copier):
 
     def __init__(
         self, world: "World", name: str, random: Random, transactional_id: str, inputs: Sequence[TopicPartition],
-        places: Sequence[TopicPartition], group: str, temper: Temper,
+        places: Sequence[TopicPartition], group: str, temper: ProducerBehaviour,
     ) -> None:  # fmt: skip
         super().__init__(world, name, random, transactional_id, inputs[0], places, group, temper)
         self.inputs = inputs

@@ -15,7 +15,7 @@ from ottla.testkit.in_memory.schedule import Schedule
 Buffer = bytes | bytearray | memoryview
 
 
-class Weather(NamedTuple):
+class NetworkConditions(NamedTuple):
     """Conditions of the network. Probabilities are per message; times in ms."""
 
     delay_ms: float = 1.0
@@ -27,13 +27,13 @@ class Weather(NamedTuple):
     late_ms: float = 4000.0
 
 
-CALM_WEATHER: Final = Weather(stall=0.0, split=0.0, reset=0.0)
+CALM_WEATHER: Final = NetworkConditions(stall=0.0, split=0.0, reset=0.0)
 
 
 class Peer(Protocol):
     """The client's end of a link."""
 
-    def received(self, link: "Link", data: bytes) -> None: ...
+    def on_data(self, link: "Link", data: bytes) -> None: ...
 
     def lost(self, link: "Link") -> None: ...
 
@@ -43,11 +43,11 @@ class Host(Protocol):
 
     schedule: Schedule
     random: Random
-    weather: Weather
+    weather: NetworkConditions
 
     def note(self, what: str, data: bytes) -> None: ...
 
-    def guarded(self, work: Callable[[], None]) -> None: ...
+    def run_guarded(self, work: Callable[[], None]) -> None: ...
 
 
 class Transport:
@@ -84,7 +84,7 @@ class Transport:
 
     def resume_reading(self) -> None:
         self._link.reading = True
-        self._link.deliver_held()
+        self._link.deliver_delayed()
 
 
 class Link:
@@ -135,13 +135,13 @@ class Link:
             return
         self._arrived = number + 1
         self._held.append(piece)
-        self.deliver_held()
+        self.deliver_delayed()
 
-    def deliver_held(self) -> None:
+    def deliver_delayed(self) -> None:
         while self._held and self.reading and self.open_to_broker:
             piece = self._held.pop(0)
             self._host.note(self.name, piece)
-            self._host.guarded(lambda piece=piece: self._hand_over(piece))  # type: ignore[misc]
+            self._host.run_guarded(lambda piece=piece: self._hand_over(piece))  # type: ignore[misc]
 
     def _hand_over(self, piece: bytes) -> None:
         connection = self._connection
@@ -163,7 +163,7 @@ class Link:
     def _reach_client(self, data: bytes) -> None:
         if self.open_to_client:
             self._host.note(f"{self.name}<", data)
-            self._peer.received(self, data)
+            self._peer.on_data(self, data)
 
     # --- ends
 
@@ -195,7 +195,7 @@ class Link:
     def _broker_sees_the_end(self) -> None:
         if self.open_to_broker:
             self.open_to_broker = False
-            self._host.guarded(lambda: self._connection.connection_lost(None))
+            self._host.run_guarded(lambda: self._connection.connection_lost(None))
 
     def closed_by_broker(self) -> None:
         """Close the broker's end. The client still gets the bytes that it has written, and then sees the end."""
@@ -204,7 +204,7 @@ class Link:
         host.schedule.at(self._down_ms, self._client_sees_the_end)
         host.schedule.after(0.0, self._broker_sees_the_end)
 
-    def broker_died(self) -> None:
+    def on_broker_death(self) -> None:
         """Stop deliveries to the broker, and let the client see the end after a delay."""
         self.open_to_broker = False
         self._host.schedule.after(self._delay(), self._client_sees_the_end)

@@ -121,10 +121,10 @@ class Process:
         """Send a request and return its reply. Raises Lost."""
         correlation_id = yield from self.post(ask, attempt)
         answer = yield from self.reply(correlation_id, timeout_ms)
-        self.answered(ask, attempt)
+        self.on_answer(ask, attempt)
         return answer
 
-    def answered(self, ask: Ask, attempt: Attempt | None) -> None:
+    def on_answer(self, ask: Ask, attempt: Attempt | None) -> None:
         """Called after the reply to a request."""
 
     def send_again(self, ask: Ask, attempt: Attempt | None) -> None:
@@ -151,7 +151,7 @@ class Process:
 
     # --- what happens to it
 
-    def received(self, link: Link, data: bytes) -> None:
+    def on_data(self, link: Link, data: bytes) -> None:
         if link is not self._link:
             return
         self._inbox += data

@@ -21,7 +21,7 @@ OUT_OF_ORDER: Final = 45
 LOST: Final = -1
 
 
-class Temper(NamedTuple):
+class ProducerBehaviour(NamedTuple):
     """The behaviour of a producer: probabilities, and times in ms."""
 
     transactions: int = 4
@@ -92,7 +92,7 @@ class Producer(Process):
 
     def __init__(
         self, world: "World", name: str, random: Random, transactional_id: str | None, places: Sequence[TopicPartition],
-        temper: Temper,
+        temper: ProducerBehaviour,
     ) -> None:  # fmt: skip
         super().__init__(world, name, random)
         self.transactional_id = transactional_id
@@ -466,16 +466,16 @@ class Admin(Process):
                     continue
 
 
-def tempers(random: Random) -> Iterator[Temper]:
+def tempers(random: Random) -> Iterator[ProducerBehaviour]:
     """Draw the behaviours of producers without end."""
     while True:
         kind = random.random()
         if kind < 0.4:
-            yield Temper(transactions=random.randint(3, 5), quits=0.06)
+            yield ProducerBehaviour(transactions=random.randint(3, 5), quits=0.06)
         elif kind < 0.6:
             timeout_ms = random.choice((700, 1500))
-            yield Temper(transactions=3, pause=0.3, pause_ms=1500.0, quits=0.06, timeout_ms=timeout_ms)
+            yield ProducerBehaviour(transactions=3, pause=0.3, pause_ms=1500.0, quits=0.06, timeout_ms=timeout_ms)
         elif kind < 0.8:
-            yield Temper(transactions=3, depth=random.randint(2, 5), skip=0.06, hasty=0.15)
+            yield ProducerBehaviour(transactions=3, depth=random.randint(2, 5), skip=0.06, hasty=0.15)
         else:
-            yield Temper(transactions=3, pause=0.35, pause_ms=2500.0, stubborn=1.0, timeout_ms=900)
+            yield ProducerBehaviour(transactions=3, pause=0.35, pause_ms=2500.0, stubborn=1.0, timeout_ms=900)

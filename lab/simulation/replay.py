@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from lab.simulation.ghosts import Ghosts
+from lab.simulation.ghosts import UncompactedCopies
 from ottla.broker.assembly import Assembly
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.group.shard import GroupMetadata, GroupStore
@@ -19,7 +19,9 @@ from ottla.protocol.values import NO_PRODUCER_ID, NO_SEQUENCE
 NO_OFFSETS: Final[tuple[dict[Any, Any], dict[Any, Any]]] = ({}, {})
 
 
-def differences(assembly: Assembly, expiration_ms: int | None = None, ghosts: Ghosts | None = None) -> Iterator[str]:
+def differences(
+    assembly: Assembly, expiration_ms: int | None = None, ghosts: UncompactedCopies | None = None
+) -> Iterator[str]:
     """Return a line for each difference between the live state and the logs. Call it only between two turns.
 
     With `expiration_ms` partitions may have removed producers without appends for that time, or added them again.
@@ -43,14 +45,14 @@ def differences(assembly: Assembly, expiration_ms: int | None = None, ghosts: Gh
                 store.replay(header, batch)
             groups |= store.groups
     yield from _transaction_differences(assembly)
-    if broker.groups.listed()[0]:
+    if broker.groups.list_groups()[0]:
         return  # the groups are still being loaded
-    live = {metadata.group.group_id: metadata for metadata in broker.groups.listed()[1]}
+    live = {metadata.group.group_id: metadata for metadata in broker.groups.list_groups()[1]}
     for group_id in sorted(live.keys() | groups.keys()):
         left, right = live.get(group_id), groups.get(group_id)
         # A group whose members do not have their assignments yet is in no log.
-        found = NO_OFFSETS if left is None else left.offsets.known()
-        replayed = NO_OFFSETS if right is None else right.offsets.known()
+        found = NO_OFFSETS if left is None else left.offsets.to_value()
+        replayed = NO_OFFSETS if right is None else right.offsets.to_value()
         if found != replayed:
             yield f"group {group_id} holds {found}, its log {replayed}"
 
@@ -71,7 +73,7 @@ def _producer_differences(partition: Partition) -> Iterator[str]:
         yield f"{partition.name}: the last stable offset is {partition.last_stable_offset}, by the log {first}"
 
 
-def _compacted_differences(partition: Partition, ghosts: Ghosts) -> Iterator[str]:
+def _compacted_differences(partition: Partition, ghosts: UncompactedCopies) -> Iterator[str]:
     """Compare as `_producer_differences` does, but only what a start from a compacted log can restore.
 
     That is a producer's epoch, open transaction and last sequence. It is not the time or the coordinator epoch of a
@@ -88,7 +90,7 @@ def _compacted_differences(partition: Partition, ghosts: Ghosts) -> Iterator[str
                 yield f"{partition.name}: producer {producer.producer_id} was forgotten"
         elif _essence(known, partition.log_start_offset) != _essence(producer, partition.log_start_offset):
             title = f"{partition.name}: producer {producer.producer_id}"
-            yield f"{title} is {known.known()}, by the whole log {producer.known()}"
+            yield f"{title} is {known.to_value()}, by the whole log {producer.to_value()}"
     first = next(iter(rebuilt.ongoing_txns), partition.log_end_offset)
     if partition.last_stable_offset != max(first, partition.log_start_offset):
         yield f"{partition.name}: the last stable offset is {partition.last_stable_offset}, by the whole log {first}"
@@ -110,7 +112,8 @@ def _unforgotten_differences(partition: Partition, limit_ms: int) -> Iterator[st
             if producer.last_timestamp_ms > limit_ms or producer.current_txn_first_offset >= 0:
                 yield f"{partition.name}: producer {producer.producer_id} was forgotten too early"
         elif (live.epoch, live.current_txn_first_offset) != (producer.epoch, producer.current_txn_first_offset):
-            yield f"{partition.name}: producer {producer.producer_id} is {live.known()}, by the log {producer.known()}"
+            mine, replayed = live.to_value(), producer.to_value()
+            yield f"{partition.name}: producer {producer.producer_id} is {mine}, by the log {replayed}"
 
 
 def _difference(live: ProducerStateEntry | None, rebuilt: ProducerStateEntry) -> str | None:
@@ -121,8 +124,8 @@ def _difference(live: ProducerStateEntry | None, rebuilt: ProducerStateEntry) ->
     """
     if live is None:
         return "was forgotten"
-    *state, batches = rebuilt.known()
-    *live_state, live_batches = live.known()
+    *state, batches = rebuilt.to_value()
+    *live_state, live_batches = live.to_value()
     if state != live_state:
         return f"is {live_state}, by the log {state}"
     assert isinstance(batches, tuple) and isinstance(live_batches, tuple)

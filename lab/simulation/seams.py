@@ -9,9 +9,9 @@ from lab.simulation import promises
 from ottla.broker.api.table import TABLE
 from ottla.broker.assembly import Assembly
 from ottla.broker.dispatch import Dispatcher
-from ottla.broker.memory import Claim
+from ottla.broker.memory import Reservation
 from ottla.broker.ports.clock import Clock
-from ottla.broker.ports.workers import Job, LaterWorkers, OnEnd
+from ottla.broker.ports.workers import DeferredWorkers, Job, OnEnd
 from ottla.broker.security.session import Session
 from ottla.broker.tap import Refuse, Send
 from ottla.broker.turns import Activity
@@ -29,7 +29,7 @@ MARKER_ERRORS: Final = (
 LATEST_MARKER_MS: Final = 3000.0
 
 
-class Served(Dispatcher):
+class ReportingDispatcher(Dispatcher):
     """A dispatcher that first reports each request to the world."""
 
     def __init__(self, assembly: Assembly, world: "World") -> None:
@@ -42,10 +42,10 @@ class Served(Dispatcher):
         session: Session,
         send: Send,
         refuse: Refuse,
-        claim: Claim | None = None,
+        claim: Reservation | None = None,
     ) -> Activity[Any] | None:
         if self._world.assembly is not None:
-            self._world.causes.served(self._world.assembly, frame, session.peer)
+            self._world.causes.on_served(self._world.assembly, frame, session.peer)
         return super().start(frame, session, send, refuse, claim)
 
 
@@ -88,15 +88,15 @@ class PeerLink:
             return  # the leader is down
         world.note("late marker", b"")
         world.met["late markers"] += 1
-        world.causes.delivered(assembly, topic, index, marker)
-        world.in_turn(lambda: world.peer.receive(topic, index, marker))
+        world.causes.on_delivered(assembly, topic, index, marker)
+        world.run_in_turn(lambda: world.peer.receive(topic, index, marker))
 
     def receive(self, topic: str, index: int, marker: TransactionMarker) -> None:
         """Deliver a marker and ignore its answer."""
         self._deliver(topic, index, marker)
 
 
-class CountedWorkers(LaterWorkers):
+class CountedWorkers(DeferredWorkers):
     """Workers that run every call, however short, and end it after a delay. `met` counts the calls."""
 
     __slots__ = ("_met",)

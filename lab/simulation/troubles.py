@@ -17,7 +17,7 @@ HELP_MS: Final = 700.0
 """The longest time from an error in the broker's log until the disk is repaired and the broker restarted."""
 
 
-class Troubles:
+class FaultInjector:
     """The faults of one run. Only kinds of faults that the first profiles did not have draw from `random`."""
 
     def __init__(self, world: "World", random: Random) -> None:
@@ -52,7 +52,7 @@ class Troubles:
         self._world.met["disk errors without a complaint"] += errors.struck > 0 and not self._help_is_coming
         errors.mend()
 
-    def complained(self, message: str) -> None:
+    def on_error_log(self, message: str) -> None:
         """Handle an error in the broker's log. It is a violation unless the disk fails.
 
         With a failing disk, repair the disk and restart the broker after a delay.
@@ -86,12 +86,12 @@ class Troubles:
             world.kill(self.random.random() * 100)
 
     def _striking(self, do: Callable[[float], None], fault: Fault) -> Callable[[], None]:
-        def strike() -> None:
+        def inject() -> None:
             if not self._world.resting:
                 self._world.note(fault.kind, b"")
                 do(fault.value)
 
-        return strike
+        return inject
 
     def _stall(self, delay_ms: float) -> None:
         """Delay the bytes sent on one connection, even after its client has closed it."""
@@ -141,4 +141,4 @@ class Troubles:
             def change() -> None:
                 assembly.broker.turns.start(cluster.controller.update_features([update]), changed, failed)
 
-            world.in_turn(change)
+            world.run_in_turn(change)

@@ -17,16 +17,16 @@ from lab.simulation.causes import Causes, Generations
 from lab.simulation.charged import ChargedTurns
 from lab.simulation.consumers import Consumer, Copier, KeyReader
 from lab.simulation.faults import Fault, Profile
-from lab.simulation.ghosts import Ghosts
+from lab.simulation.ghosts import UncompactedCopies
 from lab.simulation.greedy import OWN, Greedy
 from lab.simulation.history import History
 from lab.simulation.invariants import IS_OFFLINE, Invariants
 from lab.simulation.members import Member
 from lab.simulation.network import CALM_WEATHER, Link
 from lab.simulation.process import Process
-from lab.simulation.producers import Admin, Producer, Temper, tempers
+from lab.simulation.producers import Admin, Producer, ProducerBehaviour, tempers
 from lab.simulation.replay import differences
-from lab.simulation.seams import CountedWorkers, ErrorLog, PeerLink, Served, count_forgotten
+from lab.simulation.seams import CountedWorkers, ErrorLog, PeerLink, ReportingDispatcher, count_forgotten
 from lab.simulation.setting import (
     COPIERS_OF,
     DATA_DIR,
@@ -41,7 +41,7 @@ from lab.simulation.setting import (
     give_past,
     shrink,
 )
-from lab.simulation.troubles import Troubles
+from lab.simulation.troubles import FaultInjector
 from ottla.broker.assembly import Assembly
 from ottla.broker.cluster.features import TRANSACTION_FEATURE
 from ottla.broker.log.meta_properties import LogDirectoryError
@@ -59,7 +59,7 @@ SYNC_MS: Final = (5.0, 55.0)
 """The duration of a sync that no request waits for, (least, most) in ms."""
 LONGEST_MS: Final = 60_000.0
 _KEYED: Final = [(KEYED, index) for index in range(KEYED_PARTITIONS)]
-SLOW: Final = Temper(transactions=5, pause=0.35, pause_ms=2000.0, timeout_ms=4000)
+SLOW: Final = ProducerBehaviour(transactions=5, pause=0.35, pause_ms=2000.0, timeout_ms=4000)
 """A member that its group removes at times, while its transaction stays open."""
 
 
@@ -112,7 +112,7 @@ class World:
         self.met: Counter[str] = Counter()
         """Counts of rare events."""
         self._invariants = Invariants(self.met)
-        self.ghosts = Ghosts(self.met) if self.profile.compacts else None
+        self.ghosts = UncompactedCopies(self.met) if self.profile.compacts else None
         self._trace = blake2b(digest_size=16)
         drawn = Random(master.getrandbits(64)).choice(LEVELS)
         self.level = (self.profile.level or drawn) if level is None else level
@@ -124,7 +124,7 @@ class World:
         self._later = Random(master.getrandbits(64))
         self.generations = Generations(lambda: self.level, self._people, self.profile)
         self.causes = Causes(self.history, self._processes)
-        self.troubles = Troubles(self, Random(self._later.getrandbits(64)))
+        self.troubles = FaultInjector(self, Random(self._later.getrandbits(64)))
 
     # --- the run
 
@@ -135,7 +135,7 @@ class World:
 
     def run(self) -> None:
         """Run the seed and collect the failures in `violations`."""
-        handler = ErrorLog(self.troubles.complained)
+        handler = ErrorLog(self.troubles.on_error_log)
         logger = logging.getLogger("ottla")
         logger.addHandler(handler)
         propagate, level = logger.propagate, logger.level
@@ -207,7 +207,9 @@ class World:
             reader.start(reader.read_all, 0)
             readers.append(reader)
         for index in range(TOPICS["in"]):
-            copier = Copier(self, f"final-offsets-{index}", self._people, "nobody", ("in", index), [], GROUP, Temper())
+            copier = Copier(
+                self, f"final-offsets-{index}", self._people, "nobody", ("in", index), [], GROUP, ProducerBehaviour()
+            )
             copier.start(copier.find_position, 0)
             readers.append(copier)
         for committed in (True, False) if self.ghosts is not None else ():
@@ -218,13 +220,13 @@ class World:
         if not self.violations and not all(reader.done for reader in readers):
             self.violations.append("the final readers did not come to the end")
         if self.ghosts is not None:
-            self.ghosts.tell(self.history, _KEYED)
+            self.ghosts.add_to_history(self.history, _KEYED)
 
     def _look_at_the_end(self) -> None:
         if self.assembly is not None and not self.violations:
             self.violations.extend(f"replay: {line}" for line in self._differences(self.assembly))
             if self.ghosts is not None:
-                self.violations.extend(self.ghosts.judge_all(self._scanned()))
+                self.violations.extend(self.ghosts.judge_all(self._scan()))
 
     def _differences(self, assembly: Assembly) -> Iterator[str]:
         expiration_ms = assembly.config.producer_id_expiration_ms if self.profile.expires else None
@@ -238,15 +240,15 @@ class World:
     def partitions(self) -> dict[str, ScannedPartition]:
         """Return the final logs by "topic/index" from the second scanner; of compacted logs the uncompacted copy."""
         found = {}
-        for name, left in self._scanned():
+        for name, left in self._scan():
             topic, _, index = name.rpartition("-")
             if topic.startswith(OWN):
                 continue  # the history has no entries of these
             whole = self.ghosts is not None and name in self.ghosts
-            found[f"{topic}/{index}"] = self.ghosts.scanned(name) if self.ghosts is not None and whole else left
+            found[f"{topic}/{index}"] = self.ghosts.scan(name) if self.ghosts is not None and whole else left
         return found
 
-    def _scanned(self) -> Iterator[tuple[str, ScannedPartition]]:
+    def _scan(self) -> Iterator[tuple[str, ScannedPartition]]:
         """Return the name of each partition directory with its scanned segments."""
         for name in self.disk.list(DATA_DIR):
             _topic, dash, index = name.rpartition("-")
@@ -263,7 +265,7 @@ class World:
         temper = tempers(people)
         ids = profile.transactional_ids
 
-        def next_temper() -> Temper:
+        def next_temper() -> ProducerBehaviour:
             drawn = next(temper)
             drawn = drawn._replace(depth=max(drawn.depth, profile.depth), patience_ms=profile.patience_ms)
             drawn = drawn._replace(hasty=max(drawn.hasty, profile.hasty))
@@ -292,7 +294,7 @@ class World:
             child(),
             None,
             [("in", 0), ("in", 1)],
-            Temper(transactions=12 if profile.members else 3, depth=2, pause=0.4),
+            ProducerBehaviour(transactions=12 if profile.members else 3, depth=2, pause=0.4),
         )
         hired.append((feed, feed.run))
         for number in range(copiers):
@@ -351,11 +353,11 @@ class World:
         self._trace.update(f"{self.schedule.now_ms:.3f} {what} {len(data)} ".encode())
         self._trace.update(data)
 
-    def in_turn(self, work: Callable[[], None]) -> None:
+    def run_in_turn(self, work: Callable[[], None]) -> None:
         """Run code of the broker as a turn of its own."""
-        self.guarded(lambda: self._turns.event(work))
+        self.run_guarded(lambda: self._turns.event(work))
 
-    def guarded(self, work: Callable[[], None]) -> None:
+    def run_guarded(self, work: Callable[[], None]) -> None:
         """Run code of the broker. A kill in it ends this life of the broker."""
         try:
             work()
@@ -365,13 +367,13 @@ class World:
     # --- lives of the broker
 
     def _boot(self) -> None:
-        self.guarded(self._open)
+        self.run_guarded(self._open)
         if self.assembly is None and self._life == 0:
             raise RuntimeError("killed before the first life")
 
     def _open(self) -> None:
-        clock = VirtualClock(self.schedule, self.ports, self._call_ms, self.guarded)
-        turns = ChargedTurns(clock.next_turn, self._bug, self._exceeded)
+        clock = VirtualClock(self.schedule, self.ports, self._call_ms, self.run_guarded)
+        turns = ChargedTurns(clock.next_turn, self._bug, self._on_exceeded)
         clock.enter = turns.event
         self._clock, self._turns = clock, turns
         self.disk.failed_syncs = 0
@@ -381,7 +383,7 @@ class World:
         except (LogDirectoryError, OSError) as error:
             self.troubles.cannot_start(error)
             return
-        assembly.dispatcher = Served(assembly, self)
+        assembly.dispatcher = ReportingDispatcher(assembly, self)
         if self.seed % 2:
             assembly.broker.watch()  # the event history must change nothing
         if self.profile.expires:
@@ -427,7 +429,7 @@ class World:
         self._clock.alive = False
         self.assembly = None
         for link in self._links:
-            link.broker_died()
+            link.on_broker_death()
         self._links.clear()
         self.causes.forget()
         self.note("dead", b"")
@@ -440,7 +442,7 @@ class World:
     def _revive(self) -> None:
         if self.assembly is None:
             self._arm_next_kill()
-            self.guarded(self._open)
+            self.run_guarded(self._open)
 
     def kill(self, down_ms: float) -> None:
         if self.assembly is not None:
@@ -461,14 +463,14 @@ class World:
     def stop(self, down_ms: float) -> None:
         """Stop the broker cleanly and schedule the next start."""
         while (assembly := self.assembly) is not None and assembly.broker.logs.flusher.busy:
-            self.guarded(assembly.broker.logs.flusher.start)
+            self.run_guarded(assembly.broker.logs.flusher.start)
             self.disk.end_syncs()
         if assembly is None:
             return
         if assembly.broker.logs.offline is None:
-            with self.disk.errors.silenced():
+            with self.disk.errors.suspend():
                 self.violations.extend(f"replay: {line}" for line in self._differences(assembly))
-        self.guarded(assembly.close)
+        self.run_guarded(assembly.close)
         if self.assembly is not None:
             self._die(down_ms)
 
@@ -490,7 +492,7 @@ class World:
         least_ms, most_ms = self.profile.flush_ms or SYNC_MS
         self.schedule.after(least_ms + (most_ms - least_ms) * self.random.random() ** 2, work)
 
-    def _exceeded(self, what: str, cost_us: float) -> None:
+    def _on_exceeded(self, what: str, cost_us: float) -> None:
         self.violations.append(f"held: {what} was charged {cost_us / 1000:.1f} ms in one turn")
 
     def _bug(self, error: Exception) -> None:

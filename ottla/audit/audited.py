@@ -12,7 +12,7 @@ from ottla.audit.checks.shape import Model, Shape
 from ottla.scan.damage_log import Damage
 from ottla.scan.kernels import Longs
 from ottla.scan.listing import PartitionLog
-from ottla.scan.storage import shown
+from ottla.scan.storage import hide_secrets
 
 
 class Tally(NamedTuple):
@@ -74,7 +74,7 @@ class Audit(NamedTuple):
     @property
     def title(self) -> str:
         """The directory or directories that were audited, as text."""
-        return f"Audit of {', '.join(map(shown, self.directories))}"
+        return f"Audit of {', '.join(map(hide_secrets, self.directories))}"
 
     @property
     def open_transactions(self) -> list[OpenFinding]:

@@ -9,7 +9,7 @@ from ottla.audit.checks import copies
 from ottla.audit.checks.copies import INPUT, OUTPUT, Pair, Tally
 from ottla.audit.checks.finding import Finding
 from ottla.audit.runner import raise_first_error
-from ottla.audit.tasks import Result, Work, failed
+from ottla.audit.tasks import Result, Work, failed_result
 from ottla.protocol.errors import ProtocolError
 from ottla.scan.kernels import Longs
 from ottla.scan.needs import WorkerLacks, check_worker
@@ -26,17 +26,17 @@ MOST_KEPT = 10_000
 
 def find_copies(runner: "Runner", pairs: Sequence[Pair], works: Mapping[int, Sequence[Work]]) -> list[Finding]:
     """Return the findings on all pairs. `works`: of all partitions, by index in the listing. Raises AuditFailed."""
-    return [one for pair in pairs for one in _compared(runner, pair, works)]
+    return [one for pair in pairs for one in _compare(runner, pair, works)]
 
 
-def _compared(runner: "Runner", pair: Pair, works: Mapping[int, Sequence[Work]]) -> list[Finding]:
+def _compare(runner: "Runner", pair: Pair, works: Mapping[int, Sequence[Work]]) -> list[Finding]:
     sides = {
         index: INPUT if parts[0].part.topic == pair.source else OUTPUT
         for index, parts in works.items()
         if parts and parts[0].part.topic in (pair.source, pair.target)
     }
     # A partition is one piece of work: what is committed in it is known only when all of it was walked.
-    whole = [_joined(works[index]) for index in sides]
+    whole = [_join(works[index]) for index in sides]
     numbers = [work.part.number for work in whole]
     named = _Named(pair, {work.part.partition: place for place, work in enumerate(whole)}, sides)
     kept, notes = runner.reduce(named, _unequal, whole, f"comparing {pair.source} with {pair.target}")
@@ -55,7 +55,7 @@ def _unequal(parts: Sequence[Longs]) -> tuple[Longs, int]:
     return rows[:MOST_KEPT], max(0, len(rows) - MOST_KEPT)
 
 
-def _joined(parts: Sequence[Work]) -> Work:
+def _join(parts: Sequence[Work]) -> Work:
     pieces = tuple(piece for one in parts for piece in one.part.pieces)
     return parts[0]._replace(part=parts[0].part._replace(pieces=pieces))
 
@@ -75,7 +75,7 @@ class _Named:
             check_worker()
             rows, unnamed = self._rows(work)
         except (OSError, ProtocolError, WorkerLacks) as error:
-            return none, failed(work, error)
+            return none, failed_result(work, error)
         counts = np.zeros(3, dtype=np.int64)
         counts[self._sides[part.partition]] = len(rows)
         counts[2] = unnamed
@@ -91,7 +91,7 @@ class _Named:
         log = DamageLog(REPORT)
         scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, [("offset", True), (column, True)]), log)
         found, unnamed = [np.empty((0, copies.COLUMNS), dtype=np.int64)], 0
-        for batch in scan.read(part, committed(work)):
+        for batch in scan.read(part, committed_visibility(work)):
             names, offsets = self._names(batch)
             rows = np.empty((len(names), copies.COLUMNS), dtype=np.int64)
             rows[:, copies.HASH] = _hashes(names)
@@ -126,7 +126,7 @@ class _Named:
         return values.filter(given), offsets[rows][given.to_numpy(zero_copy_only=False)]
 
 
-def committed(work: Work) -> "Visibility":
+def committed_visibility(work: Work) -> "Visibility":
     """Return the visibility of a whole partition to a read_committed consumer, up to `work.limit`."""
     from ottla.scan import states
     from ottla.scan.damage_log import REPORT, DamageLog

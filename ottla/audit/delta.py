@@ -25,7 +25,9 @@ def check(path: str) -> None:
         raise OutputFailed("the format delta needs deltalake: pip install 'ottla[delta]'")
     if storage.is_remote(path):
         if urlsplit(path).scheme != "s3":
-            raise OutputFailed(f"{storage.shown(path)}: the format delta is for local folders and s3://; write parquet")
+            raise OutputFailed(
+                f"{storage.hide_secrets(path)}: the format delta is for local folders and s3://; write parquet"
+            )
         _options(path)
 
 
@@ -48,7 +50,7 @@ def commit(path: str, schema: "pa.Schema", folders: Sequence[str] = (), *, has_f
         else:
             DeltaTable.create(uri, schema, partition_by=list(folders) or None, storage_options=options)
     except (DeltaError, OSError) as error:
-        raise OutputFailed(f"{storage.shown(path)}: no Delta table: {_line(error)}") from error
+        raise OutputFailed(f"{storage.hide_secrets(path)}: no Delta table: {_line(error)}") from error
 
 
 def _options(path: str) -> dict[str, str]:
@@ -58,7 +60,9 @@ def _options(path: str) -> dict[str, str]:
     given = dict(parse_qsl(urlsplit(path).query))
     scheme = given.pop("scheme", "https")
     if unknown := sorted(set(given) - set(_NAMES)):
-        raise OutputFailed(f"{storage.shown(path)}: the format delta knows no option {', '.join(unknown)} of a URI")
+        raise OutputFailed(
+            f"{storage.hide_secrets(path)}: the format delta knows no option {', '.join(unknown)} of a URI"
+        )
     options = {_NAMES[name]: value for name, value in given.items()}
     if "endpoint_override" in given:
         options["AWS_ENDPOINT_URL"] = f"{scheme}://{given['endpoint_override']}"

@@ -8,7 +8,7 @@ from ottla.audit.checks.across import Marker
 from ottla.audit.checks.finding import Finding
 from ottla.audit.checks.words import count
 from ottla.audit.runner import run
-from ottla.audit.tasks import RangeFacts, Result, Work, told
+from ottla.audit.tasks import RangeFacts, Result, Work, run_reader
 from ottla.scan.fates import open_of
 from ottla.scan.kernels import Longs
 
@@ -29,7 +29,7 @@ def find_disputed(runner: "Runner", works: Sequence[Work], facts: Mapping[int, S
     import numpy as np
 
     opened = [open_of(row) for parts in facts.values() if parts for row in parts[-1].open_rows]
-    numbers, left_out = across.disputed((part.ends for parts in facts.values() for part in parts), opened)
+    numbers, left_out = across.find_ambiguous((part.ends for parts in facts.values() for part in parts), opened)
     found = []
     if left_out:
         text = f"torn: {count(left_out, 'more transaction')} with COMMIT in some partitions and ABORT in others"
@@ -50,13 +50,13 @@ def find_disputed(runner: "Runner", works: Sequence[Work], facts: Mapping[int, S
 
 def look_up(work: Work) -> Result:
     """Return the markers in the range that `work.numbers` name."""
-    return told(work, lambda: _look_up(work, work.numbers))
+    return run_reader(work, lambda: _look_up(work, work.numbers))
 
 
 def _look_up(work: Work, numbers: "Longs | None") -> list[Marker]:
     assert numbers is not None
     return [
-        marker for step in walk_again(work) for marker in across.looked_up(work.part.partition, step.ended, numbers)
+        marker for step in walk_again(work) for marker in across.find_markers(work.part.partition, step.ended, numbers)
     ]
 
 

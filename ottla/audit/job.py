@@ -43,7 +43,7 @@ def audit(arguments: Arguments, open_runner: "Callable[[], AbstractContextManage
         form = command_line.output_format(arguments)
         request = _request(arguments)
         for told in command_line.ahead(request.until_ms, request.since_ms, time.time_ns() // 1_000_000):
-            _tell(told)
+            _log(told)
         listed = list_everything(request)
         _topics_exist(request, listed)
         report = outputs.absolute(arguments.report) if arguments.report else ""
@@ -51,7 +51,7 @@ def audit(arguments: Arguments, open_runner: "Callable[[], AbstractContextManage
             if report:
                 outputs.check_file(report, f"--report {arguments.report}")
             with open_runner() as runner:
-                found = _audit_anew(runner, request._replace(output=tables), listed)
+                found = _audit_again(runner, request._replace(output=tables), listed)
             if tables is not None:
                 write_tables(found, tables)
             if report:
@@ -59,9 +59,9 @@ def audit(arguments: Arguments, open_runner: "Callable[[], AbstractContextManage
 
                 outputs.write(report, render(found, _everything(arguments)).encode())
     except (BadArgument, UnreadableDirectory, AuditFailed, outputs.OutputFailed) as error:
-        return failed(str(error))
+        return report_failure(str(error))
     for told in command_line.beyond(request.until_offsets, _ends(found)):
-        _tell(told)
+        _log(told)
     _print(found, arguments)
     return FINDINGS if found.at_least(arguments.fail_on) else CLEAN
 
@@ -69,9 +69,9 @@ def audit(arguments: Arguments, open_runner: "Callable[[], AbstractContextManage
 @contextmanager
 def threads() -> "Iterator[Runner]":
     """Open the runner of a process without Spark: threads of this process."""
-    from ottla.audit.runner import HereRunner
+    from ottla.audit.runner import ThreadRunner
 
-    yield HereRunner(os.cpu_count() or 1)
+    yield ThreadRunner(os.cpu_count() or 1)
 
 
 @contextmanager
@@ -88,7 +88,7 @@ def _tables(arguments: Arguments, form: str) -> "Iterator[Tables | None]":
         yield tables
 
 
-def _audit_anew(runner: "Runner", request: "Request", listed: "list[Listed]") -> "Audit":
+def _audit_again(runner: "Runner", request: "Request", listed: "list[Listed]") -> "Audit":
     """Audit, and list again when the broker deleted files that were to be read."""
     from ottla.audit.output_tables import clear
     from ottla.audit.pipeline import audit_listed
@@ -134,13 +134,13 @@ def _request(arguments: Arguments) -> "Request":
 
 def _topics_exist(request: "Request", listed: "list[Listed]") -> None:
     """Check that the topics exist: a misspelt one must not be reported as clean. Raises BadArgument."""
-    from ottla.scan.listing import describe_unmatched, select_topics
+    from ottla.scan.listing import describe_missing_topics, select_topics
 
     logs = [one.log for one in listed]
-    if unmatched := describe_unmatched(logs, request.topics):
+    if unmatched := describe_missing_topics(logs, request.topics):
         if not select_topics(logs, request.topics):
             raise BadArgument(f"{', '.join(request.directories)}: {unmatched}")
-        _tell(unmatched)
+        _log(unmatched)
     names = {(log.topic, log.partition) for log in logs}
     for topic, partition in request.until_offsets:
         if (topic, partition) not in names:
@@ -174,11 +174,11 @@ def _everything(arguments: Arguments) -> bool:
     return arguments.all or bool(arguments.topics)
 
 
-def _tell(what: str) -> None:
+def _log(what: str) -> None:
     sys.stderr.write(printable(f"ottla audit: {what}") + "\n")
 
 
-def failed(reason: str) -> int:
+def report_failure(reason: str) -> int:
     """Report why there is no audit, and return the exit code."""
-    _tell(reason)
+    _log(reason)
     return COULD_NOT_RUN

@@ -79,7 +79,7 @@ def judge(
             if (marker := across.ended_elsewhere(open_one, index, disputed.markers, ended_there)) is not None
         }
         partitions.append(judged.audit())
-        found += judged.findings if names[one.log.name] == 1 else told_apart(judged.findings, one.directory)
+        found += judged.findings if names[one.log.name] == 1 else name_directories(judged.findings, one.directory)
         if reach.counts(index):
             idle += [((one.log.topic, one.log.partition), part.idle) for part in facts[index]]
     total = shape.merge(part.shape for index, parts in facts.items() if reach.counts(index) for part in parts)
@@ -120,7 +120,7 @@ def _there(request: "Request", one: "Listed", parts: Sequence[RangeFacts], until
     return across.There((one.log.topic, one.log.partition), one.log.path, one.log.name, until_ms, opened)
 
 
-def told_apart(findings: Sequence[Finding], directory: str) -> list[Finding]:
+def name_directories(findings: Sequence[Finding], directory: str) -> list[Finding]:
     """Add the directory to findings on a partition that several directories have."""
     return [one._replace(message=f"{one.message}; replica in {directory}") for one in findings]
 
@@ -224,7 +224,7 @@ class _Partition:
         """Check for torn and hanging transactions. A cut at an offset has no time to compare with the coordinator."""
         found = [open_of(row) for row in self._open]
         if self._limit is not None and self._request.until_ms is None:
-            return tuple(hanging.unjudged(self._place, one, self._known) for one in found)
+            return tuple(hanging.leave_undecided(self._place, one, self._known) for one in found)
         part = torn.Partition(
             self._place,
             self._log.path,
@@ -281,4 +281,4 @@ class _Partition:
             self.findings += check.findings(self._place, self._log.path, every, left_out, self._known)
         # The finding on the decision without marker covers this.
         others = every[~np.isin(every[:, events.ANOMALY_PRODUCER_ID], [*self._lacking])]
-        self.findings += across.swallowed(self._place, self._log.path, others, left_out, self._known)
+        self.findings += across.report_missing_markers(self._place, self._log.path, others, left_out, self._known)

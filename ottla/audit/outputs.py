@@ -79,7 +79,7 @@ def writing(
     whether nothing else may be there. What an earlier run left is deleted only with `overwrite`. Raises OutputFailed.
     """
     folder = Folder(absolute(given), uuid.uuid4().hex)
-    shown = f"{what}{storage.shown(folder.path)}"
+    shown = f"{what}{storage.hide_secrets(folder.path)}"
     with _telling(shown):
         _empty(folder.path, shown, is_ours, overwrite=overwrite, alone=alone)
         write(folder.below(UNFINISHED), f"{folder.token}\n".encode())
@@ -122,7 +122,7 @@ def check_here(folder: Folder) -> None:
 
 def clear(path: str) -> None:
     """Delete a folder in the output, if it is there. Raises OutputFailed."""
-    with _telling(storage.shown(path)):
+    with _telling(storage.hide_secrets(path)):
         filesystem, place = storage.locate(path)
         storage.translate_errors(path, lambda: filesystem.delete_dir_contents(place, missing_dir_ok=True))
 
@@ -138,7 +138,7 @@ def new_file(path: str) -> Iterator[Any]:
 
     Arrow cannot abandon an object that it has begun: one that fails is closed and deleted at once. Raises OutputFailed.
     """
-    with _telling(storage.shown(path)):
+    with _telling(storage.hide_secrets(path)):
         filesystem, place = storage.locate(path)
         folder, _, name = place.rpartition("/")
         appears = filesystem.type_name in _OBJECT_STORES
@@ -149,7 +149,7 @@ def new_file(path: str) -> Iterator[Any]:
         stream = storage.translate_errors(path, lambda: filesystem.open_output_stream(written))
     try:
         yield stream
-        with _telling(storage.shown(path)):
+        with _telling(storage.hide_secrets(path)):
             storage.translate_errors(path, stream.close)
             if not appears:
                 storage.translate_errors(path, lambda: filesystem.move(written, place))
@@ -163,7 +163,7 @@ def new_file(path: str) -> Iterator[Any]:
 def write(path: str, content: bytes) -> None:
     """Write a whole file in place of an earlier one; write to devices such as /dev/stdout. Raises OutputFailed."""
     if not storage.is_remote(path) and Path(path).exists() and not Path(path).is_file():
-        with _telling(storage.shown(path)):
+        with _telling(storage.hide_secrets(path)):
             Path(path).write_bytes(content)
         return
     with new_file(path) as stream:
@@ -278,7 +278,7 @@ def _delete(path: str, *, is_directory: bool) -> None:
 
 
 def _write(path: str, do: Callable[[], object]) -> None:
-    with _telling(storage.shown(path)):
+    with _telling(storage.hide_secrets(path)):
         storage.translate_errors(path, do)
 
 

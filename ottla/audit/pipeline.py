@@ -61,7 +61,7 @@ def audit_listed(runner: Runner, request: Request, listed: Sequence[Listed]) -> 
     limits = _limits(runner, request, listed, works)
     works = {index: [one._replace(limit=limits.get(index)) for one in parts] for index, parts in works.items()}
     known = _history(runner, listed, coordinators, works)
-    entered = _entered(runner, {index: works[index] for index in chosen})
+    entered = _add_entry_states(runner, {index: works[index] for index in chosen})
     ready = [_told_decisions(one, known) for one in entered]
     results = run(runner, tasks.scan, ready, "reading segments")
     facts: dict[int, list[tasks.RangeFacts]] = {index: [] for index in chosen}
@@ -163,7 +163,7 @@ def _history(
     return known
 
 
-def _entered(runner: Runner, works: Mapping[int, Sequence[Work]]) -> list[Work]:
+def _add_entry_states(runner: Runner, works: Mapping[int, Sequence[Work]]) -> list[Work]:
     """Return the work with the states that enter each range. A cut partition needs a pass over its headers for them."""
     from ottla.scan.partitions import entering
 

@@ -9,7 +9,7 @@ from ottla.audit.checks import clocks, once, torn
 from ottla.audit.checks.history import History
 from ottla.audit.disputes import walk_again
 from ottla.audit.runner import run
-from ottla.audit.tasks import RangeFacts, Result, Work, told
+from ottla.audit.tasks import RangeFacts, Result, Work, run_reader
 from ottla.scan.kernels import Longs
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def match_again(
         index = work.part.partition
         if index not in decisions:
             decisions[index] = known.for_place((work.part.topic, work.part.number))
-            keys = clocks.in_doubt(decisions[index], [part.matched for part in facts[index]])
+            keys = clocks.find_doubtful_keys(decisions[index], [part.matched for part in facts[index]])
             if len(keys):
                 doubts[index] = keys
     todo = [work._replace(numbers=doubts[work.part.partition]) for work in works if work.part.partition in doubts]
@@ -48,7 +48,7 @@ def match_again(
 
 def look_up(work: Work) -> Result:
     """Return the markers of the producers and epochs in `work.numbers`, as rows of the marker columns."""
-    return told(work, lambda: _look_up(work, work.numbers))
+    return run_reader(work, lambda: _look_up(work, work.numbers))
 
 
 def _look_up(work: Work, chosen: "Longs | None") -> Longs:

@@ -82,8 +82,8 @@ def _check_one_cluster(directories: tuple[str, ...]) -> None:
         first_id, first = named[0]
         if cluster_id != first_id:
             raise UnreadableDirectory(
-                f"{storage.shown(directory)} is of cluster {cluster_id}, and {storage.shown(first)} of {first_id}: "
-                "audit each by itself"
+                f"{storage.hide_secrets(directory)} is of cluster {cluster_id}, "
+                f"and {storage.hide_secrets(first)} of {first_id}: audit each by itself"
             )
 
 

@@ -90,7 +90,7 @@ class Progress:
             yield
 
 
-class HereRunner:
+class ThreadRunner:
     """Threads of this process: the kernels, CRCs and reads release the GIL."""
 
     def __init__(self, threads: int, stream: TextIO | None = None) -> None:

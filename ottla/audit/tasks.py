@@ -114,25 +114,25 @@ class Result(NamedTuple):
 
 def scan(work: Work) -> Result:
     """Return the RangeFacts of the range."""
-    return told(work, lambda: _scan(work))
+    return run_reader(work, lambda: _scan(work))
 
 
 def read_history(work: Work) -> Result:
     """Return the RangeHistory of a range of `__transaction_state`."""
-    return told(work, lambda: _read_history(work))
+    return run_reader(work, lambda: _read_history(work))
 
 
 def leaving(work: Work) -> Result:
     """Return the states that leave the range if nothing is known of what came before it."""
-    return told(work, lambda: _leaving(work))
+    return run_reader(work, lambda: _leaving(work))
 
 
 def cut(work: Work) -> Result:
     """Return the first offset whose batch is later than `settings.until_ms`; None if there is none in the range."""
-    return told(work, lambda: _cut(work))
+    return run_reader(work, lambda: _cut(work))
 
 
-def told(
+def run_reader(
     work: Work, read: "Callable[[], RangeFacts | RangeHistory | States | Longs | list[Marker] | int | None]"
 ) -> Result:
     """Return the result of `read`, with an error in the result, not raised: no traceback, no retries."""
@@ -141,10 +141,10 @@ def told(
         check_worker()
         return Result(part.partition, part.ordinal, read())
     except (OSError, ProtocolError, WorkerLacks) as error:
-        return failed(work, error)
+        return failed_result(work, error)
 
 
-def failed(work: Work, error: Exception) -> Result:
+def failed_result(work: Work, error: Exception) -> Result:
     """Return the result of work that ended in an error that users can understand."""
     part = work.part
     gone = isinstance(error, FileNotFoundError)
@@ -302,7 +302,7 @@ class _Collector:
         from ottla.scan import events
 
         settings = self._work.settings
-        recent = _joined(self._recent, events.ENDED_COLUMNS)
+        recent = _concatenate(self._recent, events.ENDED_COLUMNS)
         idle = Idle()
         if self._work.is_last:
             idle = idle_producers(left.rows, settings.now_ms, settings.producer_expiration_ms)
@@ -315,11 +315,11 @@ class _Collector:
             self._matcher.result(),
             across.pack(self._ends),
             once.combine(self._shared),
-            _joined(self._anomalies, events.ANOMALY_COLUMNS),
+            _concatenate(self._anomalies, events.ANOMALY_COLUMNS),
             self._anomalies_left_out,
-            _joined(self._gaps, events.GAP_COLUMNS),
+            _concatenate(self._gaps, events.GAP_COLUMNS),
             self._gaps_left_out,
-            shape.packed(self._shape),
+            shape.pack_shape(self._shape),
             idle,
             recent[max(0, len(recent) - settings.recent) :],
             tuple(log.found),
@@ -328,7 +328,7 @@ class _Collector:
         )
 
 
-def _joined(parts: "list[Longs]", columns: int) -> "Longs":
+def _concatenate(parts: "list[Longs]", columns: int) -> "Longs":
     import numpy as np
 
     return np.concatenate(parts) if parts else np.empty((0, columns), dtype=np.int64)

@@ -5,7 +5,7 @@ from logging import getLogger
 from secrets import token_bytes
 
 from ottla.broker.api.context import Broker
-from ottla.broker.api.denied import DenialTeller
+from ottla.broker.api.denied import DenialLog
 from ottla.broker.api.table import TABLE
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.cluster.local_marker_writer import LocalMarkerWriter
@@ -25,7 +25,7 @@ from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.ports.disk import Disk
 from ottla.broker.ports.web import ThreadWeb
 from ottla.broker.ports.workers import Workers
-from ottla.broker.security.jwks import Surroundings
+from ottla.broker.security.jwks import KeyFetchContext
 from ottla.broker.security.logins import logins_of
 from ottla.broker.security.sasl import Authenticator
 from ottla.broker.security.scram import ScramUsers
@@ -94,14 +94,14 @@ class Assembly:
             config, clock, turns, logs, cluster, transactions, groups, nowhere, budget, workers, metrics
         )
         self.broker.quotas.load(cluster.image.client_quotas)
-        cluster.controller.on_security_changed.append(self.broker.quotas.changed)
+        cluster.controller.on_security_changed.append(self.broker.quotas.apply_changes)
         if storage.authorizer is not None:
             self.broker.authorizer = storage.authorizer
-            self.broker.on_denied = DenialTeller(self.broker, storage.authorizer).tell
+            self.broker.on_denied = DenialLog(self.broker, storage.authorizer).log
             cluster.controller.on_security_changed.append(storage.authorizer.follow)
         scram_users = ScramUsers(cluster.image.scram_credentials, token_bytes)
-        cluster.controller.on_security_changed.append(scram_users.changed)
-        self._logins = logins_of(config, scram_users, Surroundings(clock, turns, ThreadWeb(clock.from_thread)))
+        cluster.controller.on_security_changed.append(scram_users.apply_changes)
+        self._logins = logins_of(config, scram_users, KeyFetchContext(clock, turns, ThreadWeb(clock.from_thread)))
         self.broker.mechanisms = {**self._logins}
         self.on_config_changed: Callable[[Config], None] = lambda config: None
         cluster.on_broker_configs_changed = self._apply_broker_configs
@@ -121,7 +121,7 @@ class Assembly:
         config = self.config
         self._every("checkpoint", config.replica_high_watermark_checkpoint_interval_ms, self.broker.logs.checkpoint)
         self._every("memory", RELIEF_MS, self._relieve_memory)
-        self._every("metadata", config.replica_high_watermark_checkpoint_interval_ms, self.snapshots.look)
+        self._every("metadata", config.replica_high_watermark_checkpoint_interval_ms, self.snapshots.take_if_due)
         self._every("expiry", config.producer_id_expiration_check_interval_ms, self._expire_producers)
         self.broker.cluster.open_rest()
         interval_ms = config.log_retention_check_interval_ms
@@ -190,8 +190,8 @@ class Assembly:
             self._turns.charge(ROW_US)
             for forgotten in partition.log.remove_expired_producers(now_ms):
                 self._turns.charge((min(len(partition.log.producer_state), EXPIRY_SLICE) + 2 * forgotten) * LOOK_US)
-                await self._turns.share()
-            await self._turns.share()
+                await self._turns.yield_if_due()
+            await self._turns.yield_if_due()
 
     def _apply_broker_configs(self) -> None:
         cluster = self.broker.cluster
@@ -211,25 +211,25 @@ class Assembly:
             done = self.broker.config
             for name in list(self.broker.cluster.topics):
                 self._turns.charge(CONFIGURE_US)
-                await self._turns.share()
+                await self._turns.yield_if_due()
                 topic = self.broker.cluster.topics.get(name)  # it may be deleted or replaced
                 if topic is not None:
                     self.broker.cluster.configure(topic)
 
     def _relieve_memory(self) -> None:
         if self.broker.memory.short:
-            self._start("memory", lambda: self._look_over(Connection.relieve))
+            self._start("memory", lambda: self._visit_connections(Connection.close_if_stalled))
         else:
             self._shared.most_bytes = INITIAL_BYTES
 
     def _sweep_connections(self) -> None:
-        self._start("idle", lambda: self._look_over(lambda connection: connection.sweep(IDLE_SWEEPS)))
+        self._start("idle", lambda: self._visit_connections(lambda connection: connection.sweep(IDLE_SWEEPS)))
 
-    async def _look_over(self, look: Callable[[Connection], None]) -> None:
+    async def _visit_connections(self, look: Callable[[Connection], None]) -> None:
         """Call `look` for every open connection, and yield when the turn budget is spent."""
         for connection in list(self.connections):
             self._turns.charge(ROW_US)
-            await self._turns.share()
+            await self._turns.yield_if_due()
             if connection in self.connections:
                 look(connection)
 

@@ -22,8 +22,8 @@ from ottla.broker.config import Config
 from ottla.broker.costs import HANG_UP_US, RECEIVED_BYTE_US
 from ottla.broker.deadline import Deadline
 from ottla.broker.dispatch import PRODUCE, Dispatcher, memory_of
-from ottla.broker.holding import Holding
-from ottla.broker.memory import FREE_BYTES, Room
+from ottla.broker.holding import ConnectionMemory
+from ottla.broker.memory import FREE_BYTES, ReplyReservation
 from ottla.broker.outbox import Outbox, Part
 from ottla.broker.ports.clock import Timer
 from ottla.broker.ports.hangups import has_hung_up
@@ -94,7 +94,7 @@ class Connection(asyncio.BufferedProtocol):
         self._connections = connections
         self._inbox = ReceiveBuffer(config.socket_request_max_bytes, config.max_request_body_bytes, shared)
         self._outbox = Outbox(turns)
-        self._holding: Holding | None = None
+        self._holding: ConnectionMemory | None = None
         self._on_lost = on_lost
         self.session = Session(listener_name)
         self._transport: asyncio.Transport
@@ -176,15 +176,15 @@ class Connection(asyncio.BufferedProtocol):
         if nbytes >= LARGE_BYTES:
             self._turns.charged_us += nbytes * RECEIVED_BYTE_US
         if not self._busy and not self._put_off:
-            if self._is_new and nbytes < LARGE_BYTES and self._turns.over:
+            if self._is_new and nbytes < LARGE_BYTES and self._turns.is_spent:
                 # Putting it off needs no turn. `Turns.behind_input` must still see this input.
                 self._turns.events += 1
                 self._serve_later()
             else:
                 self._turns.event(self._serve)
         if self._busy or self._put_off:
-            self._look_ahead()
-        self._inbox.settle()
+            self._limit_pipelining()
+        self._inbox.return_shared()
 
     def eof_received(self) -> bool:
         if self._broken or self._outbox.is_encrypted:  # a TLS connection cannot be half closed
@@ -194,7 +194,7 @@ class Connection(asyncio.BufferedProtocol):
             self._ended = True
             return True
         turns = self._turns
-        if turns.over:  # thousands of clients may disconnect at the same time
+        if turns.is_spent:  # thousands of clients may disconnect at the same time
             self._ends_when_sent = True
             turns.rest_last(self._leave)
             return True
@@ -209,7 +209,7 @@ class Connection(asyncio.BufferedProtocol):
         self._outbox.paused = False
         self.idle_sweeps = 0
         if not self._broken:
-            self._turns.event(self._go_on)
+            self._turns.event(self._resume)
 
     def drain(self) -> None:
         """Finish the request in progress, then close. Read nothing new."""
@@ -227,7 +227,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.idle_sweeps > most_sweeps and not self._busy:
             self.abort()  # `close` would wait for a peer that has stopped reading, and keep its replies
 
-    def relieve(self) -> None:
+    def close_if_stalled(self) -> None:
         """Close the connection if its client holds memory and makes no progress, or has hung up while it was not read.
         Called at intervals while other requests wait for memory."""
         holding, inbox = self._holding, self._inbox
@@ -236,7 +236,7 @@ class Connection(asyncio.BufferedProtocol):
         if holding.waits:
             if has_hung_up(self._outbox.descriptor, inbox.needed_bytes - inbox.buffered_bytes):
                 self.abort()
-        elif holding.stalled(self._outbox.unsent_bytes + self._transport.get_write_buffer_size()):
+        elif holding.is_stalled(self._outbox.unsent_bytes + self._transport.get_write_buffer_size()):
             log.warning(
                 "Closing the connection of %(peer)s: other requests wait for the memory of its request or reply, "
                 "and it makes no progress (queued.max.request.bytes)",
@@ -292,15 +292,15 @@ class Connection(asyncio.BufferedProtocol):
         if activity is not None:
             activity.discard()
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         if self._sending:
             self._send_out()
         elif self._holding is not None and not self._outbox.parts and not self._outbox.paused:
-            self._holding.sent()
+            self._holding.on_sent()
         self._resume_reading()
         self._serve()
         if self._busy:
-            self._look_ahead()
+            self._limit_pipelining()
 
     def _serve(self) -> None:
         """Start requests until one waits, the input ends, too much is unsent, or the turn budget is spent."""
@@ -325,7 +325,7 @@ class Connection(asyncio.BufferedProtocol):
             if (
                 outbox.slices
                 or outbox.unsent_bytes > FREE_BYTES
-                or (self._turns.over and (others_first or waiting_bytes >= LARGE_BYTES))
+                or (self._turns.is_spent and (others_first or waiting_bytes >= LARGE_BYTES))
             ):
                 if waiting_bytes >= LARGE_BYTES:
                     self._pause_reading()
@@ -335,7 +335,7 @@ class Connection(asyncio.BufferedProtocol):
             try:
                 frame = inbox.next_frame()
             except ProtocolError as error:
-                if self._dispatcher.tell_foreign(self.session.peer, inbox.first_bytes):
+                if self._dispatcher.detect_foreign(self.session.peer, inbox.first_bytes):
                     self._end_after_refusal()
                 else:
                     self._refuse(str(error))
@@ -345,7 +345,7 @@ class Connection(asyncio.BufferedProtocol):
                     self._turns.at_end(self._end)
                 elif inbox.needed_bytes > FREE_BYTES:
                     self._receive_large()
-                    if self._turns.over:
+                    if self._turns.is_spent:
                         self._pause_reading()
                         self._serve_later()
                 return
@@ -355,8 +355,8 @@ class Connection(asyncio.BufferedProtocol):
             dispatcher = self._dispatcher
             send: Send = self._send
             refuse: Refuse = self._refuse
-            if dispatcher.tap.heard is not None and not self.session.sends_tokens:
-                send, refuse = dispatcher.tap.heard(frame, self.session.peer, send, refuse)
+            if dispatcher.tap.on_request is not None and not self.session.sends_tokens:
+                send, refuse = dispatcher.tap.on_request(frame, self.session.peer, send, refuse)
             self._activity = dispatcher.start(frame, self.session, send, refuse, claim)
             del claim  # the request has it
             if self._activity is not None:
@@ -373,33 +373,33 @@ class Connection(asyncio.BufferedProtocol):
             self._holds_frame = False
             self._inbox.release()
             if self._holding is not None:
-                self._holding.received()
+                self._holding.on_frame_handled()
 
     def _receive_large(self) -> None:
         """Continue to read a large request if there is memory for it, or as soon as there is."""
         holding = self._get_holding()
-        holding.receive(memory_of(self._inbox.needed_api_key, self._inbox.needed_bytes), self._go_on)
+        holding.receive(memory_of(self._inbox.needed_api_key, self._inbox.needed_bytes), self._resume)
         if holding.waits:
             self._pause_reading()
 
-    def _get_holding(self) -> Holding:
+    def _get_holding(self) -> ConnectionMemory:
         if self._holding is None:
-            self._holding = Holding(self._dispatcher.memory, self._inbox)
+            self._holding = ConnectionMemory(self._dispatcher.memory, self._inbox)
         return self._holding
 
     def _serve_later(self) -> None:
         """Serve again in a later turn, when the replies of this turn are written and others were served."""
         if not self._put_off:
             self._put_off = True
-            self._turns.rest(self._take_up)
+            self._turns.run_later(self._take_up)
 
     def _take_up(self) -> None:
         self._put_off = self._is_new = False
         if self._paused_reading:  # the bytes received next are part of this budget
             self._turns.charged_us += LARGE_BYTES * RECEIVED_BYTE_US
-        self._go_on()
+        self._resume()
 
-    def _send(self, parts: Sequence[Part], room: Room | None) -> None:
+    def _send(self, parts: Sequence[Part], room: ReplyReservation | None) -> None:
         """Queue the reply to the current request. Runs inside `_serve` or in a later turn."""
         resumed = self._activity is not None
         self._activity = None
@@ -412,14 +412,14 @@ class Connection(asyncio.BufferedProtocol):
         if self.session.throttle_ms:
             self._mute()
         if room is not None:
-            self._get_holding().send(room)
+            self._get_holding().hold_reply(room)
         if parts:
             outbox = self._outbox
             if not outbox.parts:
                 self._turns.at_end(self._send_out)
             outbox.add(parts)
         if resumed:
-            self._turns.later(self._go_on)
+            self._turns.later(self._resume)
 
     def _mute(self) -> None:
         """Serve nothing for the throttle time that the reply reports to the client (`ThrottledChannel` of Kafka)."""
@@ -428,7 +428,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _unmute(self) -> None:
         self._muted = None
-        self._go_on()
+        self._resume()
 
     def _send_out(self) -> None:
         """Send what the socket takes. The rest follows when the socket takes more, or in a later turn if there is
@@ -447,9 +447,9 @@ class Connection(asyncio.BufferedProtocol):
         self._sending = bool(outbox.parts)
         if outbox.paused:
             if outbox.written_bytes > FREE_BYTES:
-                self._get_holding().unsent(outbox.written_bytes)
+                self._get_holding().on_unsent(outbox.written_bytes)
         elif self._holding is not None and not self._sending:
-            self._holding.sent()
+            self._holding.on_sent()
         if not self._sending:
             if self._ends_when_sent:
                 self.close()
@@ -463,7 +463,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._broken:
             return
         log.warning("Closing the connection of %(peer)s: %(reason)s", {"peer": self.session.peer, "reason": reason})
-        self._dispatcher.tell_closed(self.session.peer, reason)
+        self._dispatcher.record_closed(self.session.peer, reason)
         self._end_after_refusal()
 
     def _end_after_refusal(self) -> None:
@@ -476,7 +476,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._end()
 
-    def _look_ahead(self) -> None:
+    def _limit_pipelining(self) -> None:
         """Pause reading when the requests pipelined after the waiting one fill the receive buffer."""
         inbox = self._inbox
         if inbox.is_full or inbox.buffered_bytes > inbox.most_ahead_bytes:

@@ -10,8 +10,8 @@ from struct import Struct
 from typing import Any, Final, cast
 
 from ottla.broker.api.context import Api, Broker, Close, Encoded, NoReply, Reply, Request
-from ottla.broker.api.fenced import FENCED, tell_fenced
-from ottla.broker.api.refused import tell_refused
+from ottla.broker.api.fenced import FENCED, log_fenced
+from ottla.broker.api.refused import record_refusal
 from ottla.broker.api.sasl_authenticate import handle_token
 from ottla.broker.costs import (
     COPY_BYTE_US,
@@ -22,7 +22,7 @@ from ottla.broker.costs import (
     REQUEST_US,
 )
 from ottla.broker.foreign import foreign_protocol
-from ottla.broker.memory import ENTRY_BYTES, Claim, Memory, TooLarge, decoded_bytes
+from ottla.broker.memory import ENTRY_BYTES, Memory, Reservation, TooLarge, decoded_bytes
 from ottla.broker.ports.clock import Clock
 from ottla.broker.quotas.quotas import Measured, RequestQuota
 from ottla.broker.security.sasl import Authenticator
@@ -84,20 +84,20 @@ class Dispatcher:
         """The clock of the broker."""
         return self._broker.clock
 
-    def tell_foreign(self, peer: str, first: bytes) -> bool:
+    def detect_foreign(self, peer: str, first: bytes) -> bool:
         """Return whether the bytes begin another protocol than Kafka's. If so, log it, at most once a minute and
         address."""
         told = foreign_protocol(first)
         broker = self._broker
-        if told is not None and broker.strangers.is_news(peer.rpartition(":")[0], told, broker.clock.monotonic_ms()):
+        if told is not None and broker.strangers.is_log_due(peer.rpartition(":")[0], told, broker.clock.monotonic_ms()):
             log.warning("Closing the connection of %(peer)s: %(reason)s", {"peer": peer, "reason": told})
         return told is not None
 
-    def tell_closed(self, peer: str, reason: str) -> None:
+    def record_closed(self, peer: str, reason: str) -> None:
         """Record that a connection is closed because of what it sent. `reason` is the text of the log; it begins with
         the API."""
         if self._broker.events is not None:
-            self._broker.events.refused(reason.partition(" ")[0], CLOSED, "", peer, None, reason)
+            self._broker.events.record_refused(reason.partition(" ")[0], CLOSED, "", peer, None, reason)
 
     def start(
         self,
@@ -105,7 +105,7 @@ class Dispatcher:
         session: Session,
         send: Send,
         refuse: Refuse,
-        claim: Claim | None = None,
+        claim: Reservation | None = None,
     ) -> "Activity[Reply] | None":
         """Serve one frame.
 
@@ -154,7 +154,7 @@ class Dispatcher:
             except Exception as error:
                 bug(error)
 
-        done = self._metrics.timed(key, finish) if self._metrics.measured else finish
+        done = self._metrics.time_reply(key, finish) if self._metrics.measured else finish
         try:
             coroutine = self._handler(api, request, body)
         except ProtocolError as error:
@@ -174,7 +174,7 @@ class Dispatcher:
         authenticator: Authenticator,
         send: Send,
         refuse: Refuse,
-        claim: Claim | None,
+        claim: Reservation | None,
     ) -> "Activity[Reply] | None":
         """Serve a frame that is no request: a token of a login that was begun with SaslHandshake 0."""
         token = bytes(frame)
@@ -200,8 +200,8 @@ class Dispatcher:
             reply = _throttle(reply, request, request.quota)
         if isinstance(reply, Encoded):
             if reply.error_code:
-                self._metrics.apis[request.api_key].failed(reply.error_code)
-                tell_refused(self._broker, request, reply.error_code)
+                self._metrics.apis[request.api_key].count_error(reply.error_code)
+                record_refusal(self._broker, request, reply.error_code)
                 if reply.error_code in _TOLD:
                     _log_refusal(self._broker, reply.error_code, request)
             send(reply.buffers, reply.room)
@@ -234,7 +234,7 @@ class Dispatcher:
     def _has_room(self, request: Request, body: memoryview) -> bool:
         """Reserve the memory of a decoded body of middle size. Returns False if it is not available at once."""
         if request.claim is None:
-            claim = self._broker.memory.decoded.claim(decoded_bytes(len(body)), _ignore_grant)
+            claim = self._broker.memory.decoded.reserve(decoded_bytes(len(body)), _ignore_grant)
             if not claim.granted:
                 claim.release()
                 return False
@@ -267,7 +267,7 @@ class Dispatcher:
         try:
             for cost_us in produce_request_steps(request.api_version, body, found):
                 turns.charged_us += cost_us
-                await turns.share()
+                await turns.yield_if_due()
         except ProtocolError as error:
             return Close(f"{api.title} v{request.api_version}: {error}")
         request.body = found.pop()
@@ -291,7 +291,7 @@ class Dispatcher:
                 return message, trailing_bytes
             entries += STEP_ENTRIES
             turns.charge(STEP_ENTRIES * REQUEST_ENTRY_US)
-            await turns.share(self._decoding.leave)
+            await turns.yield_if_due(self._decoding.leave)
 
 
 def _close_after_bug(api: Api, request: Request, error: Exception, refuse: Refuse) -> None:
@@ -314,7 +314,7 @@ def _throttle(reply: Reply, request: Request, quota: RequestQuota) -> Reply:
     """Return the reply with its throttle time set. The connection delays the client (KIP-219)."""
     if isinstance(reply, Close):
         return reply
-    throttle_ms = quota.settle(answered=isinstance(reply, Encoded))
+    throttle_ms = quota.finish_measuring(answered=isinstance(reply, Encoded))
     if not throttle_ms:
         return reply
     request.session.throttle_ms = throttle_ms
@@ -345,7 +345,7 @@ def _log_trailing_bytes(request: Request, trailing_bytes: int) -> None:
 
 def _log_refusal(broker: Broker, error_code: int, request: Request) -> None:
     if error_code in FENCED:
-        tell_fenced(broker, request, error_code)
+        log_fenced(broker, request, error_code)
         return
     error = ErrorCode(error_code).name
     log.warning(

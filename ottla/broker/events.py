@@ -135,7 +135,7 @@ class Events:
     ) -> None:
         """Record that a transaction has begun with these partitions."""
         self._tick()
-        name = shortened(transactional_id)
+        name = shorten(transactional_id)
         is_kept = self._keeps(transactional_id)
         self._open[transactional_id] = _Open(name, is_kept)
         self._whole += 1
@@ -145,7 +145,7 @@ class Events:
             self._leave_out(1)
         self._join(name, producer_id, producer_epoch, partitions, len(partitions))
 
-    def joined(
+    def record_partitions_added(
         self,
         transactional_id: str,
         producer_id: int,
@@ -155,7 +155,7 @@ class Events:
     ) -> None:
         """Record that `count` partitions were added to an open transaction."""
         self._tick()
-        self._join(shortened(transactional_id), producer_id, producer_epoch, partitions, count)
+        self._join(shorten(transactional_id), producer_id, producer_epoch, partitions, count)
 
     def wrote(self, transactional_id: str, records: int, size_bytes: int) -> None:
         """Add an appended batch to the totals of its transaction."""
@@ -164,12 +164,12 @@ class Events:
             opened.records += records
             opened.size_bytes += size_bytes
 
-    def prepared(self, transactional_id: str, producer_id: int, producer_epoch: int, commit: bool) -> None:
+    def record_prepared(self, transactional_id: str, producer_id: int, producer_epoch: int, commit: bool) -> None:
         """Record that the outcome is decided."""
         self._tick()
         self._add_outcome(PREPARED, transactional_id, producer_id, producer_epoch, commit)
 
-    def marked(
+    def record_marker(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int, commit: bool
     ) -> None:
         """Record that a partition has its marker."""
@@ -178,10 +178,10 @@ class Events:
             self._leave_out(1)
             return
         self._tick()
-        name = shortened(transactional_id)
+        name = shorten(transactional_id)
         self._keep(MARKER, name, producer_id, producer_epoch, topic, partition, commit, None, None, None)
 
-    def completed(self, transactional_id: str, producer_id: int, producer_epoch: int, commit: bool) -> None:
+    def record_completed(self, transactional_id: str, producer_id: int, producer_epoch: int, commit: bool) -> None:
         """Record that all markers are written."""
         second = self._tick()
         if commit:
@@ -191,7 +191,7 @@ class Events:
         self._add_outcome(COMPLETED, transactional_id, producer_id, producer_epoch, commit)
         self._open.pop(transactional_id, None)
 
-    def fenced(self, transactional_id: str, producer_id: int, producer_epoch: int) -> None:
+    def record_fenced(self, transactional_id: str, producer_id: int, producer_epoch: int) -> None:
         """Record that a new producer fences the one whose transaction is open; that transaction is aborted."""
         self._tick().fenced += 1
         self._note(FENCED, transactional_id, producer_id, producer_epoch)
@@ -201,13 +201,13 @@ class Events:
         self._tick()
         self._note(TIMED_OUT, transactional_id, producer_id, producer_epoch)
 
-    def expired(self, transactional_id: str, producer_id: int, producer_epoch: int) -> None:
+    def record_expired(self, transactional_id: str, producer_id: int, producer_epoch: int) -> None:
         """Record that an expired transactional id is removed."""
         self._tick()
         self._note(EXPIRED, transactional_id, producer_id, producer_epoch)
         self._open.pop(transactional_id, None)
 
-    def refused(
+    def record_refused(
         self,
         api: str,
         error: str,
@@ -224,13 +224,13 @@ class Events:
         place.
         """
         second = self._tick()
-        name = None if transactional_id is None else shortened(transactional_id)
-        client_id = shortened(client_id)
+        name = None if transactional_id is None else shorten(transactional_id)
+        client_id = shorten(client_id)
         key = (api, error, client_id, name)
         before = self._refusals.pop(key, None)
         times = 1 if before is None else before.times + 1
-        reason = shortened(reason, REASON_CHARS)
-        self._refusals[key] = Refusal(self._at_ms, api, error, client_id, shortened(peer), name, reason, times)
+        reason = shorten(reason, REASON_CHARS)
+        self._refusals[key] = Refusal(self._at_ms, api, error, client_id, shorten(peer), name, reason, times)
         if len(self._refusals) > MOST_REFUSALS:
             self._refusals.popitem(last=False)
         if is_fenced:
@@ -330,7 +330,7 @@ class Events:
         self._whole += 1
         opened = self._open.get(transactional_id)
         if opened is None:
-            is_kept, name, records, size_bytes = self._keeps(transactional_id), shortened(transactional_id), None, None
+            is_kept, name, records, size_bytes = self._keeps(transactional_id), shorten(transactional_id), None, None
         else:
             is_kept, name, records, size_bytes = opened.is_kept, opened.name, opened.records, opened.size_bytes
         if is_kept:
@@ -341,7 +341,7 @@ class Events:
     def _note(self, kind: str, transactional_id: str, producer_id: int, epoch: int, error: str | None = None) -> None:
         self._whole += 1
         if self._keeps(transactional_id):
-            name = shortened(transactional_id)
+            name = shorten(transactional_id)
             self._keep(kind, name, producer_id, epoch, None, None, None, None, None, error)
         else:
             self._leave_out(1)
@@ -387,6 +387,6 @@ class Events:
             self._level = min(self._level + 1, MOST_LEVELS)
 
 
-def shortened(text: str, most: int = NAME_CHARS) -> str:
+def shorten(text: str, most: int = NAME_CHARS) -> str:
     """Return the text, or its beginning with an ellipsis if it has more than `most` characters."""
     return text if len(text) <= most else text[: most - 1] + "…"

@@ -32,7 +32,7 @@ def foreign_to_tls(first: bytes) -> str:
     )
 
 
-class Strangers:
+class ForeignClients:
     """The addresses of clients with another protocol, and the time when each was last logged."""
 
     __slots__ = ("_told_ms",)
@@ -40,7 +40,7 @@ class Strangers:
     def __init__(self) -> None:
         self._told_ms: dict[tuple[str, str], float] = {}
 
-    def is_news(self, address: str, told: str, now_ms: float) -> bool:
+    def is_log_due(self, address: str, told: str, now_ms: float) -> bool:
         """Return whether this problem of this address is to be logged now."""
         news = address, told
         told_ms = self._told_ms.pop(news, None)

@@ -6,14 +6,14 @@ Only connections that have had a large request or reply have this object. Smalle
 from collections.abc import Callable
 from typing import Final
 
-from ottla.broker.memory import FREE_BYTES, Claim, Memory, Room
+from ottla.broker.memory import FREE_BYTES, Memory, ReplyReservation, Reservation
 from ottla.protocol.frames import ReceiveBuffer
 
 LEAST_MOVED_BYTES: Final = 65_536
 """A client that others wait for must move this many bytes between two checks, or it is disconnected."""
 
 
-class Holding:
+class ConnectionMemory:
     """The reservation of the request that is being received, a recallable one for the receive buffer, and those of
     replies."""
 
@@ -22,9 +22,9 @@ class Holding:
     def __init__(self, memory: Memory, inbox: ReceiveBuffer) -> None:
         self._memory = memory
         self._inbox = inbox
-        self._claim: Claim | None = None
-        self._lent: Claim | None = None
-        self._rooms: list[Room] = []
+        self._claim: Reservation | None = None
+        self._lent: Reservation | None = None
+        self._rooms: list[ReplyReservation] = []
         self._mark: tuple[object, int] | None = None
 
     @property
@@ -39,7 +39,7 @@ class Holding:
             return
         lent, self._lent = self._lent, None
         if lent is not None and lent.size_bytes >= size_bytes:
-            lent.keep()
+            lent.stop_recall()
             self._claim = lent
             return
         if lent is not None:
@@ -49,47 +49,47 @@ class Holding:
             self._inbox.may_grow = True
             on_grant()
 
-        self._claim = self._memory.claim(size_bytes, granted)
+        self._claim = self._memory.reserve(size_bytes, granted)
         if not self._claim.granted:
             self._inbox.may_grow = False
             self._inbox.shrink()
 
-    def hand_over(self) -> Claim | None:
+    def hand_over(self) -> Reservation | None:
         """Return the reservation of the received request, which is then responsible for it."""
         claim, self._claim = self._claim, None
         return claim
 
-    def received(self) -> None:
+    def on_frame_handled(self) -> None:
         """Keep the receive buffer after its frame was handled, as a reservation that is released when another request
         waits."""
         kept_bytes = self._inbox.capacity_bytes
         if self._lent is None:
             if kept_bytes > FREE_BYTES:
-                self._lent = self._memory.lend(kept_bytes, self._on_recall)
+                self._lent = self._memory.reserve_recallable(kept_bytes, self._on_recall)
                 if self._lent is None:
                     self._inbox.trim()
         elif kept_bytes <= FREE_BYTES:
             self._lent.release()
             self._lent = None
 
-    def send(self, room: Room) -> None:
+    def hold_reply(self, room: ReplyReservation) -> None:
         """Hold the reservation of a reply until it is sent."""
         self._rooms.append(room)
 
-    def unsent(self, size_bytes: int) -> None:
+    def on_unsent(self, size_bytes: int) -> None:
         """Reserve memory for the unsent rest of a reply without a reservation, because the socket is full."""
         if not self._rooms and size_bytes > FREE_BYTES:
-            room = self._memory.replies.room()
+            room = self._memory.replies.reserve()
             room.hold(size_bytes)
             self._rooms.append(room)
 
-    def sent(self) -> None:
+    def on_sent(self) -> None:
         """Release the reservations of replies, because all replies are sent."""
         for room in self._rooms:
             room.built(0)
         self._rooms.clear()
 
-    def stalled(self, unsent_bytes: int) -> bool:
+    def is_stalled(self, unsent_bytes: int) -> bool:
         """Return whether the client holds memory and has moved almost nothing since the last call."""
         level: tuple[object, int] | None = None
         if self._claim is not None and self._claim.granted:
@@ -107,7 +107,7 @@ class Holding:
             if claim is not None:
                 claim.release()
         self._claim = self._lent = None
-        self.sent()
+        self.on_sent()
 
     def _on_recall(self) -> None:
         lent, self._lent = self._lent, None

@@ -37,7 +37,7 @@ async def _bind(network: LoopNetwork, listener: Listener) -> Sockets:
         raise OSError(f"Cannot listen on {listener}: {error.strerror}") from error
 
 
-class Listening:
+class Listeners:
     """The sockets of all listeners, and the connections that they accept."""
 
     def __init__(self, assembly: Assembly, turns: Turns, network: LoopNetwork) -> None:
@@ -71,12 +71,12 @@ class Listening:
             raise
         endpoints: dict[str, NodeEndpoint] = {}
         for listener, sockets in zip(self._config.listeners, bound, strict=True):
-            told = self._config.advertised(listener)
+            told = self._config.advertised_address(listener)
             if told is not None:
                 endpoints[listener.name] = self._endpoint(told, sockets)
         self._assembly.broker.endpoints = endpoints
         for listener, sockets in zip(self._config.listeners, bound, strict=True):
-            door = _Door(self, listener.name)
+            door = _ListenerCallbacks(self, listener.name)
             self._listeners.append(self._network.accept(sockets, door, self._tls.get(listener.name)))
         return [Listener(name, told.host, told.port) for name, told in endpoints.items()]
 
@@ -113,18 +113,22 @@ class Listening:
         """Return the milliseconds that the next connection has to wait, on any listener."""
         wait_ms = self._admission.wait_ms(self._clock.monotonic_ms())
         if wait_ms:
-            self._tell("waits", "New connections wait because of %s", "max.connections or max.connection.creation.rate")
+            self._log_limited(
+                "waits", "New connections wait because of %s", "max.connections or max.connection.creation.rate"
+            )
         return wait_ms
 
     def accept(self, listener_name: str, ip: str) -> Connection | None:
         """Return the protocol object of a new connection on this listener, or None to refuse it."""
         self._turns.charge(CONNECTION_US)
         if not self._assembly.broker.quotas.connections.enter(ip, self._clock.monotonic_ms()):
-            self._tell("refused", "Refused connections: %s", f"{ip} has reached its quota {CONNECTION_CREATION_RATE}")
+            self._log_limited(
+                "refused", "Refused connections: %s", f"{ip} has reached its quota {CONNECTION_CREATION_RATE}"
+            )
             return None
         reason = self._admission.enter(ip)
         if reason is not None:
-            self._tell("refused", "Refused connections: %s", reason)
+            self._log_limited("refused", "Refused connections: %s", reason)
             return None
         connection = self._assembly.accept(lambda: self._left(ip), listener_name)
         tls = self._tls.get(listener_name)
@@ -134,14 +138,14 @@ class Listening:
 
     def defer(self, go_on: Callable[[], None]) -> bool:
         """Return False if the next connection can be accepted at once. Else call `go_on` when other work was done."""
-        if self._turns.over:
-            self._turns.rest(go_on)
+        if self._turns.is_spent:
+            self._turns.run_later(go_on)
             return True
         return False
 
     def report_failure(self, error: OSError) -> None:
         """Log that no connection could be accepted."""
-        self._tell("failed", "Connections cannot be accepted: %s", shortage(error) or error)
+        self._log_limited("failed", "Connections cannot be accepted: %s", shortage(error) or error)
 
     def _change(self, config: Config) -> None:
         """Apply changed limits while the broker runs. Hosts must be addresses then: no name is resolved."""
@@ -175,16 +179,16 @@ class Listening:
         for listener in self._listeners:
             listener.resume()
 
-    def _tell(self, what: str, line: str, reason: object) -> None:
+    def _log_limited(self, what: str, line: str, reason: object) -> None:
         times = self._limiters[what].count(self._clock.monotonic_ms())
         if times:
             log.warning(line + "%s", reason, describe_repeats(times))
 
 
-class _Door:
+class _ListenerCallbacks:
     """The callbacks of one listener, with the same limits as all others."""
 
-    def __init__(self, listening: Listening, name: str) -> None:
+    def __init__(self, listening: Listeners, name: str) -> None:
         self._listening = listening
         self._name = name
         self.wait_ms = listening.wait_ms

@@ -21,13 +21,13 @@ No request waits for ever:
 1. An admitted request has reserved all it needs: it waits for its client, then for its handler. A handler may wait for
    the memory of replies, never for that of requests. A handler that waits for other clients (JoinGroup, SyncGroup,
    Fetch) holds nothing of its request in that time (`Request.forget_body`), and a parked Fetch releases its memory when
-   a request waits (`lend`).
+   a request waits (`reserve_recallable`).
 2. Replies under construction, except the one that grows, hold at most half of the memory, because it was granted while
    all replies together held no more. The reply that grows needs at most the other half (`TooLarge`), so it waits only
    for replies that are built and not sent.
 3. Unsent replies wait for their clients. A client that makes no progress while others wait for its memory is
-   disconnected (`Connection.relieve`), so neither a half-sent request nor an unread reply blocks others. The same check
-   finds clients that hang up while they wait.
+   disconnected (`Connection.close_if_stalled`), so neither a half-sent request nor an unread reply blocks others. The
+   same check finds clients that hang up while they wait.
 
 Requests wait for replies, replies for clients, and clients wait for nothing here: there is no cycle.
 """
@@ -73,7 +73,7 @@ class TooLarge(Exception):
         )
 
 
-class Claim:
+class Reservation:
     """A memory reservation of one request, granted or waiting, until `release`. It is also released when it is deleted,
     as with a discarded handler."""
 
@@ -88,19 +88,19 @@ class Claim:
     def release(self) -> None:
         """Release the memory, or stop waiting for it."""
         if self.size_bytes:
-            self._memory.released(self)
+            self._memory.release(self)
             self.size_bytes = 0
 
-    def keep(self) -> None:
+    def stop_recall(self) -> None:
         """Use recallable memory for a request: it is not recalled any more."""
-        self._memory.keep(self)
+        self._memory.stop_recall(self)
 
     def shrink(self, size_bytes: int) -> None:
         """Reduce the reservation to `size_bytes`, when the real size is known."""
         if size_bytes < self.size_bytes:
-            self._memory.shrunk(self, size_bytes)
+            self._memory.shrink(self, size_bytes)
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Call the owner: the memory that it waited for is granted, or its recallable memory must be released."""
         self._on_change()
 
@@ -116,8 +116,8 @@ class RequestMemory:
     def __init__(self, turns: Turns, limit_bytes: int) -> None:
         self._turns = turns
         # In order of arrival. A dict, because a thousand of them may be discarded at once.
-        self._waiting: dict[Claim, None] = {}
-        self._lent: dict[Claim, None] = {}
+        self._waiting: dict[Reservation, None] = {}
+        self._lent: dict[Reservation, None] = {}
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
 
@@ -126,18 +126,18 @@ class RequestMemory:
         """Whether a request waits for memory."""
         return bool(self._waiting)
 
-    def claim(self, size_bytes: int, on_grant: Callable[[], None]) -> Claim:
+    def reserve(self, size_bytes: int, on_grant: Callable[[], None]) -> Reservation:
         """Reserve memory for a request. If it is not `granted` at once, `on_grant` is called when there is enough.
 
         A request that is larger than all the memory is admitted when no other holds any, as in Kafka's memory pool.
         """
-        claim = Claim(self, size_bytes, on_grant)
+        claim = Reservation(self, size_bytes, on_grant)
         if self.has(size_bytes):
             self._grant(claim)
         else:
             self._waiting[claim] = None
             for lent in self._lent:
-                self._turns.later(lent.tell)
+                self._turns.later(lent.notify)
             self._lent.clear()
         return claim
 
@@ -145,10 +145,10 @@ class RequestMemory:
         """Return whether this many bytes would be granted at once."""
         return not self._waiting and self._fits(size_bytes)
 
-    async def enter(self, size_bytes: int, on_discard: Callable[[], None] | None = None) -> Claim:
+    async def enter(self, size_bytes: int, on_discard: Callable[[], None] | None = None) -> Reservation:
         """Reserve memory for a handler that has none. Suspends while memory is short."""
         wait: Wait[None] = Wait(self._turns)
-        claim = self.claim(size_bytes, lambda: wait.wake(None))
+        claim = self.reserve(size_bytes, lambda: wait.wake(None))
 
         def give_up() -> None:
             claim.release()
@@ -160,23 +160,23 @@ class RequestMemory:
             await wait
         return claim
 
-    def lend(self, size_bytes: int, on_recall: Callable[[], None]) -> Claim | None:
+    def reserve_recallable(self, size_bytes: int, on_recall: Callable[[], None]) -> Reservation | None:
         """Reserve memory that its owner can release at any time (a parked Fetch). None if more than half is in use.
 
         `on_recall` is called when a request waits for memory; the owner must then release it.
         """
         if self._waiting or self.held_bytes + size_bytes > self.limit_bytes // 2:
             return None
-        claim = Claim(self, size_bytes, on_recall)
+        claim = Reservation(self, size_bytes, on_recall)
         self._grant(claim)
         self._lent[claim] = None
         return claim
 
-    def keep(self, claim: Claim) -> None:
+    def stop_recall(self, claim: Reservation) -> None:
         """Use recallable memory for a request: it is not recalled any more."""
         self._lent.pop(claim, None)
 
-    def released(self, claim: Claim) -> None:
+    def release(self, claim: Reservation) -> None:
         """Take back the memory of a claim, or remove it from the queue."""
         if claim.granted:
             claim.granted = False
@@ -186,7 +186,7 @@ class RequestMemory:
             self._waiting.pop(claim, None)
         self._admit()
 
-    def shrunk(self, claim: Claim, size_bytes: int) -> None:
+    def shrink(self, claim: Reservation, size_bytes: int) -> None:
         """Reduce a granted claim to `size_bytes`."""
         self.held_bytes -= claim.size_bytes - size_bytes
         claim.size_bytes = size_bytes
@@ -199,17 +199,17 @@ class RequestMemory:
                 return
             del self._waiting[first]
             self._grant(first)
-            self._turns.later(first.tell)
+            self._turns.later(first.notify)
 
     def _fits(self, size_bytes: int) -> bool:
         return not self.held_bytes or self.held_bytes + size_bytes <= self.limit_bytes
 
-    def _grant(self, claim: Claim) -> None:
+    def _grant(self, claim: Reservation) -> None:
         claim.granted = True
         self.held_bytes += claim.size_bytes
 
 
-class Room:
+class ReplyReservation:
     """The memory reservation of one reply. It moves with the reply; the sender calls `built(0)` when all is sent.
 
     The reservation of a discarded or failed handler is released when it is deleted.
@@ -270,9 +270,9 @@ class ReplyMemory:
         """Whether the reply that grows waits for unsent replies."""
         return self._waiting is not None
 
-    def room(self) -> Room:
+    def reserve(self) -> ReplyReservation:
         """Return the reservation for one reply that may become large."""
-        return Room(self)
+        return ReplyReservation(self)
 
     def change(self, more_bytes: int) -> None:
         """Add `more_bytes`, which may be negative, to the memory in use."""
@@ -305,14 +305,16 @@ class Memory:
         self.decoded = RequestMemory(turns, limit_bytes // 8)
         """In addition to the budget: the decoded bodies of requests of up to `FREE_BYTES`."""
 
-    def claim(self, size_bytes: int, on_grant: Callable[[], None]) -> Claim:
+    def reserve(self, size_bytes: int, on_grant: Callable[[], None]) -> Reservation:
         """Call `RequestMemory.claim` on the part of the memory that fits. A small request waits only for other small
         ones."""
-        return self._for(size_bytes).claim(size_bytes, on_grant)
+        return self._for(size_bytes).reserve(size_bytes, on_grant)
 
-    def lend(self, size_bytes: int, on_recall: Callable[[], None]) -> Claim | None:
+    def reserve_recallable(self, size_bytes: int, on_recall: Callable[[], None]) -> Reservation | None:
         """Reserve memory in the part that fits until it is recalled (see `RequestMemory`)."""
-        return self._for(size_bytes).lend(size_bytes, on_recall) or self.requests.lend(size_bytes, on_recall)
+        return self._for(size_bytes).reserve_recallable(size_bytes, on_recall) or self.requests.reserve_recallable(
+            size_bytes, on_recall
+        )
 
     def _for(self, size_bytes: int) -> RequestMemory:
         if size_bytes > MEDIUM_BYTES or (self.requests.has(size_bytes) and not self.medium.has(size_bytes)):

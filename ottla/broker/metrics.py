@@ -40,7 +40,7 @@ Now = Callable[[], float]
 """Returns monotonic milliseconds."""
 
 
-def not_measured() -> float:
+def read_no_clock() -> float:
     """Return 0: durations are not measured."""
     return 0.0
 
@@ -103,14 +103,14 @@ class ApiMetrics:
         """The number of requests, in all versions."""
         return sum(self.versions)
 
-    def failed(self, error_code: int, times: int = 1) -> None:
+    def count_error(self, error_code: int, times: int = 1) -> None:
         """Count an error of a row or of a whole reply."""
         self.errors[error_code] = self.errors.get(error_code, 0) + times
 
-    def rows_failed(self, error_codes: Sequence[int]) -> None:
+    def count_errors(self, error_codes: Sequence[int]) -> None:
         """Count the errors of many rows. They have few distinct codes."""
         for error_code in {*error_codes}:
-            self.failed(error_code, error_codes.count(error_code))
+            self.count_error(error_code, error_codes.count(error_code))
 
 
 class _Apis(dict[int, ApiMetrics]):
@@ -125,7 +125,7 @@ class _Apis(dict[int, ApiMetrics]):
 class Waits:
     """Requests that waited for one cause, and the total milliseconds of those that resumed."""
 
-    now_ms: Now = not_measured
+    now_ms: Now = read_no_clock
     begun: int = 0
     ms: float = 0.0
 
@@ -152,7 +152,7 @@ class TransactionMetrics:
     """Milliseconds from the durable outcome to the last marker."""
     waits: Waits = field(default_factory=Waits)
     """Requests that waited for the markers of the previous transaction."""
-    now_ms: Now = not_measured
+    now_ms: Now = read_no_clock
 
 
 @dataclass(slots=True)
@@ -163,7 +163,7 @@ class SyncMetrics:
     batches: Histogram = field(default_factory=lambda: Histogram(SYNC_BATCHES))
     """The number of batches that each sync covered."""
     failed: int = 0
-    now_ms: Now = not_measured
+    now_ms: Now = read_no_clock
 
 
 class Metrics:
@@ -191,7 +191,7 @@ class Metrics:
 
     def __init__(self, transactions: TransactionMetrics | None = None, syncs: SyncMetrics | None = None) -> None:
         self.measured = False
-        self.now_ms: Now = not_measured
+        self.now_ms: Now = read_no_clock
         self.transactions = transactions or TransactionMetrics()
         self.syncs = syncs or SyncMetrics()
         self.turns: Histogram | None = None
@@ -226,7 +226,7 @@ class Metrics:
         """By cause: a Fetch waits for data, or for the end of a transaction before it; a request waits for the markers
         of the previous transaction; a reply waits for a sync."""
 
-    def timed(self, key: int, finish: Callable[[R], None]) -> Callable[[R], None]:
+    def time_reply(self, key: int, finish: Callable[[R], None]) -> Callable[[R], None]:
         """Return a function that calls `finish` and records the time from now until it is called with the reply."""
         time, now_ms = self.apis[key].time, self.now_ms
         began_ms = now_ms()

@@ -134,7 +134,7 @@ class Outbox:
             if isinstance(part, _BUFFERS):
                 self._send_before_slice(self._buffers_in_front())
                 continue
-            if self._turns.over:
+            if self._turns.is_spent:
                 return
             if len(part) > EDGE_BYTES:
                 self._send_some(part)

@@ -20,7 +20,7 @@ from ottla.broker.assembly import Assembly, log_bug
 from ottla.broker.collector import Collector
 from ottla.broker.config import Config, Listener
 from ottla.broker.health import Health
-from ottla.broker.listening import Listening, try_ports
+from ottla.broker.listening import Listeners, try_ports
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.memory import LEAST_MEMORY_BYTES, MOST_MEMORY_BYTES
 from ottla.broker.metrics import MeasuredTurns
@@ -34,7 +34,7 @@ from ottla.broker.ports.workers import ThreadWorkers
 from ottla.broker.storage import Storage
 from ottla.broker.turns import Turns
 from ottla.protocol import codec
-from ottla.protocol.walked import which_walk
+from ottla.protocol.walked import walk_name
 
 if TYPE_CHECKING:
     from ottla.broker.admin.port import AdminPort
@@ -60,7 +60,7 @@ class StartGivenUp(Exception):
     leave."""
 
 
-class Seams:
+class BrokerParts:
     """Replaceable parts of a broker: clock, disk and assembly. This class uses the real ones; a test kit's own controls
     them."""
 
@@ -72,7 +72,7 @@ class Seams:
         """Return the broker's disk."""
         return RealDisk(open_files_max)
 
-    def assembled(self, assembly: Assembly) -> None:
+    def on_assembled(self, assembly: Assembly) -> None:
         """Called when the broker is built, before it accepts connections."""
 
 
@@ -84,14 +84,14 @@ class Server:
         config: Config,
         truncate_damaged: frozenset[str] = frozenset(),
         admin: "AdminSettings | None" = None,
-        seams: Seams | None = None,
+        seams: BrokerParts | None = None,
     ) -> None:
         self.config = config
-        self._seams = seams or Seams()
+        self._seams = seams or BrokerParts()
         self._truncate_damaged = truncate_damaged
         self._admin_settings = admin
         self._admin: AdminPort | None = None
-        self._listening: Listening | None = None
+        self._listening: Listeners | None = None
         self._collector = Collector()
         self._health = Health()
         self.is_stopping = False
@@ -135,19 +135,19 @@ class Server:
         self.broker = self._assembly.broker
         if isinstance(turns, MeasuredTurns):
             self.broker.metrics.measure(real_clock.monotonic_ms, turns.time)
-        self._seams.assembled(self._assembly)
+        self._seams.on_assembled(self._assembly)
         _load_codecs()
         try:
             if self._admin is not None and self._admin_settings is not None:
                 _answer_all(self._admin, self._admin_settings, self.broker, self._health, real_clock, started_ms)
-            self._listening = Listening(self._assembly, turns, network)
+            self._listening = Listeners(self._assembly, turns, network)
             addresses = await self._listening.open()
         except OSError:
             await self.stop()
             raise
         self._health.running(self.broker)
         directory, listeners = Path(self.config.log_dirs).absolute(), self._listening.describe()
-        log.info("Serving %s on %s (%s walk over records)", directory, listeners, which_walk())
+        log.info("Serving %s on %s (%s walk over records)", directory, listeners, walk_name())
         self._assembly.start_housekeeping()
         self._collector.start()
         return addresses
@@ -195,7 +195,7 @@ class Server:
         for step in steps:
             assert isinstance(step, float)
             turns.charge(step)
-            await turns.share()
+            await turns.yield_if_due()
             if self.is_stopping and storage.logs.remaining.logs:
                 steps.close()
                 raise StartGivenUp
@@ -253,7 +253,7 @@ def run(
     kafka_lines: bool = False,
     truncate_damaged: frozenset[str] = frozenset(),
     admin: "AdminSettings | None" = None,
-    seams: Seams | None = None,
+    seams: BrokerParts | None = None,
 ) -> int:
     """Serve until SIGTERM or SIGINT, or a SIGHUP that is not for keystores. Return the exit code.
 

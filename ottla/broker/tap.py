@@ -2,22 +2,22 @@
 
 from collections.abc import Callable, Sequence
 
-from ottla.broker.memory import Room
+from ottla.broker.memory import ReplyReservation
 from ottla.broker.outbox import Part
 
-Send = Callable[[Sequence[Part], Room | None], None]
+Send = Callable[[Sequence[Part], ReplyReservation | None], None]
 Refuse = Callable[[str], None]
-Heard = Callable[[memoryview, str, Send, Refuse], tuple[Send, Refuse]]
+OnRequest = Callable[[memoryview, str, Send, Refuse], tuple[Send, Refuse]]
 """Gets a frame, which is valid during the call, the peer, and the callbacks for the reply and for a refusal. Returns
 the callbacks to use instead of them; each must call the original one at once, with the same arguments."""
 
 
-class Tap:
+class RequestObserver:
     """The listener of one broker. It is called before the dispatcher, so it gets exactly what clients get, with the
     injected faults of a test."""
 
-    __slots__ = ("heard",)
+    __slots__ = ("on_request",)
 
     def __init__(self) -> None:
-        self.heard: Heard | None = None
+        self.on_request: OnRequest | None = None
         """The listener, or None. A request without a listener costs only this check."""

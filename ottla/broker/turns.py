@@ -66,7 +66,7 @@ class Wait(Generic[T]):
         if self._activity is not None:
             self._turns.resume(self._activity)
         else:
-            self.on_discard = None  # no activity is suspended here any more (`ended`)
+            self.on_discard = None  # no activity is suspended here any more (`on_resume`)
 
     def __await__(self) -> Generator["Wait[Any]", None, T]:
         if not self.done:
@@ -77,7 +77,7 @@ class Wait(Generic[T]):
         """Set the handler that is suspended here. Only the driver calls this."""
         self._activity = activity
 
-    def ended(self) -> None:
+    def on_resume(self) -> None:
         """Clear `on_discard`, because the handler resumes. Both may refer to each other, which would keep the handler
         and its request until a garbage collection. Only the driver calls this."""
         self._activity = self.on_discard = None
@@ -91,7 +91,7 @@ class Wait(Generic[T]):
             on_discard()
 
 
-class _Rest(Wait[None]):
+class _Yield(Wait[None]):
     """A handler that yields to others."""
 
     __slots__ = ()
@@ -127,7 +127,7 @@ class Activity(Generic[R]):
         """Resume the handler until it ends or reaches its next `Wait`."""
         if self._wait is None:
             return
-        self._wait.ended()
+        self._wait.on_resume()
         self._turns.is_fresh = False
         try:
             wait = self._coroutine.send(None)
@@ -170,21 +170,21 @@ class OneAtATime:
         """Start the work, unless it is running."""
         if not self.under_way:
             self.under_way = True
-            self._activity = self._turns.start(work(), self._ended, self._broke)
+            self._activity = self._turns.start(work(), self._on_end, self._broke)
 
     def discard(self) -> None:
         """Drop the work where it is suspended."""
         activity = self._activity
-        self._ended(None)
+        self._on_end(None)
         if activity is not None:
             activity.discard()
 
-    def _ended(self, result: None) -> None:
+    def _on_end(self, result: None) -> None:
         self._activity = None
         self.under_way = False
 
     def _broke(self, error: Exception) -> None:
-        self._ended(None)
+        self._on_end(None)
         self._on_bug(error)
 
 
@@ -263,12 +263,12 @@ class Turns:
         """The number of events since the start."""
 
     @property
-    def over(self) -> bool:
+    def is_spent(self) -> bool:
         """Whether the turn budget is spent. Only new small requests may begin then; long work must yield."""
         return self.charged_us - self._share_began_us >= SHARE_US
 
     @property
-    def rest_is_due(self) -> bool:
+    def must_yield(self) -> bool:
         """Whether the running handler must yield: the check of `share` without a call, for hot paths."""
         charged_us = self.charged_us
         return charged_us - self._share_began_us >= SHARE_US and not (
@@ -293,7 +293,7 @@ class Turns:
             while ready or at_end:
                 while ready:
                     step = ready.popleft()
-                    try:  # `_guarded`, without a call
+                    try:  # `_run_guarded`, without a call
                         step()
                     except Exception as error:
                         self._on_bug(error)
@@ -315,7 +315,7 @@ class Turns:
         One sync, one block of producer ids or one append may wake a thousand handlers.
         """
         if self.charged_us - self._share_began_us >= SHARE_US:
-            self.rest(activity.charge_and_step)
+            self.run_later(activity.charge_and_step)
             return
         self.charged_us += RESUME_US
         self._ready.append(activity.step)
@@ -333,14 +333,14 @@ class Turns:
         read, but the request that keeps the session alive may be waiting there.
         """
         # An event loop of libuv runs this before it first reads the sockets.
-        self._next_turn(lambda: self._look(work, MOST_LOOKS))
+        self._next_turn(lambda: self._run_after_events(work, MOST_LOOKS))
 
-    def _look(self, work: Callable[[], None], looks: int) -> None:
+    def _run_after_events(self, work: Callable[[], None], looks: int) -> None:
         before = self.events
 
         def looked() -> None:
             if looks > 1 and self.events > before + 1:  # one of them is this look
-                self._look(work, looks - 1)
+                self._run_after_events(work, looks - 1)
             else:
                 work()
 
@@ -368,19 +368,19 @@ class Turns:
             return None
         return Activity(self, coroutine, wait, on_result, on_bug)
 
-    async def share(self, on_discard: Callable[[], None] | None = None) -> None:
+    async def yield_if_due(self, on_discard: Callable[[], None] | None = None) -> None:
         """Continue at once while the turn budget lasts, in a later turn when it is spent.
 
         Every loop whose length depends on a client or on the state charges for each item and awaits this.
         """
-        if self.rest_is_due:
+        if self.must_yield:
             await self.pause(on_discard)
 
     async def pause(self, on_discard: Callable[[], None] | None = None) -> None:
         """Suspend until a later turn, in order of rank among the handlers that yielded."""
-        await _Rest(self, on_discard)
+        await _Yield(self, on_discard)
 
-    def rest(self, work: Callable[[], None]) -> None:
+    def run_later(self, work: Callable[[], None]) -> None:
         """Run `work` in a later turn, in the first rank of the work that yielded."""
         self._resting[0].append(work)
         self._renew()
@@ -405,9 +405,9 @@ class Turns:
     def _begin_share(self) -> None:
         self._renewing = False
         self._share_began_us = self.charged_us
-        self._go_on([len(rank) for rank in self._resting], [True] * len(RANKS))
+        self._resume_yielded([len(rank) for rank in self._resting], [True] * len(RANKS))
 
-    def _go_on(self, due: list[int], owed: list[bool]) -> None:
+    def _resume_yielded(self, due: list[int], owed: list[bool]) -> None:
         """Run one yielded handler and the work that it wakes, then the next, until the budget is spent (see `RANKS`).
 
         `due` is the number of each rank that may run in this pass (a handler that yields again waits for the next one).
@@ -424,10 +424,10 @@ class Turns:
             return
         due[chosen] -= 1
         owed[chosen] = False
-        self._guarded(self._resting[chosen].popleft())
-        self._ready.append(lambda: self._go_on(due, owed))
+        self._run_guarded(self._resting[chosen].popleft())
+        self._ready.append(lambda: self._resume_yielded(due, owed))
 
-    def _guarded(self, work: Callable[[], None]) -> None:
+    def _run_guarded(self, work: Callable[[], None]) -> None:
         try:
             work()
         except Exception as error:

@@ -54,8 +54,8 @@ def dev(out: Path, hosts: tuple[str, ...]) -> None:
     except ImportError:
         _refuse("certificates are made by a library: pip install 'ottla[tls]'")
     authority = _authority()
-    broker = _signed(authority, "broker", names)
-    client = _signed(authority, "client", [])
+    broker = _issue(authority, "broker", names)
+    client = _issue(authority, "client", [])
     try:
         out.mkdir(parents=True, exist_ok=True)
         for file, text in zip(files, [_pem(authority), _store(broker), _store(client), _properties(out)], strict=True):
@@ -111,7 +111,7 @@ def _authority() -> _Signed:
     return _Signed(key, _sign(builder, _AUTHORITY, key))
 
 
-def _signed(authority: _Signed, name: str, hosts: list[str]) -> _Signed:
+def _issue(authority: _Signed, name: str, hosts: list[str]) -> _Signed:
     """A certificate of a broker, or of a client, which has no hosts."""
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -145,7 +145,7 @@ def _builder(name: str, key: Any) -> "x509.CertificateBuilder":
     public = key.public_key()
     return (
         x509.CertificateBuilder()
-        .subject_name(_named(name))
+        .subject_name(_common_name(name))
         .public_key(public)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _SLACK)
@@ -157,10 +157,10 @@ def _builder(name: str, key: Any) -> "x509.CertificateBuilder":
 def _sign(builder: "x509.CertificateBuilder", issuer: str, key: Any) -> "x509.Certificate":
     from cryptography.hazmat.primitives.hashes import SHA256
 
-    return builder.issuer_name(_named(issuer)).sign(key, SHA256())
+    return builder.issuer_name(_common_name(issuer)).sign(key, SHA256())
 
 
-def _named(name: str) -> "x509.Name":
+def _common_name(name: str) -> "x509.Name":
     from cryptography import x509
     from cryptography.x509.oid import NameOID
 

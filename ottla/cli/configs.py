@@ -85,7 +85,7 @@ def _options(loaded: Loaded) -> list[_Option]:
     return [
         _Option(
             option.key,
-            option.shown(getattr(config, option.attribute)),
+            option.to_text(getattr(config, option.attribute)),
             value_text(option.default),
             str(config.origin(option.key)),
             option.meaning + "".join(f" Also {key}." for key in option.also),
@@ -104,15 +104,15 @@ def _topic_configs(loaded: Loaded) -> list[_TopicConfig]:
 
 def _option_line(row: Sequence[str]) -> str:
     _, value, default, origin, _ = row
-    return f"{_shown(value)}  ({origin}{'' if value == default else f'; default {_shown(default)}'})"
+    return f"{_show(value)}  ({origin}{'' if value == default else f'; default {_show(default)}'})"
 
 
 def _topic_line(row: Sequence[str]) -> str:
     _, value, broker_option, _ = row
-    return f"{_shown(value)}  (from {broker_option})" if broker_option else _shown(value)
+    return f"{_show(value)}  (from {broker_option})" if broker_option else _show(value)
 
 
-def _shown(value: str) -> str:
+def _show(value: str) -> str:
     return value or "(empty)"
 
 

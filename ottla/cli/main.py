@@ -118,9 +118,9 @@ class LateCommands(click.Group):
 
 def _tell_version(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
     if asked and not context.resilient_parsing:
-        from ottla.protocol.walked import which_walk
+        from ottla.protocol.walked import walk_name
 
-        build = f"{platform.python_implementation()} {platform.python_version()}, {which_walk()} walk over records"
+        build = f"{platform.python_implementation()} {platform.python_version()}, {walk_name()} walk over records"
         click.echo(f"ottla, version {__version__} ({build})")
         context.exit()
 

@@ -268,7 +268,7 @@ class AiokafkaConsumer:
     def assignment(self) -> list[Any]:
         return list(self._consumer.assignment())
 
-    def known(self) -> dict[Any, int]:
+    def next_offsets(self) -> dict[Any, int]:
         # `position()` would wait for one.
         subscription = self._consumer._subscription.subscription
         if subscription is None or subscription.assignment is None:
@@ -277,7 +277,7 @@ class AiokafkaConsumer:
         return {tp: state.position for tp, state in states.items() if state.has_valid_position}
 
     @property
-    def tells_only_what_was_read(self) -> bool:
+    def lacks_start_positions(self) -> bool:
         return False
 
     async def began(self, timeout_ms: int) -> dict[Any, int]:

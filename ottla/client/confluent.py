@@ -323,13 +323,13 @@ class ConfluentConsumer:
     def assignment(self) -> list[Any]:
         return [(tp.topic, tp.partition) for tp in self._consumer.assignment()]
 
-    def known(self) -> dict[Any, int]:
+    def next_offsets(self) -> dict[Any, int]:
         # Nothing has been consumed yet where the position is OFFSET_INVALID, a negative number.
         positions = self._consumer.position(self._consumer.assignment())
         return {(tp.topic, tp.partition): tp.offset for tp in positions if tp.offset >= 0}
 
     @property
-    def tells_only_what_was_read(self) -> bool:
+    def lacks_start_positions(self) -> bool:
         return True
 
     async def began(self, timeout_ms: int) -> dict[Any, int]:

@@ -167,7 +167,7 @@ def is_undelivered(error: BaseException) -> bool:
     return _librdkafka_number(root_cause(error)) == UNDELIVERED
 
 
-def more_telling(first: BaseException | None, second: BaseException) -> BaseException:
+def choose_error(first: BaseException | None, second: BaseException) -> BaseException:
     """Return the error that says more about why a transaction failed; the first if both say the same.
 
     A client also sends what a refused record needed, and so reports INVALID_TXN_STATE after the reason.
@@ -256,7 +256,7 @@ def _remedy(error: BaseException) -> str:
     return _REMEDIES[code] if code is not None else ""
 
 
-def aborted(transactional_id: str, error: BaseException) -> TransactionAborted:
+def make_aborted(transactional_id: str, error: BaseException) -> TransactionAborted:
     """The transaction was aborted because of `error`; the producer goes on."""
     retriable = not is_hopeless(error)
     advice = "Run it again" if retriable else f"Running it again would fail again: first {_remedy(error)}"

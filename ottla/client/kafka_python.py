@@ -231,12 +231,12 @@ class KafkaPythonConsumer:
     def assignment(self) -> list[Any]:
         return list(self._consumer.assignment())
 
-    def known(self) -> dict[Any, int]:
+    def next_offsets(self) -> dict[Any, int]:
         positions = {tp: self._consumer.position(tp, timeout_ms=0) for tp in self._consumer.assignment()}
         return {tp: offset for tp, offset in positions.items() if offset is not None}
 
     @property
-    def tells_only_what_was_read(self) -> bool:
+    def lacks_start_positions(self) -> bool:
         return False
 
     async def began(self, timeout_ms: int) -> None:

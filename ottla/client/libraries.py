@@ -50,11 +50,11 @@ class Consumer(Protocol):
 
     def assignment(self) -> list[Any]: ...
 
-    def known(self) -> dict[Any, int]:
+    def next_offsets(self) -> dict[Any, int]:
         """The next offset of each assigned partition that has one."""
 
     @property
-    def tells_only_what_was_read(self) -> bool:
+    def lacks_start_positions(self) -> bool:
         """Whether `known` leaves out where reading will begin."""
 
     def generation(self) -> Any:

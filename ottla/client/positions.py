@@ -45,7 +45,7 @@ class Positions:
         self._consumer = consumer
         self._sent: dict[Any, int] = {}
         self._begin_generation = consumer.generation() if consumer.assignment() else None
-        at_begin = {} if consumer.from_the_beginning or consumer.tells_only_what_was_read else consumer.known()
+        at_begin = {} if consumer.from_the_beginning or consumer.lacks_start_positions else consumer.next_offsets()
         self._at_begin: dict[Any, int] = at_begin
 
     def group_metadata(self) -> Any:
@@ -63,7 +63,7 @@ class Positions:
             memory = _memories[consumer.key] = _Memory(generation, began)
         if memory.began is None:
             return True
-        return any(memory.began.get(tp) != offset for tp, offset in consumer.known().items())
+        return any(memory.began.get(tp) != offset for tp, offset in consumer.next_offsets().items())
 
     @property
     def rebalanced_inside(self) -> bool:
@@ -71,7 +71,7 @@ class Positions:
         return self._begin_generation not in (None, self._consumer.generation())
 
     @property
-    def went_back(self) -> bool:
+    def is_rewound(self) -> bool:
         """Whether the consumer is where it went back to when the last transaction was not committed."""
         return self._memory().went_back
 
@@ -89,7 +89,7 @@ class Positions:
         if self.rebalanced_inside:
             raise self.generation_error()
         before = self._committed_in(consumer.generation())
-        self._sent = {tp: offset for tp, offset in consumer.known().items() if before.get(tp) != offset}
+        self._sent = {tp: offset for tp, offset in consumer.next_offsets().items() if before.get(tp) != offset}
         if self._sent and consumer.subscribed and not consumer.is_member():
             # Without a member id the broker would take the offsets from anybody, as from clients before KIP-447.
             raise consumer.error_of(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -120,9 +120,9 @@ class Positions:
         """
         consumer = self._consumer
         _memories.pop(consumer.key, None)
-        for tp in consumer.known():  # nothing was read of the others
+        for tp in consumer.next_offsets():  # nothing was read of the others
             await consumer.seek(tp, await self._start(tp, timeout_ms), timeout_ms)
-        _memories[consumer.key] = _Memory(consumer.generation(), consumer.known(), went_back=True)
+        _memories[consumer.key] = _Memory(consumer.generation(), consumer.next_offsets(), went_back=True)
 
     async def _start(self, tp: Any, timeout_ms: int) -> int | None:
         """Return the first position that is not committed; None for the beginning of the partition."""

@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 from ottla.client.errors import (
     TransactionError,
     TransactionFatal,
-    aborted,
+    choose_error,
     code_of,
     commit_unknown,
     fatal,
     is_hopeless,
     is_of_a_record,
-    more_telling,
+    make_aborted,
     unconfirmed_abort,
 )
 from ottla.client.libraries import State, view_of
@@ -158,7 +158,7 @@ class Transaction:
             _in_transaction.discard(id(self.producer))
 
     def _on_failed_send(self, error: BaseException) -> None:
-        self._failed_send = more_telling(self._failed_send, error)
+        self._failed_send = choose_error(self._failed_send, error)
         # Batches that were never handed to the network fail with this when a transaction is aborted (KIP-654).
         if type(error).__name__ != "TransactionAbortedError":
             self._sequence_lost = True
@@ -168,7 +168,7 @@ class Transaction:
         state = self._client.state
         if self._failed_send is not None:
             last_error = self._client.last_error if state is not State.OPEN else None
-            return self._failed_send if last_error is None else more_telling(self._failed_send, last_error)
+            return self._failed_send if last_error is None else choose_error(self._failed_send, last_error)
         if state is State.OPEN:
             return None
         if state is State.CLOSED:
@@ -229,7 +229,7 @@ class Transaction:
         """Abort what comes of records that will be polled again, here or elsewhere: nothing was read since the consumer
         went back, or since its group rebalanced. Silent where that was before the block, and nobody knows whether the
         block sent anything."""
-        went_back, rebalanced_inside = positions.went_back, positions.rebalanced_inside
+        went_back, rebalanced_inside = positions.is_rewound, positions.rebalanced_inside
         if went_back:
             self._positions = None  # to go there once more would throw away what it is fetching
         outcome = await self._give_up(positions.generation_error())
@@ -281,7 +281,7 @@ class Transaction:
             except Exception as failure:
                 return await self._close(client.last_error or failure, since=cause)
         if client.state is State.READY:
-            return await self._rewound(aborted(client.transactional_id, cause))
+            return await self._rewound(make_aborted(client.transactional_id, cause))
         return await self._close(client.last_error or cause, since=cause)
 
     async def _close(self, error: BaseException, since: BaseException | None = None) -> TransactionError:

@@ -17,7 +17,7 @@ from kafka.errors import KafkaError  # noqa: E402
 
 from ottla.demo.audit import audit  # noqa: E402
 from ottla.demo.screen import Screen  # noqa: E402
-from ottla.demo.stage import Broker, Stage, StageError, own_broker, running_broker  # noqa: E402
+from ottla.demo.stage import Broker, DemoClients, StageError, own_broker, running_broker  # noqa: E402
 from ottla.demo.stories import STORIES, TOPICS  # noqa: E402
 
 
@@ -38,18 +38,18 @@ def _play(broker: Broker, screen: Screen, with_audit: bool) -> None:
         facts.append(("data", f"{broker.data_dir} (segment files in Kafka's own format)"))
     facts.append(("clients", "kafka-python, unchanged"))
     screen.facts(facts)
-    stage = Stage(broker, screen)
+    stage = DemoClients(broker, screen)
     try:
         stage.create_topics(TOPICS)
         for story in STORIES:
-            _tell(story, stage)
+            _play_story(story, stage)
         if with_audit and broker.data_dir is not None:
             audit(screen, broker.data_dir)
     finally:
         stage.close()
 
 
-def _tell(story: Callable[[Stage], None], stage: Stage) -> None:
+def _play_story(story: Callable[[DemoClients], None], stage: DemoClients) -> None:
     """Play a story. An exception counts as a failed claim, and the next story follows."""
     try:
         story(stage)

@@ -91,7 +91,7 @@ def own_broker(keep: bool) -> Iterator[Broker]:
             shutil.rmtree(directory, ignore_errors=True)
 
 
-class Stage:
+class DemoClients:
     """Clients for the stories. Reads start at the end of the topics before the demo."""
 
     def __init__(self, broker: Broker, screen: Screen) -> None:

@@ -4,7 +4,7 @@ from collections import Counter
 
 from ottla.client import ProducerFenced, transaction
 from ottla.client.libraries import view_of
-from ottla.demo.stage import Stage
+from ottla.demo.stage import DemoClients
 from ottla.testkit.proxying import ProxyServer
 
 LEDGER, AUDIT_LOG, STOCK = "financial-ledger", "audit-log", "stock-deductions"
@@ -34,7 +34,7 @@ def _epoch(producer: object) -> str:
     return f"producer id {producer_id}, epoch {epoch}"
 
 
-def both_or_neither(stage: Stage) -> None:
+def both_or_neither(stage: DemoClients) -> None:
     screen = stage.screen
     screen.section(
         "Both or neither",
@@ -63,7 +63,7 @@ def both_or_neither(stage: Stage) -> None:
     screen.claim(same and written == 4, f"{AUDIT_LOG} shows the same three; the fourth is in the log, and passed over")
 
 
-def what_readers_see(stage: Stage) -> None:
+def what_readers_see(stage: DemoClients) -> None:
     screen = stage.screen
     screen.section(
         "What readers see",
@@ -95,7 +95,7 @@ def what_readers_see(stage: Stage) -> None:
     screen.claim(after == (1, 0, 2), "now both are there, in the order of the log; the aborted one never appears")
 
 
-def _fates(stage: Stage) -> dict[str, tuple[int, int, int]]:
+def _fates(stage: DemoClients) -> dict[str, tuple[int, int, int]]:
     seen = {}
     for isolation_level in ("read_uncommitted", "read_committed"):
         counts = Counter(record.value for record in stage.read(STOCK, isolation_level))
@@ -103,7 +103,7 @@ def _fates(stage: Stage) -> dict[str, tuple[int, int, int]]:
     return seen
 
 
-def a_lost_acknowledgement(stage: Stage) -> None:
+def a_lost_acknowledgement(stage: DemoClients) -> None:
     screen = stage.screen
     screen.section(
         "A lost acknowledgement",
@@ -132,7 +132,7 @@ def a_lost_acknowledgement(stage: Stage) -> None:
     screen.claim(rows[1][2] == 1, "with them the broker knows the batch and answers with the offset it already has")
 
 
-def a_second_instance(stage: Stage) -> None:
+def a_second_instance(stage: DemoClients) -> None:
     screen = stage.screen
     screen.section(
         "A second instance takes over",
@@ -165,7 +165,7 @@ def a_second_instance(stage: Stage) -> None:
     screen.claim("zombie" not in trail, f"nothing of the zombie reached {AUDIT_LOG}")
 
 
-def consume_transform_produce(stage: Stage) -> None:
+def consume_transform_produce(stage: DemoClients) -> None:
     screen = stage.screen
     screen.section(
         "Consume, transform, produce",
@@ -207,7 +207,7 @@ def consume_transform_produce(stage: Stage) -> None:
     screen.claim(behind == 0 and len(ends) == 2, "the group's committed positions are at the end of both partitions")
 
 
-def one_is_left_hanging(stage: Stage) -> None:
+def one_is_left_hanging(stage: DemoClients) -> None:
     screen = stage.screen
     screen.section(
         "One transaction is left hanging",

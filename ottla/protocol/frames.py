@@ -238,10 +238,10 @@ class ReceiveBuffer:
     def get_buffer(self, sizehint: int = -1) -> memoryview:
         """Writable memory for the next receive, never empty. `sizehint` is what asyncio passes; it is not needed."""
         if self._borrows:
-            self.settle()
+            self.return_shared()
         capacity = len(self._own)
         if not capacity and self._shared is not None:
-            lent = self._shared.lend()
+            lent = self._shared.borrow()
             if lent is not None:
                 self._borrows = True
                 return lent
@@ -263,7 +263,7 @@ class ReceiveBuffer:
         else:
             self._end += nbytes
 
-    def settle(self) -> None:
+    def return_shared(self) -> None:
         """Give back the shared memory, but for frames that are out; what is no frame yet goes to memory of its own."""
         if not self._borrows:
             if self._own:
@@ -413,7 +413,7 @@ class SharedMemory:
         self.filled = False
         """Whether something was received that is not settled."""
 
-    def lend(self) -> memoryview | None:
+    def borrow(self) -> memoryview | None:
         """Memory to receive into; None if what another has received is not settled (its receive has led to ours)."""
         if self.filled:
             return None

@@ -44,7 +44,7 @@ _NOTHING: Final = (-_FAR, _FAR, -1)
 walk_compiled: Callable[[bytes, int, int, int, int], Plain] | None = _walk_compiled
 
 
-def which_walk() -> str:
+def walk_name() -> str:
     """The walk that goes first here, for those who wonder why a broker is slow."""
     return "Python" if walk_compiled is None else "compiled"
 

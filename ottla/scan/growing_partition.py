@@ -60,7 +60,7 @@ class GrowingPartition:
         """Damage: ranges that could not be read, so it is unknown whether they were aborted."""
         return tuple(self._damage.found)
 
-    def aborted(self, first_offset: int, end_offset: int) -> Longs:
+    def find_aborted(self, first_offset: int, end_offset: int) -> Longs:
         """(producer id, first offset, marker offset) of what is aborted in [first_offset, end_offset), sorted."""
         found = self._aborted[(self._aborted[:, 2] >= first_offset) & (self._aborted[:, 1] < end_offset)]
         return found[np.lexsort((found[:, 1], found[:, 0]))]
@@ -77,7 +77,7 @@ class GrowingPartition:
     def update(self, log: PartitionLog) -> None:
         """Read on to the end of `log`, a listing of now. Raises DamagedSegment in mode `fail`, OSError."""
         self.log_start = log.log_start
-        if self._follower is None or not self._goes_on_in(log):
+        if self._follower is None or not self._continues_in(log):
             self._begin(log)
         for segment in log.segments:
             if segment.base_offset >= self._segment:
@@ -85,7 +85,7 @@ class GrowingPartition:
         assert self._follower is not None
         self._open = self._follower.leaving().open_rows
 
-    def _goes_on_in(self, log: PartitionLog) -> bool:
+    def _continues_in(self, log: PartitionLog) -> bool:
         """False if the log was cut, or compaction put other segments in the place of what was read last."""
         assert self._follower is not None
         for segment in log.segments:

@@ -77,7 +77,7 @@ def batch_positions(segment_path: str, base_offset: int, size_bytes: int) -> Lon
     As Kafka reads it: nothing behind the entries (zeros, or what a crash left), nothing at or behind `size_bytes`. What
     is in the segment there is for the caller to check. Raises OSError.
     """
-    content = read_beside(segment_path, ".index")
+    content = read_sibling(segment_path, ".index")
     rows = offset_entries(content or b"", base_offset).rows
     return rows[: np.searchsorted(rows[:, 1], size_bytes)]
 
@@ -125,7 +125,7 @@ def snapshot_entries(content: bytes) -> Entries:
     return Entries(np.stack([table[name].astype(np.int64) for name in _SNAPSHOT_COLUMNS], axis=1), len(content))
 
 
-def read_beside(segment_path: str, suffix: str) -> bytes | None:
+def read_sibling(segment_path: str, suffix: str) -> bytes | None:
     """The content of the segment's file with that suffix, None if there is none. Raises OSError."""
     try:
         return storage.read(storage.beside(segment_path, suffix))

@@ -113,14 +113,14 @@ def check_log_directory(directory: str) -> list[str]:
     root = storage_path(directory)
     names = _translate_errors(root, lambda: _children(root))
     if not is_log_directory(names, _children):
-        why = describe_refusal(root, names, _children, storage.shown)
-        raise UnreadableDirectory(f"{storage.shown(root)}: {why}")
+        why = describe_refusal(root, names, _children, storage.hide_secrets)
+        raise UnreadableDirectory(f"{storage.hide_secrets(root)}: {why}")
     return [name for name, path in names.items() if path is not None]
 
 
 def describe_logs_below(directory: str) -> str:
     """Return which log directories are below a folder; empty if the search finds none."""
-    return describe_below(storage_path(directory), _children, storage.shown)
+    return describe_below(storage_path(directory), _children, storage.hide_secrets)
 
 
 def _children(folder: str) -> dict[str, str | None]:
@@ -174,7 +174,7 @@ def read_cluster_id(directory: str) -> str:
     try:
         return read_properties(content).get("cluster.id", "")
     except ProtocolError as broken:
-        raise UnreadableDirectory(f"{storage.shown(path)}: {broken}") from None
+        raise UnreadableDirectory(f"{storage.hide_secrets(path)}: {broken}") from None
 
 
 def are_remote(logs: Iterable[PartitionLog]) -> bool:
@@ -189,7 +189,7 @@ def select_topics(logs: Iterable[PartitionLog], patterns: tuple[str, ...]) -> li
     return [log for log in logs if any(fnmatchcase(log.topic, pattern) for pattern in patterns)]
 
 
-def describe_unmatched(logs: Iterable[PartitionLog], patterns: tuple[str, ...]) -> str:
+def describe_missing_topics(logs: Iterable[PartitionLog], patterns: tuple[str, ...]) -> str:
     """Return which patterns match no topic, and which topics there are; empty if each pattern matches one."""
     topics = sorted({log.topic for log in logs})
     unmatched = [pattern for pattern in patterns if not any(fnmatchcase(topic, pattern) for topic in topics)]
@@ -208,7 +208,7 @@ def _translate_errors(root: str, ask: Callable[[], T]) -> T:
     try:
         return ask()
     except OSError as error:
-        raise UnreadableDirectory(f"{storage.shown(root)}: {error.strerror}") from error
+        raise UnreadableDirectory(f"{storage.hide_secrets(root)}: {error.strerror}") from error
 
 
 def _files_in(folder: str) -> list[storage.Entry] | None:
@@ -240,7 +240,7 @@ def _partition_log(
     found = sorted((int(match[1]), entry) for entry in files if (match := SEGMENT.match(entry.name)))
     if found and found[-1][0] > LAST_BASE_OFFSET:
         path = storage.join(folder, found[-1][1].name)
-        raise UnreadableDirectory(f"{storage.shown(path)}: {NO_SUCH_OFFSET}")
+        raise UnreadableDirectory(f"{storage.hide_secrets(path)}: {NO_SUCH_OFFSET}")
     names = {entry.name for entry in files} if storage.is_remote(folder) else None
     segments = tuple(
         SegmentFile(
@@ -271,11 +271,11 @@ def find_checkpoint(path: str) -> Checkpoint | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise UnreadableDirectory(f"{storage.shown(path)}: {error.strerror}") from error
+        raise UnreadableDirectory(f"{storage.hide_secrets(path)}: {error.strerror}") from error
     except ProtocolError as broken:
         if storage.name_of(path) in UNSYNCED_CHECKPOINTS:
             return None
-        raise UnreadableDirectory(f"{storage.shown(path)}: {broken}; {PUT_BACK}") from None
+        raise UnreadableDirectory(f"{storage.hide_secrets(path)}: {broken}; {PUT_BACK}") from None
 
 
 def read_checkpoint(path: str) -> Checkpoint:

@@ -108,11 +108,11 @@ def _offset_in(log: PartitionLog, batch: "SegmentPiece", time_ms: int) -> int | 
     """The first offset in `batch` whose record is as late."""
     from ottla.scan import schemas
     from ottla.scan.ranges import LogRange
-    from ottla.scan.records import RecordScan, uncommitted
+    from ottla.scan.records import RecordScan, uncommitted_visibility
 
     scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, [("offset", True), ("timestamp", True)]), DamageLog(FAIL))
     part = LogRange(0, 0, log.topic, log.partition, log.log_start, (batch,))
-    for table in scan.read(part, uncommitted(log.log_start)):
+    for table in scan.read(part, uncommitted_visibility(log.log_start)):
         for offset, moment in zip(table.column(0).to_pylist(), table.column(1).cast("int64").to_pylist(), strict=True):
             if moment >= time_ms * 1000:
                 return int(offset)

@@ -40,7 +40,7 @@ def _drop_compacted_txns(log: PartitionLog, entries: Longs, first: int) -> Longs
     A transaction whose data is gone loses its marker too, so that nothing in the log would end it.
     """
     opened = entries[:, states.FIRST_OFFSET] >= 0
-    if not opened.any() or not _was_compacted(log):
+    if not opened.any() or not _is_compacted(log):
         return entries
     later = (read_snapshot(path) for path in reversed(log.snapshots) if snapshot_offset(path) > first)
     newest = next((rows for rows in later if rows is not None), None)
@@ -54,7 +54,7 @@ def _drop_compacted_txns(log: PartitionLog, entries: Longs, first: int) -> Longs
     return kept
 
 
-def _was_compacted(log: PartitionLog) -> bool:
+def _is_compacted(log: PartitionLog) -> bool:
     cleaned = read_checkpoint(storage.join(storage.parent(log.path), CLEANER_OFFSETS))
     return (log.topic, log.partition) in cleaned
 

@@ -46,7 +46,7 @@ def visibility(fates: PartitionFates, *, committed_only: bool) -> Visibility:
     return Visibility(False, fates.log_start, fates.log_end, fates.aborted_ranges[:0])
 
 
-def uncommitted(log_start: int) -> Visibility:
+def uncommitted_visibility(log_start: int) -> Visibility:
     """All data batches up to the end of the log, whatever their fate."""
     return Visibility(False, log_start, 2**63 - 1, np.empty((0, 3), dtype=np.int64))
 

@@ -38,7 +38,7 @@ class SnapshotRange(NamedTuple):
     behind: SegmentFile | None = None
     begins_the_log: bool = True
 
-    def up_to_here(self) -> PartitionLog:
+    def load_partition(self) -> PartitionLog:
         """The partition up to the end of the range, without what retention has taken since. Raises OSError."""
         below = () if self.begins_the_log else self.below().segments
         return self.log._replace(segments=below + self.log.segments)

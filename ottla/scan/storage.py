@@ -88,7 +88,7 @@ def parent(path: str) -> str:
     return f"{base.rstrip('/').rpartition('/')[0]}{mark}{query}"
 
 
-def shown(path: str) -> str:
+def hide_secrets(path: str) -> str:
     """A path for people: a URI without its query, and without a secret if it has one."""
     base = _split(path)[0]
     return _SECRET.sub("", base) if is_remote(path) else base
@@ -164,7 +164,7 @@ def read(path: str) -> bytes:
         remote = _RemoteFile(path)
         most_bytes = files.limit_of(name_of(path))
         if remote.size_bytes > most_bytes:
-            raise files.too_large(shown(path), remote.size_bytes, most_bytes)
+            raise files.too_large(hide_secrets(path), remote.size_bytes, most_bytes)
         return remote.fetch(remote.size_bytes, 0)
     return files.read(path)
 
@@ -313,7 +313,7 @@ def locate(path: str) -> tuple[Any, str]:
         return fs.LocalFileSystem(), os.path.abspath(path)  # noqa: PTH100
     parts = urlsplit(path)
     if parts.password is not None:
-        raise PermissionError(errno.EPERM, "leave the secret out of the URI, which findings show", shown(path))
+        raise PermissionError(errno.EPERM, "leave the secret out of the URI, which findings show", hide_secrets(path))
     query = f"?{parts.query}" if parts.query else ""
     scheme = _SCHEMES.get(parts.scheme, parts.scheme)
     filesystem, base = _connect_once(f"{scheme}://{parts.netloc}{query}")
@@ -340,7 +340,7 @@ def translate_errors(path: str, ask: Callable[[], T]) -> T:
         return ask()
     except (OSError, ValueError, NotImplementedError) as error:
         number, text = _reason(error)
-        raise OSError(number, text, shown(path)) from None
+        raise OSError(number, text, hide_secrets(path)) from None
 
 
 def _reason(error: Exception) -> tuple[int, str]:

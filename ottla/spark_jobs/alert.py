@@ -48,7 +48,7 @@ _TOLD = "told.json"
 _SPARKS = "offsets"
 
 
-class NobodyReads(Exception):
+class OutputClosed(Exception):
     """Stdout is a closed pipe; the text is one line."""
 
 
@@ -63,7 +63,7 @@ def run(arguments: "AlertArguments") -> int:
     """Watch until interrupted; return the exit code."""
     if missing := cannot_run("the alert", on_spark=not arguments.once):
         return _refuse(missing)
-    from ottla.scan.listing import UnreadableDirectory, describe_unmatched, list_partitions, topic_patterns
+    from ottla.scan.listing import UnreadableDirectory, describe_missing_topics, list_partitions, topic_patterns
     from ottla.spark_jobs.options import OptionError, check_utf8
     from ottla.spark_jobs.stream.stream_options import stream_options
 
@@ -72,15 +72,15 @@ def run(arguments: "AlertArguments") -> int:
         logs = list_partitions(arguments.directory)
         _prepare(arguments.checkpoint)
         if arguments.once:
-            return _look(arguments)
+            return _check_once(arguments)
         check_utf8((arguments.directory,))
         # The processes of the stream log it to the stderr of the JVM, which is not shown.
-        if unmatched := describe_unmatched(logs, topic_patterns(arguments.topics)):
+        if unmatched := describe_missing_topics(logs, topic_patterns(arguments.topics)):
             sys.stderr.write(printable(f"ottla alert: {unmatched}") + "\n")
         return _follow(arguments)
     except KeyboardInterrupt:
         return ENDED
-    except (BadArgument, OptionError, UnreadableDirectory, NoSpark, NobodyReads, OSError) as error:
+    except (BadArgument, OptionError, UnreadableDirectory, NoSpark, OutputClosed, OSError) as error:
         return _refuse(str(error))
 
 
@@ -122,17 +122,17 @@ def _cause(text: str) -> str:
     return next((_RAISED.sub("", line) for line in reversed(lines) if _RAISED.match(line)), lines[0])
 
 
-def _look(arguments: "AlertArguments") -> int:
+def _check_once(arguments: "AlertArguments") -> int:
     """Print what began and ended since the last check, as a micro-batch of the stream does; return the exit code."""
     from ottla.scan import schemas
     from ottla.spark_jobs.stream.alert_rows import alert, changes, keep_first_seen
     from ottla.spark_jobs.stream.stream_options import stream_options
     from ottla.spark_jobs.stream.watch import Watch
 
-    told = _told(arguments.checkpoint)
+    told = _printed_file(arguments.checkpoint)
     before = [] if told is None or not told.exists() else json.loads(told.read_text("utf-8"))["hanging"]
     watch, now_ms = Watch(stream_options(_options(arguments)).read), time.time_ns() // 1_000_000
-    now = keep_first_seen(before, [alert(one, now_ms) for one in watch.look(now_ms)])
+    now = keep_first_seen(before, [alert(one, now_ms) for one in watch.find_hanging(now_ms)])
     rows = changes(before, now)
     _print(
         [
@@ -149,7 +149,7 @@ def _look(arguments: "AlertArguments") -> int:
     return ENDED
 
 
-def _told(checkpoint: str | None) -> Path | None:
+def _printed_file(checkpoint: str | None) -> Path | None:
     """Return the file with the alerts that `--once` printed; None without a checkpoint. Raises BadArgument."""
     if checkpoint is None:
         return None
@@ -175,7 +175,7 @@ def _watch(spark: "SparkSession", arguments: "AlertArguments", checkpoint: str) 
         .trigger(processingTime=f"{int(arguments.interval * 1000)} milliseconds")
         .start()
     )
-    with _interrupted() as is_interrupted:
+    with _catch_interrupt() as is_interrupted:
         try:
             while not query.awaitTermination(ANSWER_SECONDS) and not is_interrupted.is_set():
                 pass
@@ -184,7 +184,7 @@ def _watch(spark: "SparkSession", arguments: "AlertArguments", checkpoint: str) 
 
 
 @contextmanager
-def _interrupted() -> "Iterator[threading.Event]":
+def _catch_interrupt() -> "Iterator[threading.Event]":
     """Yield an event that Ctrl-C sets.
 
     PySpark's own handler calls the JVM in the middle of another call, which ends in tracebacks.
@@ -211,7 +211,7 @@ def _printer(style: str) -> "Callable[[DataFrame, int], None]":
 def _print(rows: list[dict[str, Any]], style: str) -> None:
     if not show("".join(_json(row) if style == "json" else _text(row) for row in rows)):
         # The checkpoint must not cover alerts that were not printed.
-        raise NobodyReads("stdout is closed: nobody reads the alerts")
+        raise OutputClosed("stdout is closed: nobody reads the alerts")
 
 
 def _json(row: dict[str, Any]) -> str:

@@ -37,7 +37,7 @@ def run(arguments: "Arguments") -> int:
     """Audit; return the exit code."""
     on_spark = is_on_spark(arguments.run_on)
     if missing := cannot_run("the audit", on_spark=on_spark):
-        return job.failed(missing)
+        return job.report_failure(missing)
     return job.audit(arguments, _spark if on_spark else job.threads)
 
 

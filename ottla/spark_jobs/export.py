@@ -75,21 +75,21 @@ def main(argv: list[str] | None = None) -> int:
 def run(arguments: "ExportArguments") -> int:
     """Export; return the exit code."""
     if missing := cannot_run("the export", on_spark=is_on_spark(arguments.run_on)):
-        return _failed(missing)
+        return _report_failure(missing)
     from ottla.scan.damage_log import REMEDY, DamagedSegment
     from ottla.scan.listing import UnreadableDirectory
-    from ottla.scan.storage import shown
+    from ottla.scan.storage import hide_secrets
 
     try:
         written = _export(arguments)
     except (CannotExport, DamagedSegment, NoSpark, OptionError, OSError, UnreadableDirectory, WorkerLacks) as error:
         # The error names the option of the reader, which has another name here.
-        return _failed(str(error).replace(REMEDY, "--on-damage report leaves it out"))
-    show(f"{written.rows:,} records in {written.files:,} files in {shown(arguments.output)}\n")
+        return _report_failure(str(error).replace(REMEDY, "--on-damage report leaves it out"))
+    show(f"{written.rows:,} records in {written.files:,} files in {hide_secrets(arguments.output)}\n")
     return DONE
 
 
-def _failed(reason: str) -> int:
+def _report_failure(reason: str) -> int:
     sys.stderr.write(printable(f"ottla export: {reason}") + "\n")
     return COULD_NOT_RUN
 
@@ -112,13 +112,13 @@ def _export(arguments: "ExportArguments") -> Written:
         delta.check(outputs.absolute(arguments.output))
     for _ in range(MOST_TRIES - 1):
         try:
-            return _export_planned(arguments, options, columns)
+            return _export_once(arguments, options, columns)
         except (FilesVanished, FileNotFoundError):  # retention of a live directory
             continue
-    return _export_planned(arguments, options, columns)
+    return _export_once(arguments, options, columns)
 
 
-def _export_planned(arguments: "ExportArguments", options: Options, columns: tuple[str, ...]) -> Written:
+def _export_once(arguments: "ExportArguments", options: Options, columns: tuple[str, ...]) -> Written:
     """Plan and write the export. Raises FilesVanished, FileNotFoundError if a listed file was deleted meanwhile."""
     from ottla.audit import delta
 
@@ -151,13 +151,13 @@ def _written(export: Export, tasks: "Sequence[RangeTask]", arguments: "ExportArg
 
 def _topics_exist(options: Options) -> None:
     """Check that the topics exist: a misspelt one is not a topic without records. Raises CannotExport."""
-    from ottla.scan.listing import describe_unmatched, list_partitions, select_topics, topic_patterns
+    from ottla.scan.listing import describe_missing_topics, list_partitions, select_topics, topic_patterns
 
     (directory,) = options.paths
     patterns = topic_patterns(options.topics)
     logs = list_partitions(directory)
     # The plan logs globs that match nothing next to others that do.
-    if not select_topics(logs, patterns) and (unmatched := describe_unmatched(logs, patterns)):
+    if not select_topics(logs, patterns) and (unmatched := describe_missing_topics(logs, patterns)):
         raise CannotExport(f"{directory}: {unmatched}")
 
 
@@ -197,7 +197,7 @@ def _writer(export: Export) -> "Callable[[RangeTask], Written]":
 def _write_range(export: Export, planned: "PlannedRange") -> int:
     """Write a file of the visible records of a range, or none without records. Return the number of records."""
     from ottla.scan.damage_log import DamageLog
-    from ottla.spark_jobs.views.planning import told_damage
+    from ottla.spark_jobs.views.planning import log_damage
 
     part = planned.part
     first = part.pieces[0]
@@ -209,7 +209,7 @@ def _write_range(export: Export, planned: "PlannedRange") -> int:
         for table in row_groups(planned, export.columns, log):
             file.add(table)
             rows += len(table)
-    told_damage(log)
+    log_damage(log)
     return rows
 
 

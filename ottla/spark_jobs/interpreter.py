@@ -27,19 +27,21 @@ def use_this_python() -> None:
     """
     session = _running_session()
     if session is None:
-        if not _is_said() and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        if not _is_configured() and "PYSPARK_GATEWAY_PORT" not in os.environ:
             os.environ[WORKERS] = sys.executable
         return
     context: Any = getattr(session, "sparkContext", None)
     if context is None:  # a client of Spark Connect: the workers are the server's
         return
-    is_ours = not _is_said() and context.getConf().get("spark.pyspark.python") is None and _is_local(context.master)
+    is_ours = (
+        not _is_configured() and context.getConf().get("spark.pyspark.python") is None and _is_local(context.master)
+    )
     if is_ours:
         context.pythonExec = sys.executable
     _register(session, again=is_ours)
 
 
-def _is_said() -> bool:
+def _is_configured() -> bool:
     """Whether a Python is configured, or the `python3` of the path is this one anyway."""
     found = shutil.which("python3")
     is_this = found is not None and Path(found).parent == Path(sys.executable).parent

@@ -225,10 +225,10 @@ def offsets_by_partition(name: str, text: str, form: str, words: tuple[int, ...]
 def check_places(options: "Options", names: set[TopicPartition]) -> None:
     """Refuse offsets for a partition that is not read, which are a mistake. Raises OptionError."""
     for name, given in (("startingOffsets", options.starting_offsets), ("endingOffsets", options.ending_offsets)):
-        check_named(name, given or {}, names)
+        check_partitions(name, given or {}, names)
 
 
-def check_named(option: str, given: OffsetsByPartition, names: set[TopicPartition]) -> None:
+def check_partitions(option: str, given: OffsetsByPartition, names: set[TopicPartition]) -> None:
     """Raise OptionError if `given` names a partition that is none of `names`, those that are read."""
     unknown = sorted(given.keys() - names)
     if unknown:

@@ -22,12 +22,12 @@ def row_groups(planned: "PlannedRange", columns: Sequence[str], log: "DamageLog"
     """Yield the visible records of a range, in offset order. Raises DamagedSegment if `log` refuses damage, OSError."""
     import pyarrow as pa
 
-    from ottla.scan.records import RecordScan, uncommitted
+    from ottla.scan.records import RecordScan, uncommitted_visibility
 
     schema = schemas.arrow_schema(schemas.RECORDS, [(name, True) for name in columns])
     held: list[Any] = []
     size = 0
-    visible = planned.visible or uncommitted(planned.part.log_start)
+    visible = planned.visible or uncommitted_visibility(planned.part.log_start)
     for batch in RecordScan(schema, log).read(planned.part, visible, planned.wanted):
         held.append(batch)
         size += batch.nbytes

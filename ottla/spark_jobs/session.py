@@ -121,7 +121,7 @@ def _start(app_name: str, scratch: Path) -> "SparkSession":
         known = context.environment.get("PYTHONPATH")
         context.environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *([known] if known else [])])
     elif not _is_shipped(context.getConf().get("spark.submit.pyFiles") or ""):
-        context.addPyFile(str(packed(scratch)))
+        context.addPyFile(str(pack_packages(scratch)))
     return spark
 
 
@@ -154,7 +154,7 @@ def _own_stderr(path: Path) -> Iterator[None]:
         os.close(kept)
 
 
-def packed(folder: Path) -> Path:
+def pack_packages(folder: Path) -> Path:
     """Write a zip, in `folder`, of the packages that an executor needs."""
     path = folder / "ottla.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -40,7 +40,7 @@ class SparkRunner:
         return int(self._context.defaultParallelism)
 
     def run(self, function: Function, works: Sequence[Work], label: str) -> list[Result]:
-        groups = grouped(works, self.parallelism)
+        groups = group_works(works, self.parallelism)
         if not groups:
             return []
         self._context.setJobDescription(label)
@@ -51,17 +51,17 @@ class SparkRunner:
     def reduce(
         self, function: Naming, combine: "Callable[[Sequence[Longs]], T]", works: Sequence[Work], label: str
     ) -> tuple[list[T], list[Result]]:
-        groups = grouped(works, self.parallelism)
+        groups = group_works(works, self.parallelism)
         if not groups:
             return [], []
         self._context.setJobDescription(label)
         buckets = 4 * self.parallelism
         tasks = self._context.parallelize(groups, len(groups)).flatMap(_in_buckets(function, buckets))
-        done = tasks.groupByKey(buckets).mapValues(_combined(combine)).collect()
+        done = tasks.groupByKey(buckets).mapValues(_make_combiner(combine)).collect()
         return [one for _, (one, _) in done if one is not None], [result for _, (_, told) in done for result in told]
 
 
-def grouped(works: Sequence[W], parallelism: int) -> list[list[W]]:
+def group_works(works: Sequence[W], parallelism: int) -> list[list[W]]:
     """Group work into tasks of about equal size: one for each core if there is little, never much above TASK_BYTES."""
     total = sum(work.part.cost_bytes for work in works)
     target = min(TASK_BYTES, -(-total // parallelism))
@@ -88,7 +88,7 @@ def _in_buckets(function: Naming, buckets: int) -> "Callable[[Sequence[Work]], I
     return run
 
 
-def _combined(
+def _make_combiner(
     combine: "Callable[[Sequence[Longs]], T]",
 ) -> "Callable[[Iterable[Longs | Result]], tuple[T | None, list[Result]]]":
     def run(values: "Iterable[Longs | Result]") -> tuple[T | None, list[Result]]:

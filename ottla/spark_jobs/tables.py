@@ -102,7 +102,7 @@ def hanging(
         beside = opened.select("*", *(F.lit(None).cast(kind).alias(name) for name, kind in nothing.items()))
         beside = beside.withColumn("holds", F.lit(False)).withColumn("decision", F.lit(None).cast("string"))
     else:
-        beside = _beside_coordinator(opened, transaction_state)
+        beside = _with_coordinator_state(opened, transaction_state)
         beside = _with_undone(beside, transactions, transaction_state, now)
     age = F.unix_millis(now) - F.unix_millis(F.coalesce(F.when(F.col("holds"), F.col("began")), F.col("startTime")))
     is_known = F.lit(all_coordinators and transaction_state is not None) | F.col("state").isNotNull()
@@ -120,7 +120,7 @@ def hanging(
     return beside.select(*names, age.alias("ageMs"), "timeoutMs", "state", verdict.alias("verdict"), "decision")
 
 
-def _beside_coordinator(opened: "DataFrame", transaction_state: "DataFrame") -> "DataFrame":
+def _with_coordinator_state(opened: "DataFrame", transaction_state: "DataFrame") -> "DataFrame":
     """Return `opened` with transactionalId, timeoutMs, state, began, and whether the coordinator holds it open."""
     last = _last_states(transaction_state)
     states = last.select(

@@ -42,7 +42,7 @@ from ottla.testkit.checks.cycles import check_cycles
 from ottla.testkit.checks.exactly_once import check_exactly_once
 from ottla.testkit.checks.fates import check_fates
 from ottla.testkit.checks.logs import Logs, check_logs
-from ottla.testkit.checks.operations import Anomaly, Entry, Story, read_story
+from ottla.testkit.checks.operations import Anomaly, Entry, FullHistory, read_story
 from ottla.testkit.checks.reads import check_reads
 from ottla.testkit.scanner import ScannedPartition, scan_partition
 
@@ -107,7 +107,7 @@ def check(
     found = list(check_logs(logs))
     if not logs_only:
         found += _judge(story, logs, report_legal)
-    return list(_explained(story, found))
+    return list(_explain(story, found))
 
 
 def check_files(history: Path, data_dir: Path) -> list[Anomaly]:
@@ -122,14 +122,14 @@ def check_files(history: Path, data_dir: Path) -> list[Anomaly]:
     return check(entries, partitions)
 
 
-def _judge(story: Story, logs: Logs, report_legal: bool) -> Iterator[Anomaly]:
+def _judge(story: FullHistory, logs: Logs, report_legal: bool) -> Iterator[Anomaly]:
     yield from check_fates(story, logs)
     yield from check_reads(story, logs)
     yield from check_exactly_once(story, logs)
     yield from check_cycles(story, logs, report_legal)
 
 
-def _explained(story: Story, anomalies: Iterable[Anomaly]) -> Iterator[Anomaly]:
+def _explain(story: FullHistory, anomalies: Iterable[Anomaly]) -> Iterator[Anomaly]:
     """Set the cause of each anomaly of a transaction that a late request has hit."""
     causes: dict[str, str] = {}
     for note in story.notes:

@@ -29,7 +29,7 @@ def complete(work: Coroutine[Any, None, R]) -> R:
     raise RuntimeError("the handler waits for another activity")
 
 
-def settle(cluster: Cluster) -> None:
+def sync(cluster: Cluster) -> None:
     """Sync the metadata log, so that its records apply. Raises OSError."""
     cluster._log.sync()
 
@@ -44,7 +44,7 @@ def run(cluster: Cluster, work: Coroutine[Any, Any, R]) -> R:
         if results or errors:
             break
         with suppress(OSError):  # the waiting handler gets the error
-            turns.event(lambda: settle(cluster))
+            turns.event(lambda: sync(cluster))
     if errors:
         raise errors[0]
     return results[0]
@@ -56,19 +56,19 @@ def _ignore(activity: object) -> None:
 
 def create_topic(cluster: Cluster, name: str, partition_count: int = 1, configs: Mapping[str, str] = {}) -> TopicImage:
     complete(cluster.controller.create_topic(name, partition_count, {**configs}))
-    settle(cluster)
+    sync(cluster)
     return cluster.topics[name]
 
 
 def create_internal_topic(cluster: Cluster, name: str) -> TopicImage:
     complete(cluster.create_internal_topic(name))
-    settle(cluster)
+    sync(cluster)
     return cluster.topics[name]
 
 
 def add_partitions(cluster: Cluster, topic: TopicImage, partition_count: int) -> None:
     complete(cluster.controller.add_partitions(topic, partition_count))
-    settle(cluster)
+    sync(cluster)
 
 
 def delete_topic(cluster: Cluster, topic: TopicImage) -> None:
@@ -76,35 +76,35 @@ def delete_topic(cluster: Cluster, topic: TopicImage) -> None:
     claims = cluster.controller._claims
     claim = complete(claims.take((unify_collision_chars(topic.name),)))
     cluster.controller.delete_topic(topic)
-    settle(cluster)
+    sync(cluster)
     claims.release(claim)
 
 
 def alter_configs(cluster: Cluster, changes: Sequence[ConfigRecord]) -> None:
     complete(cluster.controller.alter_configs(changes))
-    settle(cluster)
+    sync(cluster)
 
 
 def change_security(cluster: Cluster, records: Sequence[SecurityRecord]) -> None:
     complete(cluster.controller.log_security(records))
-    settle(cluster)
-    complete(cluster.controller.tell_security(records))
+    sync(cluster)
+    complete(cluster.controller.notify_security(records))
 
 
 def update_features(cluster: Cluster, updates: Sequence[FeatureUpdate]) -> None:
     complete(cluster.controller._update_features(updates, False))
-    settle(cluster)
+    sync(cluster)
 
 
 def reserve_producer_ids(cluster: Cluster) -> None:
     cluster.controller._reserve_producer_ids()
-    settle(cluster)
+    sync(cluster)
 
 
 def next_producer_id(cluster: Cluster) -> int:
     free = cluster.next_producer_id()
     if free is None:
-        settle(cluster)
+        sync(cluster)
         free = cluster.next_producer_id()
     assert free is not None
     return free

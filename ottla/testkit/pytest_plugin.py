@@ -134,10 +134,10 @@ def ottla_broker(request: pytest.FixtureRequest) -> "Iterator[Broker]":
         _keep(broker)
     hollow = broker.end()
     if not getattr(request.node, "_ottla_failed", False):
-        _fail_if_hollow(hollow)
+        _fail_if_never_fired(hollow)
 
 
-def _fail_if_hollow(hollow: "Sequence[PlannedFault]") -> None:
+def _fail_if_never_fired(hollow: "Sequence[PlannedFault]") -> None:
     if hollow:
         planned = "".join(f"\n  {fault!r}" for fault in hollow)
         pytest.fail(f"planned faults never fired, so this test has not tested them:{planned}", pytrace=False)
@@ -164,7 +164,7 @@ def _keep(broker: "Broker") -> None:
 @pytest.fixture
 def ottla_clock(ottla_broker: "Broker") -> "BrokerClock":
     """The broker's time: `advance(days=7)`, `freeze()`, `resume()`."""
-    _steered(ottla_broker)
+    _require_control(ottla_broker)
     return ottla_broker.clock
 
 
@@ -174,7 +174,7 @@ def ottla_faults(ottla_broker: "Broker") -> "Faults":
 
     A fault that never fires fails the test.
     """
-    _steered(ottla_broker)
+    _require_control(ottla_broker)
     return ottla_broker.faults
 
 
@@ -187,17 +187,17 @@ def ottla_proxy(ottla_broker: "Broker") -> "Iterator[ProxiedBroker]":
     with ProxiedBroker(ottla_broker.bootstrap) as proxy:
         yield proxy
         hollow = proxy.faults.clear()
-    _fail_if_hollow(hollow)
+    _fail_if_never_fired(hollow)
 
 
 @pytest.fixture
 def ottla_ledger(ottla_broker: "Broker") -> "Callable[[], list[LedgerEntry]]":
     """Every transaction call so far, and how it was answered: call it."""
-    _steered(ottla_broker)
+    _require_control(ottla_broker)
     return ottla_broker.ledger
 
 
-def _steered(broker: "Broker") -> None:
+def _require_control(broker: "Broker") -> None:
     if broker.process is None:
         pytest.skip("the test needs a broker that the kit starts: run it without --ottla-bootstrap")
 

@@ -41,7 +41,7 @@ class Guest:
 
     # What a link asks of its client.
 
-    def received(self, link, data):
+    def on_data(self, link, data):
         self._received += data
 
     def lost(self, link):

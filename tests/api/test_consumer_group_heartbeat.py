@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.broker.api.table import advertised
+from ottla.broker.api.table import list_versions
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.in_memory.furnish import message
@@ -13,7 +13,7 @@ HEARTBEAT = ApiKey.CONSUMER_GROUP_HEARTBEAT
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_it_is_listed_and_answered_with_the_remedy(version, caplog):
-    assert (HEARTBEAT, 0, 1) in advertised()
+    assert (HEARTBEAT, 0, 1) in list_versions()
     lone = Lone()
     asked = message(
         HEARTBEAT, version, group_id="g" * 1000, member_id="m", member_epoch=0, subscribed_topic_names=["t"]

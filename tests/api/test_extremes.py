@@ -169,12 +169,12 @@ class Played:
             data = b"".join(bytes(buffer) for buffer in buffers)
             told.append(codec.decode_response(key, version, data[4:])[1])
 
-        self.life.in_turn(partial(self.dispatcher.start, frame, Session(peer="127.0.0.1:1"), heard, told.append))
+        self.life.run_in_turn(partial(self.dispatcher.start, frame, Session(peer="127.0.0.1:1"), heard, told.append))
         return told
 
     def check(self):
         """Check that after all sessions have expired a new member can join the group, sync, commit and leave."""
-        self.life.rest(LONGER_THAN_ANY_PATIENCE_MS)
+        self.life.advance(LONGER_THAN_ANY_PATIENCE_MS)
         member = {**BODIES[K.JOIN_GROUP], "group_instance_id": None}
         joined = self.ask(K.JOIN_GROUP, 3, member)
         who = {"group_id": "g", "generation_id": joined.generation_id, "member_id": joined.member_id}
@@ -221,7 +221,7 @@ def test_any_retention_is_taken_and_the_longest_is_for_ever(played, retention_ms
     if retention_ms > 0:
         # The clock jumps by ten years, then a day passes: periodic tasks must not run a hundred million times.
         played.life.schedule.now_ms += 10 * 365 * DAY_MS
-    played.life.rest(DAY_MS if retention_ms > 0 else 1_000)
+    played.life.advance(DAY_MS if retention_ms > 0 else 1_000)
     fetched = played.ask(K.OFFSET_FETCH, 2, BODIES[K.OFFSET_FETCH])
     assert fetched.topics[0].partitions[0].committed_offset == 1
 
@@ -243,7 +243,7 @@ def test_a_large_commit_looks_at_the_group_before_each_portion(played, monkeypat
     told = played.post(K.OFFSET_COMMIT, 5, {**who, "topics": [{"name": "t", "partitions": rows}]})
     assert told == []
     played.ask(K.LEAVE_GROUP, 1, who)
-    played.life.rest(1.0)
+    played.life.advance(1.0)
     (reply,) = told
     codes = [(row.partition_index, row.error_code) for row in reply.topics[0].partitions]
     assert codes == [(0, 0), (7, 3), (0, 25), (0, 25), (8, 3), (0, 25)]

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from ottla.broker.foreign import AGAIN_MS, MOST_ADDRESSES, Strangers
+from ottla.broker.foreign import AGAIN_MS, MOST_ADDRESSES, ForeignClients
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.in_memory.furnish import message
@@ -229,12 +229,12 @@ def test_a_stranger_is_told_of_once_a_minute(lone, told):
 
 
 def test_so_many_addresses_are_remembered_and_no_more():
-    strangers = Strangers()
-    assert all(strangers.is_news(str(number), "TLS", 0.0) for number in range(MOST_ADDRESSES + 1))
-    assert not strangers.is_news("1", "TLS", 1.0) and not strangers.is_news(str(MOST_ADDRESSES), "TLS", 1.0)
-    assert strangers.is_news("0", "TLS", 1.0)  # the one that was dropped
-    assert strangers.is_news("2", "TLS", AGAIN_MS)
-    assert strangers.is_news("3", "HTTP", 1.0)
+    strangers = ForeignClients()
+    assert all(strangers.is_log_due(str(number), "TLS", 0.0) for number in range(MOST_ADDRESSES + 1))
+    assert not strangers.is_log_due("1", "TLS", 1.0) and not strangers.is_log_due(str(MOST_ADDRESSES), "TLS", 1.0)
+    assert strangers.is_log_due("0", "TLS", 1.0)  # the one that was dropped
+    assert strangers.is_log_due("2", "TLS", AGAIN_MS)
+    assert strangers.is_log_due("3", "HTTP", 1.0)
 
 
 def test_what_a_crash_left_is_told_of_and_what_is_sound_is_not(tmp_path, told):

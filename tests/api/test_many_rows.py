@@ -4,7 +4,7 @@ import pytest
 
 from ottla.broker.api import add_partitions_to_txn, reply
 from ottla.broker.api.leave_group import MEMBERS_AT_ONCE
-from ottla.broker.api.named import last_named
+from ottla.broker.api.named import index_last_rows
 from ottla.broker.turns import SHARE_US
 from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey as K
@@ -85,7 +85,7 @@ def test_what_is_written_in_shares_is_what_is_written_at_once(lone, case, monkey
 def test_names_are_looked_through_in_shares_and_the_last_mention_counts():
     lone, found = Lone(), []
     rows = [("twice", 1), *((f"name-{number}", 0) for number in range(MANY)), ("twice", 2)]
-    looking = last_named(lone.turns, rows, lambda row: row[0])
+    looking = index_last_rows(lone.turns, rows, lambda row: row[0])
     lone.turns.event(lambda: lone.turns.start(looking, found.append, lone.bugs.append))
     assert found == []  # it rests
     lone.rest(100.0)

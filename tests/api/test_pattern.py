@@ -188,8 +188,8 @@ def test_patterns_are_not_advertised_where_their_library_is_missing():
     code = """
 import sys
 sys.modules["re2"] = None
-from ottla.broker.api.table import TABLE, advertised
-print(TABLE[66].max_version, dict((key, most) for key, _, most in advertised())[66])
+from ottla.broker.api.table import TABLE, list_versions
+print(TABLE[66].max_version, dict((key, most) for key, _, most in list_versions())[66])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["1", "1"]

@@ -186,7 +186,7 @@ def finished(life, handler):
         except StopIteration as end:
             _, message = codec.decode_response(ApiKey.PRODUCE, WITH_IDS, b"".join(map(bytes, end.value.buffers))[4:])
             return message
-        life.rest(2 * SYNC_MS)
+        life.advance(2 * SYNC_MS)
     raise AssertionError("the handler waits")
 
 

@@ -11,7 +11,7 @@ from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.log_validator import MAX_RECORD_ERRORS
 from ottla.broker.log.long_work import LongWork
 from ottla.broker.ports.disk import RealDisk
-from ottla.broker.ports.workers import LaterWorkers
+from ottla.broker.ports.workers import DeferredWorkers
 from ottla.broker.turns import Turns
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
@@ -35,7 +35,7 @@ class Desk:
         self.broker = broker_of(
             config=SimpleNamespace(max_decompressed_message_bytes=1 << 25),
             turns=self.turns,
-            long_work=LongWork(self.turns, LaterWorkers(self.later.append), 1 << 26),
+            long_work=LongWork(self.turns, DeferredWorkers(self.later.append), 1 << 26),
         )
 
     def start(self, handler):

@@ -41,7 +41,7 @@ def serve():
             cluster=SimpleNamespace(
                 partition=lambda topic, index: None, is_unopened=lambda topic, index: False, topics_by_id={}
             ),
-            memory=SimpleNamespace(replies=SimpleNamespace(room=Room)),
+            memory=SimpleNamespace(replies=SimpleNamespace(reserve=Room)),
         )
         ids = [ZERO_UUID] * len(topics) if version >= 13 else []
         request = Request(ApiKey.PRODUCE, version, 7, "", Session(), ProduceBody(None, acks, 1, topics, ids, 0))

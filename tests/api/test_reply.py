@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.broker.api.context import Request
-from ottla.broker.api.reply import PIECE_BYTES, SETTLED_BYTES, ReplyBuilder, encoded
+from ottla.broker.api.reply import PIECE_BYTES, SETTLED_BYTES, ReplyBuilder, encode_reply
 from ottla.broker.memory import FREE_BYTES, Memory, TooLarge
 from ottla.broker.security.session import Session
 from ottla.broker.turns import SHARE_US, Turns
@@ -157,6 +157,6 @@ def test_an_error_message_that_quotes_a_long_name_is_cut_short(version):
 
 
 def test_the_error_of_the_whole_request_is_told_beside_the_bytes():
-    reply = encoded(request(), error_code=ErrorCode.INVALID_REQUEST)
+    reply = encode_reply(request(), error_code=ErrorCode.INVALID_REQUEST)
     assert reply.error_code is ErrorCode.INVALID_REQUEST
     assert message_of(reply, OFFSETS, VERSION).error_code == ErrorCode.INVALID_REQUEST

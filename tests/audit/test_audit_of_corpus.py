@@ -9,7 +9,7 @@ pytest.importorskip("numba", reason="the spark extra is not installed")
 
 from ottla.audit.pipeline import audit
 from ottla.audit.request import Request
-from ottla.audit.runner import HereRunner
+from ottla.audit.runner import ThreadRunner
 from ottla.protocol.batch_header import iter_batches, seal
 from ottla.testkit.corpus.case import files_of
 from ottla.testkit.corpus.catalogue import CASES
@@ -29,7 +29,7 @@ VERDICTS = {"torn-transaction": "decided", "hanging-transaction": "forgotten"}
 def test_an_audit_finds_what_is_wrong_in_a_case(case, tmp_path):
     files = files_of(case)
     root = write_files(files, tmp_path) / "data"
-    found = audit(HereRunner(1), Request((str(root),), (), BEGIN_MS + SOON_MS))
+    found = audit(ThreadRunner(1), Request((str(root),), (), BEGIN_MS + SOON_MS))
     assert sorted((one.check, one.place) for one in found.at_least("warning")) == WRONG.get(case.name, [])
     assert sorted((one.topic, one.first_offset, one.verdict.value) for one in found.open_transactions) == [
         (partition["topic"], producer["current_txn_start_offset"], VERDICTS.get(case.name, "in time"))
@@ -52,7 +52,7 @@ CLOCKS = {
 @pytest.mark.parametrize("name", VERDICTS)
 def test_what_the_coordinator_has_decides_whatever_the_clock_of_the_auditor_says(name, clock, tmp_path):
     root = write_files(files_of(HERE[name]), tmp_path) / "data"
-    found = audit(HereRunner(1), Request((str(root),), (), CLOCKS[clock]))
+    found = audit(ThreadRunner(1), Request((str(root),), (), CLOCKS[clock]))
     assert {one.verdict.value for one in found.open_transactions} == {VERDICTS[name]}
     errors = {(one.check, one.place, one.action) for one in found.at_least("error")}
     assert {(check, place) for check, place, _ in errors} == set(WRONG[name])
@@ -72,7 +72,7 @@ def test_a_producer_whose_clock_is_a_day_ahead_hides_nothing(name, tmp_path):
             struct.pack_into(">qq", content, at + 27, *shifted)
             seal(content, at)
     segment.write_bytes(content)
-    found = audit(HereRunner(1), Request((str(root),), (), BEGIN_MS + SOON_MS, ("hanging", "torn")))
+    found = audit(ThreadRunner(1), Request((str(root),), (), BEGIN_MS + SOON_MS, ("hanging", "torn")))
     assert {one.verdict.value for one in found.open_transactions} == {VERDICTS[name]}
 
 
@@ -80,7 +80,7 @@ def test_one_whose_coordinator_has_it_is_overdue_later_and_never_to_be_aborted_i
     root = write_files(files_of(HERE["open-transaction-at-the-end"]), tmp_path) / "data"
     verdicts = {}
     for clock, now_ms in CLOCKS.items():
-        found = audit(HereRunner(1), Request((str(root),), (), now_ms))
+        found = audit(ThreadRunner(1), Request((str(root),), (), now_ms))
         (one,) = found.open_transactions
         verdicts[clock] = one.verdict.value, [each.severity for each in found.at_least("warning")]
         assert all(" abort " not in each.action for each in found.findings)
@@ -100,7 +100,7 @@ def test_a_copy_of_a_partition_alone_proves_nothing(case, clock, tmp_path):
     for folder in root.iterdir():
         if folder.is_dir() and folder.name.startswith("__transaction_state"):
             shutil.rmtree(folder)
-    found = audit(HereRunner(1), Request((str(root),), (), CLOCKS[clock], ("hanging",)))
+    found = audit(ThreadRunner(1), Request((str(root),), (), CLOCKS[clock], ("hanging",)))
     assert found.open_transactions
     assert {one.verdict.value for one in found.open_transactions} == {"unverifiable"}
     assert not found.at_least("error")

@@ -16,7 +16,7 @@ from kafka.structs import OffsetAndMetadata
 
 from ottla.audit.pipeline import audit
 from ottla.audit.request import Request
-from ottla.audit.runner import HereRunner
+from ottla.audit.runner import ThreadRunner
 from tests.patience import PATIENCE_S
 
 TOPICS = {"orders": {}, "settlements": {"segment.ms": "100"}, "balances": {"cleanup.policy": "compact"}}
@@ -68,7 +68,7 @@ def play(bootstrap, seed, transactions=60):
 
 def findings(data_dir):
     """Return the errors and warnings of an audit one minute in the future, and the audit."""
-    found = audit(HereRunner(1), Request((str(data_dir),), (), time.time_ns() // 1_000_000))
+    found = audit(ThreadRunner(1), Request((str(data_dir),), (), time.time_ns() // 1_000_000))
     return [(one.check, one.place, one.message) for one in found.at_least("warning")], found
 
 
@@ -99,7 +99,7 @@ def test_nothing_is_wrong_with_a_directory_of_ottla_running_killed_and_stopped(t
     assert wrong == []
     total = sum(one.committed.transactions for one in stopped.partitions)
     assert total > 60 and sum(one.aborted.transactions for one in stopped.partitions) > 20
-    later = audit(HereRunner(1), Request((str(data_dir),), (), time.time_ns() // 1_000_000 + 10_000_000))
+    later = audit(ThreadRunner(1), Request((str(data_dir),), (), time.time_ns() // 1_000_000 + 10_000_000))
     assert {(one.check, one.topic) for one in later.at_least("warning")} == {("hanging", "orders")}
     assert [one.severity for one in later.findings if one.check == "torn"] == []
     for client in kept:

@@ -45,7 +45,7 @@ def test_no_model_without_different_sizes_and_in_any_number_of_steps_the_same():
     same = shape.of_step(NO_ROWS, ended([(5, 20)] * 40))
     assert shape.fit(same) is None
     made = [(size, 2 * size + 50) for size in (1, 10, 100) for _ in range(20)]
-    parts = [shape.packed(shape.of_step(NO_ROWS, ended(made[at : at + 7]))) for at in range(0, len(made), 7)]
+    parts = [shape.pack_shape(shape.of_step(NO_ROWS, ended(made[at : at + 7]))) for at in range(0, len(made), 7)]
     assert shape.fit(shape.merge(parts)) == shape.fit(shape.of_step(NO_ROWS, ended(made)))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from ottla.audit.checks import across
 from ottla.audit.pipeline import audit
 from ottla.audit.request import Request
-from ottla.audit.runner import HereRunner
+from ottla.audit.runner import ThreadRunner
 from ottla.protocol.batch import build_record_batch
 from ottla.protocol.transaction_records import TransactionValue, encode_transaction_value, transaction_key
 from ottla.scan.fates import OpenTransaction
@@ -25,7 +25,7 @@ MINUTE_MS = 60_000
 def found(root, *more, now_ms=T0 + 10_000_000):
     """Return (check, severity, place, message) of torn and hanging transactions."""
     request = Request((str(root), *map(str, more)), (), now_ms, ("hanging", "torn"))
-    return [(one.check, one.severity, one.place, one.message) for one in audit(HereRunner(1), request).findings]
+    return [(one.check, one.severity, one.place, one.message) for one in audit(ThreadRunner(1), request).findings]
 
 
 def torn(*arguments, **more):
@@ -75,7 +75,7 @@ def test_a_marker_that_its_coordinator_still_has_to_write_is_no_finding_however_
         build_record_batch(transaction_key("order-1"), encode_transaction_value(prepared), T0 + 5)
     )
     root = two_partitions(write_log, True, None)
-    (one,) = audit(HereRunner(1), Request((str(root),), (), T0 + 10_000_000)).open_transactions
+    (one,) = audit(ThreadRunner(1), Request((str(root),), (), T0 + 10_000_000)).open_transactions
     assert str(one.verdict) == "ending"
     assert [one for one in found(root) if one[1] != "info"] == []
 
@@ -191,8 +191,8 @@ def test_buckets_change_nothing(monkeypatch):
     chance = random.Random(1)
     parts = [across.pack([np.array([chance.randrange(3000) for _ in range(500)])]) for _ in range(4)]
     opened = [OpenTransaction(0, epoch, 0, 1, T0) for epoch in range(50)]
-    whole = across.disputed(parts, opened)
+    whole = across.find_ambiguous(parts, opened)
     monkeypatch.setattr(across, "MOST_AT_ONCE", 100)
-    assert across.disputed(parts, opened)[0].tolist() == whole[0].tolist()
+    assert across.find_ambiguous(parts, opened)[0].tolist() == whole[0].tolist()
     monkeypatch.setattr(across, "MOST_TOLD", 10)
-    assert across.disputed(parts, ())[1] > 0
+    assert across.find_ambiguous(parts, ())[1] > 0

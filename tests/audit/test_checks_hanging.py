@@ -126,7 +126,7 @@ def test_where_files_changed_while_they_were_read_what_is_young_is_not_forgotten
 def test_an_audit_of_files_that_grow_calls_no_transaction_forgotten_that_may_have_ended(grows, write_log, monkeypatch):
     from ottla.audit import pipeline
     from ottla.audit.request import Request
-    from ottla.audit.runner import HereRunner
+    from ottla.audit.runner import ThreadRunner
     from ottla.protocol.batch import build_record_batch
 
     logs = {"ledger": write_log("ledger"), "busy": write_log("busy")}
@@ -146,7 +146,7 @@ def test_an_audit_of_files_that_grow_calls_no_transaction_forgotten_that_may_hav
         return look_again(*arguments)
 
     monkeypatch.setattr(pipeline, "changed_since", grown)
-    found = pipeline.audit(HereRunner(1), Request((str(write_log.root),), (), START_MS + 1_000, ("hanging",)))
+    found = pipeline.audit(ThreadRunner(1), Request((str(write_log.root),), (), START_MS + 1_000, ("hanging",)))
     verdicts = {one.topic: str(one.verdict) for one in found.open_transactions}
     assert verdicts == {"ledger": "unverifiable" if grows == "ledger" else "forgotten"}
 
@@ -258,7 +258,7 @@ def test_action_is_the_command_that_ends_it():
 
 
 def test_log_that_was_cut_at_an_offset_is_not_judged():
-    finding = hanging.unjudged(("ledger", 2), FOUND, known(ONGOING))
+    finding = hanging.leave_undecided(("ledger", 2), FOUND, known(ONGOING))
     assert (finding.verdict, finding.is_hanging, finding.transactional_id) == (Verdict.THEN, False, "order-1")
 
 

@@ -17,7 +17,7 @@ pytest.importorskip("numba", reason="the spark extra is not installed")
 from ottla.audit import pipeline, tasks
 from ottla.audit.pipeline import audit
 from ottla.audit.request import Request
-from ottla.audit.runner import HereRunner
+from ottla.audit.runner import ThreadRunner
 from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.snapshot import ProducerEntry, encode_snapshot
 from ottla.testkit.scanner import scan_partition
@@ -38,12 +38,12 @@ def kafkas(tmp_path):
 
 
 def found(root, severity="warning", topics=()):
-    findings = audit(HereRunner(1), Request((str(root),), topics, NOW_MS)).findings
+    findings = audit(ThreadRunner(1), Request((str(root),), topics, NOW_MS)).findings
     return [one for one in findings if (one.check, one.severity) == ("reused", severity)]
 
 
 def test_records_that_apache_kafka_acknowledged_and_dropped_are_suspected(kafkas):
-    wrong = audit(HereRunner(1), Request((str(kafkas),), (), NOW_MS)).at_least("warning")
+    wrong = audit(ThreadRunner(1), Request((str(kafkas),), (), NOW_MS)).at_least("warning")
     assert [(one.check, one.place, one.producer_id, one.transactional_id) for one in wrong] == [
         ("reused", "orders-0@7", 0, "order-1"),
         ("reused", "orders-0@15", 0, "order-1"),

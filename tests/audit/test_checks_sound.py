@@ -8,7 +8,7 @@ pytest.importorskip("numba", reason="the spark extra is not installed")
 
 from ottla.audit.pipeline import audit
 from ottla.audit.request import Request
-from ottla.audit.runner import HereRunner
+from ottla.audit.runner import ThreadRunner
 from ottla.protocol.batch import build_record_batch
 from ottla.protocol.transaction_records import TransactionValue, encode_transaction_value, transaction_key
 from tests.segment_files import LogWriter
@@ -20,7 +20,7 @@ ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = 1, 2, 
 
 
 def wrong(*roots, now_ms=T0 + 30 * DAY_MS):
-    found = audit(HereRunner(1), Request(tuple(map(str, roots)), (), now_ms)).at_least("warning")
+    found = audit(ThreadRunner(1), Request(tuple(map(str, roots)), (), now_ms)).at_least("warning")
     return [(one.check, one.place, one.message) for one in found]
 
 

@@ -49,7 +49,7 @@ def judged(
         matcher = torn.MarkerMatcher(decisions, known_from)
         matcher.add(part)
         ranges.append(matcher.result())
-    if len(doubts := clocks.in_doubt(decisions, ranges)):
+    if len(doubts := clocks.find_doubtful_keys(decisions, ranges)):
         every = np.array(markers, dtype=np.int64).reshape(-1, torn.MARKER_COLUMNS)
         chosen = every[np.isin(torn.keys(every[:, torn.PRODUCER_ID], every[:, torn.EPOCH]), doubts)]
         ranges = clocks.matched_again(decisions, ranges, chosen)

@@ -10,7 +10,7 @@ from ottla.audit.checks.once import Ended, phrases
 from ottla.audit.pipeline import audit
 from ottla.audit.report.text import text_report
 from ottla.audit.request import Request
-from ottla.audit.runner import HereRunner
+from ottla.audit.runner import ThreadRunner
 from tests.audit.test_checks_sound import T0, Coordinator
 
 PARTITIONS = 3
@@ -18,7 +18,7 @@ NUMBERS = tuple(range(PARTITIONS))
 
 
 def outcome(*roots):
-    return audit(HereRunner(2), Request(tuple(map(str, roots)), (), T0 + 60_000)).ended
+    return audit(ThreadRunner(2), Request(tuple(map(str, roots)), (), T0 + 60_000)).ended
 
 
 def run_transactions(write_log, fates, *, v2, is_decided):
@@ -84,7 +84,7 @@ def test_the_count_of_kafkas_files_is_that_of_its_decisions(reference, folder, t
 
 def test_the_report_says_both_and_sums_no_partitions(write_log):
     root = run_transactions(write_log, FATES, v2=True, is_decided=True)
-    text = text_report(audit(HereRunner(1), Request((str(root),), (), T0 + 60_000)), everything=False, colour=False)
+    text = text_report(audit(ThreadRunner(1), Request((str(root),), (), T0 + 60_000)), everything=False, colour=False)
     words = " ".join(text.split())
     assert "8 transactions committed (18 ends in partitions), 2 transactions aborted (4 ends in partitions)" in words
     (sums,) = [line for line in text.splitlines() if line.startswith("all ")]

@@ -10,7 +10,7 @@ pytest.importorskip("numba", reason="the spark extra is not installed")
 
 from ottla.audit.pipeline import audit
 from ottla.audit.request import Request
-from ottla.audit.runner import HereRunner
+from ottla.audit.runner import ThreadRunner
 from tests.audit.mutations_of_files import MUTATIONS
 
 # When the reference was written; both of its open transactions are overdue.
@@ -19,7 +19,7 @@ OPEN_IN_THE_REFERENCE = {("hanging", "ledger-2@898"), ("hanging", "ledger-tv2-1@
 
 
 def wrong(root, now_ms=NOW_MS):
-    return audit(HereRunner(1), Request((str(root),), (), now_ms)).at_least("warning")
+    return audit(ThreadRunner(1), Request((str(root),), (), now_ms)).at_least("warning")
 
 
 def places(findings):
@@ -68,11 +68,11 @@ def test_partitions_cut_into_ranges_are_found_the_same_in(reference, tmp_path, m
         if planted.name == name:
             planted.plant(root)
     request = Request((str(root),), (), NOW_MS)
-    whole = audit(HereRunner(2), request)
+    whole = audit(ThreadRunner(2), request)
     works = []
     monkeypatch.setattr(pipeline, "LARGEST_CUT_BYTES", 30_000)
     monkeypatch.setattr(pipeline.tasks, "scan", recording(pipeline.tasks.scan, works))
-    cut = audit(HereRunner(2), request)
+    cut = audit(ThreadRunner(2), request)
     assert len(works) > len(whole.partitions) + 15
     # Only the first differences of a file are shown, and their order in a chunk is not that of offsets.
     assert told(cut) == told(whole)

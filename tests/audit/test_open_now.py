@@ -12,7 +12,7 @@ from ottla.audit.report import html
 from ottla.audit.report.open_now import Waiting, open_rows, sentence, waiting
 from ottla.audit.report.text import text_report, verdict
 from ottla.audit.request import Request
-from ottla.audit.runner import HereRunner
+from ottla.audit.runner import ThreadRunner
 from ottla.spark_jobs import audit as job
 
 NOW_MS = 1_795_515_303_000
@@ -20,7 +20,7 @@ LONG_ID = "-".join(f"payments{number:02d}" for number in range(20))
 
 
 def audited(*roots, **more):
-    return audit(HereRunner(1), Request(tuple(map(str, roots)), (), NOW_MS, **more))
+    return audit(ThreadRunner(1), Request(tuple(map(str, roots)), (), NOW_MS, **more))
 
 
 @pytest.fixture

@@ -151,7 +151,7 @@ def test_tables_are_replaced_only_when_told_to_and_others_files_stay(write_log, 
     assert audit.main([*run, "--output-format", "json"]) == 0
     before = tree(folder)
     assert audit.main(run) == 2
-    shown = storage.shown(outputs.absolute(folder))
+    shown = storage.hide_secrets(outputs.absolute(folder))
     assert capsys.readouterr().err == f"ottla audit: --output {shown} is not empty: --overwrite replaces it\n"
     assert tree(folder) == before
     assert audit.main([*run, "--overwrite"]) == 0

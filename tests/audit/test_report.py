@@ -12,11 +12,11 @@ from ottla.audit.pipeline import audit
 from ottla.audit.report.text import chart, text_report
 from ottla.audit.report.text_tables import Style
 from ottla.audit.request import Request
-from ottla.audit.runner import HereRunner, Progress
+from ottla.audit.runner import Progress, ThreadRunner
 
 
 def audited(root, now_ms=10_000):
-    return audit(HereRunner(1), Request((str(root),), (), now_ms))
+    return audit(ThreadRunner(1), Request((str(root),), (), now_ms))
 
 
 def told(found, **more):
@@ -90,11 +90,11 @@ def test_clean_says_no_more_than_was_checked(write_log):
     write_log().data(1, producer_id=4)
     late = Request((str(write_log.root),), (), 10**12, ("damage", "gaps"))
     waits = "1 transaction is open; readers of 1 partition wait for 1 offset."
-    assert f"Nothing found by damage, gaps. {waits}" in told(audit(HereRunner(1), late))
+    assert f"Nothing found by damage, gaps. {waits}" in told(audit(ThreadRunner(1), late))
     # No coordinator record shows whether it is within its timeout.
     assert f"No fault is proved. {waits}" in told(audited(write_log.root))
     cut = Request((str(write_log.root),), (), 10**12, as_of="ledger:0:1", until_offsets={("ledger", 0): 1})
-    assert f"Nothing is broken. {waits}" in told(audit(HereRunner(1), cut))
+    assert f"Nothing is broken. {waits}" in told(audit(ThreadRunner(1), cut))
 
 
 def test_clean_says_what_could_not_be_proved(write_log):
@@ -157,6 +157,6 @@ def test_progress_says_that_kernels_are_compiled(monkeypatch, tmp_path):
 def test_progress_tells_the_size_of_what_is_read(write_log):
     write_log().data(1)
     terminal = Terminal(True)
-    audit(HereRunner(1, terminal), Request((str(write_log.root),), (), 10_000))
+    audit(ThreadRunner(1, terminal), Request((str(write_log.root),), (), 10_000))
     assert "reading segments: 0%" in terminal.written
     assert "MiB" not in terminal.written

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from ottla.broker.admin.page_files import embedded, exported_page, page_routes
+from ottla.broker.admin.page_files import escape_json, exported_page, page_routes
 from ottla.broker.admin.routes import AdminError, AdminRequest, Router
 
 NOW_MS = 1_763_900_000_000
@@ -121,7 +121,7 @@ class StandIn:
     def export(self, from_ms, to_ms):
         data = {"exported_ms": self.now_ms, "overview": self.tell_overview(), "history": self.history(from_ms, to_ms)}
         before, behind = exported_page()
-        return before + embedded(json.dumps(data | self.answers).encode()) + behind
+        return before + escape_json(json.dumps(data | self.answers).encode()) + behind
 
 
 def handler_of(broker):

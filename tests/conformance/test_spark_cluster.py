@@ -21,7 +21,7 @@ from spark_cluster import spark_cluster
 from ottla.scan.storage import locate
 from ottla.spark_jobs import export
 from ottla.spark_jobs.audit import main
-from ottla.spark_jobs.session import packed
+from ottla.spark_jobs.session import pack_packages
 from tests.s3_server import s3_server
 
 pytestmark = [pytest.mark.conformance, pytest.mark.spark]
@@ -89,7 +89,7 @@ def s3_uri(directory):
 def submit(tmp_path_factory):
     """`submit(script, *arguments)` on a cluster, with the package as an archive; (exit code, stdout, stderr)."""
     folder = tmp_path_factory.mktemp("cluster")
-    archive = packed(folder)
+    archive = pack_packages(folder)
     with pytest.MonkeyPatch.context() as patch, ExitStack() as running:
         # Of driver, master and workers. Without any, Arrow sends bodies in a form that the server does not decode.
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):

@@ -22,14 +22,14 @@ from targets import ApacheKafka, OttlaByOptions, free_port
 
 from ottla.audit.pipeline import audit
 from ottla.audit.request import Request
-from ottla.audit.runner import HereRunner
+from ottla.audit.runner import ThreadRunner
 from ottla.cli.main import main
 from ottla.protocol.acls import WILDCARD, AclOperation, PatternType, PermissionType, ResourceType
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.in_memory.furnish import message
 from ottla.testkit.kit.admin import Admin
-from ottla.testkit.kit.desks import BrokerDesk, ProxyDesk
+from ottla.testkit.kit.desks import BrokerFaultRegistry, ProxyFaultRegistry
 from ottla.testkit.kit.faults import Faults
 from ottla.testkit.proxying import ProxyServer
 
@@ -83,7 +83,7 @@ class KafkaStage:
         self._open.callback(self.broker.stop)
 
     def refuse_markers(self, topic):
-        on_markers = Faults(ProxyDesk(self._proxy)).on("WriteTxnMarkers", times=None, topic=topic)
+        on_markers = Faults(ProxyFaultRegistry(self._proxy)).on("WriteTxnMarkers", times=None, topic=topic)
         return on_markers.reply("NOT_LEADER_OR_FOLLOWER")
 
     def close(self):
@@ -103,7 +103,7 @@ class OttlaStage:
 
     def refuse_markers(self, topic):
         admin = Admin(f"http://{self.broker.addresses['http']}")
-        return Faults(BrokerDesk(lambda: admin)).on_marker(topic=topic).reply("NOT_LEADER_OR_FOLLOWER")
+        return Faults(BrokerFaultRegistry(lambda: admin)).on_marker(topic=topic).reply("NOT_LEADER_OR_FOLLOWER")
 
     def close(self):
         self.broker.stop()
@@ -324,7 +324,7 @@ def test_an_abort_in_one_partition_tears_what_its_coordinator_holds(stage):
 
 
 def audited(directory):
-    return audit(HereRunner(1), Request((str(directory),), (), round(time.time() * 1000), ("hanging",)))
+    return audit(ThreadRunner(1), Request((str(directory),), (), round(time.time() * 1000), ("hanging",)))
 
 
 def aborted(client, topic, partition):

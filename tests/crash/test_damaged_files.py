@@ -5,7 +5,7 @@ CI takes every byte around some batches of the 256 KiB log, and a share of the b
 
 import pytest
 
-from lab.crash.damages import Damage, Kind, Outcome, Scene, sweep
+from lab.crash.damages import Damage, Kind, Outcome, StoppedLog, sweep
 from lab.crash.logs import PARTITION, Shape
 
 LARGE = Shape(262_144, 1_500)
@@ -17,12 +17,12 @@ EVERY = 37
 
 @pytest.fixture(scope="module", params=[0, 40, None], ids=["not synced", "partly synced", "all synced"])
 def small(request):
-    return Scene(SMALL, request.param)
+    return StoppedLog(SMALL, request.param)
 
 
 @pytest.fixture(scope="module")
 def unsynced():
-    return Scene(SMALL, 0)
+    return StoppedLog(SMALL, 0)
 
 
 def around(batches):
@@ -33,7 +33,7 @@ def around(batches):
 
 
 def test_a_large_log_is_served_up_to_its_last_whole_batch():
-    scene = Scene(LARGE, 0)
+    scene = StoppedLog(LARGE, 0)
     path = scene.path("log")
     met, wrong = sweep(scene, (Damage(path, Kind.CUT, at) for at in around(scene.sound.batches)))
     assert wrong == []
@@ -58,7 +58,7 @@ def test_a_log_is_cut_where_a_page_never_came(small):
 
 @pytest.mark.parametrize("shape", [SMALL, ROLLED], ids=["one segment", "three segments"])
 def test_no_flipped_bit_of_a_log_that_is_recovered_is_served(shape):
-    scene = Scene(shape, 0)
+    scene = StoppedLog(shape, 0)
     path = scene.path("log")
     met, wrong = sweep(scene, (each for each in scene.damages(path, Kind.FLIP) if each.at % EVERY == 0))
     assert wrong == []

@@ -16,7 +16,7 @@ from ottla.broker.log.log_config import LogConfig, LogManagerConfig
 from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.long_work import LongWork
 from ottla.broker.ports.disk import RealDisk
-from ottla.broker.ports.workers import LaterWorkers
+from ottla.broker.ports.workers import DeferredWorkers
 from ottla.broker.security.session import Session
 from ottla.broker.turns import Turns
 from ottla.protocol import codec
@@ -215,7 +215,7 @@ def write_directory(root, seed, partitions):
         if number < len(lives) - 1:
             stop()
     cluster = SimpleNamespace(partition=manager.get, is_unopened=lambda *_: False)
-    long_work = LongWork(turns, LaterWorkers(turns.next_turn), 1 << 26)
+    long_work = LongWork(turns, DeferredWorkers(turns.next_turn), 1 << 26)
     broker = broker_of(
         cluster=cluster,
         clock=clock,

@@ -13,7 +13,7 @@ from ottla.scan import columns, schemas
 from ottla.scan.damage_log import DamageLog
 from ottla.scan.listing import list_partitions
 from ottla.scan.ranges import cut_partition
-from ottla.scan.records import EVERYTHING, RecordScan, uncommitted
+from ottla.scan.records import EVERYTHING, RecordScan, uncommitted_visibility
 from ottla.testkit.scanner import scan_partition
 
 ALL = tuple(schemas.VIEWS[schemas.RECORDS])
@@ -26,7 +26,7 @@ def read(root, names=ALL, wanted=EVERYTHING, on_damage="fail"):
     scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, [(name, True) for name in names]), damage)
     found = []
     for part in cut_partition(0, log, 1 << 40):
-        for batch in scan.read(part, uncommitted(log.log_start), wanted):
+        for batch in scan.read(part, uncommitted_visibility(log.log_start), wanted):
             batch.validate(full=True)
             found.append(batch)
     return found, damage.found

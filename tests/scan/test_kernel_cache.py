@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
 from ottla.scan import headers
-from ottla.spark_jobs.session import packed
+from ottla.spark_jobs.session import pack_packages
 from tests.patience import PATIENCE_S
 
 # (where our code is, where the kernel is kept, hits, misses)
@@ -64,7 +64,7 @@ def compiled(tmp_path):
 def test_kernels_of_an_archive_are_compiled_once_wherever_it_lies(compiled, tmp_path):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-    first, second = packed(tmp_path / "one"), packed(tmp_path / "two")
+    first, second = pack_packages(tmp_path / "one"), pack_packages(tmp_path / "two")
     place, kept, hits, misses = compiled(first)
     assert place.startswith(f"{first}/")
     assert (hits, misses) == (0, 1)
@@ -73,7 +73,7 @@ def test_kernels_of_an_archive_are_compiled_once_wherever_it_lies(compiled, tmp_
 
 
 def test_kernels_of_another_version_are_not_taken(compiled, tmp_path):
-    archive = packed(tmp_path)
+    archive = pack_packages(tmp_path)
     _, kept, _, _ = compiled(archive)
     archive.write_bytes(b"#" + archive.read_bytes())  # bytes before the archive are allowed
     _, now, hits, misses = compiled(archive)
@@ -113,7 +113,7 @@ def test_what_a_process_has_half_saved_brings_no_kernel_of_other_sources_back(co
 
 
 def test_a_folder_can_be_named(compiled, tmp_path):
-    _, kept, _, _ = compiled(packed(tmp_path), NUMBA_CACHE_DIR=str(tmp_path / "named"))
+    _, kept, _, _ = compiled(pack_packages(tmp_path), NUMBA_CACHE_DIR=str(tmp_path / "named"))
     assert Path(kept).parent == tmp_path / "named" / "ottla-kernels"
 
 
@@ -123,6 +123,6 @@ def test_a_folder_that_others_can_write_is_not_trusted(compiled, tmp_path, mode)
     folder.mkdir()
     folder.chmod(mode)
     for _ in range(2):
-        _, kept, hits, _ = compiled(packed(tmp_path))
+        _, kept, hits, _ = compiled(pack_packages(tmp_path))
         assert (kept, hits) == (None, 0)
     assert list(folder.rglob("*.nb?")) == []

@@ -10,7 +10,7 @@ from ottla.scan import chunks, legacy, schemas, states
 from ottla.scan.damage_log import DamagedSegment, DamageLog
 from ottla.scan.listing import list_partitions
 from ottla.scan.ranges import cut_partition
-from ottla.scan.records import RecordScan, uncommitted
+from ottla.scan.records import RecordScan, uncommitted_visibility
 from ottla.scan.walk import range_fates
 from tests.legacy_messages import at_offset, legacy_log, message, wrapper
 
@@ -53,7 +53,7 @@ def read(root, target_bytes=WHOLE_LOG, on_damage="fail"):
     rows = [
         row
         for part in cut_partition(0, log, target_bytes)
-        for batch in scan.read(part, uncommitted(0))
+        for batch in scan.read(part, uncommitted_visibility(0))
         for row in batch.to_pylist()
     ]
     return [(row["offset"], row["key"], row["value"]) for row in rows], damage.found

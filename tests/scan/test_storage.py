@@ -259,7 +259,7 @@ def test_paths_of_uris_keep_their_query():
 def test_local_paths_may_hold_what_uris_do_not():
     path = storage.join("/data/what?/log", "a-0")
     assert path == "/data/what?/log/a-0"
-    assert (storage.parent(path), storage.shown(path)) == ("/data/what?/log", path)
+    assert (storage.parent(path), storage.hide_secrets(path)) == ("/data/what?/log", path)
 
 
 def test_secrets_in_uris_are_refused_and_not_repeated():

@@ -20,6 +20,6 @@ def test_no_greedy_client_holds_the_others():
 
 def test_handlers_that_never_rest_are_noticed(monkeypatch):
     """Also those that ask the ledger themselves, as Produce does."""
-    monkeypatch.setattr(Turns, "rest_is_due", False)
+    monkeypatch.setattr(Turns, "must_yield", False)
     problems = map(partial(run_seed, profile=GREEDY), range(25))
     assert any(line.startswith("held: ") for outcome in problems for line in outcome.problems)

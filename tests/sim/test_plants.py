@@ -8,10 +8,10 @@ from random import Random
 import pytest
 
 from lab.simulation.faults import PROFILES
-from lab.simulation.network import Weather
+from lab.simulation.network import NetworkConditions
 from lab.simulation.outcome import judge, run_seed
 from lab.simulation.plants import PLANTS
-from lab.simulation.producers import Abortable, Producer, Temper
+from lab.simulation.producers import Abortable, Producer, ProducerBehaviour
 from lab.simulation.rates import MEASURED, main, noticed, row
 from lab.simulation.world import World
 from ottla.protocol.values import TransactionMarker
@@ -52,7 +52,7 @@ def test_a_planted_bug_is_noticed(plant):
 
 # --- schedules of their own
 
-QUIET = PROFILES["calm"]._replace(weather=Weather(stall=0, split=0, reset=0, late=1, late_ms=0), stops=(0, 0))
+QUIET = PROFILES["calm"]._replace(weather=NetworkConditions(stall=0, split=0, reset=0, late=1, late_ms=0), stops=(0, 0))
 ZERO, ONE = ("data", 0), ("data", 1)
 
 
@@ -64,7 +64,7 @@ class Stage(World):
         self._script = script
 
     def _hire(self):
-        actor = Producer(self, "p", Random(1), "t0", [ZERO, ONE], Temper(depth=2))
+        actor = Producer(self, "p", Random(1), "t0", [ZERO, ONE], ProducerBehaviour(depth=2))
         self._processes.append(actor)
         actor.start(lambda: self._script(self, actor), 0)
 
@@ -133,7 +133,7 @@ def marker_of_the_transaction_before(world, actor):
     producer_id, epoch = actor.producer
     yield from transaction(actor, (ZERO, "second"))
     again = TransactionMarker(producer_id, epoch, 0, True, 2)
-    world.in_turn(lambda: world.peer.receive(*ZERO, again))
+    world.run_in_turn(lambda: world.peer.receive(*ZERO, again))
     yield from transaction(actor, (ZERO, "third"))
     yield from actor.end(False)
 
@@ -168,7 +168,7 @@ def duplicate_during_the_flush(world, actor):
 
 def sequences_taken_back(world, actor):
     """A reply is lost, the application aborts, and the next transaction of the epoch begins with the same sequence."""
-    actor.temper = Temper(takes_back=1.0)
+    actor.temper = ProducerBehaviour(takes_back=1.0)
     yield from actor.initialise()
     begin(actor)
     yield from actor.add([ZERO])

@@ -14,7 +14,7 @@ from lab.simulate import outcomes
 from lab.simulation.faults import KILL_CALL, PROFILES, Fault
 from lab.simulation.outcome import judge, run_seed
 from lab.simulation.plants import PLANTS
-from lab.simulation.producers import Producer, Temper
+from lab.simulation.producers import Producer, ProducerBehaviour
 from lab.simulation.shrink import shrink
 from lab.simulation.world import World
 from ottla.broker.group.commits import OffsetCommits
@@ -87,7 +87,7 @@ def test_an_epoch_that_is_given_again_after_a_power_loss_overtakes_nothing():
 
 def test_a_producer_that_is_fenced_between_two_transactions_names_what_it_still_writes():
     """The checker counts what such a zombie ends by the name of the transaction."""
-    producer = Producer(World(7, PROFILES["levels"]), "p0", Random(7), "id", [("in", 0)], Temper())
+    producer = Producer(World(7, PROFILES["levels"]), "p0", Random(7), "id", [("in", 0)], ProducerBehaviour())
     named = []
 
     def request(*arguments):

@@ -64,7 +64,7 @@ def verdicts(root, now_ms):
     from ottla.spark_jobs.stream.watch import Watch
 
     options = read_options({"path": str(root), "view": "hanging"})
-    return [(str(one.verdict), one.decided) for one in Watch(options).look(now_ms)]
+    return [(str(one.verdict), one.decided) for one in Watch(options).find_hanging(now_ms)]
 
 
 def test_a_decision_of_another_epoch_than_the_data_is_certain(write_log):

@@ -12,7 +12,7 @@ pytest.importorskip("numba", reason="the spark extra is not installed")
 
 from ottla.audit.pipeline import audit
 from ottla.audit.request import Request
-from ottla.audit.runner import HereRunner
+from ottla.audit.runner import ThreadRunner
 from ottla.spark_jobs.spark_runner import SparkRunner
 from tests.audit.test_audit import wrong
 from tests.audit.test_checks_reused import NOW_MS, unpack
@@ -47,11 +47,11 @@ def test_java_that_does_not_start_is_told_in_one_line_behind_what_it_says_itself
 
 def test_what_is_shipped_works_alone(tmp_path, reference):
     """The zip scans a directory in an interpreter without our package."""
-    from ottla.spark_jobs.session import packed
+    from ottla.spark_jobs.session import pack_packages
 
     program = f"""
 import sys
-sys.path.insert(0, {str(packed(tmp_path))!r})
+sys.path.insert(0, {str(pack_packages(tmp_path))!r})
 import ottla, pyspark_ottla
 from ottla.audit.pipeline import audit
 from ottla.audit.request import Request
@@ -91,4 +91,4 @@ def test_spark_finds_what_an_abort_hid(spark, tmp_path):
     request = Request((str(unpack(tmp_path)),), (), NOW_MS)
     found = audit(SparkRunner(spark), request).findings
     assert "reused" in {one.check for one in found}
-    assert found == audit(HereRunner(1), request).findings
+    assert found == audit(ThreadRunner(1), request).findings

@@ -136,7 +136,7 @@ def test_transactional_ids_come_from_all_directories(disks):
 
 def test_what_hangs_is_judged_by_the_coordinator_in_another_directory(disks):
     options = read_options({"paths": json.dumps(disks.paths), "view": "hanging"})
-    (one,) = Watch(options).look(2 * HOUR_MS)
+    (one,) = Watch(options).find_hanging(2 * HOUR_MS)
     assert (one.partition, one.transactional_id, str(one.verdict)) == (1, "order-8", "overdue")
 
 

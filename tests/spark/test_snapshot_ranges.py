@@ -134,7 +134,7 @@ def test_task_is_told_of_its_own_segments_alone(long_log, cut):
     assert len(first.log.segments) == 1
     for one in others:
         assert (len(one.log.segments), len(one.log.snapshots)) == (1, 1)
-        assert [segment.path for segment in one.up_to_here().segments] == [
+        assert [segment.path for segment in one.load_partition().segments] == [
             str(path) for path in sorted(long_log.glob("ledger-0/*.log")) if str(path) <= one.log.segments[0].path
         ]
 

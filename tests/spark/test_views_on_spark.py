@@ -162,9 +162,9 @@ spark.stop()
 
 
 def test_package_is_shipped_to_the_executors_of_a_cluster(reference, tmp_path):
-    from ottla.spark_jobs.session import packed
+    from ottla.spark_jobs.session import pack_packages
 
-    archive = packed(tmp_path)
+    archive = pack_packages(tmp_path)
     # Only the driver's process finds the source tree; executors find what was shipped before what is installed.
     found = run_apart(ON_A_CLUSTER, reference("clean"), archive)
     assert found == [3988, 2, ["ottla.zip"]]

@@ -87,7 +87,7 @@ def test_a_single_alert_names_a_glob_that_matches_no_topic_once(log_directory, c
 def test_looks_of_an_alert_name_a_glob_that_matches_no_topic_once(log_directory, caplog):
     """A topic may be created between two looks."""
     watch = Watch(read_options({"path": str(log_directory), "view": "hanging", "topics": "leger-*"}))
-    assert [watch.look(0), watch.look(1)] == [[], []]
+    assert [watch.find_hanging(0), watch.find_hanging(1)] == [[], []]
     assert [record.getMessage() for record in caplog.records] == [f"{log_directory}: {UNMATCHED}"]
 
 

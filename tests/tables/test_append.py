@@ -179,7 +179,7 @@ CASES = [
 
 
 def known(partition):
-    return next((producer.known() for producer in partition.producers()), None)
+    return next((producer.to_value() for producer in partition.producers()), None)
 
 
 @rows(CASES)

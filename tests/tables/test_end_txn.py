@@ -6,7 +6,7 @@ import pytest
 
 from ottla.broker.txn.end_txn_rules import completion, decide_abort, decide_end, decide_end_v2
 from ottla.broker.txn.log import from_value
-from ottla.broker.txn.machine import append_failed, check_step, completion_prepared, decide_add_partitions
+from ottla.broker.txn.machine import after_failed_append, check_step, decide_add_partitions, with_pending_completion
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.broker.txn.values import NEED_PRODUCER_ID, NO_PENDING, TransactionState, TransientState
 from ottla.protocol.errors import ErrorCode as E
@@ -269,7 +269,7 @@ def test_what_follows_an_abort_by_the_coordinator(row):
     epoch = 32766 if "exhausted" in row else 5
     before = held(S.ONGOING, epoch)
     record = decide_abort(before, NO_PENDING, level, NOW, FRESH_PID, BUSY).record
-    after = completion_prepared(NO_PENDING, record, NOW + 9)
+    after = with_pending_completion(NO_PENDING, record, NOW + 9)
     assert after.awaiting == PLACES
     producer = (FRESH_PID, 0) if "exhausted" in row else (PID, epoch + 1)
     assert after.pending == TransactionState(
@@ -284,7 +284,7 @@ def test_an_abort_that_was_not_logged(row):
     level = int(row[-1])
     before = held(S.ONGOING)
     first = decide_abort(before, NO_PENDING, level, NOW, -1, BUSY)
-    kept = append_failed(TransientState(pending=first.record), first)
+    kept = after_failed_append(TransientState(pending=first.record), first)
     assert kept == (TransientState(fenced_epoch=6) if level < 2 else NO_PENDING)
     assert decide_abort(before, kept, level, NOW, -1, BUSY).record == first.record
     old = decide_add_partitions(before, kept, PID, 5, [("foo", 3)], NOW)

@@ -163,7 +163,7 @@ def test_scan(log):
     from ottla.scan.damage_log import REPORT, DamageLog
     from ottla.scan.listing import list_partitions
     from ottla.scan.ranges import cut_partition
-    from ottla.scan.records import RecordScan, uncommitted
+    from ottla.scan.records import RecordScan, uncommitted_visibility
 
     (partition,) = list_partitions(str(log))
     damage = DamageLog(REPORT)
@@ -171,7 +171,7 @@ def test_scan(log):
     rows = [
         row.values()
         for part in cut_partition(0, partition, 1 << 40)
-        for batch in scan.read(part, uncommitted(0))
+        for batch in scan.read(part, uncommitted_visibility(0))
         for row in batch.to_pylist()
     ]
     assert log_shows(rows) == []

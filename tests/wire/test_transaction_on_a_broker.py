@@ -9,7 +9,7 @@ from kafka import KafkaAdminClient, KafkaProducer
 
 from ottla.client import CommitUnknown, ProducerFenced, TransactionAborted, TransactionFatal, transaction
 from ottla.demo.screen import Screen
-from ottla.demo.stage import Broker, Stage, own_broker
+from ottla.demo.stage import Broker, DemoClients, own_broker
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.proxying import ProxyServer
 from tests.patience import PATIENCE_S
@@ -26,7 +26,7 @@ def broker():
 
 @pytest.fixture
 def stage(broker):
-    stage = Stage(broker, Screen())
+    stage = DemoClients(broker, Screen())
     yield stage
     stage.close()
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from ottla.audit.checks.finding import Finding, Severity
 from ottla.audit.checks.history import History
-from ottla.audit.checks.sequence import told
-from ottla.audit.checks.words import count, who
+from ottla.audit.checks.sequence import make_findings
+from ottla.audit.checks.words import count, name_producer
 from ottla.protocol.times import at_time
 from ottla.protocol.values import TopicPartition
 from ottla.scan import events
@@ -78,7 +78,7 @@ def of_open(one: OpenTransaction) -> tuple[int, int]:
     return _number(one.producer_id, one.producer_epoch + 1, 0), _number(one.producer_id, one.producer_epoch + 1, 1)
 
 
-def disputed(parts: Iterable[Ends], opened: Iterable[OpenTransaction]) -> tuple[Longs, int]:
+def find_ambiguous(parts: Iterable[Ends], opened: Iterable[OpenTransaction]) -> tuple[Longs, int]:
     """Return the numbers to look up: of transactions that have both kinds, and of open ones that ended somewhere.
 
     Also return how many transactions with both kinds are beyond the limit of those that are reported.
@@ -100,11 +100,11 @@ def disputed(parts: Iterable[Ends], opened: Iterable[OpenTransaction]) -> tuple[
     return np.unique(np.concatenate([told, told | 1, *ended])), len(torn) - len(told)
 
 
-def swallowed(
+def report_missing_markers(
     place: TopicPartition, folder: str, anomalies: Longs, left_out: Counter[int], known: History
 ) -> list[Finding]:
     """Return findings on transactions without a marker, by the epoch that follows; V2 (KIP-890), after fencing."""
-    return told("torn", _SAID, place, folder, anomalies, left_out, known)
+    return make_findings("torn", _SAID, place, folder, anomalies, left_out, known)
 
 
 class Marker(NamedTuple):
@@ -118,7 +118,7 @@ class Marker(NamedTuple):
     position: int
 
 
-def looked_up(partition: int, ended: Longs, wanted: Longs) -> list[Marker]:
+def find_markers(partition: int, ended: Longs, wanted: Longs) -> list[Marker]:
     """Return the markers with a number among `wanted` in rows of `ended`."""
     found = []
     for row in ended:
@@ -202,7 +202,7 @@ def _contradiction(
         producer_id,
         name,
         f"torn: {here} stands here, {elsewhere} in {_places(others, there)}, for one transaction of "
-        f"{who(name, producer_id, epoch)}, ended {at_time(marker.end_ms)}",
+        f"{name_producer(name, producer_id, epoch)}, ended {at_time(marker.end_ms)}",
         "the coordinator's decision is not at hand: see its __transaction_state or another replica; treat it as an "
         "incident, and correct by hand what consumers were given",
         f"{part.folder}/{marker.segment:020d}.log",
@@ -219,10 +219,11 @@ def _incomplete(
     known: History,
 ) -> Finding:
     name = known.name_of(one.producer_id)
+    producer = name_producer(name, one.producer_id, one.producer_epoch)
     since = at_time(ended.end_ms).removeprefix("at ")
     text = (
         f"incomplete: {_KINDS[ended.number & 1]} stands in {_places(markers, there)} since {since}, and here the "
-        f"transaction of {who(name, one.producer_id, one.producer_epoch)} is open: {count(one.records, 'record')}"
+        f"transaction of {producer} is open: {count(one.records, 'record')}"
     )
     action = "let the coordinator send the marker, or abort it here as well"
     if ended.number & 1:

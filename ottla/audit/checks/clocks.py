@@ -17,7 +17,7 @@ from ottla.scan.kernels import Longs
 MOST_MATCHED_AGAIN = 2_000_000
 
 
-def in_doubt(decisions: Longs, ranges: Sequence[Matched]) -> Longs:
+def find_doubtful_keys(decisions: Longs, ranges: Sequence[Matched]) -> Longs:
     """Return keys of producer and epoch that have a decision without a marker and a marker that fits no decision."""
     done = np.zeros(len(decisions), dtype=bool)
     for one in ranges:

@@ -39,7 +39,7 @@ class Missing(NamedTuple):
     lost: int
 
     @property
-    def told(self) -> str:
+    def make_findings(self) -> str:
         reasons = [
             f"{number:,} {reason}"
             for reason, number in (
@@ -83,10 +83,10 @@ def findings(part: Offsets, gaps: Longs, gaps_left_out: int, totals: Longs) -> t
         compacted=compacted,
         lost=lost,
     )
-    if missing.told:
+    if missing.make_findings:
         # The end by a checkpoint may be above that of the log.
         last = max(part.log_end, promised) - 1
-        message = f"of offsets {part.log_start:,} to {last:,}, without a record for consumers: {missing.told}"
+        message = f"of offsets {part.log_start:,} to {last:,}, without a record for consumers: {missing.make_findings}"
         found.append(Finding("gaps", "info", *part.place, part.log_start, None, None, message, "nothing to do"))
     return missing, found
 

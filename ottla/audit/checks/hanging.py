@@ -12,7 +12,7 @@ from ottla import verdict
 from ottla.audit.checks import history
 from ottla.audit.checks.finding import Finding, Severity
 from ottla.audit.checks.history import NEVER, History
-from ottla.audit.checks.words import count, who
+from ottla.audit.checks.words import count, name_producer
 from ottla.protocol.times import duration
 from ottla.protocol.transaction_records import TransactionValue
 from ottla.protocol.values import TopicPartition
@@ -174,7 +174,7 @@ def known_transaction(transactional_id: str, value: TransactionValue) -> KnownTr
     )
 
 
-def unjudged(place: TopicPartition, found: OpenTransaction, known: History) -> OpenFinding:
+def leave_undecided(place: TopicPartition, found: OpenTransaction, known: History) -> OpenFinding:
     """Return the verdict on an open transaction of a log that was cut at an offset."""
     name = known.name_of(found.producer_id)
     return OpenFinding(*place, name, *found[:4], None, None, Verdict.THEN)
@@ -182,7 +182,7 @@ def unjudged(place: TopicPartition, found: OpenTransaction, known: History) -> O
 
 def behind(place: TopicPartition, found: OpenTransaction, known: History) -> OpenFinding:
     """Return the verdict on an open transaction of a replica where a longer replica has its end."""
-    return unjudged(place, found, known)._replace(verdict=Verdict.BEHIND)
+    return leave_undecided(place, found, known)._replace(verdict=Verdict.BEHIND)
 
 
 def findings(judged: Iterable[OpenFinding]) -> list[Finding]:
@@ -205,7 +205,7 @@ _AHEAD: Final = (
 
 
 def _finding(one: OpenFinding, severity: Severity, message: str, action: str) -> Finding:
-    name = who(one.transactional_id, one.producer_id, one.producer_epoch)
+    name = name_producer(one.transactional_id, one.producer_id, one.producer_epoch)
     is_known = one.age_ms is not None and one.age_ms >= 0
     held = f"{count(one.records, 'record')} open" + (f" for {duration(one.age_ms)}" if is_known else "")
     return Finding(

@@ -114,9 +114,9 @@ class HistoryDecoder:
             self._known_from_ms = state.last_update_ms
         self._last[transactional_id] = state
         if state.status in PREPARED:
-            self._decided(offset, transactional_id, state)
+            self._add_decision(offset, transactional_id, state)
 
-    def _decided(self, offset: int, transactional_id: str, state: TransactionValue) -> None:
+    def _add_decision(self, offset: int, transactional_id: str, state: TransactionValue) -> None:
         index = self._ids.setdefault(transactional_id, len(self._ids))
         kind = 1 if state.status == PREPARE_COMMIT else 0
         for topic, numbers in state.partitions or ():

@@ -69,7 +69,7 @@ class IndexCheck:
         ends = step.rows[:, headers.POSITION] + step.rows[:, headers.SIZE] + step.file_position
         self._compare_offsets(step, ends)
         self._compare_times(step)
-        self._compare_aborted(step)
+        self._compare_entries(step)
         if int(ends[-1]) >= step.piece.end:
             self._end_piece(step, walked)
 
@@ -162,7 +162,7 @@ class IndexCheck:
             text = f"the last entry says {largest}, but the batch at offset {offset} has {stamps[later[0]]}"
             self._add(step.piece, ".timeindex", "error", offset, None, None, text)
 
-    def _compare_aborted(self, step: Step) -> None:
+    def _compare_entries(self, step: Step) -> None:
         """Compare entries with the ABORT markers that ended something, one to one, in order."""
         ended = step.ended
         ended = ended[(ended[:, events.ENDED_FATE] == ABORT)]

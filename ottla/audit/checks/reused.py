@@ -14,7 +14,7 @@ from collections import Counter
 
 from ottla.audit.checks.finding import Finding, Severity
 from ottla.audit.checks.history import History
-from ottla.audit.checks.sequence import told
+from ottla.audit.checks.sequence import make_findings
 from ottla.audit.checks.words import count
 from ottla.protocol.times import at_time
 from ottla.protocol.values import TopicPartition
@@ -36,7 +36,7 @@ def findings(
     place: TopicPartition, folder: str, anomalies: Longs, left_out: Counter[int], known: History
 ) -> list[Finding]:
     """Return findings from a walk's anomalies, and their number in the partition; `left_out` counts those not kept."""
-    found = told("reused", _SAID, place, folder, anomalies, left_out, known)
+    found = make_findings("reused", _SAID, place, folder, anomalies, left_out, known)
     kept = anomalies[anomalies[:, events.ANOMALY_KIND] == events.EMPTY_COMMIT]
     more = left_out[events.EMPTY_COMMIT]
     if len(kept) and len(kept) + more > 1:

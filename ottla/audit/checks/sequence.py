@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ottla.audit.checks.finding import Finding, Severity
 from ottla.audit.checks.history import History
-from ottla.audit.checks.words import count, span, who
+from ottla.audit.checks.words import count, name_producer, span
 from ottla.protocol.batch_header import MAX_SEQUENCE
 from ottla.protocol.times import at_time
 from ottla.protocol.values import TopicPartition
@@ -44,10 +44,10 @@ def findings(
     place: TopicPartition, folder: str, anomalies: Longs, left_out: Counter[int], known: History
 ) -> list[Finding]:
     """Return findings from a walk's anomalies; `left_out` counts, by kind, those that were not kept."""
-    return told("sequence", _SAID, place, folder, anomalies, left_out, known)
+    return make_findings("sequence", _SAID, place, folder, anomalies, left_out, known)
 
 
-def told(
+def make_findings(
     check: str,
     said: dict[int, tuple[Severity, str, str]],
     place: TopicPartition,
@@ -73,7 +73,7 @@ def told(
                 row[events.ANOMALY_OFFSET],
                 producer_id,
                 name,
-                f"{text}; {who(name, producer_id, epoch)}",
+                f"{text}; {name_producer(name, producer_id, epoch)}",
                 action,
                 f"{folder}/{row[events.ANOMALY_SEGMENT]:020d}.log",
                 row[events.ANOMALY_POSITION],

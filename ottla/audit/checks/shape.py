@@ -113,7 +113,7 @@ def of_step(rows: Longs, ended: Longs) -> Shape:
     )
 
 
-def packed(shape: Shape) -> Packed:
+def pack_shape(shape: Shape) -> Packed:
     """Return the shape in some hundred bytes, as each range sends one."""
     at = np.flatnonzero(shape.grid)
     return Packed(np.stack([at, shape.grid.ravel()[at]], axis=1), shape.records, tuple(shape[2:]))
@@ -182,11 +182,11 @@ def findings(shape: Shape, outcome: once.Outcome) -> list[Finding]:
     found = [Finding("shape", "info", None, None, None, None, None, message, _advice(marker_share))]
     model = fit(shape)
     if model is not None:
-        found.append(_told(model, per_transaction))
+        found.append(_make_finding(model, per_transaction))
     return found
 
 
-def _told(model: Model, now: float) -> Finding:
+def _make_finding(model: Model, now: float) -> Finding:
     message = (
         f"N S / (N T_write + O_tx) fits with S = {model.record_bytes:,.0f} bytes, T_write = {model.write_ms:.3g} ms, "
         f"O_tx = {model.overhead_ms:.3g} ms: {_rate(model.bytes_per_second(now))} for one producer at {now:,.0f} "

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ottla.audit.checks import history
 from ottla.audit.checks.finding import Finding, Severity
 from ottla.audit.checks.history import History
-from ottla.audit.checks.words import count, who
+from ottla.audit.checks.words import count, name_producer
 from ottla.protocol.batch_header import TIMESTAMP_TYPE
 from ottla.protocol.times import at_time
 from ottla.protocol.values import TopicPartition
@@ -198,7 +198,7 @@ def judge(
         np.add.at(carried_out, one.carried_out[:, 0], one.carried_out[:, 1])
         np.minimum.at(first_offsets, one.carried_out[:, 0], one.carried_out[:, 2])
     others = [row for one in ranges for row in one.others]
-    told = _Teller(part, known, decisions)
+    told = _TornFindings(part, known, decisions)
     first_marker_ms = next((one.first_marker_ms for one in ranges if one.first_marker_ms >= 0), -1)
     from_ms = _known_from_ms(part, first_marker_ms)
     times = decisions[:, history.UPDATED_MS]
@@ -214,7 +214,7 @@ def judge(
     for index in missing:
         decision = decisions[index]
         if index in contradicted:
-            told.contradicted(decision, contradicted[index])
+            told.add_contradiction(decision, contradicted[index])
             others = [row for row in others if row is not contradicted[index]]
         elif decision[history.PENDING]:
             continue
@@ -271,7 +271,7 @@ def _agrees(row: Longs, decisions: Longs) -> bool:
     return bool(row[DECISION] >= 0 and decisions[row[DECISION], history.KIND] == row[FATE])
 
 
-class _Teller:
+class _TornFindings:
     """Builder of the findings of one partition."""
 
     def __init__(self, part: Partition, known: History, decisions: Longs) -> None:
@@ -281,14 +281,15 @@ class _Teller:
         self.findings: list[Finding] = []
         self.unverifiable: Counter[str] = Counter()
 
-    def contradicted(self, decision: Longs, marker: Longs) -> None:
+    def add_contradiction(self, decision: Longs, marker: Longs) -> None:
         name = self._known.ids[decision[history.ID]]
         decided, here = _KINDS[decision[history.KIND]], _KINDS[marker[FATE]]
+        producer = name_producer(name, int(marker[PRODUCER_ID]), int(marker[EPOCH]))
         self._add(
             "error",
             marker,
             name,
-            f"torn: the coordinator decided {decided} for {who(name, int(marker[PRODUCER_ID]), int(marker[EPOCH]))} "
+            f"torn: the coordinator decided {decided} for {producer} "
             f"{at_time(int(decision[history.UPDATED_MS]))}, and here stands {here}",
             f"the other partitions of this transaction show {decided}; treat it as an incident: compare what consumers "
             "of this partition were given with them, and correct it by hand",
@@ -302,13 +303,13 @@ class _Teller:
             decision = self._decisions[index]
             producer_id = int(decision[history.PRODUCER_ID])
             open_from = self._part.open_from.get(producer_id) if index in last else None
-            self._missing(decision, open_from, *self._swallowed(index, first_offsets))
+            self._missing(decision, open_from, *self._find_records_without_marker(index, first_offsets))
         if many := len(undone) - len(one_by_one):
             message = f"torn: {count(many, 'decided transaction')} without a marker, as offsets are lost here"
             action = "restore the segments from a replica: see the findings of gaps and damage"
             self.findings.append(Finding("torn", "error", topic, number, None, None, None, message, action))
 
-    def _swallowed(self, index: int, first_offsets: Longs) -> tuple[int | None, str]:
+    def _find_records_without_marker(self, index: int, first_offsets: Longs) -> tuple[int | None, str]:
         """Return the first offset of the records of a decision without marker, and how the next marker ended them."""
         if index + 1 < len(self._decisions) and first_offsets[index + 1] < NOWHERE:
             mine, following = self._decisions[index], self._decisions[index + 1]
@@ -344,7 +345,7 @@ class _Teller:
                 open_from if open_from is not None else swallowed_from,
                 producer_id,
                 name,
-                f"torn: the coordinator decided {decided} for {who(name, producer_id, epoch)} "
+                f"torn: the coordinator decided {decided} for {name_producer(name, producer_id, epoch)} "
                 f"{at_time(int(decision[history.UPDATED_MS]))} and completed it; this partition has no such "
                 f"marker{state}",
                 action,
@@ -357,13 +358,14 @@ class _Teller:
             self.unverifiable["markers"] += 1
             return
         name = self._known.name_of(producer_id)
+        producer = name_producer(name, producer_id, epoch)
         closed = "" if marker[FIRST_OFFSET] >= 0 else "; it ended nothing"
         severity: Severity = "info" if marker[FIRST_OFFSET] < 0 else "error" if marker[FATE] else "warning"
         self._add(
             severity,
             marker,
             name,
-            f"{_KINDS[marker[FATE]]} for {who(name, producer_id, epoch)} that no coordinator has decided{closed}",
+            f"{_KINDS[marker[FATE]]} for {producer} that no coordinator has decided{closed}",
             "if an administrator aborted a transaction here (kafka-transactions.sh abort), nothing is wrong"
             if not marker[FATE]
             else "find out who wrote it: only a coordinator commits",
@@ -379,7 +381,7 @@ class _Teller:
             "error" if marker[FATE] else "warning",
             marker,
             name,
-            f"torn: {kind} for {who(name, producer_id, int(marker[EPOCH]))} again: the one that was decided "
+            f"torn: {kind} for {name_producer(name, producer_id, int(marker[EPOCH]))} again: the one that was decided "
             f"{at_time(int(decision[history.UPDATED_MS]))} was here before, and this one ended what was written behind "
             f"it, from offset {int(marker[FIRST_OFFSET]):,} on",
             "if an administrator aborted a transaction here (kafka-transactions.sh abort), nothing is wrong"

@@ -1,7 +1,7 @@
 """Words for counts, spans of numbers and producers in findings and reports. pure"""
 
 
-def who(transactional_id: str | None, producer_id: int, epoch: int) -> str:
+def name_producer(transactional_id: str | None, producer_id: int, epoch: int) -> str:
     """Return `order-1 (producer 13, epoch 2)`, or `producer 13, epoch 2` if the id is not known."""
     known = f"producer {producer_id}, epoch {epoch}"
     return known if transactional_id is None else f"{transactional_id} ({known})"

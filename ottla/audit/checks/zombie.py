@@ -8,7 +8,7 @@ from collections import Counter
 
 from ottla.audit.checks.finding import Finding, Severity
 from ottla.audit.checks.history import History
-from ottla.audit.checks.sequence import told
+from ottla.audit.checks.sequence import make_findings
 from ottla.protocol.values import TopicPartition
 from ottla.scan import events
 from ottla.scan.kernels import Longs
@@ -34,4 +34,4 @@ def findings(
     place: TopicPartition, folder: str, anomalies: Longs, left_out: Counter[int], known: History
 ) -> list[Finding]:
     """Return findings from a walk's anomalies; `left_out` counts, by kind, those that were not kept."""
-    return told("zombie", _SAID, place, folder, anomalies, left_out, known)
+    return make_findings("zombie", _SAID, place, folder, anomalies, left_out, known)

@@ -9,12 +9,12 @@ from ottla.audit.checks.once import phrases
 from ottla.audit.checks.words import count
 from ottla.audit.report import charts, open_now, timeline
 from ottla.audit.report.page import anchor, element, page, table
-from ottla.audit.report.text import internal_words, parted, size_words, split_action, verdict
+from ottla.audit.report.text import internal_words, size_words, split_action, split_internal, verdict
 from ottla.printable import html_text as escape
 from ottla.protocol.batch import COMMIT
 from ottla.protocol.times import duration, utc
 from ottla.scan import events
-from ottla.scan.storage import shown
+from ottla.scan.storage import hide_secrets
 
 # At most this many findings, timelines and producers are shown; `--format json` and the tables have all.
 MOST_FINDINGS = 200
@@ -169,7 +169,7 @@ class _Report:
         ]
         if one.file is not None:
             position = "" if one.position is None else f", position {one.position:,}"
-            lines.append(element("p", f"{element('code', escape(shown(one.file)))}{position}", class_="soft"))
+            lines.append(element("p", f"{element('code', escape(hide_secrets(one.file)))}{position}", class_="soft"))
         return element("div", "".join(lines), class_=f"finding {one.severity}", id=f"f{at}")
 
     def _with_timelines(self) -> list[tuple[PartitionAudit, list[timeline.Span]]]:
@@ -266,7 +266,7 @@ class _Report:
         return sorted(rows, key=lambda row: (-row[2], row[0]))[:MOST_PRODUCERS]
 
     def _table(self) -> str:
-        shown, hidden = parted(self._audit, self._everything)
+        shown, hidden = split_internal(self._audit, self._everything)
         rows = [self._row(one) for one in sorted(shown, key=lambda one: one.log.is_internal)]
         told = internal_words(hidden)
         return element("h2", "Partitions") + table(_HEADS, rows) + (element("p", told, class_="soft") if told else "")

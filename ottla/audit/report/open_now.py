@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from ottla.audit.audited import Audit, PartitionAudit
 from ottla.audit.checks.finding import Finding
 from ottla.audit.checks.hanging import OpenFinding, Verdict
-from ottla.audit.checks.words import count, who
+from ottla.audit.checks.words import count, name_producer
 from ottla.protocol.times import utc
 from ottla.verdict import why_command
 
@@ -83,7 +83,7 @@ def json_lines(audit: Audit) -> Iterator[dict[str, Any]]:
         one = row.open
         if one.is_hanging:
             continue
-        name = who(one.transactional_id, one.producer_id, one.producer_epoch)
+        name = name_producer(one.transactional_id, one.producer_id, one.producer_epoch)
         message = f"open since {row.since}, {one.verdict}: {name}, {count(one.records, 'record')}"
         message += f"; withholds {count(row.withheld, 'offset')}" if row.withheld else ""
         place = one.topic, one.partition, one.first_offset

@@ -17,7 +17,7 @@ from ottla.audit.report.columns import lay_out
 from ottla.audit.report.text_tables import BOLD, DIM, GREEN, RED, YELLOW, Style, partition_table
 from ottla.printable import printable
 from ottla.protocol.times import utc
-from ottla.scan.storage import shown as shown_path
+from ottla.scan.storage import hide_secrets as shown_path
 
 _COLOURS = {"error": RED, "warning": YELLOW, "info": DIM, "clean": GREEN, "waiting": YELLOW}
 # At most this many findings of one check and severity are shown; JSON has all.
@@ -70,7 +70,7 @@ def text_report(audit: Audit, *, everything: bool, colour: bool, width: int | No
         parts.append(_findings(told, style, prose))
     if len(told) < len(audit.findings):
         notes = Counter(one.check for one in audit.findings if not one.is_at_least("warning"))
-        parts.append(style(DIM, _wrapped(_notes(notes), prose)))
+        parts.append(style(DIM, _wrap(_notes(notes), prose)))
     if everything and audit.model is not None and "shape" in audit.checks:
         parts.append(chart(audit.model, style))
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -94,7 +94,7 @@ def _title(audit: Audit, style: Style, width: int) -> str:
     facts += ", ".join([count(batches, "batch", "batches"), *phrases(audit.ended)])
     if audit.as_of:
         facts += f"; as of {audit.as_of}: what a read_committed consumer would have seen then"
-    return f"{style(BOLD, printable(audit.title))}\n{style(DIM, _wrapped(facts, width, ''))}"
+    return f"{style(BOLD, printable(audit.title))}\n{style(DIM, _wrap(facts, width, ''))}"
 
 
 def verdict(audit: Audit) -> tuple[str, Severity | Literal["clean", "waiting"]]:
@@ -122,31 +122,35 @@ def _without_findings(audit: Audit) -> tuple[str, Literal["clean", "waiting"]]:
         nothing = "Nothing is broken" if checked_all else f"N{by_some}"
         if any(one.verdict is Verdict.UNVERIFIABLE for one in audit.open_transactions):
             nothing = "No fault is proved" if checked_all else f"N{by_some}"
-        unproved = " What the coordinator's log cannot prove is listed with --all." if _unproved(audit) else ""
+        unproved = (
+            " What the coordinator's log cannot prove is listed with --all." if _has_nothing_to_compare(audit) else ""
+        )
         return f"{nothing}. {open_now.sentence(waits)}.{unproved}", "waiting"
     if not checked_all:
         return f"Clean: n{by_some}.", "clean"
-    unproved = "; what the coordinator's log cannot prove is listed with --all" if _unproved(audit) else ""
+    unproved = (
+        "; what the coordinator's log cannot prove is listed with --all" if _has_nothing_to_compare(audit) else ""
+    )
     return f"Clean: every transaction is decided; every batch is sound{unproved}.", "clean"
 
 
-def _unproved(audit: Audit) -> bool:
+def _has_nothing_to_compare(audit: Audit) -> bool:
     """Whether markers or decisions had nothing to be compared with."""
     return any(one.check == "torn" for one in audit.findings)
 
 
 def _verdict(audit: Audit, style: Style, width: int) -> str:
     text, worst = verdict(audit)
-    return style(_COLOURS[worst], _wrapped(printable(text), width))
+    return style(_COLOURS[worst], _wrap(printable(text), width))
 
 
 def _partitions(audit: Audit, everything: bool, style: Style, width: int) -> str:
-    shown, hidden = parted(audit, everything)
+    shown, hidden = split_internal(audit, everything)
     text = partition_table(shown, audit.replicated, style, width) if shown else "No user topics."
     return text + (style(DIM, f"\n{internal_words(hidden)}") if hidden else "")
 
 
-def parted(audit: Audit, everything: bool) -> tuple[list[PartitionAudit], list[PartitionAudit]]:
+def split_internal(audit: Audit, everything: bool) -> tuple[list[PartitionAudit], list[PartitionAudit]]:
     """Return the partitions to show and the hidden ones: internal topics in order, if not everything is shown."""
     named = names_with_findings(audit.findings)
     hidden = [
@@ -215,13 +219,13 @@ def _findings(findings: Sequence[Finding], style: Style, width: int) -> str:
             continue
         where = one.place or one.transactional_id or "all partitions"
         out.append(f"{style(_COLOURS[one.severity], one.severity)} {one.check}  {style(BOLD, printable(where))}")
-        out.append(_wrapped(one.message, width, "  "))
+        out.append(_wrap(one.message, width, "  "))
         if one.file is not None:
             position = "" if one.position is None else f" position {one.position:,}"
             out.append(style(DIM, printable(f"  in {shown_path(one.file)}{position}")))
         if one.severity != "info":
             said, command = split_action(one.action)
-            out.append(_wrapped(f"→ {said or 'run:'}", width, "  "))
+            out.append(_wrap(f"→ {said or 'run:'}", width, "  "))
             out += [f"    {command}"] if command else []
     for (check, severity), many in shown.items():
         if many > _MOST_SHOWN:
@@ -240,7 +244,7 @@ def _notes(notes: Counter[str]) -> str:
     return f"{count(sum(notes.values()), 'note')} beside the findings ({', '.join(parts)}); --all shows them"
 
 
-def _wrapped(text: str, width: int, indent: str = "") -> str:
+def _wrap(text: str, width: int, indent: str = "") -> str:
     """Wrap text. Commands and paths are not broken."""
     return textwrap.fill(
         printable(text),

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from ottla.audit.audited import PartitionAudit
 from ottla.audit.report.columns import fold
 from ottla.printable import printable
-from ottla.scan.storage import shown
+from ottla.scan.storage import hide_secrets
 
 BOLD, DIM, RED, YELLOW, GREEN, PLAIN = "\033[1m", "\033[2m", "\033[31m", "\033[33m", "\033[32m", "\033[0m"
 
@@ -62,7 +62,7 @@ def partition_table(rows: Sequence[PartitionAudit], replicated: set[str], style:
     lines: list[list[Cell]] = [_cells(one) for one in rows]
     for index, one in enumerate(rows):
         if one.name in replicated:
-            lines[index][_TOPIC] = printable(f"{one.log.topic} ({shown(one.directory)})")
+            lines[index][_TOPIC] = printable(f"{one.log.topic} ({hide_secrets(one.directory)})")
     if len(rows) > 1:
         # A transaction is in several partitions: their sum counts nothing.
         sums: list[Cell] = [

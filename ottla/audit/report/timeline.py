@@ -133,7 +133,7 @@ class _Picture:
             lanes[lane : lane + 1] = [behind]
             self._drawn.append(
                 f'<rect class="{span.fate}" x="{x:.2f}%" y="{TOP + lane * LANE}" width="{behind - x - _GAP:.2f}%" '
-                f'height="{BAR}" rx="1.5"><title>{escape(_told(span))}</title></rect>'
+                f'height="{BAR}" rx="1.5"><title>{escape(_hover_text(span))}</title></rect>'
             )
         self._bottom = TOP + max(len(lanes), 1) * LANE
 
@@ -210,7 +210,7 @@ def _stable_label(x: float, text: str) -> str:
     return f'<text class="stable-label" {where}>{escape(text)}</text>'
 
 
-def _told(span: Span) -> str:
+def _hover_text(span: Span) -> str:
     """Return the text that a pointer over the span shows."""
     where = f"offsets {span.first:,} to {span.end:,}" if span.fate != "open" else f"from offset {span.first:,}"
     times = ""

@@ -6,7 +6,7 @@ from typing import Any, Final
 from ottla import __version__
 from ottla.broker.admin.fields import TEXT
 from ottla.broker.admin.loglevel import LogLevels
-from ottla.broker.admin.openapi import described
+from ottla.broker.admin.openapi import make_document
 from ottla.broker.admin.routes import AdminRequest, AdminResponse, Route
 from ottla.broker.admin.trace.listening import Trace
 from ottla.broker.api.context import Broker
@@ -64,7 +64,7 @@ def with_description(routes: Sequence[Route], *, has_token: bool) -> Sequence[Ro
     """Return these routes, and one that describes all of them."""
 
     async def describe(request: AdminRequest) -> AdminResponse:
-        return AdminResponse(body=described(everything, __version__, has_token=has_token))
+        return AdminResponse(body=make_document(everything, __version__, has_token=has_token))
 
     everything = [*routes, Route("GET", "/openapi.json", describe, "Describe this port, as OpenAPI 3.1")]
     return everything

@@ -11,8 +11,8 @@ from typing import Final
 from weakref import WeakSet
 
 from ottla.broker.admin.history import EVENT_US, PIECE_EVENTS, event_json
-from ottla.broker.admin.listing import MOST_MS, ROW_JSON_US, encoded, whole_number
-from ottla.broker.admin.overview import Glance
+from ottla.broker.admin.listing import MOST_MS, ROW_JSON_US, encode_json, whole_number
+from ottla.broker.admin.overview import Overview
 from ottla.broker.admin.routes import AdminError, AdminHandler, AdminRequest, AdminResponse, Route, Send
 from ottla.broker.api.context import Broker
 from ottla.broker.deadline import sleep
@@ -29,7 +29,7 @@ EVENT_STREAM: Final = "text/event-stream"
 class EventStreams:
     """The readers of one broker's events. `clock` is the real one, because they wait in real time."""
 
-    def __init__(self, broker: Broker, events: Events, clock: Clock, glance: Glance) -> None:
+    def __init__(self, broker: Broker, events: Events, clock: Clock, glance: Overview) -> None:
         self._broker = broker
         self._events = events
         self._clock = clock
@@ -62,7 +62,7 @@ class EventStreams:
 class _EventStream:
     """A reader, which has been sent the events before `seq`."""
 
-    def __init__(self, broker: Broker, events: Events, clock: Clock, glance: Glance, seq: int) -> None:
+    def __init__(self, broker: Broker, events: Events, clock: Clock, glance: Overview, seq: int) -> None:
         self._broker = broker
         self._events = events
         self._clock = clock
@@ -100,4 +100,4 @@ class _EventStream:
 
     async def _overview(self) -> bytes:
         self._broker.turns.charge(ROW_JSON_US)
-        return b"event: overview\ndata: %b\n\n" % encoded(await self._glance.overview())
+        return b"event: overview\ndata: %b\n\n" % encode_json(await self._glance.overview())

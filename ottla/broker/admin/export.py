@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 
 from ottla.broker.admin.history import WINDOW_QUERY, window, write_history
-from ottla.broker.admin.listing import MOST_ROWS, encoded
-from ottla.broker.admin.overview import Glance
-from ottla.broker.admin.page_files import HTML, embedded, exported_page
+from ottla.broker.admin.listing import MOST_ROWS, encode_json
+from ottla.broker.admin.overview import Overview
+from ottla.broker.admin.page_files import HTML, escape_json, exported_page
 from ottla.broker.admin.routes import AdminHandler, AdminRequest, AdminResponse, Route, Send
 from ottla.broker.api.context import Broker
 from ottla.broker.costs import COPY_BYTE_US
 from ottla.broker.events import Events
 
 
-def export_route(broker: Broker, events: Events, glance: Glance, lists: Mapping[str, Route]) -> Route:
+def export_route(broker: Broker, events: Events, glance: Overview, lists: Mapping[str, Route]) -> Route:
     """Return the route. `lists` are the routes whose first rows the page has, by the names of their data."""
     before, behind = exported_page()  # as long as two turns of the event loop
 
@@ -23,10 +23,10 @@ def export_route(broker: Broker, events: Events, glance: Glance, lists: Mapping[
         async def stream(send: Send) -> None:
             async def embed(piece: bytes) -> None:
                 broker.turns.charge(2 * len(piece) * COPY_BYTE_US)
-                await send(embedded(piece))
+                await send(escape_json(piece))
 
             await send(before)
-            seen = encoded(await glance.overview())
+            seen = encode_json(await glance.overview())
             await embed(b'{"exported_ms":%d,"overview":%b,"history":' % (now_ms, seen))
             await write_history(broker, events, from_ms, to_ms, embed)
             for name, route in lists.items():

@@ -36,7 +36,7 @@ _WORDS: Final = {
 }
 
 
-def checked(body: Any, schema: Schema) -> Any:
+def check_body(body: Any, schema: Schema) -> Any:
     """Return the body of a request after checking it against the schema: an object by default.
 
     A missing body is an empty object if the schema requires nothing.

@@ -5,14 +5,14 @@ from itertools import islice
 from typing import Any, Final
 
 from ottla.broker.admin.fields import NUMBER, NUMBER_OR_NULL, TEXT
-from ottla.broker.admin.listing import LIMIT_MEANS, Foremost, JsonRows, limit_of
+from ottla.broker.admin.listing import LIMIT_MEANS, JsonRows, SmallestRows, limit_of
 from ottla.broker.admin.partitions import owners_of
 from ottla.broker.admin.routes import AdminHandler, AdminRequest, AdminResponse, Route
 from ottla.broker.admin.transactions import PLACE
 from ottla.broker.api.context import Broker
 from ottla.broker.costs import LOOK_US
-from ottla.broker.events import shortened
-from ottla.broker.group.assignment import assigned
+from ottla.broker.events import shorten
+from ottla.broker.group.assignment import decode_assignment
 from ottla.broker.group.members import Member
 from ottla.broker.group.shard import GroupMetadata
 from ottla.protocol.values import TopicPartition
@@ -92,7 +92,7 @@ def groups_route(broker: Broker) -> Route:
             for key in metadata.offsets.some_places(MOST_OFFSETS):
                 pending.update(producer_id for producer_id, _ in islice(metadata.offsets.pending(key), MOST_PENDING))
             broker.turns.charge(MOST_OFFSETS * LOOK_US)
-            await broker.turns.share()
+            await broker.turns.yield_if_due()
         owners = await owners_of(broker, pending)
         rows, left = JsonRows("groups", broker.turns), MOST_OF_ALL
         for metadata in chosen:
@@ -106,11 +106,11 @@ def groups_route(broker: Broker) -> Route:
     return Route("GET", "/v1/groups", handler, "Show consumer groups", query=query, response_schema=SCHEMA)
 
 
-async def _found(broker: Broker, limit: int, prefix: str) -> Foremost[tuple[str], GroupMetadata]:
-    found: Foremost[tuple[str], GroupMetadata] = Foremost(limit)
-    for metadata in broker.groups.listed()[1]:
+async def _found(broker: Broker, limit: int, prefix: str) -> SmallestRows[tuple[str], GroupMetadata]:
+    found: SmallestRows[tuple[str], GroupMetadata] = SmallestRows(limit)
+    for metadata in broker.groups.list_groups()[1]:
         broker.turns.charge(2 * LOOK_US)
-        await broker.turns.share()
+        await broker.turns.yield_if_due()
         group_id = metadata.group.group_id
         if not metadata.ending and group_id.startswith(prefix):
             found.add((group_id,), metadata)
@@ -128,7 +128,7 @@ def _row(broker: Broker, metadata: GroupMetadata, owners: Owners, left: int) -> 
         items += 1 + sum(len(partitions) for _, partitions in members[-1]["assignment"])
     places = offsets.some_places(max(0, min(MOST_OFFSETS, left - items)))
     row = {
-        "group_id": shortened(group.group_id),
+        "group_id": shorten(group.group_id),
         "state": group.state.value,
         "protocol_type": group.protocol_type or "",
         "members": members,
@@ -141,15 +141,15 @@ def _row(broker: Broker, metadata: GroupMetadata, owners: Owners, left: int) -> 
 
 def _member(member: Member) -> dict[str, Any]:
     return {
-        "member_id": shortened(member.member_id),
-        "client_id": shortened(member.client_id),
-        "assignment": [[shortened(topic), list(indexes)] for topic, indexes in _few(member.assignment)],
+        "member_id": shorten(member.member_id),
+        "client_id": shorten(member.client_id),
+        "assignment": [[shorten(topic), list(indexes)] for topic, indexes in _few(member.assignment)],
     }
 
 
 def _few(assignment: bytes) -> Iterator[tuple[str, tuple[int, ...]]]:
     left = MOST_ASSIGNED
-    for topic, indexes in assigned(assignment, MOST_ASSIGNED):
+    for topic, indexes in decode_assignment(assignment, MOST_ASSIGNED):
         yield topic, indexes[:left]
         left -= len(indexes)
         if left <= 0:
@@ -172,7 +172,7 @@ def _offset(broker: Broker, metadata: GroupMetadata, key: TopicPartition, owners
         "pending": [
             {
                 "producer_id": producer_id,
-                "transactional_id": shortened(owners[producer_id][0]) if producer_id in owners else None,
+                "transactional_id": shorten(owners[producer_id][0]) if producer_id in owners else None,
                 "offset": offset,
             }
             for producer_id, offset in islice(metadata.offsets.pending(key), MOST_PENDING)

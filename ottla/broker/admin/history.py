@@ -4,7 +4,7 @@ from json.encoder import encode_basestring
 from typing import Any, Final
 
 from ottla.broker.admin.fields import NUMBER, TEXT
-from ottla.broker.admin.listing import JsonRows, encoded, whole_number
+from ottla.broker.admin.listing import JsonRows, encode_json, whole_number
 from ottla.broker.admin.overview import BUCKET_SCHEMA, bucket
 from ottla.broker.admin.routes import JSON, AdminError, AdminHandler, AdminRequest, AdminResponse, Route, Send
 from ottla.broker.api.context import Broker
@@ -86,10 +86,10 @@ def history_routes(broker: Broker, events: Events) -> list[Route]:
         return AdminResponse(body=stream, content_type=JSON)
 
     async def refusals(request: AdminRequest) -> AdminResponse:
-        return await refused(broker, events)
+        return await list_refusals(broker, events)
 
     tell: AdminHandler = history
-    list_refusals: AdminHandler = refusals
+    show_refusals: AdminHandler = refusals
     return [
         Route(
             *("GET", "/v1/history", tell, "Show the recent events of transactions"),
@@ -97,7 +97,7 @@ def history_routes(broker: Broker, events: Events) -> list[Route]:
             response_schema=HISTORY_SCHEMA,
         ),
         Route(
-            *("GET", "/v1/refusals", list_refusals, "Show the last refused requests, the latest first"),
+            *("GET", "/v1/refusals", show_refusals, "Show the last refused requests, the latest first"),
             response_schema=REFUSALS_SCHEMA,
         ),
     ]
@@ -131,7 +131,7 @@ async def write_history(broker: Broker, events: Events, from_ms: int, to_ms: int
     broker.turns.charge(len(seconds) * LOOK_US * 10)
     left_out = forgotten + sum(each.left_out for each in seconds)
     more = {"left_out": left_out, "buckets": [bucket(each) for each in seconds]}
-    await send(b"]," + encoded(more)[1:] + b"\n")
+    await send(b"]," + encode_json(more)[1:] + b"\n")
 
 
 def event_json(event: tuple[Any, ...]) -> bytes:
@@ -155,7 +155,7 @@ def event_json(event: tuple[Any, ...]) -> bytes:
     return (text + "}").encode()
 
 
-async def refused(broker: Broker, events: Events) -> AdminResponse:
+async def list_refusals(broker: Broker, events: Events) -> AdminResponse:
     """Return the last refusals, the latest first."""
     rows = JsonRows("refusals", broker.turns)
     for each in list(events.refusals()):

@@ -13,7 +13,7 @@ from typing import Any, Final
 import h11
 
 from ottla.broker.admin.access import Access, single
-from ottla.broker.admin.fields import checked
+from ottla.broker.admin.fields import check_body
 from ottla.broker.admin.json_steps import BadJson, read_json, write_json
 from ottla.broker.admin.routes import (
     ENTRY,
@@ -121,7 +121,7 @@ class HttpConnection(StreamProtocol):
         """Times of its opening and of its last received bytes."""
 
     @property
-    def gives_way(self) -> bool:
+    def may_be_closed(self) -> bool:
         """Whether it may be closed to free its place: no complete request has come, or the last one is answered."""
         return self._arrival is not None or self._between
 
@@ -148,13 +148,13 @@ class HttpConnection(StreamProtocol):
         if len(self._received) > AHEAD_BYTES and not self._reading_paused and self._transport is not None:
             self._reading_paused = True
             self._transport.pause_reading()
-        self._turns.event(self._arrived)
+        self._turns.event(self._wake_reader)
 
     def eof_received(self) -> bool:
         self._ended = True
         if self._answering:  # the client has given up
             return False
-        self._turns.event(self._arrived)
+        self._turns.event(self._wake_reader)
         return not self._closed
 
     def pause_writing(self) -> None:
@@ -162,7 +162,7 @@ class HttpConnection(StreamProtocol):
 
     def resume_writing(self) -> None:
         self._writing_paused = False
-        self._turns.event(self._departed)
+        self._turns.event(self._wake_writer)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._discard()
@@ -190,7 +190,7 @@ class HttpConnection(StreamProtocol):
         if self._closed:
             self.close()
         else:
-            self._activity = self._turns.start(self._converse(), self._leave, self._broke)
+            self._activity = self._turns.start(self._serve(), self._leave, self._broke)
 
     def _leave(self, result: None) -> None:
         self._activity = None
@@ -204,12 +204,12 @@ class HttpConnection(StreamProtocol):
         self._activity = None
         self.close()
 
-    def _arrived(self) -> None:
+    def _wake_reader(self) -> None:
         wait, self._arrival = self._arrival, None
         if wait is not None:
             wait.wake(None)
 
-    def _departed(self) -> None:
+    def _wake_writer(self) -> None:
         wait, self._departure = self._departure, None
         if wait is not None:
             wait.wake(None)
@@ -224,9 +224,9 @@ class HttpConnection(StreamProtocol):
 
     def _late(self) -> None:
         self._is_late = True
-        self._arrived()
+        self._wake_reader()
 
-    async def _converse(self) -> None:
+    async def _serve(self) -> None:
         """Serve one request after the other until the connection ends."""
         while await self._comes():
             method = ""
@@ -251,7 +251,7 @@ class HttpConnection(StreamProtocol):
             self._received[:0] = behind
             self._http = _new_http()
             self._between = True
-            await self._turns.share()
+            await self._turns.yield_if_due()
             self._between = False
 
     async def _comes(self) -> bool:
@@ -327,7 +327,7 @@ class HttpConnection(StreamProtocol):
             body = await self._read(headers)
         schema = found.route.request_schema
         if schema is not None:
-            body = checked(body, schema)
+            body = check_body(body, schema)
         elif body is not None:
             raise AdminError(400, f"{method} {found.path} takes no body")
         return AdminRequest(method, found.path, found.parameters, found.query, body), found.route
@@ -340,7 +340,7 @@ class HttpConnection(StreamProtocol):
         data = bytearray()
         while True:
             self._turns.charge(EVENT_US)
-            await self._turns.share()
+            await self._turns.yield_if_due()
             event = self._next_event()
             if event is h11.NEED_DATA:
                 if self._http.they_are_waiting_for_100_continue:
@@ -361,7 +361,7 @@ class HttpConnection(StreamProtocol):
             steps = read_json(data.decode())
             while True:
                 self._turns.charge(next(steps))
-                await self._turns.share()
+                await self._turns.yield_if_due()
         except StopIteration as end:
             return end.value
         except UnicodeDecodeError:
@@ -442,7 +442,7 @@ class HttpConnection(StreamProtocol):
                 pieces.append("".join(tokens).encode())
                 tokens.clear()
                 self._turns.charge(TOKENS * TOKEN_US)
-                await self._turns.share()
+                await self._turns.yield_if_due()
         tokens.append("\n")
         pieces.append("".join(tokens).encode())
         return pieces
@@ -455,7 +455,7 @@ class HttpConnection(StreamProtocol):
             self._unread_since_ms = self._clock.monotonic_ms()
             await wait
             self._limit(None)
-        await self._turns.share()
+        await self._turns.yield_if_due()
 
     async def _linger(self) -> None:
         """Read and ignore bytes for a while: if it closed at once, the client could lose the reply."""

@@ -131,13 +131,13 @@ class _Reader:
                     self._at += 1
                     return "".join(pieces)
                 case "\\":
-                    pieces.append(self._escaped())
+                    pieces.append(self._read_escape())
                 case "":
                     raise self._bad("a string is not closed")
                 case _:
                     raise self._bad("a string contains a control character that is not escaped")
 
-    def _escaped(self) -> str:
+    def _read_escape(self) -> str:
         """The character of an escape, or of two that are a pair of surrogates."""
         place = self._at
         kind = self._text[place + 1 : place + 2]

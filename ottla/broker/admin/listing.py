@@ -26,12 +26,12 @@ T = TypeVar("T")
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
-def encoded(value: Mapping[str, Any]) -> bytes:
+def encode_json(value: Mapping[str, Any]) -> bytes:
     """Return a small value as JSON, written in one step."""
     return _encode(value).encode()
 
 
-class Foremost(Generic[K, T]):
+class SmallestRows(Generic[K, T]):
     """The added rows with the smallest keys, and the number of all added rows. Keys must differ."""
 
     def __init__(self, most: int) -> None:
@@ -77,9 +77,9 @@ class JsonRows:
         """Add a row with this number of entries in its lists."""
         if len(self._pieces) > 1:
             self._pieces.append(b",")
-        self._pieces.append(encoded(row))
+        self._pieces.append(encode_json(row))
         self._turns.charge(ROW_JSON_US + items * ITEM_US)
-        await self._turns.share()
+        await self._turns.yield_if_due()
 
     def finish(self, **more: Any) -> AdminResponse:
         """Return the reply, with these fields after the rows."""
@@ -87,7 +87,7 @@ class JsonRows:
 
 
 def _end(more: Mapping[str, Any]) -> bytes:
-    return b"]," + encoded(more)[1:] + b"\n" if more else b"]}\n"
+    return b"]," + encode_json(more)[1:] + b"\n" if more else b"]}\n"
 
 
 def limit_of(request: AdminRequest) -> int:

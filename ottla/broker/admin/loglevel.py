@@ -74,26 +74,26 @@ class LogLevels:
         """List the root, and all loggers that have a level of their own."""
         known = sorted(logging.root.manager.loggerDict.items())[:MOST_LOGGERS]
         own = [name for name, each in known if isinstance(each, logging.Logger) and each.level]
-        return AdminResponse(body=[self._shown(name) for name in (ROOT, *own)])
+        return AdminResponse(body=[self._to_json(name) for name in (ROOT, *own)])
 
     async def change(self, request: AdminRequest) -> AdminResponse:
         """Set a level now, and restore the previous one after `for_ms`."""
-        name = _checked(request.parameters["logger"])
+        name = _check_logger_name(request.parameters["logger"])
         for_ms = int(request.body.get("for_ms", DEFAULT_FOR_MS))
         before = self._forget(name)
         timer = self._clock.call_later(for_ms, lambda: self._restore(name))
         self._changes[name] = _Change(before, self._clock.now_ms() + for_ms, timer)
         log.info("Logger %s has level %s for %d s, set at the admin port", name, request.body["level"], for_ms / 1000)
         _logger(name).setLevel(LEVELS[request.body["level"]])
-        return AdminResponse(body=self._shown(name))
+        return AdminResponse(body=self._to_json(name))
 
     async def restore(self, request: AdminRequest) -> AdminResponse:
         """Restore the previous level at once."""
-        name = _checked(request.parameters["logger"])
+        name = _check_logger_name(request.parameters["logger"])
         if name not in self._changes:
             raise AdminError(404, f"The level of {name} is not changed: GET /v1/loglevel lists the levels")
         self._restore(name)
-        return AdminResponse(body=self._shown(name))
+        return AdminResponse(body=self._to_json(name))
 
     def _restore(self, name: str) -> None:
         _logger(name).setLevel(self._forget(name))
@@ -107,7 +107,7 @@ class LogLevels:
         change.timer.cancel()
         return change.before
 
-    def _shown(self, name: str) -> dict[str, Any]:
+    def _to_json(self, name: str) -> dict[str, Any]:
         change = self._changes.get(name)
         return {
             "logger": name,
@@ -121,7 +121,7 @@ def _logger(name: str) -> logging.Logger:
     return logging.getLogger(None if name == ROOT else name)
 
 
-def _checked(name: str) -> str:
+def _check_logger_name(name: str) -> str:
     """Return the name if the logger exists. AdminError 404 otherwise: requests must not create loggers."""
     known = logging.root.manager.loggerDict
     if name in known or name == ROOT:

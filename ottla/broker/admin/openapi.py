@@ -13,7 +13,7 @@ _ERROR: Final[Mapping[str, Any]] = {
 }
 
 
-def described(routes: Sequence[Route], version: str, *, has_token: bool) -> dict[str, Any]:
+def make_document(routes: Sequence[Route], version: str, *, has_token: bool) -> dict[str, Any]:
     """Return the OpenAPI document of a broker of this version."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:

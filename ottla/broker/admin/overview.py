@@ -63,7 +63,7 @@ SCHEMA: Final[dict[str, Any]] = {
 }
 
 
-class Glance:
+class Overview:
     """The overview of a broker. `clock` is the real one, which measures rates."""
 
     def __init__(self, broker: Broker, events: Events, clock: Clock) -> None:
@@ -90,7 +90,7 @@ class Glance:
         broker = self._broker
         broker.turns.charge(SAMPLE_US)
         now_ms, began_ms = broker.clock.now_ms(), oldest_start_ms(broker)
-        lately, second = self._recent.look(), self._events.last_whole_second()
+        lately, second = self._recent.compute(), self._events.last_whole_second()
         return {
             "now_ms": now_ms,
             "started_ms": self._started_ms,
@@ -121,7 +121,7 @@ class Glance:
         self._summed_ms, total = now_ms, 0
         for partition in list(self._broker.cluster.partitions()):
             self._broker.turns.charge(2 * LOOK_US)
-            await self._broker.turns.share()
+            await self._broker.turns.yield_if_due()
             total += partition.log.size_bytes
         self._logs_bytes = total
 

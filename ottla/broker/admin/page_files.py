@@ -69,12 +69,12 @@ def page_routes() -> Sequence[Route]:
 
 @cache
 def exported_page() -> tuple[bytes, bytes]:
-    """Return the page in one file as two parts: before and after the JSON of its data (see `embedded`).
+    """Return the page in one file as two parts: before and after the JSON of its data (see `escape_json`).
 
     Its policy allows this script and this style, by their hashes, and no requests.
     """
     style = _read("style.css").decode()
-    script = "".join(_inlined(name) for name in MODULES)
+    script = "".join(_inline(name) for name in MODULES)
     for text in (style, script):
         if found := _END_OF_TAG.search(text):
             raise ValueError(f"{found[0]!r} in a file of the page would end its tag")
@@ -99,7 +99,7 @@ def exported_page() -> tuple[bytes, bytes]:
     return before.encode(), behind.encode()
 
 
-def embedded(piece: bytes) -> bytes:
+def escape_json(piece: bytes) -> bytes:
     """Return a piece of JSON escaped for a script element: no name in it can end the tag."""
     return piece.replace(b"<", rb"\u003c")
 
@@ -108,7 +108,7 @@ def _read(name: str) -> bytes:
     return files(__package__).joinpath("page", name).read_bytes()
 
 
-def _inlined(name: str) -> str:
+def _inline(name: str) -> str:
     """Return a module without its imports and exports. ValueError if some cannot be removed."""
     text = _read(name).decode()
     earlier = MODULES[: MODULES.index(name)]

@@ -5,13 +5,13 @@ from itertools import islice
 from typing import Any, Final
 
 from ottla.broker.admin.fields import NUMBER, NUMBER_OR_NULL
-from ottla.broker.admin.listing import LIMIT_MEANS, Foremost, JsonRows, limit_of
+from ottla.broker.admin.listing import LIMIT_MEANS, JsonRows, SmallestRows, limit_of
 from ottla.broker.admin.routes import AdminHandler, AdminRequest, AdminResponse, Route
 from ottla.broker.admin.transactions import PLACE
 from ottla.broker.api.context import Broker
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.costs import LOOK_US
-from ottla.broker.events import shortened
+from ottla.broker.events import shorten
 from ottla.broker.log.partition import Partition
 from ottla.protocol.values import TopicPartition
 
@@ -92,20 +92,20 @@ def partitions_route(broker: Broker) -> Route:
 
 async def _found(
     broker: Broker, limit: int, prefix: str
-) -> tuple[Foremost[tuple[bool, bool, str, int], Partition], int]:
+) -> tuple[SmallestRows[tuple[bool, bool, str, int], Partition], int]:
     """Return the open partitions, those held back first, internal topics after others; and the number of unopened."""
-    found: Foremost[tuple[bool, bool, str, int], Partition] = Foremost(limit)
+    found: SmallestRows[tuple[bool, bool, str, int], Partition] = SmallestRows(limit)
     unopened = 0
     cluster, turns = broker.cluster, broker.turns
     for topic in list(cluster.topics):
         if not topic.startswith(prefix):
             turns.charge(LOOK_US)
-            await turns.share()
+            await turns.yield_if_due()
             continue
         known = cluster.topics.get(topic)
         for index in range(0 if known is None else known.partition_count):
             turns.charge(5 * LOOK_US)
-            await turns.share()
+            await turns.yield_if_due()
             if cluster.is_unopened(topic, index):
                 unopened += 1
                 continue
@@ -125,7 +125,7 @@ async def owners_of(broker: Broker, producer_ids: set[int]) -> dict[int, tuple[s
                 return owners
             for transactional_id in list(shard.states if is_all else {**shard.open, **shard.transient}):
                 broker.turns.charge(2 * LOOK_US)
-                await broker.turns.share()
+                await broker.turns.yield_if_due()
                 state = shard.states.get(transactional_id)
                 if state is not None and state.producer_id in producer_ids:
                     owners[state.producer_id] = transactional_id, state.start_ms
@@ -136,7 +136,7 @@ def _row(partition: Partition, owners: Owners, most: int) -> dict[str, Any]:
     ongoing = partition.log.producer_state.ongoing_txns
     opened = [
         {
-            "transactional_id": shortened(owners[producer_id][0]) if producer_id in owners else None,
+            "transactional_id": shorten(owners[producer_id][0]) if producer_id in owners else None,
             "producer_id": producer_id,
             "producer_epoch": partition.producer_epoch_of(producer_id),
             "first_offset": first_offset,

@@ -102,7 +102,7 @@ class AdminPort:
         turns = self._turns
         turns.charge(CONNECTION_US)
         connection = HttpConnection(
-            self._router, self._access, turns, self._clock, self._lost, self._refused, self._take_place
+            self._router, self._access, turns, self._clock, self._lost, self._log_refusal, self._take_place
         )
         self._at_door[connection] = ip
         return connection
@@ -120,7 +120,7 @@ class AdminPort:
         else:
             free = len(placed) < self._most or _close_one(placed, list(placed), UNREAD_MS)
         if not free:
-            self._tell(
+            self._log(
                 "requests", f"{connection.peer}: all of the {self._most} places are in use, or the half for one address"
             )
             return False
@@ -134,20 +134,20 @@ class AdminPort:
 
     def report_failure(self, error: OSError) -> None:
         """Log that no connection could be accepted."""
-        self._tell("connections", str(shortage(error) or error))
+        self._log("connections", str(shortage(error) or error))
 
     def defer(self, go_on: Callable[[], None]) -> bool:
         """Return False if another connection may be accepted at once; else call `go_on` after other work."""
         turns = self._turns
-        if turns.over:
-            turns.rest(go_on)
+        if turns.is_spent:
+            turns.run_later(go_on)
             return True
         return False
 
-    def _refused(self, peer: str, reason: str) -> None:
-        self._tell("requests", f"{peer}: {reason}")
+    def _log_refusal(self, peer: str, reason: str) -> None:
+        self._log("requests", f"{peer}: {reason}")
 
-    def _tell(self, what: str, reason: str) -> None:
+    def _log(self, what: str, reason: str) -> None:
         times = self._limiters[what].count(self._clock.monotonic_ms())
         if times:
             log.warning(
@@ -161,7 +161,7 @@ class AdminPort:
 def _close_one(places: dict[HttpConnection, str], some: Sequence[HttpConnection], unread_ms: float) -> bool:
     """Close the connection of `some` that has been silent longest among the idle ones, else among those with a reply
     unread for this long. Return False if there is none."""
-    silent = [each for each in some if each.gives_way]
+    silent = [each for each in some if each.may_be_closed]
     unread = [each for each in some if each.has_unread and each.unread_ms >= unread_ms]
     if not silent and not unread:
         return False

@@ -41,7 +41,7 @@ class Recent:
         self._now_ms = now_ms
         self._samples = deque([self._sample()])
 
-    def look(self) -> dict[str, Any]:
+    def compute(self) -> dict[str, Any]:
         """Return rates per second and durations in milliseconds, with the time `over_ms` that they cover."""
         now, samples = self._sample(), self._samples
         while len(samples) > 1 and samples[1].at_ms <= now.at_ms - SPAN_MS:

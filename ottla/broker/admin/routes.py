@@ -1,7 +1,7 @@
 """Requests to the admin port as values, and the routes to their handlers. pure
 
 A handler is `async def handler(request: AdminRequest) -> AdminResponse`, driven by hand like those of Kafka's APIs: it
-suspends on a `turns.Wait` only, awaits `turns.share()` during long work, and is discarded when its client has
+suspends on a `turns.Wait` only, awaits `turns.yield_if_due()` during long work, and is discarded when its client has
 disconnected. It raises an `AdminError` for a bad request.
 """
 
@@ -99,7 +99,7 @@ class Route:
     @property
     def names(self) -> list[str]:
         """The names in the pattern, in order."""
-        return [segment[1:-1] for segment in _segments_of(self.pattern) if _unnamed(segment) == _ANY]
+        return [segment[1:-1] for segment in _segments_of(self.pattern) if _without_name(segment) == _ANY]
 
 
 class Found(NamedTuple):
@@ -127,7 +127,7 @@ class Router:
         # By the pattern without its names.
         self._methods: dict[tuple[str, ...], dict[str, Route]] = {}
         for route in routes:
-            methods = self._methods.setdefault(tuple(map(_unnamed, _segments_of(route.pattern))), {})
+            methods = self._methods.setdefault(tuple(map(_without_name, _segments_of(route.pattern))), {})
             if route.method in methods:
                 raise ValueError(f"{route.method} {route.pattern} occurs twice")
             methods[route.method] = route
@@ -138,7 +138,7 @@ class Router:
         path, _, query = target.partition("?")
         if not path.startswith("/"):
             raise AdminError(400, "The path must begin with /")
-        segments = [_decoded(segment) for segment in _segments_of(path)]
+        segments = [_decode(segment) for segment in _segments_of(path)]
         pattern = self._pattern_of(segments)
         if pattern is None:
             if self._elsewhere is not None:
@@ -150,7 +150,7 @@ class Router:
             allowed = ", ".join(sorted({*methods, *({"HEAD"} if "GET" in methods else ())}))
             raise AdminError(405, f"{path} takes {allowed}, not {method}", (("Allow", allowed),))
         named = zip(_segments_of(route.pattern), segments, strict=True)
-        parameters = {name[1:-1]: segment for name, segment in named if _unnamed(name) == _ANY}
+        parameters = {name[1:-1]: segment for name, segment in named if _without_name(name) == _ANY}
         return Found(route, path, parameters, _read_query(query, route))
 
     def is_public(self, method: str, target: str) -> bool:
@@ -175,7 +175,7 @@ def _segments_of(path: str) -> list[str]:
     return path[1:].split("/")
 
 
-def _unnamed(segment: str) -> str:
+def _without_name(segment: str) -> str:
     return _ANY if segment.startswith("{") else segment
 
 
@@ -185,7 +185,7 @@ def _matches(pattern: Sequence[str], segments: Sequence[str]) -> bool:
     )
 
 
-def _decoded(segment: str) -> str:
+def _decode(segment: str) -> str:
     try:
         return unquote(segment, errors="strict")
     except UnicodeDecodeError:

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ottla.broker.admin.fields import NUMBER, NUMBER_OR_NULL, TEXT
-from ottla.broker.admin.listing import LIMIT_MEANS, Foremost, JsonRows, limit_of
+from ottla.broker.admin.listing import LIMIT_MEANS, JsonRows, SmallestRows, limit_of
 from ottla.broker.admin.routes import AdminError, AdminHandler, AdminRequest, AdminResponse, Route
 from ottla.broker.api.context import Broker
 from ottla.broker.costs import LOOK_US
-from ottla.broker.events import Events, shortened
+from ottla.broker.events import Events, shorten
 from ottla.broker.txn.shard import Shard
 from ottla.broker.txn.states import ONGOING, PREPARED
 from ottla.broker.txn.values import NEVER_TIMES_OUT_MS, NO_PENDING, TransactionState, TransientState
@@ -87,14 +87,14 @@ def transactions_route(broker: Broker, events: Events) -> Route:
 
 async def _found(
     broker: Broker, limit: int, keep: Callable[[str], bool], is_all: bool
-) -> Foremost[tuple[int, int, str], tuple[Shard, str]]:
+) -> SmallestRows[tuple[int, int, str], tuple[Shard, str]]:
     """Find the ids whose transaction is open or is ending, the oldest first; then the others, the latest first."""
-    found: Foremost[tuple[int, int, str], tuple[Shard, str]] = Foremost(limit)
+    found: SmallestRows[tuple[int, int, str], tuple[Shard, str]] = SmallestRows(limit)
     for shard in broker.transactions.shards():
         # A prepared transaction has transient state too: its markers.
         for transactional_id in list(shard.states if is_all else {**shard.open, **shard.transient}):
             broker.turns.charge(5 * LOOK_US)
-            await broker.turns.share()
+            await broker.turns.yield_if_due()
             state = shard.states.get(transactional_id)
             if state is None or not keep(transactional_id):
                 continue
@@ -116,7 +116,7 @@ def _row(broker: Broker, events: Events, shard: Shard, transactional_id: str, mo
     ]
     written = events.written(transactional_id)
     return {
-        "transactional_id": shortened(transactional_id),
+        "transactional_id": shorten(transactional_id),
         "producer_id": state.producer_id,
         "producer_epoch": state.producer_epoch,
         "state": state.status.wire_name,

@@ -46,16 +46,16 @@ SCHEMA: Final[dict[str, Any]] = {
 def why_route(broker: Broker) -> Route:
     """The route."""
 
-    async def explain(request: AdminRequest) -> AdminResponse:
+    async def show_why(request: AdminRequest) -> AdminResponse:
         partition = await _partition(broker, request)
-        found = await explained(broker, partition)
+        found = await explain(broker, partition)
         rows = remedy_rows(found, _bootstrap(broker))
         broker.turns.charge(len(rows) * 10 * ROW_US)
         remedies = [{"first_offset": at, "advice": advice, "command": command} for at, advice, command in rows]
         commands = [command for _, _, command in rows if command is not None]
         return AdminResponse(body={"text": answer(found), "commands": commands, "remedies": remedies})
 
-    handler: AdminHandler = explain
+    handler: AdminHandler = show_why
     summary = "Explain what holds the readers of a partition back, and what ends it"
     return Route("GET", "/v1/partitions/{topic}/{partition}/why", handler, summary, response_schema=SCHEMA)
 
@@ -69,16 +69,16 @@ async def _partition(broker: Broker, request: AdminRequest) -> Partition:
     raise AdminError(404, "There is no such partition: GET /v1/partitions lists the partitions")
 
 
-async def explained(broker: Broker, partition: Partition) -> Explanation:
+async def explain(broker: Broker, partition: Partition) -> Explanation:
     """Return the partition and its first open transactions, each with the coordinator's state of its producer id."""
-    before = {each.start_offset: each for each in _opened(partition)}
+    before = {each.start_offset: each for each in _list_open(partition)}
     known = by_producer(await _known(broker, {each.producer_id for each in before.values()}))
     now_ms, gaps = broker.clock.now_ms(), _gaps(broker)
     # A transaction that was open before the coordinator was read and is open now was open all the time: the
     # coordinator knows it, or has forgotten it. Nothing is known about other transactions.
     rows = [
         (each, judge(each, known.get(each.producer_id, ()), now_ms, gaps))
-        for each in _opened(partition)
+        for each in _list_open(partition)
         if each.start_offset in before and each.producer_id == before[each.start_offset].producer_id
     ]
     broker.turns.charge(len(rows) * ROW_US)
@@ -104,7 +104,7 @@ def _gaps(broker: Broker) -> tuple[str, ...]:
     return (f"partitions {unread} of {TRANSACTION_STATE_TOPIC} are offline",) if unread else ()
 
 
-def _opened(partition: Partition) -> list[OpenTransaction]:
+def _list_open(partition: Partition) -> list[OpenTransaction]:
     found = []
     for first_offset, producer_id in islice(partition.log.producer_state.ongoing_txns.items(), MOST_TRANSACTIONS):
         producer = partition.producer_of(producer_id)
@@ -123,7 +123,7 @@ async def _known(broker: Broker, producer_ids: set[int]) -> list[KnownTransactio
     for shard in broker.transactions.shards():
         for transactional_id in list(shard.states) if producer_ids else ():
             broker.turns.charge(2 * LOOK_US)
-            await broker.turns.share()
+            await broker.turns.yield_if_due()
             state = shard.states.get(transactional_id)
             if state is None or state.producer_id not in producer_ids:
                 continue

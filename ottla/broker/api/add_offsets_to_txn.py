@@ -11,7 +11,7 @@ from typing import Final
 
 from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.api.reply import encoded
+from ottla.broker.api.reply import encode_reply
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
@@ -27,11 +27,11 @@ async def handle(broker: Broker, request: Request) -> Reply:
     version, body = request.api_version, request.body
     for need, name in ((_WRITE_ID, body.transactional_id), (_READ_GROUP, body.group_id)):
         if not broker.may(request, need, name):
-            return encoded(request, error_code=need.error)
+            return encode_reply(request, error_code=need.error)
     partition = (CONSUMER_OFFSETS_TOPIC, broker.groups.offsets.partition_for(body.group_id))
     error = await broker.transactions.add_partitions(
         body.transactional_id, body.producer_id, body.producer_epoch, (partition,)
     )
     if error is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_FENCED:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
-    return encoded(request, error_code=error)
+    return encode_reply(request, error_code=error)

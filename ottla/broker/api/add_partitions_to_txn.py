@@ -13,11 +13,11 @@ verified (TRANSACTION_ABORTABLE for a partition that the open transaction lacks)
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from ottla.broker.api.authorization import denied, need_of
+from ottla.broker.api.authorization import find_denied, need_of
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.api.fenced import FENCED, tell_fenced
-from ottla.broker.api.refused import tell_rows_refused
-from ottla.broker.api.reply import FEW_ROWS, ReplyBuilder, ReplyRows, encoded
+from ottla.broker.api.fenced import FENCED, log_fenced
+from ottla.broker.api.refused import record_row_refusals
+from ottla.broker.api.reply import FEW_ROWS, ReplyBuilder, ReplyRows, encode_reply
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.costs import LOOK_US, ROW_US
 from ottla.broker.txn.end_txn_rules import V2
@@ -44,7 +44,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     if not broker.may(request, _WRITE_ID, body.v3_and_below_transactional_id):
         return await _reply_below_v4(broker, request, {}, _WRITE_ID.error)
     names = (topic.name for topic in topics if topic.name not in INTERNAL_TOPICS)
-    refused = await denied(broker, request, _WRITE, names)
+    refused = await find_denied(broker, request, _WRITE, names)
     asked, errors = await _check_partitions(
         broker, topics, INTERNAL_TOPICS.union(refused) if refused else INTERNAL_TOPICS
     )
@@ -60,14 +60,14 @@ async def handle(broker: Broker, request: Request) -> Reply:
         if version < FIRST_VERSION_WITH_FENCED and default is ErrorCode.PRODUCER_FENCED:
             default = ErrorCode.INVALID_PRODUCER_EPOCH
         if default in FENCED:
-            tell_fenced(broker, request, default)
+            log_fenced(broker, request, default)
     if len(topics) <= FEW_ROWS and len(asked) <= FEW_ROWS:
         rows = [
             (topic.name, [(index, errors.get((topic.name, index), default)) for index in topic.partitions])
             for topic in topics
         ]
         _count(broker, request, rows)
-        return encoded(request, results_by_topic_v3_and_below=rows)
+        return encode_reply(request, results_by_topic_v3_and_below=rows)
     return await _reply_below_v4(broker, request, errors, default)
 
 
@@ -83,21 +83,21 @@ def _count(broker: Broker, request: Request, topics: Sequence[tuple[str, Sequenc
     """Count the errors of a reply that is encoded at once."""
     failed = [error for _, rows in topics for _, error in rows if error]
     if failed:
-        broker.metrics.apis[request.api_key].rows_failed(failed)
-        tell_rows_refused(broker, request, failed)
+        broker.metrics.apis[request.api_key].count_errors(failed)
+        record_row_refusals(broker, request, failed)
 
 
 async def _handle_brokers(broker: Broker, request: Request) -> Reply:
     """Handle versions 4 and 5: one result per transaction."""
     if not broker.may(request, _ACT, CLUSTER_NAME):
-        return encoded(request, error_code=_ACT.error)
+        return encode_reply(request, error_code=_ACT.error)
     reply = ReplyBuilder(broker, request)
     results = reply.rows("results_by_transaction")
     for transaction in request.body.transactions:
         errors, default = await _answer(broker, transaction)
         if default is ErrorCode.UNSUPPORTED_VERSION:
             # The cluster has no transactions V2 (level 0): Kafka's handler stops here.
-            return encoded(request, error_code=default)
+            return encode_reply(request, error_code=default)
         path = ("results_by_transaction", "topic_results")
         rows = await _write_rows(reply, path, transaction.topics, errors, default)
         await results.add(transaction.transactional_id, rows)
@@ -135,7 +135,7 @@ async def _check_partitions(
             elif not exists(name, index):
                 refused[place] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             turns.charged_us += ROW_US
-            if turns.rest_is_due:
+            if turns.must_yield:
                 await turns.pause()
     return asked, refused
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ottla.broker.api.authorization import MESSAGES, need_of
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.api.named import named
+from ottla.broker.api.named import index_rows
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.controller import CLIENT_QUOTAS
 from ottla.broker.costs import LOOK_US, ROW_US
@@ -34,7 +34,7 @@ _NOTHING: Final[Mapping[str, float]] = {}
 async def handle(broker: Broker, request: Request) -> Reply:
     """Change the quotas, or only check the changes when `validate_only`; one row for each entity, as it was named."""
     body = request.body
-    first, twice = await named(broker.turns, body.entries, _entity)
+    first, twice = await index_rows(broker.turns, body.entries, _entity)
     if broker.may(request, _ALTER, CLUSTER_NAME):
         outcomes = await _alter(broker, first, twice, body.validate_only)
     else:
@@ -71,7 +71,7 @@ async def _alter(
             else:
                 records += decided
             broker.turns.charge(ROW_US + len(ops) * ROW_US + len(entity) * LOOK_US)
-            await broker.turns.share()
+            await broker.turns.yield_if_due()
         if len(records) > MOST_RECORDS:
             outcomes.update(dict.fromkeys(rows, _EXCESSIVE))
             return ()

@@ -27,7 +27,7 @@ async def _resource(turns: Turns, asked: Any) -> Resource:
         else:
             given[config.name] = config.value
         turns.charge(CONFIG_US)
-        await turns.share()
+        await turns.yield_if_due()
     return Resource(
         asked.resource_type,
         asked.resource_name,

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ottla.broker.api.authorization import MESSAGES, need_of
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.api.named import named
+from ottla.broker.api.named import index_rows
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.controller import SCRAM_CREDENTIALS
 from ottla.broker.cluster.features import METADATA_FEATURE
@@ -57,7 +57,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     """Alter each user's credentials; one row for each user, in the order of the request."""
     body = request.body
     rows = chain(((True, row) for row in body.deletions), ((False, row) for row in body.upsertions))
-    first, twice = await named(broker.turns, rows, lambda each: str(each[1].name))
+    first, twice = await index_rows(broker.turns, rows, lambda each: str(each[1].name))
     outcomes: dict[str, ApiError] = dict.fromkeys(first, _FINE)
     if not broker.may(request, _ALTER, CLUSTER_NAME):
         outcomes = dict.fromkeys(first, _REFUSAL)
@@ -87,7 +87,7 @@ async def _alter(broker: Broker, rows: Sequence[_Row], twice: Collection[str], o
             else:
                 records.append(decided)
             broker.turns.charge(ROW_US + _CREDENTIAL_US)
-            await broker.turns.share()
+            await broker.turns.yield_if_due()
         return records
 
     for start in range(0, len(rows), _CHANGED_AT_ONCE):

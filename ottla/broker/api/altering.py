@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from ottla.broker.api.config_needs import config_needs, refusal
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.api.named import named
+from ottla.broker.api.named import index_rows
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.config.altered import BROKER_FAMILY, GROUP_FAMILY, TOPIC_FAMILY, Altered, Family
 from ottla.broker.config.dynamic import in_force
@@ -60,7 +60,7 @@ Read = Callable[[Turns, Any], Handler[Resource]]
 async def answer(broker: Broker, request: Request, read: Read) -> Reply:
     """Change the resources, or only check the changes when `validate_only`; a row each, in order."""
     rows, validate_only = request.body.resources, request.body.validate_only
-    _, twice = await named(broker.turns, rows, _named_by)
+    _, twice = await index_rows(broker.turns, rows, _named_by)
     outcomes: list[ApiError] = []
     try:
         await broker.cluster.controller.in_parts(
@@ -106,7 +106,7 @@ async def _alter(
                 await broker.cluster.controller.alter_configs(records)
         outcomes.append(outcome)
         broker.turns.charge(CHANGE_US)
-        await broker.turns.share()
+        await broker.turns.yield_if_due()
 
 
 def _refuse(broker: Broker, resource: Resource) -> ApiError | None:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from ottla.broker.api.context import Broker, Encoded, Reply, Request
-from ottla.broker.api.reply import encoded
+from ottla.broker.api.reply import encode_reply
 from ottla.broker.cluster.features import SUPPORTED_FEATURES
 from ottla.protocol.errors import ErrorCode
 
@@ -21,7 +21,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     reply = answer(broker, request, _list_served_apis(), broker.cluster.image.features)
     authenticator = request.session.authenticator
     if authenticator is not None and not reply.error_code:
-        authenticator.versions_told()
+        authenticator.on_versions_answered()
     return reply
 
 
@@ -34,9 +34,9 @@ def answer(
         _SOFTWARE.fullmatch(request.body.client_software_name)
         and _SOFTWARE.fullmatch(request.body.client_software_version)
     ):
-        return encoded(request, error_code=ErrorCode.INVALID_REQUEST)
+        return encode_reply(request, error_code=ErrorCode.INVALID_REQUEST)
     supported = SUPPORTED_FEATURES.items()
-    return encoded(
+    return encode_reply(
         request,
         api_keys=served,
         supported_features=[(name, low, high) for name, (low, high) in supported if low > 0 or version >= 4],
@@ -46,6 +46,6 @@ def answer(
 
 
 def _list_served_apis() -> list[tuple[int, int, int]]:
-    from ottla.broker.api.table import advertised  # the table imports every handler, this one too
+    from ottla.broker.api.table import list_versions  # the table imports every handler, this one too
 
-    return advertised()
+    return list_versions()

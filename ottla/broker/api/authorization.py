@@ -32,7 +32,7 @@ def need_of(operation: AclOperation, resource_type: ResourceType, *, is_quiet: b
     return Need(operation, resource_type, _ERRORS[resource_type], is_quiet)
 
 
-async def denied(broker: Broker, request: Request, need: Need, names: Iterable[str]) -> Collection[str]:
+async def find_denied(broker: Broker, request: Request, need: Need, names: Iterable[str]) -> Collection[str]:
     """Return the names for which the client lacks this right. Each name is checked once, in turns."""
     if broker.authorizer is None:
         return ()
@@ -42,6 +42,6 @@ async def denied(broker: Broker, request: Request, need: Need, names: Iterable[s
         if name not in found:
             found[name] = broker.may(request, need, name)
         turns.charged_us += LOOK_US
-        if turns.rest_is_due:
+        if turns.must_yield:
             await turns.pause()
     return {name for name, may in found.items() if not may}

@@ -9,7 +9,7 @@ import logging
 from typing import Final
 
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.api.reply import encoded
+from ottla.broker.api.reply import encode_reply
 from ottla.protocol.errors import ErrorCode
 
 log = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         "Refused ConsumerGroupHeartbeat of group %(group).100s from client %(client_id).100s at %(peer)s: %(remedy)s",
         request.about | {"group": request.body.group_id, "remedy": REMEDY},
     )
-    return encoded(
+    return encode_reply(
         request,
         error_code=ErrorCode.UNSUPPORTED_VERSION,
         error_message=REMEDY,

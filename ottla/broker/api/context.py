@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.broker.costs import AUTHORIZE_US
 from ottla.broker.events import Events
-from ottla.broker.foreign import Strangers
+from ottla.broker.foreign import ForeignClients
 from ottla.broker.log.long_work import LongWork
-from ottla.broker.memory import MOST_MEMORY_BYTES, Claim, Memory, Room
+from ottla.broker.memory import MOST_MEMORY_BYTES, Memory, ReplyReservation, Reservation
 from ottla.broker.metrics import Metrics
-from ottla.broker.ports.workers import LaterWorkers, Workers
+from ottla.broker.ports.workers import DeferredWorkers, Workers
 from ottla.broker.quotas.quotas import QuotaManagers, RequestQuota, windows_of
 from ottla.broker.security.authorizer import Authorizer, Need
 from ottla.broker.security.mechanism import Mechanisms
 from ottla.broker.security.session import Session
-from ottla.broker.tap import Tap
+from ottla.broker.tap import RequestObserver
 from ottla.broker.turns import Wait
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.primitives import NodeEndpoint
@@ -59,8 +59,8 @@ class Broker:
     long_work: LongWork = field(init=False)
     """Long work on batches may hold a quarter of `memory_bytes` in addition. Without `workers` it runs in turns."""
     metrics: Metrics = field(default_factory=Metrics)
-    tap: Tap = field(init=False, default_factory=Tap)
-    strangers: Strangers = field(init=False, default_factory=Strangers)
+    tap: RequestObserver = field(init=False, default_factory=RequestObserver)
+    strangers: ForeignClients = field(init=False, default_factory=ForeignClients)
     events: Events | None = field(init=False, default=None)
     """The event history, or None without an admin port."""
     tls_problem: "Callable[[Config], str]" = field(init=False, default=_no_problem)
@@ -76,7 +76,7 @@ class Broker:
     def __post_init__(self, memory_bytes: int, workers: Workers | None) -> None:
         self.memory = Memory(self.turns, memory_bytes)
         self.quotas = QuotaManagers(self.turns, self.clock.monotonic_ms, windows_of(self.config))
-        self.long_work = LongWork(self.turns, workers or LaterWorkers(self.turns.next_turn), memory_bytes // 4)
+        self.long_work = LongWork(self.turns, workers or DeferredWorkers(self.turns.next_turn), memory_bytes // 4)
 
     def may(self, request: "Request", need: Need, name: str) -> bool:
         """Whether the client has this right to the resource. The check is charged."""
@@ -109,7 +109,7 @@ class Request:
         client_id: str,
         session: Session,
         body: Any,
-        claim: Claim | None = None,
+        claim: Reservation | None = None,
     ) -> None:
         self.api_key = api_key
         self.api_version = api_version
@@ -154,7 +154,7 @@ class Encoded(NamedTuple):
     """
 
     buffers: "Sequence[Part]"
-    room: Room | None = None
+    room: ReplyReservation | None = None
     error_code: int = 0
     """The error of the whole request, if the API has one."""
     closes: str = ""

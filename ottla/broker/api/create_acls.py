@@ -56,7 +56,7 @@ class _Creating:
         made: dict[tuple[int | str, ...], AccessControlEntryRecord] = {}
         for row in self._asked:
             turns.charge(ROW_US)
-            await turns.share()
+            await turns.yield_if_due()
             entry = _entry(row, controller.new_id())
             problem = entry_problem(entry)
             self._outcomes.append(ApiError(ErrorCode.INVALID_REQUEST, problem) if problem else ApiError())

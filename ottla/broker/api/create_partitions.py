@@ -8,10 +8,10 @@ the partition of each id or group.
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ottla.broker.api.authorization import denied, need_of
+from ottla.broker.api.authorization import find_denied, need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.mutations import QUOTA_EXCEEDED, mutation_quota
-from ottla.broker.api.named import named
+from ottla.broker.api.named import index_rows
 from ottla.broker.api.replicas import replicas_problem
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import TopicImage
@@ -30,10 +30,10 @@ MAX_PARTITIONS = 10_000
 async def handle(broker: Broker, request: Request) -> Reply:
     """Add partitions to each topic, or only check the request when `validate_only`."""
     body = request.body
-    first, twice = await named(broker.turns, body.topics, lambda asked: asked.name)
+    first, twice = await index_rows(broker.turns, body.topics, lambda asked: asked.name)
     outcomes: dict[str, ApiError | None] = dict.fromkeys(first)
     outcomes.update(dict.fromkeys(twice, ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")))
-    refused = await denied(broker, request, _ALTER, (name for name in first if name not in twice))
+    refused = await find_denied(broker, request, _ALTER, (name for name in first if name not in twice))
     outcomes.update(dict.fromkeys(refused, ApiError(_ALTER.error)))
     wanted = [asked for name, asked in first.items() if outcomes[name] is None]
     adding = _Adding(broker, body.validate_only, mutation_quota(request, FIRST_STRICT_VERSION), outcomes)
@@ -80,7 +80,7 @@ class _Adding:
                 if not self._validate_only:
                     await cluster.controller.add_partitions(topic, asked.count)
             turns.charge(CHANGE_US)
-            await turns.share()
+            await turns.yield_if_due()
 
 
 def _refuse(node_id: int, topic: TopicImage | None, asked: Any, left: int) -> ApiError | None:

@@ -11,10 +11,10 @@ import logging
 from collections.abc import Collection, Container, Iterable, Sequence
 from typing import Any, Final
 
-from ottla.broker.api.authorization import denied, need_of
+from ottla.broker.api.authorization import find_denied, need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.mutations import QUOTA_EXCEEDED, mutation_quota
-from ottla.broker.api.named import named
+from ottla.broker.api.named import index_rows
 from ottla.broker.api.replicas import ONE_BROKER, replicas_problem
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
 from ottla.broker.cluster.image import INTERNAL_TOPICS
@@ -46,7 +46,7 @@ _DUPLICATE = ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 async def handle(broker: Broker, request: Request) -> Reply:
     """Create each topic, or only check it when `validate_only`."""
     body = request.body
-    first, twice = await named(broker.turns, body.topics, lambda asked: asked.name)
+    first, twice = await index_rows(broker.turns, body.topics, lambda asked: asked.name)
     refused = await _may_not_create(broker, request, (name for name in first if name not in twice))
     excessive = await _are_too_many(broker, body.topics, refused)
     outcomes: dict[str, ApiError | bytes] = dict.fromkeys(refused, _REFUSED)
@@ -78,7 +78,7 @@ async def _may_not_create(broker: Broker, request: Request, names: Iterable[str]
     """Return the topics that this client may not create (`ControllerApis.createTopics`)."""
     if broker.may(request, _CREATE_ANY, CLUSTER_NAME):
         return ()
-    return await denied(broker, request, _CREATE, (name for name in names if name != METADATA_TOPIC))
+    return await find_denied(broker, request, _CREATE, (name for name in names if name != METADATA_TOPIC))
 
 
 async def _are_too_many(broker: Broker, topics: Sequence[Any], refused: Container[str]) -> bool:
@@ -89,7 +89,7 @@ async def _are_too_many(broker: Broker, topics: Sequence[Any], refused: Containe
         if count > MAX_PARTITIONS:
             return True
         broker.turns.charge(ROW_US)
-        await broker.turns.share()
+        await broker.turns.yield_if_due()
     return False
 
 
@@ -116,7 +116,7 @@ async def _create(
             count = _partition_count(broker, asked)
             outcomes[asked.name] = await broker.cluster.controller.create_topic(asked.name, count, _own(asked))
         broker.turns.charge(CHANGE_US)
-        await broker.turns.share()
+        await broker.turns.yield_if_due()
 
 
 def _log_refused_replicas(request: Request, names: Sequence[str], refusal: ApiError | bytes) -> None:

@@ -66,7 +66,7 @@ class _Deleting:
         turns = self._broker.turns
         for asked in self._asked:
             turns.charge(ROW_US)
-            await turns.share()
+            await turns.yield_if_due()
             outcome, entries = await self._find_matches(asked, left)
             left -= len(entries)
             gone |= dict.fromkeys(entry.id for entry in entries)
@@ -82,7 +82,7 @@ class _Deleting:
         entries = []
         for entry in self._broker.cluster.image.acls.values():
             turns.charge(MATCH_US)
-            await turns.share()
+            await turns.yield_if_due()
             if wanted.matches(entry):
                 entries.append(entry)
                 if len(entries) > most:

@@ -23,7 +23,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     results = reply.rows("results")
     for group_id in dict.fromkeys(request.body.groups_names):
         error = await _delete(broker, group_id) if broker.may(request, _DELETE, group_id) else _DELETE.error
-        await broker.turns.share()
+        await broker.turns.yield_if_due()
         await results.add(group_id, error)
     return reply.finish(results=results)
 

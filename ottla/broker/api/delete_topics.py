@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from ottla.broker.api.authorization import MESSAGES, need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.mutations import QUOTA_EXCEEDED, mutation_quota
-from ottla.broker.api.named import named
+from ottla.broker.api.named import index_rows
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import TopicImage
 from ottla.broker.costs import CHANGE_US
@@ -49,7 +49,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         asked = [(item.name, item.topic_id) for item in body.topics]
     else:
         asked = [(name, None) for name in body.topic_names]
-    first, twice = await named(broker.turns, asked, lambda each: each)
+    first, twice = await index_rows(broker.turns, asked, lambda each: each)
     outcomes = {each: _DUPLICATE_NAME if each[0] is not None else _DUPLICATE_ID for each in twice}
     await _Deleting(broker, request, outcomes).delete_all([each for each in first if each not in twice])
     reply = ReplyBuilder(broker, request)
@@ -84,7 +84,7 @@ class _Deleting:
                 if not outcome.error:
                     outcome = outcome._replace(error=ErrorCode.KAFKA_STORAGE_ERROR, message=str(failed))
                 self._outcomes[each] = outcome
-                await self._broker.turns.share()
+                await self._broker.turns.yield_if_due()
 
     async def _delete(self, wanted: Sequence[Asked]) -> None:
         """Log the deletion of each topic that may be deleted. No other request changes these topics in between."""
@@ -101,7 +101,7 @@ class _Deleting:
                     self._deleted.add(topic.topic_id)
             self._outcomes[each] = outcome
             self._broker.turns.charge(CHANGE_US)
-            await self._broker.turns.share()
+            await self._broker.turns.yield_if_due()
 
     def _name_of(self, asked: Asked) -> str | None:
         """Return the name of the topic, or None if its id is unknown."""

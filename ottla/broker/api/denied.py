@@ -9,8 +9,8 @@ import logging
 from typing import Final
 
 from ottla.broker.api.context import Broker, Request
-from ottla.broker.api.fenced import said_of
-from ottla.broker.events import shortened
+from ottla.broker.api.fenced import sender_fields
+from ottla.broker.events import shorten
 from ottla.broker.log_limiter import describe_repeats
 from ottla.broker.security.acl import AclAuthorizer, Decision
 from ottla.broker.security.authorizer import Need
@@ -29,7 +29,7 @@ _FIELDS: Final[dict[int, str]] = {
 }
 
 
-class DenialTeller:
+class DenialLog:
     """Logs the denials of one broker's authorizer."""
 
     def __init__(self, broker: Broker, authorizer: AclAuthorizer) -> None:
@@ -37,18 +37,18 @@ class DenialTeller:
         self._authorizer = authorizer
         self._denials = Denials()
 
-    def tell(self, request: Request, need: Need, name: str) -> None:
+    def log(self, request: Request, need: Need, name: str) -> None:
         """Log that the client lacks the right to the resource of that name."""
         broker, session = self._broker, request.session
-        denial = Denial(session.principal, session.host, need.operation, need.resource_type, shortened(name))
+        denial = Denial(session.principal, session.host, need.operation, need.resource_type, shorten(name))
         times = self._denials.times(denial, broker.clock.monotonic_ms())
         if not times and broker.events is None:
             return
         broker.turns.charge(TOLD_US)
         sentence = _sentence(denial, request, self._authorizer.why(*denial[:4], name))
         if broker.events is not None:
-            api, transactional_id = ApiKey(request.api_key).title, said_of(request.body).get("transactional_id")
-            broker.events.refused(
+            api, transactional_id = ApiKey(request.api_key).title, sender_fields(request.body).get("transactional_id")
+            broker.events.record_refused(
                 api, need.error.name, request.client_id or "", request.peer, transactional_id, sentence
             )
         if times:

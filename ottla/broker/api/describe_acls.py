@@ -6,7 +6,7 @@ closes the connection or answers with no entry. Among very many entries a patter
 
 from ottla.broker.api.acls import DESCRIBE, MATCH_US, filter_of, refusal
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.api.reply import ReplyBuilder, ReplyRows, encoded
+from ottla.broker.api.reply import ReplyBuilder, ReplyRows, encode_reply
 from ottla.protocol.errors import ApiError, ErrorCode
 from ottla.protocol.security_records import AccessControlEntryRecord
 
@@ -24,14 +24,14 @@ async def handle(broker: Broker, request: Request) -> Reply:
     if refused is None and wanted.problem:
         refused = ApiError(ErrorCode.INVALID_REQUEST, wanted.problem)
     if refused is not None:
-        return encoded(request, error_code=refused.error, error_message=refused.message, resources=())
+        return encode_reply(request, error_code=refused.error, error_message=refused.message, resources=())
     reply = ReplyBuilder(broker, request)
     resources = reply.rows("resources")
     patterns: dict[_Pattern, list[AccessControlEntryRecord]] = {}
     count = 0
     for entry in list(broker.cluster.image.acls.values()):
         broker.turns.charge(MATCH_US)
-        await broker.turns.share()
+        await broker.turns.yield_if_due()
         if not wanted.matches(entry):
             continue
         patterns.setdefault((entry.resource_type, entry.resource_name, entry.pattern_type), []).append(entry)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ottla.broker.api.authorization import MESSAGES, need_of
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.api.reply import ReplyBuilder, encoded
+from ottla.broker.api.reply import ReplyBuilder, encode_reply
 from ottla.broker.costs import LOOK_US
 from ottla.broker.quotas.filters import Component, read_filter
 from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
@@ -33,7 +33,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         if asked.matches(entity):
             await entries.add(entity, list(values.items()))
         broker.turns.charge(5 * LOOK_US)
-        await broker.turns.share()
+        await broker.turns.yield_if_due()
     return reply.finish(error_code=ErrorCode.NONE, error_message="", entries=entries)
 
 
@@ -43,4 +43,4 @@ def _components(rows: list[Any]) -> Iterator[Component]:
 
 
 def _refuse(request: Request, refusal: ApiError) -> Reply:
-    return encoded(request, error_code=refusal.error, error_message=refusal.message, entries=None)
+    return encode_reply(request, error_code=refusal.error, error_message=refusal.message, entries=None)

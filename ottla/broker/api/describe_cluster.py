@@ -10,7 +10,7 @@ from typing import Final
 from ottla.broker.api import operations
 from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.api.reply import encoded
+from ottla.broker.api.reply import encode_reply
 from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
 
@@ -25,14 +25,14 @@ async def handle(broker: Broker, request: Request) -> Reply:
     """Describe the one broker."""
     if request.api_version >= 1 and request.body.endpoint_type != BROKERS:
         mismatch = request.body.endpoint_type == CONTROLLERS
-        return encoded(
+        return encode_reply(
             request,
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if mismatch else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
             error_message="Only brokers can be described: this is not a controller listener",
             endpoint_type=request.body.endpoint_type,
         )
     endpoint = broker.endpoints.get(request.session.listener_name)
-    return encoded(
+    return encode_reply(
         request,
         endpoint_type=BROKERS,
         cluster_id=broker.logs.properties.cluster_id,

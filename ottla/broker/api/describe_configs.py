@@ -9,7 +9,7 @@ from typing import Final
 
 from ottla.broker.api.config_needs import config_needs, refusal
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.api.named import last_named
+from ottla.broker.api.named import index_last_rows
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.config import ConfigEntry, describe_broker, describe_cluster, describe_group, describe_topic
 from ottla.broker.costs import CONFIG_ENTRY_US
@@ -28,14 +28,14 @@ async def handle(broker: Broker, request: Request) -> Reply:
     documentation = request.api_version >= 3 and body.include_documentation
     reply = ReplyBuilder(broker, request)
     results = reply.rows("results")
-    once = await last_named(broker.turns, body.resources, lambda asked: (asked.resource_type, asked.resource_name))
+    once = await index_last_rows(broker.turns, body.resources, lambda asked: (asked.resource_type, asked.resource_name))
     for asked in once.values():
         error, message, entries = _entries(broker, request, asked.resource_type, asked.resource_name)
         wanted = frozenset(asked.configuration_keys or ())
         configs = reply.rows("results", "configs")
         for entry in entries:
             broker.turns.charge(CONFIG_ENTRY_US)
-            await broker.turns.share()
+            await broker.turns.yield_if_due()
             if not wanted or entry.name in wanted:
                 await configs.add(
                     name=entry.name,

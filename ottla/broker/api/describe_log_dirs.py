@@ -10,7 +10,7 @@ from typing import Final
 
 from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.api.reply import ReplyBuilder, encoded
+from ottla.broker.api.reply import ReplyBuilder, encode_reply
 from ottla.broker.costs import LOOK_US, ROW_US
 from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
@@ -22,7 +22,7 @@ NEEDS: Final = (_DESCRIBE,)
 async def handle(broker: Broker, request: Request) -> Reply:
     """Describe the directory with the requested partitions, or with all of them if the request has no list."""
     if not broker.may(request, _DESCRIBE, CLUSTER_NAME):
-        return encoded(request, error_code=_DESCRIBE.error)
+        return encode_reply(request, error_code=_DESCRIBE.error)
     reply = ReplyBuilder(broker, request)
     topics = reply.rows("results", "topics")
     for name, indexes in (await _read_topics(broker, request)).items():
@@ -30,7 +30,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         partitions = reply.rows("results", "topics", "partitions")
         for index in indexes:
             broker.turns.charge(ROW_US)
-            await broker.turns.share()
+            await broker.turns.yield_if_due()
             size_bytes = await broker.cluster.size_bytes(name, index)
             if size_bytes is not None:
                 await partitions.add(index, size_bytes, 0, False)
@@ -54,5 +54,5 @@ async def _read_topics(broker: Broker, request: Request) -> dict[str, Iterable[i
     for topic in request.body.topics:
         asked.setdefault(topic.topic, {}).update(dict.fromkeys(topic.partitions))
         broker.turns.charge(ROW_US + len(topic.partitions) * LOOK_US)
-        await broker.turns.share()
+        await broker.turns.yield_if_due()
     return dict(asked)

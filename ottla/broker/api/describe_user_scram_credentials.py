@@ -9,7 +9,7 @@ from typing import Final
 
 from ottla.broker.api.authorization import MESSAGES, need_of
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.api.named import named
+from ottla.broker.api.named import index_rows
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.costs import LOOK_US
 from ottla.broker.security.scram import ScramMechanism
@@ -27,7 +27,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     """Return a row for each requested user, or for all users."""
     reply = ReplyBuilder(broker, request)
     results = reply.rows("results")
-    asked = await named(broker.turns, request.body.users or (), lambda user: user.name)
+    asked = await index_rows(broker.turns, request.body.users or (), lambda user: user.name)
     if not broker.may(request, _DESCRIBE, CLUSTER_NAME):
         error, message = _DESCRIBE.error, MESSAGES[_DESCRIBE.error]
         for name in asked.first:
@@ -57,5 +57,5 @@ async def _list_users(broker: Broker) -> dict[str, None]:
         some = keys[start : start + _LOOKED_AT_ONCE]
         everybody.update((name, None) for name, _ in some)
         broker.turns.charge(len(some) * LOOK_US)
-        await broker.turns.share()
+        await broker.turns.yield_if_due()
     return everybody

@@ -56,7 +56,7 @@ async def judge(broker: Broker, request: Request, duplicate: Duplicate, others: 
     return AppendResult(ErrorCode.INVALID_RECORD, log_start_offset=start, message=_describe(request, duplicate))
 
 
-def tell(broker: Broker, request: Request, others: list[Duplicate]) -> None:
+def log_duplicates(broker: Broker, request: Request, others: list[Duplicate]) -> None:
     """Log that batches were acknowledged which are not in the log."""
     first = others[0]
     log.warning(
@@ -95,7 +95,7 @@ async def _is_another(broker: Broker, duplicate: Duplicate) -> bool:
         return False
     if (stored.crc, stored.size_bytes) == (header.crc, header.size_bytes):
         return False
-    room = broker.memory.replies.room()
+    room = broker.memory.replies.reserve()
     try:
         await room.grow(2 * stored.size_bytes)  # another thread that decompresses it needs a copy
     except TooLarge:

@@ -13,7 +13,7 @@ from typing import Final
 
 from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.api.reply import encoded
+from ottla.broker.api.reply import encode_reply
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
@@ -28,7 +28,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     """End the open transaction."""
     version, body = request.api_version, request.body
     if not broker.may(request, _WRITE_ID, body.transactional_id):
-        return encoded(
+        return encode_reply(
             request, error_code=_WRITE_ID.error, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH
         )
     v2 = version >= FIRST_VERSION_WITH_PRODUCER
@@ -38,5 +38,5 @@ async def handle(broker: Broker, request: Request) -> Reply:
     error = answer.error
     if version < FIRST_VERSION_WITH_FENCED and error is ErrorCode.PRODUCER_FENCED:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
-    reply = encoded(request, 0, error, answer.producer_id, answer.producer_epoch)
+    reply = encode_reply(request, 0, error, answer.producer_id, answer.producer_epoch)
     return reply._replace(error_code=error) if error else reply

@@ -14,12 +14,12 @@ FENCED: Final = frozenset((ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER
 _SAID: Final = ("transactional_id", "producer_id", "producer_epoch", "group_id", "group_instance_id", "member_id")
 
 
-def tell_fenced(broker: Broker, request: Request, error_code: int) -> None:
+def log_fenced(broker: Broker, request: Request, error_code: int) -> None:
     """Count and log a fenced request with its producer or member. `init_producer_id.py` logs more for its own API."""
     broker.metrics.fenced += 1
     if request.api_key == ApiKey.INIT_PRODUCER_ID or not log.isEnabledFor(logging.INFO):
         return
-    said = said_of(request.body)
+    said = sender_fields(request.body)
     told = "".join(f", {name} {str(value)[:100]}" for name, value in said.items())
     log.info(
         "Fenced client %(client_id).100s at %(peer)s: %(api)s answered %(error)s%(told)s",
@@ -27,7 +27,7 @@ def tell_fenced(broker: Broker, request: Request, error_code: int) -> None:
     )
 
 
-def said_of(body: Any) -> dict[str, Any]:
+def sender_fields(body: Any) -> dict[str, Any]:
     """Return the fields of a request that identify its sender: transactional id, producer, group and member, if
     present."""
     # In AddPartitionsToTxn of clients these fields have other names.

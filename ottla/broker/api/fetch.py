@@ -89,7 +89,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
             turns.charged_us += ROW_US
             done += 1
             if not done % ROWS_AT_ONCE:
-                await turns.share()
+                await turns.yield_if_due()
             if is_denied:
                 rows[row.partition] = FetchPartitionStatus(row.fetch_offset, 0, None, _READ.error)
                 continue
@@ -99,12 +99,12 @@ async def handle(broker: Broker, request: Request) -> Reply:
     isolation = _TXN_COMMITTED if body.isolation_level == READ_COMMITTED else _HIGH_WATERMARK
     min_bytes, max_wait_ms, max_bytes = body.min_bytes, body.max_wait_ms, min(body.max_bytes, MAX_RESPONSE_BYTES)
     quota = request.quota
-    if quota is not None and (most := quota.most_fetched()) is not None:
+    if quota is not None and (most := quota.unthrottled_fetch_bytes()) is not None:
         max_bytes = min(max_bytes, int(most))
         min_bytes = min(min_bytes, max_bytes)
     if max_wait_ms > 0 and not await _has_enough(broker, status, isolation, min_bytes):
         if request.claim is not None:
-            topic = row = body = None  # the parked fetch reserves its own memory in `_park`
+            topic = row = body = None  # the parked fetch reserves its own memory in `_wait_for_data`
             request.forget_body()
         await _wait_for_data(broker, status, isolation, min_bytes, max_wait_ms)
     topics = await _read(broker, status, isolation, max_bytes, counts=quota is None)
@@ -115,7 +115,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     parts: list[Any] = []  # buffers, and slices of files from the partitions
     for cost_us in fetch_response_steps(parts, topics, version, request.correlation_id):
         turns.charged_us += cost_us
-        await turns.share()
+        await turns.yield_if_due()
     return Encoded(parts)
 
 
@@ -161,7 +161,7 @@ async def _has_enough(
     for done, asked in enumerate(_each(status), 1):
         turns.charged_us += ROW_US
         if not done % ROWS_AT_ONCE:
-            await turns.share(on_discard)
+            await turns.yield_if_due(on_discard)
         if asked.error or asked.partition is None or asked.partition.offline is not None:
             if asked.error is _READ.error:
                 continue  # a client that keeps asking for it waits for the other partitions, as in Kafka
@@ -199,7 +199,7 @@ async def _wait_for_data(
         return await _has_enough(broker, status, isolation, min_bytes, on_discard)
 
     while left_ms > 0:
-        if not await _park(broker, partitions, isolation, left_ms, look if many else None):
+        if not await _wait_for_wake(broker, partitions, isolation, left_ms, look if many else None):
             break
         if not many and await _has_enough(broker, status, isolation, min_bytes):
             break
@@ -217,7 +217,7 @@ def _cause(isolation: FetchIsolation, partitions: Sequence[Partition]) -> str:
     return "data"
 
 
-async def _park(
+async def _wait_for_wake(
     broker: Broker,
     partitions: Sequence[Partition],
     isolation: FetchIsolation,
@@ -240,7 +240,7 @@ async def _park(
     claim = None
     held_bytes = len(partitions) * PARKED_ROW_BYTES
     if held_bytes > FREE_BYTES:
-        claim = broker.memory.lend(held_bytes, recall)
+        claim = broker.memory.reserve_recallable(held_bytes, recall)
         if claim is None:
             return False
     timer = broker.clock.call_later(limit_ms, lambda: wait.wake(None))
@@ -250,12 +250,12 @@ async def _park(
         if claim is not None:
             claim.release()
         for partition in partitions:
-            partition.unpark(wait)
+            partition.remove_waiting_fetch(wait)
 
     wait.on_discard = leave
     committed = isolation is _TXN_COMMITTED
     for partition in partitions:
-        partition.park(wait, committed)
+        partition.add_waiting_fetch(wait, committed)
     if look is not None and await look(leave):
         goes_on = False
     else:
@@ -278,14 +278,14 @@ async def _read(
     for topic, rows in status.items():
         fetched = []
         for index, asked in rows.items():
-            if done and turns.over:
-                await turns.share()
+            if done and turns.is_spent:
+                await turns.yield_if_due()
             done += 1
             most_read = MOST_READ_BYTES if held_bytes < MOST_HELD_BYTES else INLINE_BYTES
             partition = asked.partition
             turns.charged_us += ROW_US
             if asked.error or partition is None:
-                metrics.apis[_FETCH].failed(asked.error)
+                metrics.apis[_FETCH].count_error(asked.error)
                 fetched.append(_error_row(index, asked.error, () if partition is None else None))
                 continue
             partition.fetch_requests += 1
@@ -296,7 +296,7 @@ async def _read(
                 found = await broker.long_work.drive(steps)
             error, records, aborted = found
             if error:
-                metrics.apis[_FETCH].failed(error)
+                metrics.apis[_FETCH].count_error(error)
                 fetched.append(_error_row(index, error, None))
                 continue
             offsets = partition.high_watermark, partition.last_stable_offset, partition.log.log_start_offset

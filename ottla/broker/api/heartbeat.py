@@ -7,7 +7,7 @@ from typing import Final
 
 from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.api.reply import encoded
+from ottla.broker.api.reply import encode_reply
 from ottla.broker.group.members import Caller
 from ottla.protocol.acls import AclOperation, ResourceType
 
@@ -19,7 +19,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     """Extend the member's session. REBALANCE_IN_PROGRESS asks it to join again."""
     version, body = request.api_version, request.body
     if not broker.may(request, _READ, body.group_id):
-        return encoded(request, error_code=_READ.error)
+        return encode_reply(request, error_code=_READ.error)
     instance_id = body.group_instance_id if version >= 3 else None
     error = broker.groups.heartbeat(Caller(body.group_id, body.generation_id, body.member_id, instance_id))
-    return encoded(request, error_code=error)
+    return encode_reply(request, error_code=error)

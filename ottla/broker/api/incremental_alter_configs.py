@@ -31,7 +31,7 @@ async def _resource(turns: Turns, asked: Any) -> Resource:
             without_value.append(config.name)
         changes.append(Change(config.name, operation, config.value))
         turns.charge(CONFIG_US)
-        await turns.share()
+        await turns.yield_if_due()
     return Resource(
         asked.resource_type,
         asked.resource_name,

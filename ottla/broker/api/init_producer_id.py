@@ -19,7 +19,7 @@ from typing import Final
 
 from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.api.reply import encoded
+from ottla.broker.api.reply import encode_reply
 from ottla.broker.costs import AUTHORIZE_US
 from ottla.broker.security.authorizer import Need
 from ottla.broker.txn.values import Decision
@@ -42,7 +42,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     version, body = request.api_version, request.body
     denied = _authorize(broker, request)
     if denied:
-        return encoded(request, error_code=denied, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)
+        return encode_reply(request, error_code=denied, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)
     expected = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
     if version >= FIRST_VERSION_WITH_EXPECTATION:
         expected = (body.producer_id, body.producer_epoch)
@@ -52,7 +52,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     error = answer.error
     if error is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_FENCED:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
-    return encoded(request, error_code=error, producer_id=answer.producer_id, producer_epoch=answer.producer_epoch)
+    return encode_reply(request, error_code=error, producer_id=answer.producer_id, producer_epoch=answer.producer_epoch)
 
 
 def _authorize(broker: Broker, request: Request) -> ErrorCode:

@@ -9,7 +9,7 @@ from typing import Final
 from ottla.broker.api import durability
 from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.api.reply import ReplyBuilder, encoded
+from ottla.broker.api.reply import ReplyBuilder, encode_reply
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.errors import NO_ERROR
 
@@ -26,10 +26,10 @@ async def handle(broker: Broker, request: Request) -> Reply:
     """
     version, body = request.api_version, request.body
     if not broker.may(request, _READ, body.group_id):
-        return encoded(request, error_code=_READ.error)
+        return encode_reply(request, error_code=_READ.error)
     if version < 3:
         error, errors = broker.groups.leave(body.group_id, [(body.member_id, None)])
-        return encoded(
+        return encode_reply(
             request, error_code=error or await durability.wait_group_durable(broker, body.group_id) or errors[0]
         )
     reply = ReplyBuilder(broker, request)
@@ -43,6 +43,6 @@ async def handle(broker: Broker, request: Request) -> Reply:
         if error:
             break
         await members.extend((*member, its_error) for member, its_error in zip(who, errors, strict=True))
-        await broker.turns.share()
+        await broker.turns.yield_if_due()
     error = error or await durability.wait_group_durable(broker, body.group_id)
     return reply.finish(error_code=error, members=members)

@@ -21,7 +21,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     """List the groups, filtered by state where the version can."""
     wanted = {state.strip().lower() for state in request.body.states_filter} if request.api_version >= 4 else set()
     sees_all = broker.may(request, _DESCRIBE_CLUSTER, CLUSTER_NAME)
-    error, listed = broker.groups.listed()
+    error, listed = broker.groups.list_groups()
     reply = ReplyBuilder(broker, request)
     groups = reply.rows("groups")
     for metadata in listed:
@@ -31,5 +31,5 @@ async def handle(broker: Broker, request: Request) -> Reply:
             await groups.add(group_id, metadata.group.protocol_type or "", state)
         else:
             broker.turns.charge(REPLY_ROW_US)
-            await broker.turns.share()
+            await broker.turns.yield_if_due()
     return reply.finish(error_code=error, groups=groups)

@@ -80,7 +80,7 @@ def _filter(broker: Broker, request: Request) -> Keep:
 async def _write(broker: Broker, request: Request, rows: ReplyRows, keep: Keep, pattern: Pattern | None) -> None:
     for shard in broker.transactions.shards():
         for transactional_id in list(shard.states):
-            await broker.turns.share()
+            await broker.turns.yield_if_due()
             broker.turns.charge(pattern.cost_us(transactional_id) if pattern else ROW_US)
             state = shard.states.get(transactional_id)
             if state is None or not keep(state) or shard.is_dying(transactional_id):

@@ -10,14 +10,14 @@ K = TypeVar("K", bound=Hashable)
 R = TypeVar("R")
 
 
-class Named(NamedTuple, Generic[K, R]):
+class IndexedRows(NamedTuple, Generic[K, R]):
     """The first row of each name, in the order of the request, and the names of more than one row."""
 
     first: dict[K, R]
     twice: set[K]
 
 
-async def named(turns: Turns, rows: Iterable[R], name_of: Callable[[R], K]) -> Named[K, R]:
+async def index_rows(turns: Turns, rows: Iterable[R], name_of: Callable[[R], K]) -> IndexedRows[K, R]:
     """Index the rows of a request by name. Works in turns, because there may be 16,384 rows."""
     first: dict[K, R] = {}
     twice: set[K] = set()
@@ -28,15 +28,15 @@ async def named(turns: Turns, rows: Iterable[R], name_of: Callable[[R], K]) -> N
         else:
             first[name] = row
         turns.charge(ROW_US)
-        await turns.share()
-    return Named(first, twice)
+        await turns.yield_if_due()
+    return IndexedRows(first, twice)
 
 
-async def last_named(turns: Turns, rows: Iterable[R], name_of: Callable[[R], K]) -> dict[K, R]:
+async def index_last_rows(turns: Turns, rows: Iterable[R], name_of: Callable[[R], K]) -> dict[K, R]:
     """Return the last row of each name, in the order of the first ones. Works in turns."""
     last: dict[K, R] = {}
     for row in rows:
         last[name_of(row)] = row
         turns.charge(ROW_US)
-        await turns.share()
+        await turns.yield_if_due()
     return last

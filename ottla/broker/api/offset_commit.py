@@ -72,7 +72,7 @@ async def refused_rows(broker: Broker, topics: Sequence[Any], error: ErrorCode) 
     for topic in topics:
         rows.append((topic.name, [(row.partition_index, error) for row in topic.partitions]))
         broker.turns.charge(ROW_US + len(topic.partitions) * LOOK_US)
-        await broker.turns.share()
+        await broker.turns.yield_if_due()
     return rows
 
 
@@ -104,7 +104,7 @@ async def commit_rows(
             turns.charged_us += BATCH_US + STATE_RECORD_US * len(known)
             known.clear()
             places.clear()
-        if turns.rest_is_due:
+        if turns.must_yield:
             await turns.pause()
 
     for topic in request.body.topics:

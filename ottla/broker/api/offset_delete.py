@@ -8,9 +8,9 @@ that do not exist are UNKNOWN_TOPIC_OR_PARTITION. An error of the group is that 
 from typing import Final
 
 from ottla.broker.api import durability
-from ottla.broker.api.authorization import denied, need_of
+from ottla.broker.api.authorization import find_denied, need_of
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.api.reply import encoded, with_tables
+from ottla.broker.api.reply import encode_reply, with_tables
 from ottla.broker.costs import LOOK_US, ROW_US
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
@@ -24,27 +24,27 @@ async def handle(broker: Broker, request: Request) -> Reply:
     """Delete each offset; one row per partition."""
     body = request.body
     if not broker.may(request, _DELETE, body.group_id):
-        return encoded(request, error_code=_DELETE.error)
+        return encode_reply(request, error_code=_DELETE.error)
     exists = broker.cluster.has_partition
     asked: list[tuple[str, list[int], ErrorCode]] = []
     known: list[tuple[str, list[int]]] = []
-    refused = await denied(broker, request, _READ, (topic.name for topic in body.topics))
+    refused = await find_denied(broker, request, _READ, (topic.name for topic in body.topics))
     for topic in body.topics:
         name, indexes = topic.name, [row.partition_index for row in topic.partitions]
         is_refused = name in refused
         asked.append((name, indexes, _READ.error if is_refused else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         known.append((name, [] if is_refused else [index for index in indexes if exists(name, index)]))
         broker.turns.charge((1 + len(indexes)) * ROW_US)
-        await broker.turns.share()
+        await broker.turns.yield_if_due()
     error, errors = await broker.groups.deletion.delete_offsets(body.group_id, known)
     error = error or await durability.wait_group_durable(broker, body.group_id)
     if error:
-        return encoded(request, error_code=error)
+        return encode_reply(request, error_code=error)
     topics = []
     for (name, indexes, absent), (_, known_indexes), known_errors in zip(asked, known, errors, strict=True):
         told = dict(zip(known_indexes, known_errors, strict=True))
         rows = [(index, told.get(index, absent)) for index in dict.fromkeys(indexes)]
         topics.append((name, rows))
         broker.turns.charge(ROW_US + len(indexes) * LOOK_US)
-        await broker.turns.share()
+        await broker.turns.yield_if_due()
     return await with_tables(broker, request, "topics", "partitions", topics)

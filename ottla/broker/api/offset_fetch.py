@@ -15,7 +15,7 @@ from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
 from ottla.broker.costs import LOOK_US, REPLY_ROW_US
-from ottla.broker.group.commits import fetched
+from ottla.broker.group.commits import fetch_offset
 from ottla.broker.group.offsets import GroupOffsets
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
@@ -78,7 +78,7 @@ class _Answer:
                 continue
             for index in indexes:
                 key = (topic, index)
-                found = fetched(offsets, key, self._stable)
+                found = fetch_offset(offsets, key, self._stable)
                 self._broker.turns.charge(LOOK_US * offsets.depth(key))
                 await partitions.add(index, found.offset, found.leader_epoch, found.metadata, found.error)
             await topics.add(name=topic, partitions=partitions)
@@ -113,4 +113,4 @@ class _Answer:
 
     async def _charge_row(self) -> None:
         self._broker.turns.charge(REPLY_ROW_US)
-        await self._broker.turns.share()
+        await self._broker.turns.yield_if_due()

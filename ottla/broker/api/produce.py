@@ -19,7 +19,7 @@ from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import NO_REPLY, Broker, Close, Encoded, Reply, Request
 from ottla.broker.api.duplicates import MOST_TOLD, Duplicate
 from ottla.broker.api.fenced import FENCED
-from ottla.broker.api.refused import tell_refused
+from ottla.broker.api.refused import record_refusal
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.costs import APPEND_US, COPY_BYTE_US, LOOK_US, ROW_US
@@ -126,7 +126,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
             if (header := _transactional_header(write)) is not None:
                 owners.add((header.producer_id, header.producer_epoch))
             turns.charged_us += CHECK_US
-            if turns.rest_is_due:
+            if turns.must_yield:
                 await turns.pause()
     # If a partition is named twice, one of its batches would be lost.
     refused = ErrorCode.INVALID_REQUEST if len(places) < len(writes) else _refuse_owners(body, owners)
@@ -140,7 +140,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
             if not result.error and write.partition and result.last_offset >= write.partition.high_watermark:
                 results[at] = await _wait_durable(broker, write.partition, result)
             turns.charged_us += LOOK_US
-            if turns.rest_is_due:
+            if turns.must_yield:
                 await turns.pause()
     return await _reply(broker, request, map(_row, writes, results))
 
@@ -156,7 +156,7 @@ async def _may_use_id(broker: Broker, request: Request) -> bool:
             if records is not None and says_transactional(records):
                 return body.transactional_id is not None and broker.may(request, _WRITE_ID, body.transactional_id)
             turns.charged_us += ROW_US
-            if turns.rest_is_due:
+            if turns.must_yield:
                 await turns.pause()
     return True
 
@@ -267,7 +267,7 @@ async def _join(broker: Broker, request: Request, writes: list[Write]) -> dict[T
     owner = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
     for write in writes:
         broker.turns.charged_us += ROW_US
-        await broker.turns.share()
+        await broker.turns.yield_if_due()
         header = _transactional_header(write)
         if header is None or write.error:
             continue
@@ -312,10 +312,10 @@ async def _append_all(
             metrics.records_in += records
         results.append(result)
         turns.charged_us += APPEND_US + size_bytes * COPY_BYTE_US
-        if turns.rest_is_due:
+        if turns.must_yield:
             await turns.pause()
     if others:
-        duplicates.tell(broker, request, others)
+        duplicates.log_duplicates(broker, request, others)
     return results
 
 
@@ -342,7 +342,7 @@ def _append(broker: Broker, request: Request, write: Write, joined: Mapping[Topi
         if error:
             message = _WHY_UNVERIFIED.get(error)
     if error:
-        return AppendResult(error, message=message, log_start_offset=_log_start_beside(write))
+        return AppendResult(error, message=message, log_start_offset=_log_start_for(write))
     assert write.partition is not None and write.check is not None and write.records is not None
     return write.partition.append_from_client(write.check, write.records, write.validated)
 
@@ -357,7 +357,7 @@ async def _judge_duplicate(
     return await duplicates.judge(broker, request, duplicate, others)
 
 
-def _log_start_beside(write: Write) -> int:
+def _log_start_for(write: Write) -> int:
     """Return the log start offset for an error that the log itself would have answered with it, else -1."""
     if write.error is ErrorCode.INVALID_RECORD and write.partition and write.check and write.check.header:
         return write.partition.log_start_offset
@@ -417,7 +417,7 @@ async def _reply(broker: Broker, request: Request, rows: Iterator[PartitionRespo
     if len(few) < ROWS_AT_ONCE:
         refused = [row for row in few if row.error]
         if refused:
-            broker.metrics.apis[request.api_key].rows_failed([row.error for row in refused])
+            broker.metrics.apis[request.api_key].count_errors([row.error for row in refused])
         return _log_failures(broker, request, refused) or Encoded(
             [encode_produce_response(few, request.api_version, request.correlation_id)]
         )
@@ -443,7 +443,7 @@ def _log_failures(broker: Broker, request: Request, failed: list[PartitionRespon
     if not failed:
         return None if request.body.acks else NO_REPLY
     if broker.events is not None:
-        tell_refused(broker, request, failed[0].error, _why(failed))
+        record_refusal(broker, request, failed[0].error, _why(failed))
     broker.metrics.sequence_gaps += len([row for row in failed if row.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER])
     reused = [row for row in failed if row.error is ErrorCode.UNKNOWN_PRODUCER_ID]
     if reused:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ottla.broker.api.context import Broker, Request
-from ottla.broker.api.fenced import said_of
+from ottla.broker.api.fenced import sender_fields
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
@@ -36,17 +36,17 @@ _NOT_AUTHORIZED: Final = frozenset(
 _OWNER: Final = ("transactional_id", "producer_id", "producer_epoch")
 
 
-def tell_refused(broker: Broker, request: Request, error_code: int, reason: str = "") -> None:
+def record_refusal(broker: Broker, request: Request, error_code: int, reason: str = "") -> None:
     """Record that the whole request, or a row of it, is answered with this error."""
     events = broker.events
     if events is None or error_code in ROUTINE:
         return
     if error_code in _NOT_AUTHORIZED and broker.authorizer is not None:
         return  # recorded where it was found, with the deciding entry (`denied.py`)
-    said = said_of(request.body)
+    said = sender_fields(request.body)
     reason = reason or ", ".join(f"{name} {value}" for name, value in said.items() if name != _OWNER[0])
     transactional_id, producer_id, producer_epoch = (said.get(name) for name in _OWNER)
-    events.refused(
+    events.record_refused(
         *(ApiKey(request.api_key).title, ErrorCode(error_code).name, request.client_id or "", request.peer),
         *(transactional_id, reason),
         producer=(-1 if producer_id is None else producer_id, -1 if producer_epoch is None else producer_epoch),
@@ -54,10 +54,10 @@ def tell_refused(broker: Broker, request: Request, error_code: int, reason: str 
     )
 
 
-def tell_rows_refused(broker: Broker, request: Request, errors: Sequence[int]) -> None:
+def record_row_refusals(broker: Broker, request: Request, errors: Sequence[int]) -> None:
     """Record the first error of the rows that is not routine."""
     if broker.events is not None:
         error = next((error for error in errors if error not in ROUTINE), None)
         if error is not None:
             rows = f"the first of {len(errors)} rows with errors" if len(errors) > 1 else ""
-            tell_refused(broker, request, error, rows)
+            record_refusal(broker, request, error, rows)

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from ottla.broker.api.context import Broker, Encoded, Request
-from ottla.broker.api.refused import tell_rows_refused
+from ottla.broker.api.refused import record_row_refusals
 from ottla.broker.costs import COPY_BYTE_US, REPLY_ROW_US, ROW_US
-from ottla.broker.memory import FREE_BYTES, Room
+from ottla.broker.memory import FREE_BYTES, ReplyReservation
 from ottla.protocol import codec
 from ottla.protocol.writer import Rows, Writer
 
@@ -40,9 +40,9 @@ class ReplyBuilder:
         self.turns = broker.turns
         self._broker = broker
         self._request = request
-        self._room: Room | None = None
+        self._room: ReplyReservation | None = None
         self._size_bytes = 0
-        self.failed = broker.metrics.apis[request.api_key].failed
+        self.failed = broker.metrics.apis[request.api_key].count_error
         """Called for each row with an error."""
 
     def rows(self, *path: str) -> "ReplyRows":
@@ -60,16 +60,16 @@ class ReplyBuilder:
         """Wait for memory if the reply has become large, and yield if the turn budget is spent."""
         if self._size_bytes > FREE_BYTES:
             if self._room is None:
-                self._room = self._broker.memory.replies.room()
+                self._room = self._broker.memory.replies.reserve()
             await self._room.grow(self._size_bytes)
-        await self.turns.share()
+        await self.turns.yield_if_due()
 
     def finish(self, **fields: Any) -> Encoded:
         """Return the whole reply."""
         for value in fields.values():
             if isinstance(value, ReplyRows):
-                value.settle()
-        reply = encoded(self._request, **fields)
+                value.charge_rest()
+        reply = encode_reply(self._request, **fields)
         if self._room is not None:
             self._room.built(self._size_bytes)
         return reply._replace(room=self._room)
@@ -99,7 +99,7 @@ class ReplyRows(Rows):
         self._structs += self._write(self, *values, **named)
         self.count += 1
         if len(self.out) > self._due_bytes:
-            self.settle()
+            self.charge_rest()
             await self._reply.rest()
 
     async def extend(self, rows: Iterable[Sequence[Any]]) -> "ReplyRows":
@@ -108,7 +108,7 @@ class ReplyRows(Rows):
             await self.add(*row)
         return self
 
-    def settle(self) -> None:
+    def charge_rest(self) -> None:
         """Charge for the rows that were not charged yet."""
         size_bytes = self.sealed_bytes + len(self.out)
         self._reply.wrote(self.count - self._settled, self._structs, size_bytes - self._settled_bytes)
@@ -123,12 +123,12 @@ class ReplyRows(Rows):
 
     def splice(self, rows: Rows) -> bytearray:
         if isinstance(rows, ReplyRows):  # their bytes are counted where they were written
-            rows.settle()
+            rows.charge_rest()
             self._settled_bytes += rows.size_bytes
         return super().splice(rows)
 
 
-def encoded(request: Request, *values: Any, **named: Any) -> Encoded:
+def encode_reply(request: Request, *values: Any, **named: Any) -> Encoded:
     """Return the reply with these fields, encoded at once."""
     encode = codec.response_encoder(request.api_key, request.api_version)
     return Encoded(encode(request.correlation_id, *values, **named), None, named.get("error_code", 0))
@@ -144,9 +144,9 @@ async def with_tables(
     if len(tables) <= FEW_ROWS and sum([len(table[-1]) for table in tables]) <= FEW_ROWS:
         failed = [row[1] for table in tables for row in table[-1] if row[1]]
         if failed:
-            broker.metrics.apis[request.api_key].rows_failed(failed)
-            tell_rows_refused(broker, request, failed)
-        return encoded(request, **{outer: tables})
+            broker.metrics.apis[request.api_key].count_errors(failed)
+            record_row_refusals(broker, request, failed)
+        return encode_reply(request, **{outer: tables})
     reply = ReplyBuilder(broker, request)
     written = reply.rows(outer)
     for *values, rows in tables:

@@ -8,7 +8,7 @@ from struct import Struct
 from typing import Final
 
 from ottla.broker.api.context import Broker, Close, Encoded, Reply, Request
-from ottla.broker.api.reply import encoded
+from ottla.broker.api.reply import encode_reply
 from ottla.broker.deadline import sleep
 from ottla.broker.security.mechanism import SaslFailed
 from ottla.broker.security.sasl import Authenticator
@@ -24,7 +24,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     session = request.session
     authenticator = session.authenticator
     if authenticator is None or authenticator.has_ended:
-        return encoded(
+        return encode_reply(
             request,
             error_code=ErrorCode.ILLEGAL_SASL_STATE,
             error_message=_LATE,
@@ -38,14 +38,14 @@ async def handle(broker: Broker, request: Request) -> Reply:
         answer, lifetime_ms = await authenticator.authenticate(session, token)
     except SaslFailed as failed:
         await _let_wait(broker, began_ms)
-        return encoded(
+        return encode_reply(
             request,
             error_code=ErrorCode.SASL_AUTHENTICATION_FAILED,
             error_message=failed.told,
             auth_bytes=b"",
             session_lifetime_ms=0,
         )._replace(closes=_reason(failed))
-    return encoded(request, error_code=0, error_message=None, auth_bytes=answer, session_lifetime_ms=lifetime_ms)
+    return encode_reply(request, error_code=0, error_message=None, auth_bytes=answer, session_lifetime_ms=lifetime_ms)
 
 
 async def handle_token(broker: Broker, session: Session, authenticator: Authenticator, token: bytes) -> Reply:

@@ -6,7 +6,7 @@ again (KIP-368).
 """
 
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.api.reply import encoded
+from ottla.broker.api.reply import encode_reply
 from ottla.broker.deadline import sleep
 from ottla.protocol.errors import ErrorCode
 
@@ -15,10 +15,10 @@ async def handle(broker: Broker, request: Request) -> Reply:
     """Begin a login. A mechanism that is not enabled gets UNSUPPORTED_SASL_MECHANISM, and the connection is closed."""
     authenticator = request.session.authenticator
     if authenticator is None:
-        return encoded(request, error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
+        return encode_reply(request, error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
     error, reason = authenticator.handshake(request.body.mechanism, request.api_version)
     if reason:
         request.forget_body()
         await sleep(broker.turns, broker.clock, broker.config.connection_failed_authentication_delay_ms)
     mechanisms = [] if error is ErrorCode.ILLEGAL_SASL_STATE else [*authenticator.names]
-    return encoded(request, error_code=error, mechanisms=mechanisms)._replace(closes=reason)
+    return encode_reply(request, error_code=error, mechanisms=mechanisms)._replace(closes=reason)

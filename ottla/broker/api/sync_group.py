@@ -9,7 +9,7 @@ from typing import Any, Final
 from ottla.broker.api import durability
 from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.api.reply import encoded
+from ottla.broker.api.reply import encode_reply
 from ottla.broker.costs import LOOK_US
 from ottla.broker.group.members import Caller
 from ottla.broker.group.replies import SyncReply
@@ -44,13 +44,13 @@ async def _assignments(broker: Broker, given: Sequence[Any]) -> list[tuple[str, 
     for item in given:
         assignments.append((item.member_id, bytes(item.assignment)))
         turns.charged_us += LOOK_US
-        if turns.rest_is_due:
+        if turns.must_yield:
             await turns.pause()
     return assignments
 
 
 def _reply(request: Request, reply: SyncReply) -> Reply:
-    return encoded(
+    return encode_reply(
         request,
         error_code=reply.error,
         protocol_type=reply.protocol_type,

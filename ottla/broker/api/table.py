@@ -125,6 +125,6 @@ TABLE: Final = {api.key.value: api for api in _APIS}
 """APIs by plain numbers, as in the header of each request."""
 
 
-def advertised(table: Mapping[int, Api] = TABLE) -> list[tuple[int, int, int]]:
+def list_versions(table: Mapping[int, Api] = TABLE) -> list[tuple[int, int, int]]:
     """Return (API key, lowest, highest version) of every API, as ApiVersions lists them."""
     return [(api.key, _ADVERTISED_FROM.get(api.key, api.min_version), api.max_version) for api in table.values()]

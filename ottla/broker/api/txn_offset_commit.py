@@ -11,7 +11,7 @@ from typing import Final
 from ottla.broker.api import durability, verification
 from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.api.fenced import FENCED, tell_fenced
+from ottla.broker.api.fenced import FENCED, log_fenced
 from ottla.broker.api.offset_commit import READ_TOPIC, commit_rows, or_else, refused_rows
 from ottla.broker.api.reply import with_tables
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
@@ -46,7 +46,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         error = joined or _verify(broker, request)
         if error:
             if error in FENCED:
-                tell_fenced(broker, request, error)
+                log_fenced(broker, request, error)
             return [_map_error(error, version)] * len(rows)
         producer = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
         return [_map_error(error, version) for error in broker.groups.offsets.commit(caller, rows, producer)]
@@ -74,13 +74,13 @@ async def _names_partitions(broker: Broker, request: Request) -> bool:
     exists, turns = broker.cluster.has_partition, broker.turns
     for topic in request.body.topics:
         if not broker.may(request, READ_TOPIC, topic.name):
-            await turns.share()
+            await turns.yield_if_due()
             continue
         for row in topic.partitions:
             if exists(topic.name, row.partition_index):
                 return True
             turns.charged_us += LOOK_US
-            if turns.rest_is_due:
+            if turns.must_yield:
                 await turns.pause()
     return False
 

@@ -14,8 +14,8 @@ from typing import Final
 
 from ottla.broker.api.authorization import MESSAGES, need_of
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.api.named import last_named
-from ottla.broker.api.reply import ReplyBuilder, encoded
+from ottla.broker.api.named import index_last_rows
+from ottla.broker.api.reply import ReplyBuilder, encode_reply
 from ottla.broker.cluster.features import FeatureUpdate, UpgradeType
 from ottla.broker.costs import ROW_US
 from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
@@ -33,11 +33,11 @@ async def handle(broker: Broker, request: Request) -> Reply:
     if not broker.may(request, _ALTER, CLUSTER_NAME):
         return _refusal(request, _ALTER.error, MESSAGES[_ALTER.error])
     cluster, updates = broker.cluster, []
-    for asked in (await last_named(broker.turns, body.feature_updates, lambda asked: asked.feature)).values():
+    for asked in (await index_last_rows(broker.turns, body.feature_updates, lambda asked: asked.feature)).values():
         upgrade_type = asked.upgrade_type if version >= 1 else UpgradeType.UPGRADE
         updates.append(FeatureUpdate(asked.feature, asked.max_version_level, upgrade_type))
         broker.turns.charge(ROW_US)
-        await broker.turns.share()
+        await broker.turns.yield_if_due()
     try:
         problem = await cluster.controller.update_features(updates, version >= 1 and body.validate_only)
     except OSError as failure:
@@ -46,7 +46,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         log.warning("Refused UpdateFeatures of %(peer)s: %(why)s", request.about | {"why": problem})
         return _refusal(request, ErrorCode.INVALID_UPDATE_VERSION, problem)
     if version >= 2:
-        return encoded(request, error_code=ErrorCode.NONE, error_message=None)
+        return encode_reply(request, error_code=ErrorCode.NONE, error_message=None)
     reply = ReplyBuilder(broker, request)
     results = reply.rows("results")
     for asked in body.feature_updates:
@@ -55,4 +55,4 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 
 def _refusal(request: Request, error: ErrorCode, message: str) -> Reply:
-    return encoded(request, error_code=error, error_message=message, results=())
+    return encode_reply(request, error_code=error, error_message=message, results=())

@@ -48,15 +48,15 @@ async def handle(broker: Broker, request: Request) -> Reply:
         broker.turns.charge(LOOK_US)
         for topic in asked.topics:
             broker.turns.charge(LOOK_US)
-            await broker.turns.share()
+            await broker.turns.yield_if_due()
             if not topic.partition_indexes:
                 continue
             errors = topics.setdefault(topic.name, {})
             for index in dict.fromkeys(topic.partition_indexes):
                 errors[index] = await _write(broker, topic.name, index, marker) if may else _ACT.error
                 broker.turns.charge(MARKER_US)
-                await broker.turns.share()
-        await broker.turns.share()
+                await broker.turns.yield_if_due()
+        await broker.turns.yield_if_due()
     await _flush(broker, results)
     return await _reply(broker, request, results)
 
@@ -71,7 +71,7 @@ async def _flush(broker: Broker, results: Results) -> None:
                     broker.transactions.sink.when_durable(name, index, wait.wake)
                     errors[index] = await wait
                 broker.turns.charge(LOOK_US)
-                await broker.turns.share()
+                await broker.turns.yield_if_due()
 
 
 async def _write(broker: Broker, name: str, index: int, marker: TransactionMarker) -> ErrorCode:

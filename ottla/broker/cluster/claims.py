@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from ottla.broker.turns import Turns, Wait
 
 
-class Claim:
+class NameLock:
     """A place in the queue of each of its names; `missing` counts the queues in which it is not first."""
 
     __slots__ = ("missing", "names", "wait")
@@ -25,34 +25,34 @@ class Claim:
         self.wait: Wait[None] = Wait(turns)
 
 
-class Claims:
+class NameLocks:
     """The queues of all claimed names. A handler that waits here is never discarded."""
 
     __slots__ = ("_lines", "_turns")
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
-        self._lines: dict[str, deque[Claim]] = {}
+        self._lines: dict[str, deque[NameLock]] = {}
 
-    async def take(self, names: Iterable[str]) -> Claim:
+    async def take(self, names: Iterable[str]) -> NameLock:
         """Wait until this claim is first in the queue of each name."""
-        claim = Claim(names, self._turns)
-        for name in claim.names:
+        lock = NameLock(names, self._turns)
+        for name in lock.names:
             line = self._lines.setdefault(name, deque())
-            claim.missing += bool(line)
-            line.append(claim)
-        if claim.missing:
-            await claim.wait
-        return claim
+            lock.missing += bool(line)
+            line.append(lock)
+        if lock.missing:
+            await lock.wait
+        return lock
 
-    def follow(self, name: str) -> Claim:
+    def follow(self, name: str) -> NameLock:
         """Insert a claim of a name directly after its holder and before all that wait."""
-        claim = Claim((name,), self._turns)
+        claim = NameLock((name,), self._turns)
         claim.missing = 1
         self._lines[name].insert(1, claim)
         return claim
 
-    def release(self, claim: Claim) -> None:
+    def release(self, claim: NameLock) -> None:
         """Release the names and wake the next claim of each queue."""
         for name in claim.names:
             line = self._lines[name]

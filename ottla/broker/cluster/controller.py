@@ -20,13 +20,13 @@ from contextlib import suppress
 from typing import Final, Protocol, TypeVar
 
 from ottla.broker.cluster.adoption import PRODUCER_ID_BLOCK
-from ottla.broker.cluster.claims import Claim, Claims
+from ottla.broker.cluster.claims import NameLock, NameLocks
 from ottla.broker.cluster.features import FeatureUpdate, update_problem
 from ottla.broker.cluster.image import MetadataImage, PartitionRegistration, TopicImage
 from ottla.broker.cluster.kraft_log import MetadataLog
 from ottla.broker.config.loggable import loggable_value
 from ottla.broker.costs import CONFIGURE_US
-from ottla.broker.security.changes import told
+from ottla.broker.security.changes import describe_change
 from ottla.broker.turns import Handler, Turns, Wait
 from ottla.protocol.checkpoints import encode_id
 from ottla.protocol.errors import ErrorCode
@@ -121,7 +121,7 @@ class Controller:
         self._node_id = node_id
         self.new_id = new_id
         self._directory_id = directory_id
-        self._claims = Claims(turns)
+        self._claims = NameLocks(turns)
         self._removing: dict[bytes, tuple[TopicImage, Iterator[int]]] = {}
         self._free_producer_ids = range(0)
         self._next_block = range(0)
@@ -160,10 +160,10 @@ class Controller:
         claim = await self._claims.take(keys)
         try:
             result = await change
-            await self.applied()
+            await self.wait_applied()
         except Exception:
             with suppress(OSError):
-                await self.applied()
+                await self.wait_applied()
             self._claims.release(claim)
             raise
         self._claims.release(claim)
@@ -183,7 +183,7 @@ class Controller:
             raise error
         return result  # type: ignore[return-value]
 
-    async def applied(self) -> None:
+    async def wait_applied(self) -> None:
         """Wait until all logged changes are applied. Raises OSError if they never will be."""
         wait: Wait[ErrorCode] = Wait(self.turns)
         self._log.when_durable(wait.wake)
@@ -207,7 +207,7 @@ class Controller:
         await self._add_partitions(batch, first, range(partition_count))
 
         def apply() -> None:
-            place = self._image.shared(PartitionRegistration.of(first))
+            place = self._image.intern(PartitionRegistration.of(first))
             topic = TopicImage(name, topic_id, [0] * partition_count, [place] * partition_count, configs)
             self._image.add_topic(topic)
             self._partitions.make(topic, range(partition_count))
@@ -227,7 +227,7 @@ class Controller:
         await self._add_partitions(batch, first, added)
 
         def apply() -> None:
-            place = self._image.shared(PartitionRegistration.of(first))
+            place = self._image.intern(PartitionRegistration.of(first))
             self._image.will_change(topic)
             topic.leader_epochs += [0] * len(added)
             topic.registrations += [place] * len(added)
@@ -242,7 +242,7 @@ class Controller:
             some = indexes[start : start + _PARTITIONS_AT_ONCE]
             batch.add(encode_partition_records(first, some))
             self.turns.charge(len(some) * RECORD_US)
-            await self.turns.share()
+            await self.turns.yield_if_due()
 
     def _new_partition(self, topic_id: bytes) -> PartitionRecord:
         me, directory_id = (self._node_id,), self._directory_id()
@@ -273,13 +273,13 @@ class Controller:
 
         self._log.append_batch(_batch_of([record]), apply)
 
-    async def _remove(self, topic: TopicImage, indexes: Iterator[int], claim: Claim) -> None:
+    async def _remove(self, topic: TopicImage, indexes: Iterator[int], claim: NameLock) -> None:
         """Rename the directories of a deleted topic; its name stays claimed until then."""
         renamed: list[str] = []
         for index in indexes:
             renamed += self._partitions.rename_for_deletion(topic, index)
             self.turns.charge(RENAME_US)
-            await self.turns.share()
+            await self.turns.yield_if_due()
         self._partitions.delete_later(renamed)
         self._removing.pop(topic.topic_id, None)
         await claim.wait
@@ -299,7 +299,7 @@ class Controller:
             some = changes[start : start + _CONFIGS_AT_ONCE]
             batch.add([encode_metadata_record(record) for record in some])
             self.turns.charge(len(some) * CONFIG_US)
-            await self.turns.share()
+            await self.turns.yield_if_due()
 
         def apply() -> None:
             self.turns.charge(len(changes) * APPLY_US)
@@ -334,8 +334,8 @@ class Controller:
         records = await decide()
         if records:
             await self.log_security(records)
-            await self.applied()
-            await self.tell_security(records)
+            await self.wait_applied()
+            await self.notify_security(records)
 
     async def log_security(self, records: Sequence[SecurityRecord]) -> None:
         """Log a change that was decided, and whose names are claimed."""
@@ -344,11 +344,11 @@ class Controller:
             some = records[start : start + _SECURITY_AT_ONCE]
             batch.add([encode_metadata_record(record) for record in some])
             self.turns.charge(len(some) * CONFIG_US)
-            await self.turns.share()
+            await self.turns.yield_if_due()
 
         def apply() -> None:
             self.turns.charge(len(records) * APPLY_US)
-            listed = ", ".join(told(record, self._image.acls) for record in records[:_TOLD])
+            listed = ", ".join(describe_change(record, self._image.acls) for record in records[:_TOLD])
             more = f" (and {len(records) - _TOLD} more)" if len(records) > _TOLD else ""
             for record in records:
                 self._image.apply(record)
@@ -356,14 +356,14 @@ class Controller:
 
         self._log.append_batch(batch, apply)
 
-    async def tell_security(self, records: Sequence[SecurityRecord]) -> None:
+    async def notify_security(self, records: Sequence[SecurityRecord]) -> None:
         """Call the listeners for a change that is applied."""
         for start in range(0, len(records), _SECURITY_AT_ONCE):
             some = records[start : start + _SECURITY_AT_ONCE]
             for listener in self.on_security_changed:
                 listener(some)
             self.turns.charge(len(some) * CONFIG_US)
-            await self.turns.share()
+            await self.turns.yield_if_due()
 
     # --- features and producer ids --------------------------------------------------------------------------------
 

@@ -228,7 +228,7 @@ class MetadataImage:
     def _set_partition(self, record: PartitionRecord) -> None:
         topic = self.topics_by_id[record.topic_id]
         self.will_change(topic)
-        place = self.shared(PartitionRegistration.of(record))
+        place = self.intern(PartitionRegistration.of(record))
         # Snapshots contain the partitions of a topic in any order.
         while len(topic.leader_epochs) <= record.partition_id:
             topic.leader_epochs.append(0)
@@ -243,9 +243,9 @@ class MetadataImage:
         self.will_change(topic)
         if record.leader != NO_LEADER_CHANGE:
             topic.leader_epochs[index] += 1
-        topic.registrations[index] = self.shared(topic.registrations[index].merge(record))
+        topic.registrations[index] = self.intern(topic.registrations[index].merge(record))
 
-    def shared(self, place: PartitionRegistration) -> PartitionRegistration:
+    def intern(self, place: PartitionRegistration) -> PartitionRegistration:
         """Return the shared object of this registration."""
         return self._registrations.setdefault(place, place)
 

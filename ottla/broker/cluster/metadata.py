@@ -235,7 +235,7 @@ class Cluster:
             for name in self._store.side_files.names(place):  # none if the directory is still to be made
                 if name.endswith(".log"):
                     size_bytes += self._store.side_files.size_bytes(f"{place}/{name}")
-                    await self._turns.share()
+                    await self._turns.yield_if_due()
         except FileNotFoundError:  # it was deleted meanwhile
             return None
         except OSError as error:
@@ -388,12 +388,12 @@ class Cluster:
         for name in list(self.image.topics):
             for index in range(len(self._partitions.get(name, ()))):
                 await self._load_in_steps(name, index)
-                if self._open_if_there(name, index) and self._turns.over:
+                if self._open_if_there(name, index) and self._turns.is_spent:
                     # No client waits for this, so leave most of the time to other work.
                     wait: Wait[None] = Wait(self._turns)
                     self._opening = self._clock.call_later(OPEN_REST_PAUSE_MS, partial(wait.wake, None))
                     await wait
-                    await self._turns.share()
+                    await self._turns.yield_if_due()
 
     async def _load_in_steps(self, name: str, index: int) -> None:
         """Do the long part of opening a partition in several turns, if it is not open yet."""
@@ -403,8 +403,8 @@ class Cluster:
         settings = self._settings_of(topic.configs)
         for cost_us in self._store.load_in_steps(name, index, topic.topic_id, settings):
             self._turns.charge(cost_us)
-            await self._turns.share()
-        await self._turns.share()  # the file look-ups were charged where they were made
+            await self._turns.yield_if_due()
+        await self._turns.yield_if_due()  # the file look-ups were charged where they were made
 
     def _start_open_new(self) -> None:
         self._start(self._open_new())
@@ -415,7 +415,7 @@ class Cluster:
             name, indexes = self._unopened[0]
             for index in indexes:
                 if self._open_if_there(name, index):
-                    await self._turns.share()
+                    await self._turns.yield_if_due()
             self._unopened.popleft()
 
     def _open_if_there(self, name: str, index: int) -> bool:

@@ -90,7 +90,7 @@ class MetadataSnapshots:
         self._stopped = False
         self._file: File | None = None
 
-    def look(self) -> None:
+    def take_if_due(self) -> None:
         """Take a snapshot or remove old ones if it is time. Called every few seconds."""
         settings, metadata = self._settings, self._log
         now_ms = self._clock.monotonic_ms()
@@ -158,7 +158,7 @@ class MetadataSnapshots:
             if batch.size_bytes >= BATCH_BYTES:
                 offset = _put(file, batch, offset, snapshot.epoch, now_ms)
                 batch = ValuesBatch()
-            await self._turns.share()
+            await self._turns.yield_if_due()
         offset = _put(file, batch, offset, snapshot.epoch, now_ms)
         foot = build_batch(
             [snapshot_footer()],

@@ -76,13 +76,13 @@ def alter(family: Family, own: Mapping[str, str], changes: Iterable[Change]) -> 
                 problem = f"Can't {operation.name} to key {name} because its type is not LIST."
                 return Altered({}, problem, ErrorCode.INVALID_CONFIG)
             values[name] = _list_after(option, own.get(name), operation, value or "")
-    return _checked(family, own, values)
+    return _check(family, own, values)
 
 
 def replace(family: Family, own: Mapping[str, str], given: Mapping[str, str]) -> Altered:
     """Give a resource exactly the configs in `given`. Others get their inherited value."""
     some = dict(islice(given.items(), _most(family, own) + 1))
-    return _checked(family, own, {name: None for name in own if name not in given} | some)
+    return _check(family, own, {name: None for name in own if name not in given} | some)
 
 
 def _most(family: Family, own: Mapping[str, str]) -> int:
@@ -103,7 +103,7 @@ def _list_after(option: Option, own: str | None, operation: Operation, value: st
     return ",".join(items)
 
 
-def _checked(family: Family, own: Mapping[str, str], values: dict[str, str | None]) -> Altered:
+def _check(family: Family, own: Mapping[str, str], values: dict[str, str | None]) -> Altered:
     altered = {name: value for name, value in values.items() if value != own.get(name)}
     # A log directory of Kafka's may hold configs of features that Ottla lacks: they must not prevent other changes.
     after = {name: value for name, value in own.items() if name in family.options} | altered

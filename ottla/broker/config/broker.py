@@ -412,7 +412,7 @@ class Config:
     static: "Config | None" = field(default=None, repr=False, compare=False)
     dynamic: tuple[tuple[int, Mapping[str, str]], ...] = field(default=(), repr=False, compare=False)
 
-    def advertised(self, listener: Listener) -> Listener | None:
+    def advertised_address(self, listener: Listener) -> Listener | None:
         """Return the advertised address of a listener; None if `advertised.listeners` leaves it out.
 
         An empty host is this machine's name, port 0 the port that was bound.

@@ -91,12 +91,12 @@ def _tokens(text: str) -> list[_Token]:
             raise ValueError(f"a JAAS entry; put the value with the character at position {position} in quotes")
         position = match.end()
         if match["quoted"] is not None:
-            found.append(_Token(_ESCAPE.sub(_unescaped, match["quoted"][1:-1]), is_sign=False))
+            found.append(_Token(_ESCAPE.sub(_unescape, match["quoted"][1:-1]), is_sign=False))
         elif match["blank"] is None:
             found.append(_Token(match[0], match["sign"] is not None))
     return found
 
 
-def _unescaped(match: re.Match[str]) -> str:
+def _unescape(match: re.Match[str]) -> str:
     escape = match[1]
     return chr(int(escape, 8)) if escape[0] in "01234567" else _ESCAPES.get(escape, escape)

@@ -97,7 +97,7 @@ class Option:
         """Whether its value is never shown."""
         return self.kind is Kind.PASSWORD
 
-    def shown(self, value: object) -> str:
+    def to_text(self, value: object) -> str:
         """Return a value as text, hidden if it is a secret."""
         return HIDDEN if self.is_secret and value else value_text(value)
 

@@ -31,17 +31,17 @@ class PrincipalRule(NamedTuple):
             return name
         if self.pattern.fullmatch(name) is None:
             return None
-        found = self.pattern.sub(self._replaced, name)
+        found = self.pattern.sub(self._expand, name)
         return found.lower() if self.case == "L" else found.upper() if self.case == "U" else found
 
-    def _replaced(self, match: re.Match[str]) -> str:
+    def _expand(self, match: re.Match[str]) -> str:
         def expand(reference: re.Match[str]) -> str:
             escaped, group, digits = reference.groups()
             if escaped is not None:
                 return str(escaped)
             if group is not None:
                 return match[group] or ""
-            return _numbered(match, digits)
+            return _expand_group(match, digits)
 
         return _REFERENCE.sub(expand, self.replacement)
 
@@ -60,7 +60,7 @@ def parse_principal_rules(text: str) -> tuple[PrincipalRule, ...]:
                 compiled = re.compile(_NAMED_GROUP.sub("(?P<", pattern))
             except re.error as error:
                 raise ValueError(f"{RANGE}, with a valid pattern ({error})") from None
-            found.append(_checked(PrincipalRule(compiled, replacement, case)))
+            found.append(_check_replacement(PrincipalRule(compiled, replacement, case)))
     return tuple(found)
 
 
@@ -69,7 +69,7 @@ def mapped_name(rules: Sequence[PrincipalRule], name: str) -> str | None:
     return next((found for rule in rules if (found := rule.apply(name)) is not None), None)
 
 
-def _checked(rule: PrincipalRule) -> PrincipalRule:
+def _check_replacement(rule: PrincipalRule) -> PrincipalRule:
     """Return the rule. ValueError if the replacement names a group that the pattern lacks."""
     assert rule.pattern is not None
     names = {match[2] for match in _REFERENCE.finditer(rule.replacement) if match[2]}
@@ -78,7 +78,7 @@ def _checked(rule: PrincipalRule) -> PrincipalRule:
     return rule
 
 
-def _numbered(match: re.Match[str], digits: str) -> str:
+def _expand_group(match: re.Match[str], digits: str) -> str:
     """Expand `$` and digits: the longest number that is a group counts. Without such a group, return the text."""
     groups = match.re.groups
     size = 1

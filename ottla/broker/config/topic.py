@@ -134,7 +134,7 @@ _BY_KEY: Final = {option.key: option for option in TOPIC_OPTIONS}
 _BROKER_BY_KEY: Final = {option.key: option for option in BROKER_OPTIONS}
 
 
-def _inherited(config: Config, option: Option) -> Any:
+def _inherit(config: Config, option: Option) -> Any:
     """Return the value for a topic without an own one: the broker's value, or the default."""
     synonym = _BROKER_BY_KEY.get(option.broker)
     return getattr(config, synonym.attribute) if synonym else option.default
@@ -142,7 +142,7 @@ def _inherited(config: Config, option: Option) -> Any:
 
 def topic_defaults(config: Config) -> dict[str, str]:
     """Return the value of each topic config on this broker for a topic that does not set it."""
-    return {option.key: value_text(_inherited(config, option)) for option in TOPIC_OPTIONS}
+    return {option.key: value_text(_inherit(config, option)) for option in TOPIC_OPTIONS}
 
 
 def topic_config(config: Config, own: Mapping[str, str]) -> TopicConfig:
@@ -150,7 +150,7 @@ def topic_config(config: Config, own: Mapping[str, str]) -> TopicConfig:
 
     Unknown keys are ignored: a log directory of Kafka's may hold configs of features that Ottla lacks.
     """
-    values = {option.attribute: _inherited(config, option) for option in TOPIC_OPTIONS}
+    values = {option.attribute: _inherit(config, option) for option in TOPIC_OPTIONS}
     values |= {_BY_KEY[key].attribute: _BY_KEY[key].parse(text) for key, text in own.items() if key in _BY_KEY}
     return TopicConfig(**values)
 

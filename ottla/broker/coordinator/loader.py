@@ -88,7 +88,7 @@ class CoordinatorLoader(Generic[S]):
         for header, batch in partition.scan(partition.log_start_offset):
             shard.replay(header, batch)
             turns.charge(BATCH_US + header.record_count * STATE_RECORD_US + len(batch) * STATE_BYTE_US)
-            await turns.share()
+            await turns.yield_if_due()
             if self._settle is not None:
                 await self._settle(shard)
         return shard

@@ -11,7 +11,7 @@ TOPIC_BYTES = 6
 """The least size of a topic in an assignment."""
 
 
-def assigned(assignment: bytes, most: int) -> list[tuple[str, tuple[int, ...]]]:
+def decode_assignment(assignment: bytes, most: int) -> list[tuple[str, tuple[int, ...]]]:
     """Return (topic, partitions) for at most `most` topics, with at most `most` partitions each.
 
     The list is empty if the assignment is not in Kafka's format.

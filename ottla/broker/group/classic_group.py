@@ -97,7 +97,7 @@ class ClassicGroup:
     def value(self, assignments: Mapping[str, bytes] | None = None) -> GroupValue:
         """Return the group's record, with its own assignments or with those given by member id."""
         members = tuple(
-            each.saved(self.protocol, None if assignments is None else assignments.get(each.member_id, b""))
+            each.to_record(self.protocol, None if assignments is None else assignments.get(each.member_id, b""))
             for each in self.members.values()
         )
         return GroupValue(
@@ -180,7 +180,7 @@ class ClassicGroup:
         member.is_new = True
         member.session_deadline_ms = self._note(now.monotonic_ms + NEW_MEMBER_TIMEOUT_MS)
         self.roster.add(member)
-        return self._joining(member, now, lines.added(member, client_reason))
+        return self._joining(member, now, lines.describe_added(member, client_reason))
 
     def rejoin(
         self, member: Member, protocols: Protocols, timeouts: Timeouts, now: Moment, client_reason: str | None = None
@@ -211,7 +211,7 @@ class ClassicGroup:
         outcome = self._answer_waiting(member, ErrorCode.FENCED_INSTANCE_ID)
         old_id = member.member_id
         self._replace(member, new_id, protocols, timeouts, now)
-        return outcome.add(self._joining(member, now, lines.replaced(member, old_id)))
+        return outcome.add(self._joining(member, now, lines.describe_replaced(member, old_id)))
 
     def _replace(self, member: Member, new_id: str, protocols: Protocols, timeouts: Timeouts, now: Moment) -> None:
         if member.member_id in self._unsynced:
@@ -231,7 +231,7 @@ class ClassicGroup:
         restarted.want(protocols, timeouts)
         others = tuple(each for each in before.members if each.member_id != member.member_id)
         leader = new_id if before.leader == member.member_id else before.leader
-        record = before._replace(leader=leader, members=(*others, restarted.saved(self.protocol)))
+        record = before._replace(leader=leader, members=(*others, restarted.to_record(self.protocol)))
         return Restarted(record, member.member_id, new_id, protocols, timeouts, can_skip)
 
     # -- leave ----------------------------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ class ClassicGroup:
     def _went(self, now: Moment, why: str) -> Outcome:
         if self.state in (ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE):
             return self._prepare_rebalance(now, why)
-        return Outcome().tell(lines.happened(self, why)).add(self._complete_join_if_all_joined(now))
+        return Outcome().add_line(lines.describe_event(self, why)).add(self._complete_join_if_all_joined(now))
 
     # -- sync -----------------------------------------------------------------------------------------------------
 
@@ -298,7 +298,7 @@ class ClassicGroup:
 
     # -- apply a logged step --------------------------------------------------------------------------------------
 
-    def logged(self, step: Step, error: ErrorCode, now: Moment) -> Outcome:
+    def on_logged(self, step: Step, error: ErrorCode, now: Moment) -> Outcome:
         """Apply a step whose record was appended to the log, or was refused with `error`.
 
         After an error, an assignment fails its waiting members and the group rebalances; a restarted member must try
@@ -313,7 +313,7 @@ class ClassicGroup:
                 self._begin_generation(None)
                 self._enter(ClassicGroupState.EMPTY, now)
                 self.due_ms = self.next_deadline_ms()
-                return Outcome().tell(lines.emptied(self))
+                return Outcome().add_line(lines.describe_emptied(self))
 
     def _apply_assignment(self, step: Assigned, error: ErrorCode, now: Moment) -> Outcome:
         self._note_sync(step.leader_id)
@@ -324,7 +324,7 @@ class ClassicGroup:
         for member in self.members.values():
             member.assignment = step.assignments.get(member.member_id, b"")
         self._enter(ClassicGroupState.STABLE, now)
-        return self._reply_assignment(ErrorCode.NONE, now).tell(lines.assigned(self))
+        return self._reply_assignment(ErrorCode.NONE, now).add_line(lines.describe_assigned(self))
 
     def _apply_restart(self, step: Restarted, now: Moment) -> Outcome:
         """Apply a restart. A leader that must skip the assignment but cannot (before JoinGroup v9, KIP-814) gets the
@@ -338,13 +338,13 @@ class ClassicGroup:
         else:
             reply = reply._replace(leader=old_leader or "", members=())
         outcome.joined[step.new_id] = reply
-        return outcome.tell(lines.restarted(self, member, step.old_id))
+        return outcome.add_line(lines.describe_restarted(self, member, step.old_id))
 
     # -- timers ---------------------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> float:
         """Return the earliest deadline of a member, a reserved id or a rebalance phase; `NEVER_MS` if there is none."""
-        deadlines = [member.session_deadline_ms for member in self.members.values() if not member.is_excused]
+        deadlines = [member.session_deadline_ms for member in self.members.values() if not member.is_exempt]
         return min((*deadlines, *self.roster.pending.values(), self._join_deadline_ms, self._sync_deadline_ms))
 
     def tick(self, now: Moment) -> Outcome:
@@ -354,11 +354,11 @@ class ClassicGroup:
         if lapsed:
             self.roster.remove_all(lapsed)
             outcome.add(self._complete_join_if_all_joined(now))
-        silent = [m for m in self.members.values() if not m.is_excused and m.session_deadline_ms <= now_ms]
+        silent = [m for m in self.members.values() if not m.is_exempt and m.session_deadline_ms <= now_ms]
         for member in silent:
             outcome.add(self._drop(member.member_id))
         if silent:
-            outcome.add(self._went(now, lines.silent([each.member_id for each in silent])))
+            outcome.add(self._went(now, lines.describe_silent([each.member_id for each in silent])))
         if self._sync_deadline_ms <= now_ms:
             late = [member_id for member_id in self.members if member_id in self._unsynced]
             self.roster.remove_all(late)
@@ -383,7 +383,7 @@ class ClassicGroup:
         self.roster.set_joined(member, True)
         if self.state is not ClassicGroupState.PREPARING_REBALANCE:
             return self._prepare_rebalance(now, why)
-        outcome = Outcome().tell(lines.happened(self, why)) if member.is_new else Outcome()
+        outcome = Outcome().add_line(lines.describe_event(self, why)) if member.is_new else Outcome()
         return outcome.add(self._complete_join_if_all_joined(now))
 
     def _prepare_rebalance(self, now: Moment, why: str) -> Outcome:
@@ -393,7 +393,7 @@ class ClassicGroup:
             for member in self.members.values():
                 member.assignment = b""
             outcome = self._reply_assignment(ErrorCode.REBALANCE_IN_PROGRESS, now)
-        outcome.tell(lines.preparing(self, why))
+        outcome.add_line(lines.preparing(self, why))
         self._sync_deadline_ms = NEVER_MS
         timeout_ms = self.roster.rebalance_timeout_ms if self.members else LEAST_PUT_OFF_MS
         self._is_initial = self.state is ClassicGroupState.EMPTY
@@ -428,7 +428,7 @@ class ClassicGroup:
         late = [m.member_id for m in self.members.values() if not m.awaiting_join and m.group_instance_id is None]
         if late:
             self.roster.remove_all(late)
-            outcome.tell(lines.happened(self, lines.late_to_join(late)))
+            outcome.add_line(lines.describe_event(self, lines.late_to_join(late)))
         if not self.members:
             self._join_deadline_ms = self._note(now.monotonic_ms + LEAST_PUT_OFF_MS)  # tick tries again
             value = GroupValue(self.protocol_type or "", self._next_generation(), None, None, now.wall_ms, ())
@@ -442,7 +442,7 @@ class ClassicGroup:
         self._enter(ClassicGroupState.COMPLETING_REBALANCE, now)
         self._sync_deadline_ms = self._note(now.monotonic_ms + self.roster.rebalance_timeout_ms)
         outcome.joined = self._reply_generation(now.monotonic_ms)
-        return outcome.tell(lines.stabilized(self))
+        return outcome.add_line(lines.describe_stabilized(self))
 
     def _next_generation(self) -> int:
         return (self.generation + 1) & MAX_GENERATION

@@ -130,7 +130,7 @@ class OffsetCommits:
         return len(metadata.encode("utf-16-le")) // 2 > self._metadata_max_chars
 
 
-def fetched(offsets: GroupOffsets, key: TopicPartition, require_stable: bool) -> FetchedOffset:
+def fetch_offset(offsets: GroupOffsets, key: TopicPartition, require_stable: bool) -> FetchedOffset:
     """Return the committed offset of (topic, partition); UNSTABLE_OFFSET_COMMIT if `require_stable` and a transaction
     is open."""
     if require_stable and offsets.is_unstable(key):

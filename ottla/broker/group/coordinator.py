@@ -106,7 +106,7 @@ class GroupCoordinator:
         """The number of partitions whose groups are still being loaded."""
         return len(self._manager.loading)
 
-    def listed(self) -> tuple[ErrorCode, list[GroupMetadata]]:
+    def list_groups(self) -> tuple[ErrorCode, list[GroupMetadata]]:
         """Return every group, for ListGroups; COORDINATOR_LOAD_IN_PROGRESS until all partitions are loaded."""
         if self._manager.loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, []
@@ -180,7 +180,7 @@ class GroupCoordinator:
                 if len(named) > most or size_bytes > most_bytes:
                     break
             self._turns.charge(ROW_US)
-            await self._turns.share()
+            await self._turns.yield_if_due()
         else:
             return tuple(named.items())
         log.warning(
@@ -283,17 +283,17 @@ class GroupCoordinator:
         for text, values in outcome.told:
             log.info(text, values)
         joins, syncs = metadata.joins, metadata.syncs
-        self._tell(iter([(joins.pop(each), reply) for each, reply in outcome.joined.items() if each in joins]))
-        self._tell(iter([(syncs.pop(each), reply) for each, reply in outcome.synced.items() if each in syncs]))
+        self._wake_waiting(iter([(joins.pop(each), reply) for each, reply in outcome.joined.items() if each in joins]))
+        self._wake_waiting(iter([(syncs.pop(each), reply) for each, reply in outcome.synced.items() if each in syncs]))
         self._arm(metadata)
 
-    def _tell(self, due: Iterator[tuple[Wait[W], W]]) -> None:
+    def _wake_waiting(self, due: Iterator[tuple[Wait[W], W]]) -> None:
         """Wake waiting handlers, in shares: a generation or an assignment is sent to all members."""
         for wait, reply in due:
             wait.wake(reply)
             self._turns.charge(REPLY_US)
-            if self._turns.over:
-                self._turns.rest(lambda: self._tell(due))
+            if self._turns.is_spent:
+                self._turns.run_later(lambda: self._wake_waiting(due))
                 return
 
     def _now(self) -> Moment:

@@ -66,11 +66,11 @@ class DeletedTopics:
                 ends = {topic: of_logs.get(metadata.index, 0) for topic, of_logs in gone.items()} if keys else {}
                 if metadata.index not in refused and not await self._forget_keys(metadata, keys, ends):
                     refused.add(metadata.index)
-                await self._turns.share()
+                await self._turns.yield_if_due()
         if self._covered and self._again is None:
-            self._again = self._clock.call_later(COVERED_MS, self._look_again)
+            self._again = self._clock.call_later(COVERED_MS, self._check_again)
 
-    def _look_again(self) -> None:
+    def _check_again(self) -> None:
         self._again = None
         self._walk.start(self._forget_topics)
 
@@ -80,7 +80,7 @@ class DeletedTopics:
         for some in chunks(metadata.offsets.places(), NAMES_AT_ONCE):
             self._turns.charge(PLACE_US * len(some))
             found += [key for key in some if key[0] in topics]
-            await self._turns.share()
+            await self._turns.yield_if_due()
         return found
 
     async def _forget_keys(
@@ -101,7 +101,7 @@ class DeletedTopics:
                     "Offsets of deleted topics were not removed from partition %d: %s", metadata.index, error.name
                 )
                 return False
-            await self._turns.share()
+            await self._turns.yield_if_due()
         if covered:
             self._covered.append((metadata, covered, ends))
         return True

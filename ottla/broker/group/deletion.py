@@ -89,14 +89,14 @@ class GroupDeletion:
     async def _delete_in_portions(self, metadata: GroupMetadata) -> ErrorCode:
         group_id = metadata.group.group_id
         while True:
-            await self._manager.settle(self._manager.shards[metadata.index])
+            await self._manager.complete_all(self._manager.shards[metadata.index])
             if not metadata.offsets.at_most:
                 return self._manager.log_group(metadata.index, group_id, None)
             for some in self._tombstones.portions(group_id, metadata.offsets.places()):
                 error = self._tombstones.bury(metadata, [key for key in some if key in metadata.offsets])
                 if error:
                     return error
-                await self._turns.share()
+                await self._turns.yield_if_due()
 
     async def delete_offsets(
         self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]]
@@ -123,7 +123,7 @@ class GroupDeletion:
             )
             if error:
                 return error, []
-            await self._turns.share()
+            await self._turns.yield_if_due()
         return ErrorCode.NONE, [
             [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if topic in subscribed else ErrorCode.NONE] * len(indexes)
             for topic, indexes in topics

@@ -61,7 +61,7 @@ class Member:
     _subscription: tuple[str | None, bytes] = field(default=(None, b""), init=False, repr=False, compare=False)
 
     @property
-    def is_excused(self) -> bool:
+    def is_exempt(self) -> bool:
         """Whether its session cannot expire: it waits for a reply, and knows its member id already."""
         return (self.awaiting_join or self.awaiting_sync) and not self.is_new
 
@@ -82,7 +82,7 @@ class Member:
         """Start the session timeout again."""
         self.session_deadline_ms = now_ms + self.timeouts.session_ms
 
-    def saved(self, protocol: str | None, assignment: bytes | None = None) -> GroupMember:
+    def to_record(self, protocol: str | None, assignment: bytes | None = None) -> GroupMember:
         """Return the member as it is in the group's record, with its own assignment or the one given."""
         return GroupMember(
             member_id=self.member_id,

@@ -58,7 +58,7 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
         initial_rebalance_delay_ms: int,
         on_loaded: Callable[[GroupMetadata], None],
     ) -> None:
-        super().__init__(CONSUMER_OFFSETS_TOPIC, cluster, turns, self.settle)
+        super().__init__(CONSUMER_OFFSETS_TOPIC, cluster, turns, self.complete_all)
         self._clock = clock
         self._initial_rebalance_delay_ms = initial_rebalance_delay_ms
         self._on_loaded = on_loaded
@@ -75,7 +75,7 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
             if shard.groups.get(metadata.group.group_id) is metadata:
                 self._turns.charge(ROW_US * (1 + len(metadata.group.members)))
                 self._on_loaded(metadata)
-            await self._turns.share()
+            await self._turns.yield_if_due()
         count = sum(len(each.groups) for each in self.shards.values())
         if count and not self.loading:
             log.info("Loaded %d groups", count)
@@ -127,7 +127,7 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
                 log.error(
                     "Group %(group).100s could not be logged: %(error)s", {"group": group.group_id, "error": error.name}
                 )
-        return group.logged(step, error, now)
+        return group.on_logged(step, error, now)
 
     # ---- transactions that have ended
 
@@ -141,16 +141,16 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
             settled = shard.end_transaction(marker.producer_id, marker.commit)
             self._turns.charge(ROW_US * settled)
             if not shard.is_settled:
-                self._settle_soon(shard)
+                self._complete_soon(shard)
         return error
 
-    async def settle(self, shard: GroupShard) -> None:
+    async def complete_all(self, shard: GroupShard) -> None:
         """Settle what large transactions have left, in shares. None is left when this returns."""
         while count := shard.settle():
             self._turns.charge(SETTLE_US * count)
-            await self._turns.share()
+            await self._turns.yield_if_due()
 
-    def _settle_soon(self, shard: GroupShard) -> None:
+    def _complete_soon(self, shard: GroupShard) -> None:
         """Run `settle` in the background."""
         if shard.settling:
             return
@@ -164,9 +164,9 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
             raise error
 
         def start() -> None:
-            self._turns.start(self.settle(shard), settled, failed)
+            self._turns.start(self.complete_all(shard), settled, failed)
 
-        self._turns.rest(start)
+        self._turns.run_later(start)
 
     # ---- finding
 

@@ -49,7 +49,7 @@ class OffsetExpiration:
                     "The scan for expired offsets in partition %d failed; the next scan tries again", metadata.index
                 )
                 broken.add(metadata.index)
-            await self._turns.share()
+            await self._turns.yield_if_due()
 
     async def _expire_group(self, metadata: GroupMetadata) -> None:
         self._turns.charge(ROW_US)
@@ -61,8 +61,8 @@ class OffsetExpiration:
             expired = [place for place in some if self._is_expired(group, offsets, place, now_ms)]
             if self._tombstones.bury(metadata, expired):
                 return
-            await self._turns.share()
-        await self._manager.settle(self._manager.shards[metadata.index])
+            await self._turns.yield_if_due()
+        await self._manager.complete_all(self._manager.shards[metadata.index])
         group, offsets = metadata.group, metadata.offsets
         if self._tombstones.is_there(metadata) and group.state is ClassicGroupState.EMPTY and offsets.is_empty:
             self._turns.charge(BATCH_US + STATE_RECORD_US)

@@ -38,13 +38,13 @@ class OffsetTransaction:
         self.committed: bool | None = None
         self.places: list[tuple[GroupOffsets, TopicPartition]] = []
 
-    def settle(self, most: int) -> int:
+    def complete_some(self, most: int) -> int:
         """Put so many of its offsets where they belong now that it has ended; how many there were."""
         places = self.places
         count = min(most, len(places))
         for _ in range(count):
             offsets, key = places.pop()
-            offsets.settle(key, self)
+            offsets.complete_pending(key, self)
         return count
 
 
@@ -75,7 +75,7 @@ class GroupOffsets:
             transaction.places.append((self, key))
         by_transaction[transaction] = OffsetAndMetadata(value, record_offset)
 
-    def settle(self, key: TopicPartition, transaction: OffsetTransaction) -> None:
+    def complete_pending(self, key: TopicPartition, transaction: OffsetTransaction) -> None:
         """Make the pending offset of an ended transaction the committed one, or drop it."""
         by_transaction = self.in_transactions.get(key)
         pending = None if by_transaction is None else by_transaction.pop(transaction, None)
@@ -149,7 +149,7 @@ class GroupOffsets:
         """So many keys at most of `places`, each once, in a step that is as short as that."""
         return list(dict.fromkeys(islice(chain(self.committed, self.in_transactions), most)))
 
-    def known(
+    def to_value(
         self,
     ) -> tuple[dict[TopicPartition, OffsetAndMetadata], dict[int, dict[TopicPartition, OffsetAndMetadata]]]:
         """All that is committed by key, and all that is pending by producer and key: what must equal a replay."""

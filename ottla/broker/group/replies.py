@@ -70,7 +70,7 @@ class Outcome:
     step: Step | None = None
     told: list[Line] = field(default_factory=list, compare=False)
 
-    def tell(self, line: Line) -> "Outcome":
+    def add_line(self, line: Line) -> "Outcome":
         """Add a line for the log, and return this outcome."""
         self.told.append(line)
         return self

@@ -104,7 +104,7 @@ class GroupStore:
             self._ended.append(transaction)
             return 0
         for offsets, key in places:
-            offsets.settle(key, transaction)
+            offsets.complete_pending(key, transaction)
         return len(places)
 
     @property
@@ -117,7 +117,7 @@ class GroupStore:
         if not self._ended:
             return 0
         transaction = self._ended[0]
-        count = transaction.settle(SETTLED_AT_ONCE)
+        count = transaction.complete_some(SETTLED_AT_ONCE)
         if not transaction.places:
             self._ended.popleft()
         return count

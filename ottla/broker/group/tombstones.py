@@ -48,7 +48,7 @@ class Tombstones:
         while not metadata.group.knows_subscriptions:
             metadata.group.read_subscriptions(NAMES_AT_ONCE)
             self._turns.charge(NAMES_AT_ONCE * PLACE_US)
-            await self._turns.share()
+            await self._turns.yield_if_due()
 
     def is_there(self, metadata: GroupMetadata) -> bool:
         """Whether the group was not removed meanwhile, and its partition can be asked."""

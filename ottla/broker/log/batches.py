@@ -114,15 +114,15 @@ def find_boundary(file: File, position: int, end: int, cut: int) -> tuple[int, i
         position += at
 
 
-class Passed(NamedTuple):
-    """Result of `pass_older`: the position reached, the number of batches passed, whether the batch there matches."""
+class Skipped(NamedTuple):
+    """Result of `skip_older`: the position reached, the number of batches passed, whether the batch there matches."""
 
     position: int
     batches: int
     found: bool
 
 
-def pass_older(file: File, position: int, end: int, timestamp_ms: int) -> Passed:
+def skip_older(file: File, position: int, end: int, timestamp_ms: int) -> Skipped:
     """Pass batches from `position` on whose records are all older than `timestamp_ms`, at most those of one window."""
     unpack_from = _TIME.unpack_from
     window = file.pread(min(_TIME_WINDOW_BYTES, end - position), position)
@@ -134,17 +134,17 @@ def pass_older(file: File, position: int, end: int, timestamp_ms: int) -> Passed
         elif length < MIN_BATCH_LENGTH:
             raise BadBatch(position + at, f"batch length {length}")
         if largest_ms >= timestamp_ms:
-            return Passed(position + at, batches, found=True)
+            return Skipped(position + at, batches, found=True)
         at += LOG_OVERHEAD + length
         batches += 1
     if at == 0:
         header = _check_legacy(window, at, position)
         if header.max_timestamp >= timestamp_ms:
-            return Passed(position, batches, found=True)
+            return Skipped(position, batches, found=True)
         at, batches = header.size_bytes, 1
     if position + at > end:
         raise BadBatch(end, f"a batch that ends {position + at - end} bytes after the end of the file")
-    return Passed(position + at, batches, found=False)
+    return Skipped(position + at, batches, found=False)
 
 
 def batch_size(file: File, position: int) -> int:

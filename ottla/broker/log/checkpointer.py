@@ -171,7 +171,7 @@ class Checkpointer:
                 if partition.log.unsynced and self._sync is None:
                     self._sealed.append(partition)
                 turns.charge(partition.log.release_idle_segments() * LOOK_US)
-                await turns.share()
+                await turns.yield_if_due()
         self._round = None  # the rest runs in this step, so `stop` has no activity to discard
         self._start_sync()
         self._write_in_background()

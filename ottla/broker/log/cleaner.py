@@ -232,8 +232,8 @@ class Cleaner:
     async def _charge(self, partition: Partition, cost_us: float) -> None:
         """Charge work; yield to other handlers when the turn budget is spent."""
         self._turns.charge(cost_us)
-        if self._turns.over:
-            await self._turns.share()
+        if self._turns.is_spent:
+            await self._turns.yield_if_due()
             if partition.offline is not None:
                 raise LogCleaningAborted(partition.offline)
 

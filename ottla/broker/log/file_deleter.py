@@ -84,8 +84,8 @@ class FileDeleter:
                 self._failed(error)
             for path in paths:
                 while not self._closed and not self._delete_part(path):
-                    await self._turns.share()
-                await self._turns.share()
+                    await self._turns.yield_if_due()
+                await self._turns.yield_if_due()
 
     def _log_failure(self, error: Exception) -> None:
         _log.error("Deleting unused files failed; the next start deletes them", exc_info=error)

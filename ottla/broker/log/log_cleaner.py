@@ -18,7 +18,7 @@ from ottla.broker.log.partition import Partition
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.descriptors import Shortage
 from ottla.broker.ports.disk import Disk
-from ottla.broker.ports.workers import LaterWorkers
+from ottla.broker.ports.workers import DeferredWorkers
 from ottla.broker.turns import OneAtATime, Turns
 from ottla.protocol.compression import TooLarge
 from ottla.protocol.errors import ProtocolError
@@ -42,7 +42,7 @@ class LogCleaner:
         self._logs = logs
         self._clock = clock
         self._turns = turns
-        long_work = long_work or LongWork(turns, LaterWorkers(turns.next_turn), dedupe_buffer_bytes)
+        long_work = long_work or LongWork(turns, DeferredWorkers(turns.next_turn), dedupe_buffer_bytes)
         self._cleaner = Cleaner(logs.deleter, disk, clock, turns, long_work)
         self.set_dedupe_buffer(dedupe_buffer_bytes)
         self._cleaning = OneAtATime(turns, self._log_failure)
@@ -104,7 +104,7 @@ class LogCleaner:
         best: LogToClean | None = None
         for partition in list(self._logs):
             self._turns.charge(LOOK_US)
-            await self._turns.share()
+            await self._turns.yield_if_due()
             settings = partition.log.config
             if not settings.cleanup_compact or partition.offline is not None or len(partition.log.segments) < 2:
                 continue

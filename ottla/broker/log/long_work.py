@@ -8,7 +8,7 @@ the work, in the step that changes the state.
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from ottla.broker.memory import Claim, RequestMemory
+from ottla.broker.memory import RequestMemory, Reservation
 from ottla.broker.ports.workers import Workers
 from ottla.broker.turns import Gate, Turns, Wait
 from ottla.protocol.steps import SHORT_BYTES, Steps, Work
@@ -49,8 +49,8 @@ class LongWork:
                 answer = failure = None
                 if not isinstance(step, Work):
                     turns.charged_us += step
-                    if turns.over:
-                        await turns.share(None if hold is None else hold.leave)
+                    if turns.is_spent:
+                        await turns.yield_if_due(None if hold is None else hold.leave)
                     continue
                 if step.memory_bytes > SHORT_BYTES:
                     if hold is None:
@@ -111,7 +111,7 @@ class _Hold:
         self._memory = memory
         self._gate = gate
         self._inside = False
-        self._claim: Claim | None = None
+        self._claim: Reservation | None = None
 
     async def grow(self, turns: Turns, size_bytes: int, scratch_bytes: int) -> None:
         """Reserve `size_bytes`, twice that for recompression. An earlier, smaller reservation is released first.

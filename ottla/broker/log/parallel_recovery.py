@@ -87,7 +87,7 @@ def recover_in_processes(
     sizes = [job.size_bytes for job in jobs]
     if len(jobs) < 2 or sum(sizes) < WORTH_BYTES:
         return {}
-    recovered = yield from disk.spread(_recover, jobs, sizes, lambda place: done(jobs[place].directory))
+    recovered = yield from disk.run_parallel(_recover, jobs, sizes, lambda place: done(jobs[place].directory))
     return {jobs[place].directory: found for place, found in recovered.items()}
 
 

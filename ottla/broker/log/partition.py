@@ -256,14 +256,14 @@ class Partition:
         else:
             self._pending.append((offset, callback))
 
-    def park(self, wait: Wait[None], committed: bool = False) -> None:
+    def add_waiting_fetch(self, wait: Wait[None], committed: bool = False) -> None:
         """Wake `wait` when there is more to read, or when the partition goes offline.
 
         `committed`: the fetch reads committed (reported by `waiting_committed`).
         """
         self._parked[wait] = committed
 
-    def unpark(self, wait: Wait[None]) -> None:
+    def remove_waiting_fetch(self, wait: Wait[None]) -> None:
         """Remove a wait; no effect if it was woken."""
         self._parked.pop(wait, None)
 

@@ -72,7 +72,7 @@ class ProducerStateEntry:
                 return batch
         return None
 
-    def known(self) -> tuple[object, ...]:
+    def to_value(self) -> tuple[object, ...]:
         """Return the whole state as a value, to compare a replay with the live state."""
         batches = tuple(self.batches)
         return self.epoch, self.coordinator_epoch, self.last_timestamp_ms, self.current_txn_first_offset, batches

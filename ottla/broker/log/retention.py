@@ -88,7 +88,7 @@ class Retention:
         while more:
             self._turns.charge(ROW_US + len(partition.log.segments) * LOOK_US)
             more = partition.offline is None and self._delete_some(partition)
-            await self._turns.share()
+            await self._turns.yield_if_due()
 
     def _delete_some(self, partition: Partition) -> bool:
         """Delete a few of the oldest segments; return whether there may be more to delete."""

@@ -113,7 +113,7 @@ class SnapshotWriter:
         for entries in slices:
             turns.charge(len(entries) * RECORD_US)
             file.append((encoder.encode(entries),))
-            await turns.share()
+            await turns.yield_if_due()
         file.overwrite(0, encoder.head())
         self._activity = None  # this step ends it
         self.stop()

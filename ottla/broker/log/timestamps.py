@@ -12,7 +12,7 @@ from logging import getLogger
 from typing import Final, NamedTuple
 
 from ottla.broker.costs import COPY_BYTE_US, ROW_US
-from ottla.broker.log.batches import batch_size, iter_file, pass_older
+from ottla.broker.log.batches import batch_size, iter_file, skip_older
 from ottla.broker.log.log_segment import LogSegment
 from ottla.broker.log.log_segments import LogSegments, Moved
 from ottla.broker.log.partition import Partition
@@ -128,7 +128,7 @@ def _search(
     start = max(segment.index.offset_for_timestamp(timestamp_ms - 1), from_offset)
     position = segment.find(start)
     while position < segment.size_bytes:
-        position, batches, found = pass_older(segment.file, position, segment.size_bytes, timestamp_ms)
+        position, batches, found = skip_older(segment.file, position, segment.size_bytes, timestamp_ms)
         if found:
             end = min(position + batch_size(segment.file, position), segment.size_bytes)
             _, header, batch = next(iter_file(segment.file, position, end))

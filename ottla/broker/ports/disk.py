@@ -146,7 +146,7 @@ class Disk(Protocol):
     def random_id(self) -> bytes:
         """Return 16 random bytes for an id or a name that no other broker draws."""
 
-    def spread(
+    def run_parallel(
         self, work: Callable[["Disk", T], R], items: Sequence[T], sizes: Sequence[int], done: Callable[[int], None]
     ) -> Steps[dict[int, R]]:
         """Return {index of an item: result of `work`}, computed in parallel processes; failed ones are missing.
@@ -457,7 +457,7 @@ class RealDisk(Timed):
     def random_id(self) -> bytes:
         return secrets.token_bytes(16)
 
-    def spread(
+    def run_parallel(
         self, work: Callable[[Disk, T], R], items: Sequence[T], sizes: Sequence[int], done: Callable[[int], None]
     ) -> Steps[dict[int, R]]:
         if processors() < 2:

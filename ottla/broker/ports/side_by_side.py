@@ -48,7 +48,7 @@ def share_out(sizes: Sequence[int], count: int) -> list[list[int]]:
     return shares
 
 
-def spread(work: Callable[[T], R], items: Sequence[T], sizes: Sequence[int]) -> dict[int, R]:
+def run_parallel(work: Callable[[T], R], items: Sequence[T], sizes: Sequence[int]) -> dict[int, R]:
     """Return {index of an item: result of `work`}, computed in parallel processes.
 
     Items whose process died, or could not be started, are missing. Raises an OSError that `work` raised: a second try

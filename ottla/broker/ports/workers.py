@@ -122,7 +122,7 @@ def _run(queue: _Queue) -> None:
         del job  # otherwise it keeps its waiting callback alive
 
 
-class LaterJob:
+class DeferredJob:
     """A call that is scheduled as an event."""
 
     __slots__ = ("cancelled",)
@@ -135,7 +135,7 @@ class LaterJob:
         return True
 
 
-class LaterWorkers:
+class DeferredWorkers:
     """Runs each call as an event of its own, for a broker without threads. `defer` schedules it (`Clock.next_turn`)."""
 
     __slots__ = ("_defer", "least_us")
@@ -145,7 +145,7 @@ class LaterWorkers:
         self._defer = defer
 
     def start(self, call: Callable[[], Any], on_end: OnEnd, *, slow: bool) -> Job:
-        job = LaterJob()
+        job = DeferredJob()
 
         def run() -> None:
             if job.cancelled:

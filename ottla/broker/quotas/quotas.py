@@ -114,7 +114,7 @@ class QuotaManagers:
             for key, value in values.items():
                 self.set(entity, key, value)
 
-    def changed(self, records: Iterable[SecurityRecord]) -> None:
+    def apply_changes(self, records: Iterable[SecurityRecord]) -> None:
         """Apply changed quotas; other records are ignored."""
         for record in records:
             if isinstance(record, ClientQuotaRecord):
@@ -191,18 +191,18 @@ class RequestQuota:
 
     # --- request time ---------------------------------------------------------------------------------------------
 
-    def resumed(self) -> None:
+    def start_measuring(self) -> None:
         """Start the measurement: the handler runs."""
         self._began_us = self._turns.charged_us
 
-    def rested(self) -> None:
+    def stop_measuring(self) -> None:
         """Add the work since the handler was resumed. Called when it waits or has ended."""
         self._us += self._turns.charged_us - self._began_us
         self._began_us = self._turns.charged_us
 
     # --- for handlers ---------------------------------------------------------------------------------------------
 
-    def most_fetched(self) -> float | None:
+    def unthrottled_fetch_bytes(self) -> float | None:
         """Return how many bytes a fetch may certainly return without being throttled; None if it is not limited."""
         return self._managers.fetch.most_at_once(self._user, self._client_id)
 
@@ -212,7 +212,7 @@ class RequestQuota:
         A single batch that is larger than the whole window allows is returned, and throttled afterwards. Otherwise the
         client would never get it.
         """
-        self.rested()
+        self.stop_measuring()
         now_ms = self._now_ms()
         user, client_id, managers = self._user, self._client_id, self._managers
         asked_ms = managers.request.record(user, client_id, self._us * _PERCENT_OF_US, now_ms)
@@ -234,7 +234,7 @@ class RequestQuota:
 
     # --- the throttle time ----------------------------------------------------------------------------------------
 
-    def settle(self, *, answered: bool) -> int:
+    def finish_measuring(self, *, answered: bool) -> int:
         """Return the throttle time in milliseconds.
 
         A request without a reply (Produce with acks=0) does not count in the request percentage: `answered` is False.
@@ -267,16 +267,16 @@ class Measured:
     def __init__(self, handler: Any, quota: RequestQuota) -> None:
         self._handler = handler
         self._quota = quota
-        quota.rested()
+        quota.stop_measuring()
 
     def send(self, value: None) -> Wait[Any]:
         """Resume the handler until its next wait; StopIteration has the result."""
         quota = self._quota
-        quota.resumed()
+        quota.start_measuring()
         try:
             wait: Wait[Any] = self._handler.send(value)
         finally:
-            quota.rested()
+            quota.stop_measuring()
         return wait
 
     def close(self) -> None:

@@ -76,7 +76,7 @@ class Rate:
         rate = total / window_ms * _SECOND_MS
         if rate <= limit:
             return 0
-        return bounded((rate - limit) / limit * window_ms)
+        return round_throttle((rate - limit) / limit * window_ms)
 
     def _measure(self, now_ms: float) -> tuple[float, float]:
         """Return the sum, and the milliseconds to divide it by."""
@@ -114,7 +114,7 @@ class TokenBucket:
     def throttle_ms(self, limit: float, now_ms: float) -> int:
         """Return how long it takes until the bucket is not overdrawn; 0 if it is not."""
         self._fill(limit, now_ms)
-        return bounded(-self._tokens / limit * _SECOND_MS) if self._tokens < 0 else 0
+        return round_throttle(-self._tokens / limit * _SECOND_MS) if self._tokens < 0 else 0
 
     def _fill(self, limit: float, now_ms: float) -> None:
         most = self._window.samples * self._window.sample_ms / _SECOND_MS * limit
@@ -122,6 +122,6 @@ class TokenBucket:
         self._filled_ms = now_ms
 
 
-def bounded(throttle_ms: float) -> int:
+def round_throttle(throttle_ms: float) -> int:
     """Round a time to milliseconds, at most what a reply can hold."""
     return _NEVER_MS if throttle_ms >= _NEVER_MS else round(throttle_ms)

@@ -17,7 +17,7 @@ SCRAM_MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 """Names of the types of `ScramMechanism`."""
 
 
-def told(record: SecurityRecord, acls: Mapping[bytes, AccessControlEntryRecord]) -> str:
+def describe_change(record: SecurityRecord, acls: Mapping[bytes, AccessControlEntryRecord]) -> str:
     """Describe the change of a record, without secrets, in the words of `kafka-acls` and `kafka-configs`.
 
     `acls` are those before the change.

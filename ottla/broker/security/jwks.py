@@ -26,7 +26,7 @@ _SAID_CHARS_MOST: Final = 200
 _AGAIN_MS_LEAST: Final = 10.0
 
 
-class Surroundings(NamedTuple):
+class KeyFetchContext(NamedTuple):
     """The parts of the broker that fetching keys needs."""
 
     clock: Clock
@@ -50,7 +50,7 @@ class Jwks:
         "listener_name",
     )
 
-    def __init__(self, listener_name: str, settings: OAuthSettings, around: Surroundings) -> None:
+    def __init__(self, listener_name: str, settings: OAuthSettings, around: KeyFetchContext) -> None:
         self.listener_name = listener_name
         self._settings = settings
         self._around = around

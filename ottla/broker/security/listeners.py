@@ -9,7 +9,7 @@ from ottla.broker.config import Config, Listener
 from ottla.broker.config.principal_rules import mapped_name, parse_principal_rules
 from ottla.broker.config.tls import TlsSettings, tls_settings
 from ottla.broker.costs import HANDSHAKE_US
-from ottla.broker.foreign import Strangers, foreign_to_tls
+from ottla.broker.foreign import ForeignClients, foreign_to_tls
 from ottla.broker.log_limiter import LogLimiter, describe_repeats
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.key_files import stamp
@@ -30,7 +30,9 @@ _Stamps = tuple[tuple[int, int], ...]
 class ListenerTls:
     """TLS of one listener. A change that fails is logged, and the previous certificate stays in use."""
 
-    def __init__(self, config: Config, listener: Listener, turns: Turns, clock: Clock, strangers: Strangers) -> None:
+    def __init__(
+        self, config: Config, listener: Listener, turns: Turns, clock: Clock, strangers: ForeignClients
+    ) -> None:
         """Load keys and certificates. Raises TlsError if that fails."""
         self._name = listener.name
         self._turns = turns
@@ -101,7 +103,7 @@ class ListenerTls:
             self._turns.charge(HANDSHAKE_US)
             start()
 
-        self._turns.rest(run)
+        self._turns.run_later(run)
 
     def report_failure(self, peer: str, reason: str) -> None:
         """Log a failed handshake, at most once a minute."""
@@ -113,7 +115,7 @@ class ListenerTls:
     def report_foreign(self, peer: str, first: bytes) -> None:
         """Log a client that does not speak TLS."""
         told = foreign_to_tls(first)
-        if self._strangers.is_news(peer.rpartition(":")[0], told, self._clock.monotonic_ms()):
+        if self._strangers.is_log_due(peer.rpartition(":")[0], told, self._clock.monotonic_ms()):
             log.warning("Closing the connection of %s: %s", peer, told)
 
     def _renew(self, settings: TlsSettings) -> None:

@@ -8,7 +8,7 @@ from ottla.broker.config import Config
 from ottla.broker.config.oauth import UNSECURED, unsecured_settings
 from ottla.broker.config.sasl import SaslSettings, sasl_settings
 from ottla.broker.security.hashed import HashedPasswords
-from ottla.broker.security.jwks import Jwks, Surroundings
+from ottla.broker.security.jwks import Jwks, KeyFetchContext
 from ottla.broker.security.mechanism import LoginCounts, SaslServer
 from ottla.broker.security.oauth import NAME as OAUTHBEARER
 from ottla.broker.security.oauth import OAuthServer, Tokens
@@ -29,7 +29,7 @@ class Logins:
     """Logins on one listener. Keys of tokens are fetched from `start` to `stop`."""
 
     def __init__(
-        self, listener_name: str, settings: SaslSettings, scram_users: ScramUsers, around: Surroundings
+        self, listener_name: str, settings: SaslSettings, scram_users: ScramUsers, around: KeyFetchContext
     ) -> None:
         self._settings = settings
         self._scram_users = scram_users
@@ -64,7 +64,7 @@ class Logins:
         if self._jwks is not None:
             self._jwks.stop()
 
-    def _tokens_of(self, listener_name: str, around: Surroundings) -> Tokens:
+    def _tokens_of(self, listener_name: str, around: KeyFetchContext) -> Tokens:
         oauth = self._settings.oauth
         if oauth.validator == UNSECURED:
             log.warning(
@@ -75,7 +75,7 @@ class Logins:
         return SignedTokens(oauth, self._jwks, around)
 
 
-def logins_of(config: Config, scram_users: ScramUsers, around: Surroundings) -> dict[str, Logins]:
+def logins_of(config: Config, scram_users: ScramUsers, around: KeyFetchContext) -> dict[str, Logins]:
     """Return the logins of each listener with SASL, by listener name."""
     return {
         listener.name: Logins(listener.name, sasl_settings(config, listener.name), scram_users, around)

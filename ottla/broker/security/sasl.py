@@ -106,7 +106,7 @@ class Authenticator:
         if state is _State.COMPLETE:
             if self._expires_ms is None or self._clock.monotonic_ms() <= self._expires_ms:
                 return ""
-            if api_key == _HANDSHAKE and self._may_log_in_anew():
+            if api_key == _HANDSHAKE and self._may_log_in_again():
                 return ""
             self._mechanisms.counts.expired += 1
             return "the client did not log in again in time (connections.max.reauth.ms, or its token has expired)"
@@ -123,7 +123,7 @@ class Authenticator:
             f"Unexpected Kafka request of type {_api_name(api_key)} during SASL {_TEXT.get(state, 'authentication')}."
         )
 
-    def versions_told(self) -> None:
+    def on_versions_answered(self) -> None:
         """Note that ApiVersions was answered without an error, which is allowed once before a login."""
         if self._state is _State.HANDSHAKE_OR_VERSIONS_REQUEST:
             self._state = _State.HANDSHAKE_REQUEST
@@ -137,7 +137,7 @@ class Authenticator:
                 "Unexpected Kafka request of type SASL_HANDSHAKE during SASL authentication.",
             )
         if self._state is _State.COMPLETE:
-            if not self._may_log_in_anew():
+            if not self._may_log_in_again():
                 return ErrorCode.ILLEGAL_SASL_STATE, ""
             self._renewed_ms = self._clock.monotonic_ms()
         if mechanism not in self.names:
@@ -204,7 +204,7 @@ class Authenticator:
             told = f"Cannot change principals during re-authentication from {names}"
             raise SaslFailed(told, told)
 
-    def _may_log_in_anew(self) -> bool:
+    def _may_log_in_again(self) -> bool:
         return self._expires_ms is not None and self._clock.monotonic_ms() - self._renewed_ms >= AGAIN_MS
 
     def _fail(self) -> None:

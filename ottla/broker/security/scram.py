@@ -90,7 +90,7 @@ def is_made_of(mechanism: ScramMechanism, kept: UserScramCredentialRecord, salte
     return hmac.compare_digest(hashlib.new(mechanism.hash_name, client_key).digest(), kept.stored_key)
 
 
-class _Looks(NamedTuple):
+class _FakeForm(NamedTuple):
     """The form of a mechanism's credentials, for the fake credentials of unknown names."""
 
     iterations: int
@@ -108,11 +108,11 @@ class ScramUsers:
         self, by_name: Mapping[tuple[str, int], UserScramCredentialRecord], random_bytes: Callable[[int], bytes]
     ) -> None:
         self._by_name = by_name
-        self._looks: dict[ScramMechanism, _Looks] = {}
+        self._looks: dict[ScramMechanism, _FakeForm] = {}
         self._own_secret = random_bytes(32)
         self.random_bytes = random_bytes
 
-    def changed(self, records: Sequence[object]) -> None:
+    def apply_changes(self, records: Sequence[object]) -> None:
         """Handle a change of credentials or other security records."""
         self._looks.clear()
 
@@ -132,21 +132,21 @@ class ScramUsers:
         made_up = _fake_credential(name, mechanism, looks)
         return (made_up, False) if known is None else (known, True)
 
-    def _look(self, mechanism: ScramMechanism) -> _Looks:
+    def _look(self, mechanism: ScramMechanism) -> _FakeForm:
         some = [each for each in islice(self._by_name.values(), _LOOKED_AT) if each.mechanism == mechanism]
         if not some:
-            return _Looks(MIN_ITERATIONS, 26, True, self._own_secret)
+            return _FakeForm(MIN_ITERATIONS, 26, True, self._own_secret)
         shapes = Counter((each.iterations, len(each.salt), _is_text(each.salt)) for each in some)
         (shape, _), *_ = shapes.most_common(1)
         # A secret that is the same after a restart: a salt that changes would show that it is fake.
-        return _Looks(*shape, some[0].server_key)
+        return _FakeForm(*shape, some[0].server_key)
 
 
 def _is_text(salt: bytes) -> bool:
     return all(byte in _DIGITS for byte in salt)
 
 
-def _fake_credential(name: str, mechanism: ScramMechanism, looks: _Looks) -> UserScramCredentialRecord:
+def _fake_credential(name: str, mechanism: ScramMechanism, looks: _FakeForm) -> UserScramCredentialRecord:
     stream = hashlib.shake_256(looks.secret + mechanism.mechanism_name.encode() + b"\0" + name.encode())
     length = mechanism.hash_bytes
     made = stream.digest(looks.salt_bytes + 2 * length)

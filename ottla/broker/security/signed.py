@@ -9,7 +9,7 @@ from typing import Any
 
 from ottla.broker.config.oauth import OAuthSettings
 from ottla.broker.costs import TOKEN_US
-from ottla.broker.security.jwks import Jwks, Surroundings
+from ottla.broker.security.jwks import Jwks, KeyFetchContext
 from ottla.broker.security.keys import read_head, verified_claims
 from ottla.broker.security.oauth import Checked, TokenRefused
 from ottla.broker.security.unsecured import seconds
@@ -20,7 +20,7 @@ class SignedTokens:
 
     __slots__ = ("_around", "_jwks", "_settings")
 
-    def __init__(self, settings: OAuthSettings, jwks: Jwks, around: Surroundings) -> None:
+    def __init__(self, settings: OAuthSettings, jwks: Jwks, around: KeyFetchContext) -> None:
         self._settings = settings
         self._jwks = jwks
         self._around = around
@@ -28,7 +28,7 @@ class SignedTokens:
     async def check(self, token: str) -> Checked:
         turns = self._around.turns
         turns.charge(TOKEN_US)
-        await turns.share()
+        await turns.yield_if_due()
         head = read_head(token)
         key = await self._jwks.key_for(head)
         claims = verified_claims(token, head, key)

@@ -30,7 +30,7 @@ class CompletionWaiters:
         self._clock = clock
         self._wait_ms = wait_ms
 
-    async def decided(self, transactional_id: str, decide: Decide) -> Decision:
+    async def wait_decision(self, transactional_id: str, decide: Decide) -> Decision:
         """Return the decision when it is durable. In the marker phase of the id, wait for its end and decide again."""
         outcome = self._states.commit(transactional_id, decide)
         decision = outcome if isinstance(outcome, Decision) else await outcome

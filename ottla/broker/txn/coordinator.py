@@ -120,12 +120,12 @@ class TransactionCoordinator:
                     },
                 )
                 if self.states.events is not None:
-                    self.states.events.fenced(transactional_id, state.producer_id, state.producer_epoch)
+                    self.states.events.record_fenced(transactional_id, state.producer_id, state.producer_epoch)
             return decision
 
         # Most decisions need no producer id, but a decision cannot wait for one.
         await self._cluster.producer_ids()
-        return await self._waiters.decided(transactional_id, decide)
+        return await self._waiters.wait_decision(transactional_id, decide)
 
     async def add_partitions(
         self,
@@ -148,7 +148,7 @@ class TransactionCoordinator:
             )
 
         if waits:
-            return (await self._waiters.decided(transactional_id, decide)).error
+            return (await self._waiters.wait_decision(transactional_id, decide)).error
         return (await await_durable(self.states.commit(transactional_id, decide))).error
 
     def verify(

@@ -67,7 +67,7 @@ class Housekeeping:
                     begun += 1
                     if begun % ABORTS_AT_ONCE == 0:
                         await await_durable(outcome)
-                if turns.over:
+                if turns.is_spent:
                     await turns.pause()
 
     async def _expire_ids(self) -> None:
@@ -83,11 +83,11 @@ class Housekeeping:
                     turns.charge(ROW_US)
                     expired.append(transactional_id)
                     size_bytes += len(transactional_id.encode()) + TOMBSTONE_OVERHEAD_BYTES
-                if size_bytes >= TOMBSTONE_BATCH_BYTES or turns.over:
+                if size_bytes >= TOMBSTONE_BATCH_BYTES or turns.is_spent:
                     # The states were read in this turn and may change in the next: log the tombstones before.
                     await await_durable(self._states.forget(shard, expired))
                     expired, size_bytes = [], 0
-                if turns.over:
+                if turns.is_spent:
                     await turns.pause()
             await await_durable(self._states.forget(shard, expired))
 

@@ -249,7 +249,7 @@ def append_began(
     return transient._replace(pending=pending, fenced_epoch=max(transient.fenced_epoch, fenced_epoch))
 
 
-def append_failed(transient: TransientState, decision: Decision) -> TransientState:
+def after_failed_append(transient: TransientState, decision: Decision) -> TransientState:
     """Return the transient state after a failed append. The epoch of a failed fence is kept, so that the old producer
     stays fenced."""
     if decision.fenced_epoch < 0:
@@ -257,14 +257,14 @@ def append_failed(transient: TransientState, decision: Decision) -> TransientSta
     return TransientState(fenced_epoch=decision.fenced_epoch)
 
 
-def record_applied(transient: TransientState, last_epoch: int) -> TransientState:
+def after_record(transient: TransientState, last_epoch: int) -> TransientState:
     """Return the transient state after a record was applied, with the last epoch of its decision."""
     if transient.fenced_epoch < 0:
         return NO_PENDING if last_epoch == NO_PRODUCER_EPOCH else TransientState(last_epoch=last_epoch)
     return TransientState(last_epoch=last_epoch, fenced_epoch=transient.fenced_epoch)
 
 
-def completion_prepared(transient: TransientState, state: TransactionState, now_ms: int) -> TransientState:
+def with_pending_completion(transient: TransientState, state: TransactionState, now_ms: int) -> TransientState:
     """Return the transient state after a Prepare record: its Complete record is pending until the markers are
     written."""
     complete = completion(state, now_ms)

@@ -167,7 +167,7 @@ class MarkerFanout:
         """Process the queue while the turn budget lasts."""
         self._scheduled = False
         queue = self._queue
-        while queue and not self._turns.over:
+        while queue and not self._turns.is_spent:
             completion = queue.popleft()
             try:
                 finished = self._write(completion)
@@ -182,7 +182,7 @@ class MarkerFanout:
                 queue.append(completion)
         if queue and not self._scheduled:
             self._scheduled = True
-            self._turns.rest(self._run)
+            self._turns.run_later(self._run)
 
     def _write(self, completion: Completion) -> bool:
         """Write markers of one transaction. Return False if the turn budget is spent before its round is over."""
@@ -211,7 +211,7 @@ class MarkerFanout:
             if step is _DONE:
                 if self.events is not None:
                     owner = completion.transactional_id, marker.producer_id, marker.producer_epoch
-                    self.events.marked(*owner, name, index, marker.commit)
+                    self.events.record_marker(*owner, name, index, marker.commit)
                 if self._sink.flushing:
                     self._flush(completion, partition)
                 else:
@@ -222,7 +222,7 @@ class MarkerFanout:
             elif step is None and error is not completion.complained:
                 completion.complained = error
                 _complain(completion, partition, error)
-            if turns.over and awaiting:
+            if turns.is_spent and awaiting:
                 return False
         if completion.flushing:
             completion.parked = True  # the last flush enqueues it again

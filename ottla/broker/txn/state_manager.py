@@ -38,7 +38,7 @@ from ottla.broker.txn.values import (
     TransactionState,
     TransientState,
 )
-from ottla.broker.txn.watched import tell
+from ottla.broker.txn.watched import record_event
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.values import NO_PRODUCER_ID, TransactionMarker
 
@@ -230,7 +230,7 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
         )
         for transactional_id, decision in changes:
             transient = shard.transient.get(transactional_id, NO_PENDING)
-            shard.set_transient(transactional_id, machine.append_failed(transient, decision))
+            shard.set_transient(transactional_id, machine.after_failed_append(transient, decision))
         return ANSWERS[client_error(error)]
 
     def answer_offline(self, changes: Changes, error: ErrorCode) -> Decision:
@@ -246,7 +246,7 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
             assert record is not None
             before = shard.states.get(transactional_id)
             if self._events is not None:
-                tell(self._events, transactional_id, before, record)
+                record_event(self._events, transactional_id, before, record)
             if record.status is _DEAD:
                 shard.forget(transactional_id)
                 forgotten += 1
@@ -256,7 +256,7 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
             if was_open is not (record.status is ONGOING):
                 self._count(record.status)
             transient = shard.transient.get(transactional_id, NO_PENDING)
-            shard.set_transient(transactional_id, machine.record_applied(transient, decision.last_epoch))
+            shard.set_transient(transactional_id, machine.after_record(transient, decision.last_epoch))
             for effect in machine.effects(before, record):
                 self._run_effect(effect, shard, transactional_id, record)
             if shard.waiting and transactional_id in shard.waiting and record.status in RESTING:
@@ -280,7 +280,7 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
         elif effect is _STOP_TIMEOUT:
             shard.open.pop(transactional_id, None)
         else:
-            transient = machine.completion_prepared(
+            transient = machine.with_pending_completion(
                 shard.transient.get(transactional_id, NO_PENDING), state, self._clock.now_ms()
             )
             shard.transient[transactional_id] = transient

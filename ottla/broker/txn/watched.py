@@ -10,7 +10,9 @@ _COMPLETE_COMMIT = TransactionStatus.COMPLETE_COMMIT
 _COMPLETE = (_COMPLETE_COMMIT, TransactionStatus.COMPLETE_ABORT)
 
 
-def tell(events: Events, transactional_id: str, before: TransactionState | None, after: TransactionState) -> None:
+def record_event(
+    events: Events, transactional_id: str, before: TransactionState | None, after: TransactionState
+) -> None:
     """Add a durable record to the event history. Empty aborts bump an epoch and end nothing, so they are not
     recorded."""
     status = after.status
@@ -18,13 +20,15 @@ def tell(events: Events, transactional_id: str, before: TransactionState | None,
     if status is ONGOING:
         if before is not None and before.status is ONGOING:
             known, now = len(before.partitions), len(after.partitions)
-            events.joined(transactional_id, *owner, islice(after.partitions, known, now), now - known)  # they come last
+            events.record_partitions_added(
+                transactional_id, *owner, islice(after.partitions, known, now), now - known
+            )  # they come last
         else:
             events.began(transactional_id, *owner, after.partitions)
     elif status in PREPARED:
         if after.partitions:
-            events.prepared(transactional_id, *owner, status is PREPARE_COMMIT)
+            events.record_prepared(transactional_id, *owner, status is PREPARE_COMMIT)
     elif status in _COMPLETE and before is not None and before.partitions:
-        events.completed(transactional_id, *owner, status is _COMPLETE_COMMIT)
+        events.record_completed(transactional_id, *owner, status is _COMPLETE_COMMIT)
     elif status is TransactionStatus.DEAD:
-        events.expired(transactional_id, *owner)
+        events.record_expired(transactional_id, *owner)

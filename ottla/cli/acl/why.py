@@ -78,10 +78,10 @@ def _answer(found: Explanation) -> str:
         others = "no entry is about it at all" if not found.about else "no entry that is about it allows it"
         return f"{question.principal} may not {what}{where}: {others}."
     verb = "may" if allowed else "may not"
-    return f"{question.principal} {verb} {what}{where}: {_told(entry)}."
+    return f"{question.principal} {verb} {what}{where}: {_describe_entry(entry)}."
 
 
-def _told(entry: AccessControlEntryRecord) -> str:
+def _describe_entry(entry: AccessControlEntryRecord) -> str:
     """The entry that decides, in words."""
     says = "denies" if entry.permission_type == PermissionType.DENY else "allows"
     pattern = "names that begin with " if entry.pattern_type == PatternType.PREFIXED else ""

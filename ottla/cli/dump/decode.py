@@ -59,7 +59,9 @@ def _transaction(key: bytes | None, value: bytes | None) -> Decoded:
     if transactional_id is None:
         return shown_key, None if value is None else _unknown(value)
     shown_key["data"] = {"transactionalId": transactional_id}
-    return shown_key, None if value is None else _versioned(value, _transaction_value(decode_transaction_value(value)))
+    return shown_key, None if value is None else _add_version(
+        value, _transaction_value(decode_transaction_value(value))
+    )
 
 
 def _transaction_value(value: TransactionValue) -> Json:
@@ -91,9 +93,9 @@ def _offset(key: bytes | None, value: bytes | None) -> Decoded:
         return shown_key, None if value is None else _unknown(value)
     if isinstance(found, GroupKey):
         shown_key["data"] = {"group": found.group}
-        return shown_key, None if value is None else _versioned(value, _group_value(decode_group_value(value), value))
+        return shown_key, None if value is None else _add_version(value, _group_value(decode_group_value(value), value))
     shown_key["data"] = {"group": found.group, "topic": found.topic, "partition": found.partition}
-    return shown_key, None if value is None else _versioned(value, _offset_value(decode_offset_value(value), value))
+    return shown_key, None if value is None else _add_version(value, _offset_value(decode_offset_value(value), value))
 
 
 def _offset_value(value: OffsetValue, raw: bytes) -> Json:
@@ -180,7 +182,7 @@ def decode_control(kind: int, value: bytes) -> tuple[str, Json] | None:
     return schema.name, read_fields(schema.fields, Reader(value, flexible=True), schema.highest)
 
 
-def _versioned(raw: bytes, data: Json) -> Json:
+def _add_version(raw: bytes, data: Json) -> Json:
     return {"version": str(_int16(raw)), "data": data}
 
 

@@ -34,7 +34,7 @@ _MARKER_VALUE_SIZE: Final = 6
 _CHUNK_BYTES: Final = 1 << 16
 
 
-class Stretch(NamedTuple):
+class BatchRun(NamedTuple):
     """Bytes of a file where batches stand one behind the other, with offsets from `least_offset` on."""
 
     position: int
@@ -55,7 +55,7 @@ class LogDump:
         self._as_json = as_json
         self._decoder = decoder
 
-    def chunks(self, stretch: Stretch, progress: Callable[[int], None] | None = None) -> Iterator[bytes]:
+    def chunks(self, stretch: BatchRun, progress: Callable[[int], None] | None = None) -> Iterator[bytes]:
         """A line for each batch and, if asked for, for each record, in UTF-8, with its line end; many lines at once.
 
         Ends where the batches stop making sense. `progress` is told the position now and then.
@@ -72,7 +72,7 @@ class LogDump:
                     progress(position)
         yield b"".join(held)
 
-    def _pieces(self, stretch: Stretch) -> Iterator[tuple[int, bytes]]:
+    def _pieces(self, stretch: BatchRun) -> Iterator[tuple[int, bytes]]:
         """(position of a batch, lines of it)."""
         show = _batch_json if self._as_json else _batch_text
         begin, end, least_offset = stretch
@@ -217,13 +217,13 @@ def _record_head(header: BatchHeader, record: Record | LegacyRecord) -> str:
 
 
 def _with_content(line: str, record: Record | LegacyRecord, decoder: Decoder | None) -> str:
-    shown_key, shown_value = _shown(record.key, record.value, decoder)
+    shown_key, shown_value = _show_record(record.key, record.value, decoder)
     if shown_key is not None:
         line += f" key: {shown_key}"
     return line if shown_value is None else f"{line} payload: {shown_value}"
 
 
-def _shown(key: bytes | None, value: bytes | None, decoder: Decoder | None) -> tuple[str | None, str | None]:
+def _show_record(key: bytes | None, value: bytes | None, decoder: Decoder | None) -> tuple[str | None, str | None]:
     """Key and value as text; what cannot be decoded is shown as it is."""
     if decoder is not None:
         try:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from ottla.broker.log.batches import iter_runs
 from ottla.broker.ports.side_by_side import follow
-from ottla.cli.dump.log import Stretch
+from ottla.cli.dump.log import BatchRun
 from ottla.cli.dump.printing import Found, Wanted
 from ottla.cli.read_only import ReadOnlyFile
 from ottla.protocol.batch_header import BatchHeader
@@ -26,7 +26,7 @@ _WAITING: Final = 1
 _MOST_TEXT_BYTES: Final = 32 << 20
 
 
-class _Told(NamedTuple):
+class _RangeText(NamedTuple):
     """The result of one process for a range of the file; without text if that is too long."""
 
     text: bytes | None
@@ -58,9 +58,9 @@ def print_spread(
     return Found(batches, records, file.size_bytes, damage, unread)
 
 
-def _side_by_side(wanted: Wanted, stretches: Iterator[Stretch], count: int) -> Iterator[tuple[Stretch, _Told]]:
+def _side_by_side(wanted: Wanted, stretches: Iterator[BatchRun], count: int) -> Iterator[tuple[BatchRun, _RangeText]]:
     """Each stretch with what stands in it, in their order."""
-    underway: deque[tuple[Stretch, Future[_Told]]] = deque()
+    underway: deque[tuple[BatchRun, Future[_RangeText]]] = deque()
     pool = ProcessPoolExecutor(count, get_context("fork"), _follow, (os.getpid(),))
     try:
         for stretch in stretches:
@@ -83,7 +83,7 @@ def _follow(parent: int) -> None:
     follow(parent)
 
 
-def _tell(wanted: Wanted, stretch: Stretch) -> _Told:
+def _tell(wanted: Wanted, stretch: BatchRun) -> _RangeText:
     with ReadOnlyFile(wanted.path) as file:
         dump = wanted.of(file)
         held: list[bytes] = []
@@ -95,17 +95,17 @@ def _tell(wanted: Wanted, stretch: Stretch) -> _Told:
             else:  # it goes on for the counts alone
                 held.clear()
         text = b"".join(held) if size_bytes <= _MOST_TEXT_BYTES else None
-        return _Told(text, dump.batch_count, dump.record_count, dump.damage, dump.unread)
+        return _RangeText(text, dump.batch_count, dump.record_count, dump.damage, dump.unread)
 
 
-def _stretches(file: ReadOnlyFile, base_offset: int) -> Iterator[Stretch]:
+def _stretches(file: ReadOnlyFile, base_offset: int) -> Iterator[BatchRun]:
     """The file cut between batches, a MiB each. Who reads the last one also meets what is unsound behind it."""
     position, least_offset, size = 0, base_offset, file.size_bytes
     for run in iter_runs(file, 0, size, base_offset, _MAX_OFFSET, check_crc=False):
         if run.bad is not None:
             break
         end = run.position + len(run.data)
-        yield Stretch(position, end, least_offset)
+        yield BatchRun(position, end, least_offset)
         position, least_offset = end, BatchHeader._make(run.headers[-1]).next_offset
     if position < size:
-        yield Stretch(position, size, least_offset)
+        yield BatchRun(position, size, least_offset)

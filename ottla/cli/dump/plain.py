@@ -141,10 +141,10 @@ def _printable(lines: bytes) -> bytes:
         lines = lines.replace(control, shown)
     if lines.isascii():
         return lines
-    return _unprintable().sub(_shown, lines.decode(errors="replace")).encode()
+    return _unprintable().sub(_escape, lines.decode(errors="replace")).encode()
 
 
-def _shown(found: "re.Match[str]") -> str:
+def _escape(found: "re.Match[str]") -> str:
     return escape_character(found[0])
 
 

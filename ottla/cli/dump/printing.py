@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from ottla.cli.dump.decode import Decoder
-from ottla.cli.dump.log import LogDump, Stretch
+from ottla.cli.dump.log import BatchRun, LogDump
 from ottla.cli.read_only import ReadOnlyFile
 
 SPREAD_FROM_BYTES: Final = 16 << 20
@@ -64,6 +64,6 @@ def print_log(
             if count > 1:
                 return print_spread(wanted, file, base_offset, write, tell, count)
         dump = wanted.of(file)
-        for chunk in dump.chunks(Stretch(0, size, base_offset), tell):
+        for chunk in dump.chunks(BatchRun(0, size, base_offset), tell):
             write(chunk)
         return Found(dump.batch_count, dump.record_count, size, dump.damage, dump.unread)

@@ -12,7 +12,7 @@ from ottla.broker.config import from_properties
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.ports.locks import LockHeld
 from ottla.cli.graduate.config import config_problems, config_warnings, controller_endpoint
-from ottla.cli.graduate.steps import CannotGraduate, Found, Graduation, elsewhere, is_at_home, look
+from ottla.cli.graduate.steps import CannotGraduate, Found, Graduation, elsewhere, is_at_home, read_state
 from ottla.cli.output import complain
 from ottla.printable import printable
 from ottla.protocol.properties import decode_text
@@ -66,7 +66,7 @@ def _graduate(directory: Path, node_id: int, properties: str, release: str, dry_
     except LockHeld as held:
         raise CannotGraduate(f"{held}: stop the broker on {place} first") from held
     try:
-        found = look(disk, place)
+        found = read_state(disk, place)
         _check(found, disk, directory, node_id, config)
         if is_at_home(found, node_id):
             click.echo(f"The metadata log of {place} is that of an Apache Kafka, and goes on as it is.")
@@ -74,7 +74,7 @@ def _graduate(directory: Path, node_id: int, properties: str, release: str, dry_
             steps = Graduation(disk, place, found, node_id, RELEASES[release])
             if not dry_run:
                 steps.run(controller_endpoint(config), round(time.time() * 1000))
-            _tell(steps, found, place, dry_run)
+            _print(steps, found, place, dry_run)
     finally:
         lock.release()
     _tell_next(found, config, properties, release)
@@ -103,7 +103,7 @@ def _same(name: str, directory: Path) -> bool:
     return Path(name).resolve() == directory.resolve()
 
 
-def _tell(steps: Graduation, found: Found, place: str, dry_run: bool) -> None:
+def _print(steps: Graduation, found: Found, place: str, dry_run: bool) -> None:
     counts = _counts(found)
     click.echo(
         f"{place}: {len(counts)} topics, {sum(counts.values())} partitions, {len(steps.records)} metadata records."

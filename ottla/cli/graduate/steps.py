@@ -42,7 +42,7 @@ class Found(NamedTuple):
     kafka_s: bool
 
 
-def look(disk: Disk, directory: str) -> Found:
+def read_state(disk: Disk, directory: str) -> Found:
     """Read the state of the directory. The caller holds the lock. Raises CannotGraduate."""
     if not disk.exists(f"{directory}/{checkpoints.CLEAN_SHUTDOWN}"):
         raise CannotGraduate(

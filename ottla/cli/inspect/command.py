@@ -59,7 +59,7 @@ def _inspect(found: "Directory", verify: bool, everything: bool, output: "Output
 
     now_ms = round(time.time() * 1000)
     found.read_metadata(now_ms)
-    states = _look_at_all(found, verify, now_ms)
+    states = _inspect_all(found, verify, now_ms)
     ids, coordinated = found.transactions(now_ms)
     groups = found.groups(now_ms)
     damaged = [each for each in states if each.verdict in ("damaged", "unreadable")]
@@ -87,25 +87,25 @@ def _inspect(found: "Directory", verify: bool, everything: bool, output: "Output
     return NOT_LOOKED if found.unread else SOUND
 
 
-def _look_at_all(found: "Directory", verify: bool, now_ms: int) -> list["PartitionState"]:
+def _inspect_all(found: "Directory", verify: bool, now_ms: int) -> list["PartitionState"]:
     states: list[PartitionState] = []
     for number, name in enumerate(found.partitions, 1):
         if sys.stderr.isatty():
             click.echo(f"\rottla: {number} of {len(found.partitions)} partitions", err=True, nl=False)
-        states += _look(found, name, verify, now_ms)
+        states += _inspect_one(found, name, verify, now_ms)
     if sys.stderr.isatty():
         click.echo(err=True)
     return states
 
 
-def _look(found: "Directory", name: str, verify: bool, now_ms: int) -> list["PartitionState"]:
+def _inspect_one(found: "Directory", name: str, verify: bool, now_ms: int) -> list["PartitionState"]:
     """Return the state of a partition; nothing if its directory is deleted meanwhile. Deleted segments: look again."""
-    from ottla.cli.inspect.partition import look
+    from ottla.cli.inspect.partition import inspect_partition
 
     directory = found.path / name
     for tries_left in reversed(range(MOST_TRIES)):
         try:
-            return [look(str(directory), found.settings_of(name), found.start_of(name, now_ms), verify)]
+            return [inspect_partition(str(directory), found.settings_of(name), found.start_of(name, now_ms), verify)]
         except FileNotFoundError:
             if not directory.exists():
                 return []

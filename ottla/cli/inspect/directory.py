@@ -116,7 +116,7 @@ class Directory:
             if snapshot.epoch >= 0:
                 for header, batch in read_snapshot(files.read(str(directory / snapshot_name(snapshot)))):
                     loader.load_batch(header, batch)
-            with self.loaded(METADATA_DIRECTORY, now_ms) as log:
+            with self.load(METADATA_DIRECTORY, now_ms) as log:
                 for header, batch in log.segments.scan(max(log.log_start_offset, snapshot.end_offset)):
                     loader.load_batch(header, batch, snapshot.end_offset)
         except TooLarge as large:
@@ -125,7 +125,7 @@ class Directory:
             self.problems.append(f"{METADATA_DIRECTORY} cannot be read to its end: {broken}")
 
     @contextmanager
-    def loaded(self, name: str, now_ms: int) -> Iterator[LoadedLog]:
+    def load(self, name: str, now_ms: int) -> Iterator[LoadedLog]:
         """The log of a partition as a start would leave it; nothing of it is on disk. ProtocolError if damaged."""
         disk = OverlayDisk()
         try:
@@ -143,7 +143,7 @@ class Directory:
         opened: list[Coordinated] = []
         for name, index in self._partitions_of("__transaction_state"):
             states: dict[str, TransactionState] = {}
-            with self._noting(name), self.loaded(name, now_ms) as log:
+            with self._noting(name), self.load(name, now_ms) as log:
                 for header, batch in log.segments.scan(log.log_start_offset):
                     for transactional_id, state in read_changes(header, batch, name):
                         if state is None:
@@ -159,13 +159,13 @@ class Directory:
         groups: dict[str, GroupMetadata] = {}
         for name, index in self._partitions_of("__consumer_offsets"):
             store = GroupStore(index)
-            with self._noting(name), self.loaded(name, now_ms) as log:
+            with self._noting(name), self.load(name, now_ms) as log:
                 for header, batch in log.segments.scan(log.log_start_offset):
                     store.replay(header, batch)
             groups |= store.groups
         views = []
         for group, metadata in sorted(groups.items()):
-            committed, pending = metadata.offsets.known()
+            committed, pending = metadata.offsets.to_value()
             views.append(GroupView(group, len(committed), len(set(chain.from_iterable(pending.values())))))
         return views
 

@@ -150,7 +150,7 @@ class OverlayDisk:
     def random_id(self) -> bytes:
         return secrets.token_bytes(16)
 
-    def spread(
+    def run_parallel(
         self, work: Callable[[Disk, T], R], items: Sequence[T], sizes: Sequence[int], done: Callable[[int], None]
     ) -> Steps[dict[int, R]]:
         yield from ()

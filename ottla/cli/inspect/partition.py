@@ -68,7 +68,7 @@ class PartitionState(NamedTuple):
     leftovers: list[str]
 
 
-def look(directory: str, settings: LogConfig, start: Start, verify: bool) -> PartitionState:
+def inspect_partition(directory: str, settings: LogConfig, start: Start, verify: bool) -> PartitionState:
     """Load the partition as a start would, on a disk that only looks; then walk over every header."""
     disk = OverlayDisk()
     name = directory.rpartition("/")[2]

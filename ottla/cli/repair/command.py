@@ -52,7 +52,7 @@ def repair(directory: Path, dry_run: bool, truncate: tuple[str, ...], format_nam
     from ottla.cli.output import output_for
 
     try:
-        with _locked(directory, dry_run):
+        with _lock(directory, dry_run):
             found = Directory(directory)
             _check(found, truncate)
             code = _repair(found, dry_run, frozenset(truncate), output_for(format_name))
@@ -68,7 +68,7 @@ def repair(directory: Path, dry_run: bool, truncate: tuple[str, ...], format_nam
 
 
 @contextmanager
-def _locked(directory: Path, dry_run: bool) -> "Iterator[None]":
+def _lock(directory: Path, dry_run: bool) -> "Iterator[None]":
     """Hold the lock of the directory; a dry run only checks that no process holds it."""
     from ottla.broker.ports.disk import RealDisk
     from ottla.broker.ports.locks import LockHeld

@@ -146,7 +146,7 @@ class _Comparison:
             return self._stray_snapshot(path)
         log = str(Path(path).with_suffix(".log"))
         if path.endswith(".txnindex") and self._real(log).exists() and log not in self._disk.removed:
-            present = self._aborted(path)
+            present = self._read_transaction_index(path)
             kept = self._foreign_entries(present, [])
             if kept is not None and kept == present:
                 return None
@@ -172,7 +172,7 @@ class _Comparison:
         if present == rebuilt:
             return
         if Path(path).suffix == ".txnindex":
-            yield from self._rewrite_aborted(path, rebuilt)
+            yield from self._rewrite_transaction_index(path, rebuilt)
             return
         reason = self._difference(path, present, rebuilt)
         if reason is not None:
@@ -235,8 +235,8 @@ class _Comparison:
             and (expected.last_offset < 0 or last == (expected.last_offset, expected.last_sequence))
         )
 
-    def _rewrite_aborted(self, path: str, rebuilt: bytes) -> Iterator[Change]:
-        expected, present = list(iter_aborted_txns(rebuilt)), self._aborted(path)
+    def _rewrite_transaction_index(self, path: str, rebuilt: bytes) -> Iterator[Change]:
+        expected, present = list(iter_aborted_txns(rebuilt)), self._read_transaction_index(path)
         if self._compacted:
             # The first batches of a transaction may be gone; the entry that is there knows where it began.
             known = {(entry.producer_id, entry.last_offset): entry for entry in present or ()}
@@ -250,7 +250,7 @@ class _Comparison:
             return
         yield Change("write", path, "it does not list the aborted transactions", pack_aborted_txns(merged))
 
-    def _aborted(self, path: str) -> list[AbortedTxn] | None:
+    def _read_transaction_index(self, path: str) -> list[AbortedTxn] | None:
         """The entries of a `.txnindex`; None if it is damaged."""
         try:
             return list(iter_aborted_txns(files.read(str(self._real(path)))))

@@ -71,7 +71,7 @@ def _print(watch: "Watch", format_name: str) -> None:
     from ottla.cli.output import output_for
     from ottla.cli.top.show import show
 
-    show(watch.look(), output_for(format_name))
+    show(watch.poll(), output_for(format_name))
 
 
 def _end(problem: str) -> None:

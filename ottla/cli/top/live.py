@@ -46,13 +46,13 @@ KEY_S = 0.1
 
 def run(watch: Watch, interval_s: float) -> None:
     """Poll the cluster and draw until the user quits. Raises Unanswered if the first poll fails."""
-    screen = Screen(watch.look())
+    screen = Screen(watch.poll())
     ended = threading.Event()
 
     def keep_looking() -> None:
         while not ended.wait(interval_s):
             try:
-                screen.picture = watch.look()
+                screen.picture = watch.poll()
                 screen.problem = None
             except Unanswered as error:
                 screen.problem = str(error)
@@ -63,7 +63,7 @@ def run(watch: Watch, interval_s: float) -> None:
         looking.start()
         while not screen.ended:
             live.update(screen.drawn(console.width, console.height), refresh=True)
-            for key in _pressed(descriptor):
+            for key in _read_keys(descriptor):
                 screen.press(key)
     ended.set()
 
@@ -80,7 +80,7 @@ def _keys() -> Iterator[int]:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
-def _pressed(descriptor: int) -> Iterator[str]:
+def _read_keys(descriptor: int) -> Iterator[str]:
     """Yield the pressed keys, after waiting a short time for one."""
     readable, _, _ = select.select([descriptor], [], [], KEY_S)
     data = os.read(descriptor, 1024) if readable else None

@@ -186,11 +186,11 @@ def sentence(picture: Picture) -> str:
     behind = f", the largest lag is {lag}" if lag else ""
     unended = f" ({forgotten} of them by a transaction that nobody will end)" if forgotten else ""
     return (
-        f"{_counted(len(picture.transactions), 'open transaction')}, {overdue} overdue; "
-        f"{_counted(records, 'offset')} held back in {_counted(len(picture.held_back), 'partition')}{unended}; "
-        f"{_counted(len(picture.groups), 'group')}{behind}."
+        f"{_count(len(picture.transactions), 'open transaction')}, {overdue} overdue; "
+        f"{_count(records, 'offset')} held back in {_count(len(picture.held_back), 'partition')}{unended}; "
+        f"{_count(len(picture.groups), 'group')}{behind}."
     )
 
 
-def _counted(count: int, noun: str) -> str:
+def _count(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -59,7 +59,7 @@ class Watch(Cluster):
         # Who has let a question of this look time out, and what was said of it.
         self._silent: dict[Address, str] = {}
 
-    def look(self) -> Picture:
+    def poll(self) -> Picture:
         """Poll the cluster. Raises Unanswered if no broker returns the metadata; other silent brokers are in `gaps`."""
         gaps: list[str] = []
         left_out: list[LeftOut] = []
@@ -68,7 +68,7 @@ class Watch(Cluster):
         known, count = self._known_open(topology, gaps)
         if count > len(known):
             left_out.append(LeftOut("transactions", len(known), count))
-        committed = self._committed(topology, gaps, left_out)
+        committed = self._fetch_committed(topology, gaps, left_out)
         touched = [place for each in known for place in each.partitions]
         touched += [place for _, offsets in committed for place, _ in offsets]
         ends = self._ends(topology, touched, gaps, left_out)
@@ -108,7 +108,7 @@ class Watch(Cluster):
         for broker, address in sorted(topology.brokers.items()):
             try:
                 total, ids = self._open_ids(broker, address)
-                known += self.described(broker, address, ids[: MOST_TRANSACTIONS - len(known)])
+                known += self.describe(broker, address, ids[: MOST_TRANSACTIONS - len(known)])
             except Unanswered as error:
                 gaps.append(str(error))
             else:
@@ -161,11 +161,11 @@ class Watch(Cluster):
         if len(chosen) < len(everywhere):
             left_out.append(LeftOut("partitions", len(chosen), len(everywhere)))
         # In this order, so that what is committed in between is not taken for held back.
-        ends = self._listed(topology, list(chosen), READ_UNCOMMITTED, gaps)
-        stable = self._listed(topology, list(chosen), READ_COMMITTED, gaps)
+        ends = self._list_offsets(topology, list(chosen), READ_UNCOMMITTED, gaps)
+        stable = self._list_offsets(topology, list(chosen), READ_COMMITTED, gaps)
         return {place: Ends(min(offset, stable[place]), offset) for place, offset in ends.items() if place in stable}
 
-    def _listed(
+    def _list_offsets(
         self, topology: Topology, places: Sequence[TopicPartition], isolation: int, gaps: list[str]
     ) -> dict[TopicPartition, int]:
         request = codec.request_class(ApiKey.LIST_OFFSETS)
@@ -241,7 +241,7 @@ class Watch(Cluster):
 
     # --- groups
 
-    def _committed(
+    def _fetch_committed(
         self, topology: Topology, gaps: list[str], left_out: list[LeftOut]
     ) -> list[tuple[_Group, list[tuple[TopicPartition, int]]]]:
         """Some groups with what they have committed: those that lagged most, and others in turn."""

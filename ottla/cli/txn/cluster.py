@@ -174,9 +174,9 @@ class Cluster(Brokers):
             reply = self.ask(address, listing(state_filters=[], producer_id_filters=list(chunk)))
             _check(broker, reply.error_code)
             transactional_ids += [row.transactional_id for row in reply.transaction_states]
-        return self.described(broker, address, transactional_ids)
+        return self.describe(broker, address, transactional_ids)
 
-    def described(self, broker: int, address: Address, transactional_ids: Sequence[str]) -> list[KnownTransaction]:
+    def describe(self, broker: int, address: Address, transactional_ids: Sequence[str]) -> list[KnownTransaction]:
         """Return the state of those of these ids that exist and that the broker coordinates."""
         describing = codec.request_class(ApiKey.DESCRIBE_TRANSACTIONS)
         known = []

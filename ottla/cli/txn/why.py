@@ -26,13 +26,13 @@ def explain(cluster: Cluster, topic: str, partition: int) -> Explanation:
     if leader not in topology.brokers:
         raise Unanswered(f"{topic}-{partition} has no leader")
     for _ in range(ATTEMPTS):
-        found, is_steady = _look(cluster, topology.brokers[leader], topic, partition)
+        found, is_steady = _read_partition(cluster, topology.brokers[leader], topic, partition)
         if is_steady:
             break
     return Explanation(topic, partition, leader, *found)
 
 
-def _look(cluster: Cluster, address: Address, topic: str, partition: int) -> tuple[_Look, bool]:
+def _read_partition(cluster: Cluster, address: Address, topic: str, partition: int) -> tuple[_Look, bool]:
     """The partition now, and whether nothing ended while it was asked."""
     stable = cluster.end_offset(address, topic, partition, READ_COMMITTED)
     opened, gaps = cluster.open_transactions([(topic, partition)])

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ottla.scan.kernels import Longs
     from ottla.scan.ranges import LogRange
     from ottla.scan.records import Visibility
-    from ottla.spark_jobs.cache.stretches import Stretch
+    from ottla.spark_jobs.cache.stretches import SettledRange
 
 # As Spark writes it: it costs little to read.
 COMPRESSION = "snappy"
@@ -36,7 +36,7 @@ class Fill(NamedTuple):
     """A stretch that a task writes. `aborted`: the aborted ranges, as far as they overlap with the stretch."""
 
     part: "LogRange"
-    stretch: "Stretch"
+    stretch: "SettledRange"
     identity: str
     aborted: "Longs"
     folder: str

@@ -9,7 +9,7 @@ from ottla.scan.narrowing import with_ends
 from ottla.spark_jobs.cache.filling import Fill
 from ottla.spark_jobs.cache.names import Piece, folder_names, piece_of
 from ottla.spark_jobs.cache.seen import Seen, state_of
-from ottla.spark_jobs.cache.stretches import Layout, Stretch, aborted_in, identity, lay_out, segment_piece
+from ottla.spark_jobs.cache.stretches import Layout, SettledRange, aborted_in, identity, lay_out, segment_piece
 from ottla.spark_jobs.cache.unused import take_away
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class PartitionCache:
         self._narrowed = narrowed
         self._names: dict[str, int] = {}
         self._pieces: dict[tuple[int, int, int, str], Piece] = {}
-        self._stretches: list[tuple[Stretch, str]] = []
+        self._stretches: list[tuple[SettledRange, str]] = []
         self._unsound: int | None = None
         self._seen = Seen(self.folder)
 
@@ -86,7 +86,7 @@ class PartitionCache:
         needed = {name for piece in pieces if piece is not None for name in piece.sizes}
         take_away(self.folder, self._names, needed, lambda base: base in read or base not in bases)
 
-    def valid(self) -> list[tuple[Stretch, Piece]]:
+    def valid(self) -> list[tuple[SettledRange, Piece]]:
         """Return the pieces that a query reads: without a gap, up to `covered`."""
         found = []
         for stretch, name in self._stretches:
@@ -130,7 +130,7 @@ class PartitionCache:
         if all(sizes.get(name) == size for name, size in piece.sizes.items()):
             self._pieces[piece.base_offset, piece.start, piece.end, piece.identity] = piece
 
-    def _piece(self, stretch: Stretch, name: str) -> Piece | None:
+    def _piece(self, stretch: SettledRange, name: str) -> Piece | None:
         return self._pieces.get((stretch.base_offset, stretch.start, stretch.end, name))
 
 

@@ -19,7 +19,7 @@ from ottla.spark_jobs.cache.names import FOLDER
 from ottla.spark_jobs.cache.partition_cache import PartitionCache
 from ottla.spark_jobs.cache.upkeep import CacheFailed, Run, live_options, parts, up_to_date
 from ottla.spark_jobs.options import READ_COMMITTED, OptionError, Options, read_options
-from ottla.spark_jobs.spark_runner import grouped
+from ottla.spark_jobs.spark_runner import group_works
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -56,7 +56,7 @@ def cached(
 
     Raises OptionError, CacheFailed, and what the data source raises (DamagedSegment, UnreadableDirectory, DataLost).
     """
-    checked = _checked(path, options)
+    checked = _check_options(path, options)
     root = _root(cache, checked)
     if not hasattr(spark, "_jsparkSession"):
         raise CacheFailed(
@@ -70,7 +70,7 @@ def cached(
     return reduce(lambda one, other: one.unionAll(other), frames or [_no_rows(spark)])
 
 
-def _checked(path: str | Sequence[str], options: dict[str, str | int]) -> Options:
+def _check_options(path: str | Sequence[str], options: dict[str, str | int]) -> Options:
     known = {name.lower() for name in TAKEN}
     if refused := [name for name in options if name.lower() not in known]:
         raise OptionError(
@@ -81,7 +81,7 @@ def _checked(path: str | Sequence[str], options: dict[str, str | int]) -> Option
     # `True` is "true", as in the options of Spark's own sources.
     given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
     checked = read_options({**where, **given})
-    if remote := [storage.shown(one) for one in checked.paths if storage.is_remote(one)]:
+    if remote := [storage.hide_secrets(one) for one in checked.paths if storage.is_remote(one)]:
         raise OptionError(
             f"{remote[0]}: cached() reads log directories on local disks, whose files tell when they change"
         )
@@ -91,7 +91,9 @@ def _checked(path: str | Sequence[str], options: dict[str, str | int]) -> Option
 def _root(cache: str | os.PathLike[str], options: Options) -> Path:
     given = os.fspath(cache)
     if storage.is_remote(given):
-        raise OptionError(f"{storage.shown(given)}: a cache is in a local folder, or on a disk that all machines share")
+        raise OptionError(
+            f"{storage.hide_secrets(given)}: a cache is in a local folder, or on a disk that all machines share"
+        )
     outputs.check_outside(given, "the cache ", options.paths)
     root = Path(outputs.absolute(given)) / FOLDER
     if odd := _GLOB & set(str(root)):
@@ -104,11 +106,11 @@ def _run(spark: "SparkSession") -> Run:
 
     def run(fills: "Sequence[Fill]") -> list[Filled]:
         context = spark.sparkContext
-        groups = grouped([_Work(one, index) for index, one in enumerate(fills)], context.defaultParallelism)
+        groups = group_works([_Work(one, index) for index, one in enumerate(fills)], context.defaultParallelism)
         described = context.getLocalProperty(_DESCRIPTION)
         context.setJobDescription("ottla: fill the cache")
         try:
-            done = context.parallelize(groups, len(groups)).flatMap(_filled).collect()
+            done = context.parallelize(groups, len(groups)).flatMap(_fill_all).collect()
         finally:
             context.setLocalProperty(_DESCRIPTION, described)
         return [filled for _, filled in sorted(done, key=lambda one: one[0])]
@@ -125,7 +127,7 @@ class _Work(NamedTuple):
         return self.one.part
 
 
-def _filled(works: Iterable[_Work]) -> list[tuple[int, Filled]]:
+def _fill_all(works: Iterable[_Work]) -> list[tuple[int, Filled]]:
     return [(work.number, fill(work.one)) for work in works]
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ottla import files
 from ottla.spark_jobs.cache.names import SEEN
-from ottla.spark_jobs.cache.stretches import Stretch
+from ottla.spark_jobs.cache.stretches import SettledRange
 
 # Longer than the tick of any file system's clock.
 RESTING_NS = 2_000_000_000
@@ -48,21 +48,21 @@ class Seen:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / SEEN
-        self._noted: dict[int, tuple[State, tuple[Stretch, ...]]] = {}
+        self._noted: dict[int, tuple[State, tuple[SettledRange, ...]]] = {}
         self._is_changed = False
         with suppress(OSError, ValueError, TypeError, AttributeError):
             found = json.loads(files.read(str(self._path), MOST_BYTES))
             self._noted = {
-                int(base): (State(*state), tuple(Stretch(*one) for one in stretches))
+                int(base): (State(*state), tuple(SettledRange(*one) for one in stretches))
                 for base, (state, stretches) in found.items()
             }
 
-    def stretches(self, base_offset: int, state: State) -> tuple[Stretch, ...] | None:
+    def stretches(self, base_offset: int, state: State) -> tuple[SettledRange, ...] | None:
         """Return the stretches of a segment if they were stored for this state, else None."""
         noted = self._noted.get(base_offset)
         return noted[1] if noted is not None and noted[0] == state else None
 
-    def note(self, base_offset: int, state: State, stretches: tuple[Stretch, ...]) -> None:
+    def note(self, base_offset: int, state: State, stretches: tuple[SettledRange, ...]) -> None:
         if self._noted.get(base_offset) != (state, stretches):
             self._noted[base_offset] = state, stretches
             self._is_changed = True

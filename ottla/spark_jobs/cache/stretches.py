@@ -22,7 +22,7 @@ TARGET_BYTES = 128 * 1024 * 1024
 _DIGEST_BYTES = 16
 
 
-class Stretch(NamedTuple):
+class SettledRange(NamedTuple):
     """Whole batches of a segment at positions [start, end), with offsets in [first_offset, end_offset)."""
 
     base_offset: int
@@ -36,11 +36,11 @@ class Stretch(NamedTuple):
 class Layout(NamedTuple):
     """The settled part of a segment, in consecutive `stretches`, except where some of it is damaged."""
 
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[SettledRange, ...]
     is_sound: bool
 
 
-def aborted_in(stretch: Stretch, aborted: Longs) -> Longs:
+def aborted_in(stretch: SettledRange, aborted: Longs) -> Longs:
     """Return the aborted ranges, sorted, cut to the stretch: their other offsets do not matter."""
     some = aborted[(aborted[:, 2] >= stretch.first_offset) & (aborted[:, 1] < stretch.end_offset)].copy()
     some[:, 1] = np.maximum(some[:, 1], stretch.first_offset)
@@ -48,7 +48,7 @@ def aborted_in(stretch: Stretch, aborted: Longs) -> Longs:
     return some
 
 
-def identity(stretch: Stretch, aborted: Longs) -> str:
+def identity(stretch: SettledRange, aborted: Longs) -> str:
     """Return the hash in the name of a piece: of the headers, and of the aborted ranges among them."""
     found = hashlib.blake2b(bytes.fromhex(stretch.digest), digest_size=_DIGEST_BYTES)
     found.update(np.ascontiguousarray(aborted_in(stretch, aborted), dtype="<i8").tobytes())
@@ -62,16 +62,16 @@ def lay_out(log: PartitionLog, segment: SegmentFile, limit: int, aborted: Longs,
     Raises OSError.
     """
     damage = DamageLog(REPORT)
-    kept: list[Stretch] = []
+    kept: list[SettledRange] = []
     end = segment.size_bytes
     if candidates:
         # Not only headers: a bit that flipped since makes the log unreadable, which must not be hidden.
-        found, end = _digests(_settled(log, segment, limit, damage, check_crc=True), segment, candidates)
+        found, end = _digests(_iter_settled(log, segment, limit, damage, check_crc=True), segment, candidates)
         kept = _chain([found[one.start, one.end] for one in candidates if _is(one, found, aborted)])
     at = kept[-1].end if kept else 0
     while kept and at < end and kept[-1].end - kept[-1].start <= end - at and end - kept[-1].start <= TARGET_BYTES:
         at = kept.pop().start
-    fresh = list(_cut(_settled(log, segment, limit, damage, start=at), segment, at)) if at < end else []
+    fresh = list(_cut(_iter_settled(log, segment, limit, damage, start=at), segment, at)) if at < end else []
     return Layout((*kept, *fresh), is_sound=True) if not damage.found else Layout((), is_sound=False)
 
 
@@ -102,9 +102,9 @@ class _Digest:
             self._end_offset = int(rows[-1, headers.LAST_OFFSET]) + 1
             self.end = int(rows[-1, headers.POSITION] + rows[-1, headers.SIZE])
 
-    def stretch(self) -> Stretch:
+    def stretch(self) -> SettledRange:
         offsets = self._first_offset, self._end_offset
-        return Stretch(self._base_offset, self.start, self.end, *offsets, self._hash.hexdigest())
+        return SettledRange(self._base_offset, self.start, self.end, *offsets, self._hash.hexdigest())
 
 
 def _rows(piece: SegmentPiece, damage: DamageLog, *, check_crc: bool) -> Iterator[Longs]:
@@ -115,7 +115,7 @@ def _rows(piece: SegmentPiece, damage: DamageLog, *, check_crc: bool) -> Iterato
         yield rows
 
 
-def _settled(
+def _iter_settled(
     log: PartitionLog, segment: SegmentFile, limit: int, damage: DamageLog, *, start: int = 0, check_crc: bool = False
 ) -> Iterator[Longs]:
     piece = segment_piece(log, segment, start, segment.size_bytes)
@@ -129,7 +129,7 @@ def _settled(
 
 def _digests(
     all_rows: Iterable[Longs], segment: SegmentFile, candidates: Sequence[Piece]
-) -> tuple[dict[tuple[int, int], Stretch], int]:
+) -> tuple[dict[tuple[int, int], SettledRange], int]:
     """Return the present stretch at the positions of each candidate, and the end of the last row."""
     digests = {(one.start, one.end): _Digest(segment.base_offset, one.start) for one in candidates}
     behind = 0
@@ -143,24 +143,24 @@ def _digests(
     return {edges: digest.stretch() for edges, digest in digests.items()}, behind
 
 
-def _is(piece: Piece, found: dict[tuple[int, int], Stretch], aborted: Longs) -> bool:
+def _is(piece: Piece, found: dict[tuple[int, int], SettledRange], aborted: Longs) -> bool:
     stretch = found[piece.start, piece.end]
     return stretch.end == piece.end and identity(stretch, aborted) == piece.identity
 
 
-def _chain(stretches: Iterable[Stretch]) -> list[Stretch]:
+def _chain(stretches: Iterable[SettledRange]) -> list[SettledRange]:
     """Return consecutive stretches from the start of the segment; the longest where several begin together."""
-    longest: dict[int, Stretch] = {}
+    longest: dict[int, SettledRange] = {}
     for one in stretches:
         if one.start not in longest or one.end > longest[one.start].end:
             longest[one.start] = one
-    chain: list[Stretch] = []
+    chain: list[SettledRange] = []
     while (at := chain[-1].end if chain else 0) in longest:
         chain.append(longest[at])
     return chain
 
 
-def _cut(all_rows: Iterable[Longs], segment: SegmentFile, start: int) -> Iterator[Stretch]:
+def _cut(all_rows: Iterable[Longs], segment: SegmentFile, start: int) -> Iterator[SettledRange]:
     digest = _Digest(segment.base_offset, start)
     for rows in all_rows:
         rest = rows

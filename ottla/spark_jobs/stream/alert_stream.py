@@ -14,7 +14,7 @@ from ottla.scan import schemas
 from ottla.scan.needs import check_worker
 from ottla.spark_jobs.stream.alert_rows import Alert, alert, changes, keep_first_seen
 from ottla.spark_jobs.stream.stream_options import StreamOptions
-from ottla.spark_jobs.views.base import renamed
+from ottla.spark_jobs.views.base import rename_columns
 
 if TYPE_CHECKING:
     from ottla.spark_jobs.stream.watch import Watch
@@ -53,7 +53,7 @@ class AlertStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if partition.value:
             schema = schemas.arrow_schema(schemas.HANGING, self._fields)
             batch = record_batch(schema, {name: [row[name] for row in partition.value] for name in schema.names})
-            yield from renamed(iter((batch,)), self.written)
+            yield from rename_columns(iter((batch,)), self.written)
 
     def _look(self) -> list[Alert]:
         check_worker()
@@ -62,4 +62,4 @@ class AlertStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._watch is None:
             self._watch = Watch(self._options.read)
         now_ms = time.time_ns() // 1_000_000
-        return [alert(one, now_ms) for one in self._watch.look(now_ms)]
+        return [alert(one, now_ms) for one in self._watch.find_hanging(now_ms)]

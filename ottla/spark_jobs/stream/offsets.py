@@ -44,7 +44,7 @@ def starting(start: Positions, end: Positions) -> dict[TopicPartition, int]:
     }
 
 
-def limited(
+def limit_offsets(
     start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], most: int
 ) -> dict[TopicPartition, int]:
     """Return `end` reduced towards `start` to at most about `most` offsets, an equal share of each partition's."""

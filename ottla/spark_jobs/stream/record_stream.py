@@ -22,11 +22,11 @@ from ottla.spark_jobs.options import (
     LOSS_HINT,
     READ_COMMITTED,
     DataLost,
-    check_named,
+    check_partitions,
 )
-from ottla.spark_jobs.stream.offsets import Positions, from_json, limited, starting, to_json
+from ottla.spark_jobs.stream.offsets import Positions, from_json, limit_offsets, starting, to_json
 from ottla.spark_jobs.stream.stream_options import EARLIEST, LATEST, StreamOptions
-from ottla.spark_jobs.views.base import renamed
+from ottla.spark_jobs.views.base import rename_columns
 from ottla.spark_jobs.views.bounds import UNBOUNDED
 from ottla.spark_jobs.views.planned_range import PlannedRange
 from ottla.spark_jobs.views.planning import LARGEST_TASK_BYTES, narrowed_log
@@ -59,7 +59,7 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the first offset of each partition. Above the last stable offset, the query waits."""
         begin = self._options.starting
         if isinstance(begin, dict):
-            check_named("startingOffsets", begin, {(log.topic, log.partition) for log in logs})
+            check_partitions("startingOffsets", begin, {(log.topic, log.partition) for log in logs})
         ends = {} if begin == EARLIEST else self._ends_now(logs)
         found = {}
         for log in logs:
@@ -100,7 +100,7 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # A query whose start is above the last stable offset waits.
         ends = {place: max(end, before.get(place, 0)) for place, end in ends.items()}
         if isinstance(limit, ReadMaxRows):
-            ends = limited(before, ends, limit.max_rows)
+            ends = limit_offsets(before, ends, limit.max_rows)
         return to_json(Positions(ends, ids))
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -146,7 +146,7 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for part, wanted, visible, _ in partition.value.ranges if partition.value else ():
             assert visible is not None
             try:
-                yield from renamed(scan.read(part, visible, wanted), self.written)
+                yield from rename_columns(scan.read(part, visible, wanted), self.written)
             except FileNotFoundError as error:
                 lost = f"{error.filename} was deleted while it was read"
                 if self._options.read.fail_on_data_loss:
@@ -199,7 +199,7 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         committed = self._options.read.isolation_level == READ_COMMITTED
         growing = directory.partitions[log.topic, log.partition]
-        aborted = growing.aborted(first, end if committed else 0)
+        aborted = growing.find_aborted(first, end if committed else 0)
         return Visibility(committed, max(first, log.log_start), end, aborted, growing.unread if committed else ())
 
     def _ids(self, logs: "list[PartitionLog]") -> dict[str, str]:
@@ -227,7 +227,7 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _lost(self, text: str) -> None:
         if self._options.read.fail_on_data_loss:
-            raise DataLost(f"{', '.join(map(storage.shown, self._options.read.paths))}: {text}; {LOSS_HINT}")
+            raise DataLost(f"{', '.join(map(storage.hide_secrets, self._options.read.paths))}: {text}; {LOSS_HINT}")
         _log.warning("%s", text)
 
 

@@ -20,7 +20,7 @@ from ottla.scan.kernels import Longs
 from ottla.scan.listing import PartitionLog, storage_path
 from ottla.scan.narrowing import narrowed_range
 from ottla.scan.ranges import cut_partition
-from ottla.scan.records import ReadFilter, RecordScan, uncommitted
+from ottla.scan.records import ReadFilter, RecordScan, uncommitted_visibility
 from ottla.spark_jobs.options import Options
 from ottla.spark_jobs.stream.growing_directory import GrowingDirectory, newest_segments
 from ottla.spark_jobs.views.bounds import UNBOUNDED
@@ -46,7 +46,7 @@ class Watch:
         # The newest decision on each producer of each partition.
         self._decided: dict[tuple[TopicPartition, int], Longs] = {}
 
-    def look(self, now_ms: int) -> list[OpenFinding]:
+    def find_hanging(self, now_ms: int) -> list[OpenFinding]:
         """Return what hangs at `now_ms`, by topic, partition and offset. Raises UnreadableDirectory, OSError.
 
         The coordinators' log is read after the partitions, because it must contain their open transactions. Partitions
@@ -118,7 +118,7 @@ class Watch:
         scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, [(name, True) for name in _COLUMNS]), damage)
         narrowed = narrowed_log(log, wanted, UNBOUNDED)
         for part in cut_partition(0, narrowed, narrowed.size_bytes + 1):
-            for batch in scan.read(narrowed_range(part, wanted), uncommitted(log.log_start), wanted):
+            for batch in scan.read(narrowed_range(part, wanted), uncommitted_visibility(log.log_start), wanted):
                 for record in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                     decoder.add(*record)
         told = decoder.result()

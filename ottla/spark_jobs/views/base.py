@@ -57,7 +57,7 @@ class ViewReader(DataSourceReader):
         check_worker()
         # Spark makes an InputPartition of None where there are no tasks.
         task = partition.value
-        return iter(()) if task is None else renamed(self.rows_or_batches(task), self.written)
+        return iter(()) if task is None else rename_columns(self.rows_or_batches(task), self.written)
 
     def to_arrow(self, rows: Iterable[dict[str, Any]]) -> "Iterator[pa.RecordBatch]":
         """Convert rows: dicts by column name, with at least the requested columns; times as int microseconds."""
@@ -75,7 +75,7 @@ class ViewReader(DataSourceReader):
             yield record_batch(schema, columns)
 
 
-def renamed(batches: Iterator[Any], written: Sequence[str] | None) -> Iterator[Any]:
+def rename_columns(batches: Iterator[Any], written: Sequence[str] | None) -> Iterator[Any]:
     """Yield record batches with the `written` names of columns; unchanged if that is None."""
     return batches if written is None else (batch.rename_columns(list(written)) for batch in batches)
 

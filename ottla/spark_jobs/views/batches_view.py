@@ -17,7 +17,7 @@ from ottla.scan.arrow import numbers, record_batch, times
 from ottla.scan.damage_log import DamageLog
 from ottla.spark_jobs.views.base import ViewReader
 from ottla.spark_jobs.views.planned_range import PlannedRange
-from ottla.spark_jobs.views.planning import plan_ranges, told_damage
+from ottla.spark_jobs.views.planning import log_damage, plan_ranges
 from ottla.spark_jobs.views.query_tasks import RangeTask
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class BatchReader(ViewReader):
                     if len(rows):
                         columns = _Columns(planned, piece, chunk, rows)
                         yield record_batch(schema, {name: columns.make(name) for name in schema.names})
-        told_damage(log)
+        log_damage(log)
 
 
 class _Columns:

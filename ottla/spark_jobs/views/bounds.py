@@ -24,7 +24,7 @@ class Span(NamedTuple):
         assert isinstance(number, int)
         return self.low <= number < self.end and (self.values is None or number in self.values)
 
-    def narrowed(self, comparison: str, value: Any) -> "Span":
+    def narrow(self, comparison: str, value: Any) -> "Span":
         """Narrow the span. `comparison` is the name of a filter class of pyspark; an unknown one narrows nothing."""
         if comparison in ("EqualTo", "EqualNullSafe", "In"):
             values = frozenset(value if comparison == "In" else (value,))
@@ -97,11 +97,11 @@ def narrow(bounds: Bounds, view: str, filters: Iterable[Any]) -> Bounds:
         role = roles.get(".".join(column))
         value = getattr(one, "value", None)
         if role is not None and value is not None:
-            bounds = _narrowed(bounds, role, type(one).__name__, value)
+            bounds = _narrow(bounds, role, type(one).__name__, value)
     return bounds
 
 
-def _narrowed(bounds: Bounds, role: str, comparison: str, value: Any) -> Bounds:
+def _narrow(bounds: Bounds, role: str, comparison: str, value: Any) -> Bounds:
     if comparison == "In":
         value = [each for each in value if each is not None]
     if role == "topic":
@@ -115,7 +115,7 @@ def _narrowed(bounds: Bounds, role: str, comparison: str, value: Any) -> Bounds:
         times = [_milliseconds(each) for each in (value if comparison == "In" else (value,))]
         # Stored times have whole milliseconds, a literal has microseconds: only lower bounds, rounded down, are used.
         if times and comparison in ("EqualTo", "EqualNullSafe", "In", "GreaterThan", "GreaterThanOrEqual"):
-            return bounds._replace(time_ms=bounds.time_ms.narrowed("GreaterThanOrEqual", min(times)))
+            return bounds._replace(time_ms=bounds.time_ms.narrow("GreaterThanOrEqual", min(times)))
         return bounds
     return bounds._replace(**{role: getattr(bounds, role).narrowed(comparison, value)})
 

@@ -45,7 +45,7 @@ class DeferredFates(NamedTuple):
         return one.with_fates(log, fates, to_log_end=self.to_log_end)
 
 
-def deferred(query: str, log: PartitionLog, options: Options, *, to_log_end: bool) -> DeferredFates:
+def defer_fates(query: str, log: PartitionLog, options: Options, *, to_log_end: bool) -> DeferredFates:
     """Return the deferred fates of a partition. `log` is all of it."""
     end = log._replace(segments=log.segments[-1:], snapshots=log.snapshots[-1:])
     return DeferredFates(query, end, options.on_damage, options.verify, to_log_end)

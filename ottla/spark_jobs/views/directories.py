@@ -6,7 +6,7 @@ Each partition must be in only one of them: its copies have the same records, an
 import logging
 
 from ottla.scan import schemas, storage
-from ottla.scan.listing import PartitionLog, describe_unmatched, list_partitions, read_cluster_id, select_topics
+from ottla.scan.listing import PartitionLog, describe_missing_topics, list_partitions, read_cluster_id, select_topics
 from ottla.spark_jobs.options import OptionError, Options
 
 _log = logging.getLogger("ottla.spark_jobs")
@@ -27,8 +27,8 @@ def partitions_of(options: Options, patterns: tuple[str, ...], *, warn: bool) ->
         everything += listed
         logs = select_topics(listed, patterns)
         found[directory] = [log for log in logs if options.partitions is None or log.partition in options.partitions]
-    if warn and (unmatched := describe_unmatched(everything, patterns)):
-        _log.warning("%s: %s", ", ".join(map(storage.shown, options.paths)), unmatched)
+    if warn and (unmatched := describe_missing_topics(everything, patterns)):
+        _log.warning("%s: %s", ", ".join(map(storage.hide_secrets, options.paths)), unmatched)
     if len(found) > 1:
         _check_one_cluster(options.paths)
         if options.view not in _SHOW_COPIES:
@@ -46,7 +46,7 @@ def _check_one_cluster(directories: tuple[str, ...]) -> None:
     ids = {directory: read_cluster_id(directory) for directory in directories}
     named = {cluster: directory for directory, cluster in ids.items() if cluster}
     if len(named) > 1:
-        told = ", ".join(f"{storage.shown(directory)} of {cluster}" for cluster, directory in named.items())
+        told = ", ".join(f"{storage.hide_secrets(directory)} of {cluster}" for cluster, directory in named.items())
         raise OptionError(
             f"log directories of one cluster can be read together, not {told}; union() puts reads together"
         )
@@ -58,7 +58,7 @@ def _check_no_copies(found: dict[str, list[PartitionLog]]) -> None:
         twice = [log.name for log in logs if log.name in first]
         if twice:
             more = f" and {len(twice) - 1} more" if len(twice) > 1 else ""
-            both = f"{storage.shown(first[twice[0]])} and {storage.shown(directory)}"
+            both = f"{storage.hide_secrets(first[twice[0]])} and {storage.hide_secrets(directory)}"
             raise OptionError(
                 f"{twice[0]}{more} in both {both}: copies of a partition have the same records, so load one of the "
                 f"directories, or name other topics or partitions (the views {', '.join(_SHOW_COPIES)} show all copies)"

@@ -10,7 +10,7 @@ from ottla.scan import schemas
 from ottla.scan.arrow import micros
 from ottla.scan.listing import PartitionLog
 from ottla.spark_jobs.views.base import ViewReader
-from ottla.spark_jobs.views.internal import CONSUMER_OFFSETS, StoredRecord, row_at, stored_records, told
+from ottla.spark_jobs.views.internal import CONSUMER_OFFSETS, StoredRecord, handle_damage, row_at, stored_records
 from ottla.spark_jobs.views.planning import fates_of, selected_logs
 from ottla.spark_jobs.views.query_tasks import PartitionTask
 
@@ -54,7 +54,7 @@ class GroupOffsetsReader(ViewReader):
             except UnknownVersion:
                 continue
             except ProtocolError as error:
-                told(error, log, record.offset, self.options.on_damage)
+                handle_damage(error, log, record.offset, self.options.on_damage)
                 continue
             if record.producer_id < 0:
                 fate = "none"

@@ -11,7 +11,7 @@ from ottla.protocol.transaction_records import TransactionValue, decode_transact
 from ottla.scan import schemas
 from ottla.scan.damage_log import FAIL, REMEDY, DamagedSegment, DamageLog
 from ottla.scan.listing import PartitionLog, list_partitions, select_topics
-from ottla.spark_jobs.views.planning import told_damage
+from ottla.spark_jobs.views.planning import log_damage
 
 TRANSACTION_STATE = "__transaction_state"
 CONSUMER_OFFSETS = "__consumer_offsets"
@@ -37,18 +37,18 @@ _COLUMNS = ("segment", "offset", "timestamp", "producerId", "producerEpoch", "ke
 def stored_records(log: PartitionLog, on_damage: str) -> Iterator[StoredRecord]:
     """Yield every data record of the partition in offset order, whatever the fate of its transaction."""
     from ottla.scan.ranges import cut_partition
-    from ottla.scan.records import RecordScan, uncommitted
+    from ottla.scan.records import RecordScan, uncommitted_visibility
 
     damage = DamageLog(on_damage)
     scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, [(name, True) for name in _COLUMNS]), damage)
     for part in cut_partition(0, log, log.size_bytes + 1):
-        for batch in scan.read(part, uncommitted(log.log_start)):
+        for batch in scan.read(part, uncommitted_visibility(log.log_start)):
             columns: list[list[Any]] = [
                 (column.cast("int64") if name == "timestamp" else column).to_pylist()
                 for name, column in zip(_COLUMNS, batch.columns, strict=True)
             ]
             yield from map(StoredRecord._make, zip(*columns, strict=True))
-    told_damage(damage)
+    log_damage(damage)
 
 
 def row_at(view: str, log: PartitionLog, record: StoredRecord) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def row_at(view: str, log: PartitionLog, record: StoredRecord) -> dict[str, Any]
     return row
 
 
-def told(error: ProtocolError, log: PartitionLog, offset: int, on_damage: str) -> None:
+def handle_damage(error: ProtocolError, log: PartitionLog, offset: int, on_damage: str) -> None:
     """Log a record that cannot be decoded; raise DamagedSegment in mode `fail`, as for other damage."""
     text = f"{log.path}: offset {offset}: {error}"
     if on_damage == FAIL:
@@ -89,7 +89,7 @@ def transaction_states(
         except UnknownVersion:
             continue
         except ProtocolError as error:
-            told(error, log, record.offset, on_damage)
+            handle_damage(error, log, record.offset, on_damage)
 
 
 def transactional_ids(directories: tuple[str, ...], on_damage: str) -> dict[int, str]:

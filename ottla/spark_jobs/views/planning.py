@@ -29,7 +29,7 @@ from ottla.spark_jobs.views.bounds import Bounds
 from ottla.spark_jobs.views.deferred_fates import (
     TASKS_OF_A_WALK,
     are_for_tasks,
-    deferred,
+    defer_fates,
     is_walked_whole,
 )
 from ottla.spark_jobs.views.directories import in_order, partitions_of
@@ -77,7 +77,7 @@ def _check_starts(options: Options, logs: Sequence[PartitionLog]) -> None:
     for log in logs:
         first = (options.starting_offsets or {}).get((log.topic, log.partition), log.log_start)
         if first < log.log_start:
-            directory = storage.shown(storage.parent(log.path))
+            directory = storage.hide_secrets(storage.parent(log.path))
             told = f"{directory}: {log.name} begins at {log.log_start}, startingOffsets says {first}"
             if options.fail_on_data_loss:
                 raise DataLost(f"{told}; {LOSS_HINT}")
@@ -126,7 +126,7 @@ def plan_ranges(
     `to_log_end`: fates are needed after the last stable offset as well.
     """
     logs = selected_logs(options, bounds)
-    wanted, narrowed = _wanted(logs, options, bounds)
+    wanted, narrowed = _plan_filters(logs, options, bounds)
     needed = [index for index, log in enumerate(narrowed) if log.segments]
     by_tasks = with_fates and are_for_tasks([logs[index] for index in needed], options)
     fates: dict[int, PartitionFates] = {}
@@ -144,12 +144,12 @@ def plan_ranges(
             one = PlannedRange(part, wanted[index])
             planned.append(one.with_fates(logs[index], fates[index], to_log_end=to_log_end) if index in fates else one)
         places = {part.partition for part in parts} if by_tasks else ()
-        left = {index: deferred(query, logs[index], options, to_log_end=to_log_end) for index in places}
+        left = {index: defer_fates(query, logs[index], options, to_log_end=to_log_end) for index in places}
         tasks.append(RangeTask(planned, left))
     return tasks
 
 
-def _wanted(
+def _plan_filters(
     logs: Sequence[PartitionLog], options: Options, bounds: Bounds
 ) -> "tuple[list[ReadFilter], list[PartitionLog]]":
     """Return the filter of each partition, and its segments that can have matching records."""
@@ -241,7 +241,7 @@ def fates_of(logs: Sequence[PartitionLog], options: Options, *, counted: bool = 
     return visible_partitions(logs, on_damage=options.on_damage, verify=options.verify or counted, threads=threads)
 
 
-def told_damage(log: DamageLog) -> None:
+def log_damage(log: DamageLog) -> None:
     """Log the damage that a task could not read."""
     for damage in log.found:
         _log.warning("%s, not read: %s", "large batch" if damage.is_too_large else "damaged segment", damage)

@@ -9,7 +9,7 @@ from ottla.scan.damage_log import FAIL, DamageLog
 from ottla.scan.listing import PartitionLog
 from ottla.spark_jobs.views.base import ViewReader
 from ottla.spark_jobs.views.internal import transactional_ids
-from ottla.spark_jobs.views.planning import plan_partitions, told_damage
+from ottla.spark_jobs.views.planning import log_damage, plan_partitions
 from ottla.spark_jobs.views.query_tasks import PartitionTask
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class ProducerReader(ViewReader):
                 "openFirstOffset": numbers(rows[:, states.FIRST_OFFSET]),
             }
             yield record_batch(schema, columns)
-        told_damage(damage)
+        log_damage(damage)
 
     def _rows(self, log: PartitionLog, damage: DamageLog) -> "Longs":
         from ottla.scan.indexed_fates import leaving_from_indexes

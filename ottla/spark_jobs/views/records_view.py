@@ -7,7 +7,7 @@ from ottla.scan import schemas
 from ottla.scan.damage_log import DamageLog
 from ottla.spark_jobs.options import READ_COMMITTED
 from ottla.spark_jobs.views.base import ViewReader
-from ottla.spark_jobs.views.planning import plan_ranges, told_damage
+from ottla.spark_jobs.views.planning import log_damage, plan_ranges
 from ottla.spark_jobs.views.query_tasks import RangeTask
 
 
@@ -20,10 +20,10 @@ class RecordReader(ViewReader):
         return plan_ranges(self.options, self.bounds, with_fates=self.options.isolation_level == READ_COMMITTED)
 
     def rows_or_batches(self, task: RangeTask) -> Iterator[Any]:
-        from ottla.scan.records import RecordScan, uncommitted
+        from ottla.scan.records import RecordScan, uncommitted_visibility
 
         log = DamageLog(self.options.on_damage)
         scan = RecordScan(self.arrow_schema(), log)
         for part, wanted, visible, _ in task.ranges:
-            yield from scan.read(part, visible or uncommitted(part.log_start), wanted)
-        told_damage(log)
+            yield from scan.read(part, visible or uncommitted_visibility(part.log_start), wanted)
+        log_damage(log)

@@ -9,7 +9,7 @@ from ottla.scan.damage_log import DamageLog
 from ottla.scan.transaction_rows import Place, columns_of_ended_rows, of_open, to_arrow
 from ottla.spark_jobs.views.base import ViewReader
 from ottla.spark_jobs.views.internal import transactional_ids
-from ottla.spark_jobs.views.planning import told_damage
+from ottla.spark_jobs.views.planning import log_damage
 
 if TYPE_CHECKING:
     from ottla.spark_jobs.views.query_tasks import WalkTask
@@ -49,5 +49,5 @@ class TransactionReader(ViewReader):
                     yield to_arrow(self.arrow_schema(), place, columns_of_ended_rows(ended))
             opened = walked.leaving.open_rows
             if len(opened) and one.behind is None:
-                yield to_arrow(self.arrow_schema(), place, of_open(opened, partial(segment_of, one.up_to_here())))
-        told_damage(damage)
+                yield to_arrow(self.arrow_schema(), place, of_open(opened, partial(segment_of, one.load_partition())))
+        log_damage(damage)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from ottla.testkit.checks.logs import VISIBLE, Logs
-from ottla.testkit.checks.operations import COMMITTED, OK, Anomaly, Operation, Story
+from ottla.testkit.checks.operations import COMMITTED, OK, Anomaly, FullHistory, Operation
 
 Graph = dict[str, set[str]]
 
@@ -27,10 +27,10 @@ class _Node:
         self.ended = max(operation.ended for operation in operations)
 
 
-def check_cycles(story: Story, logs: Logs, report_legal: bool = False) -> Iterator[Anomaly]:
+def check_cycles(story: FullHistory, logs: Logs, report_legal: bool = False) -> Iterator[Anomaly]:
     """Yield an anomaly for each strongly connected component of the graph."""
     nodes = _nodes(story)
-    graph = _ordered(nodes)
+    graph = _order_edges(nodes)
     writer_of = {
         value: node.name for node in nodes for op in node.operations if op.f == "send" for _key, value in op.sent
     }  # fmt: skip
@@ -55,7 +55,7 @@ def check_cycles(story: Story, logs: Logs, report_legal: bool = False) -> Iterat
             yield Anomaly("G0", " -> ".join(part), frozenset(part))
 
 
-def _nodes(story: Story) -> list[_Node]:
+def _nodes(story: FullHistory) -> list[_Node]:
     nodes = []
     for transaction in story.transactions.values():
         if transaction.outcome == COMMITTED:
@@ -67,7 +67,7 @@ def _nodes(story: Story) -> list[_Node]:
     return nodes
 
 
-def _ordered(nodes: list[_Node]) -> Graph:
+def _order_edges(nodes: list[_Node]) -> Graph:
     """Return the edges from each operation to later ones, without implied edges; also those of one client."""
     graph: Graph = {node.name: set() for node in nodes}
     moments = [(node.began, 0, node) for node in nodes] + [(node.ended, 1, node) for node in nodes]

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from ottla.testkit.checks.logs import VISIBLE, CommittedOffset, Logs
-from ottla.testkit.checks.operations import OK, Anomaly, Operation, Story
+from ottla.testkit.checks.operations import OK, Anomaly, FullHistory, Operation
 
 SOURCE: Final = re.compile(r"<([^<>]+/\d+)/(\d+)$")
 """End of the value of a copy: the key and the offset of its source."""
 
 
-def check_exactly_once(story: Story, logs: Logs) -> Iterator[Anomaly]:
+def check_exactly_once(story: FullHistory, logs: Logs) -> Iterator[Anomaly]:
     """Find inputs with no output or two, uncommitted copies, and fetched offsets that the log does not have."""
     writers = {value: send for send in story.of("send") for _key, value in send.sent}
     outputs: dict[tuple[str, int], list[str]] = {}
@@ -44,7 +44,7 @@ def check_exactly_once(story: Story, logs: Logs) -> Iterator[Anomaly]:
                 yield Anomaly(
                     "uncommitted-output", f"{value} at {key}@{offset} became {made}, {group} is at {final}", txns
                 )
-    yield from _check_fetched(story, logs)
+    yield from _check_offset_fetches(story, logs)
 
 
 def _last_commit(logs: Logs, group: str, key: str) -> CommittedOffset | None:
@@ -60,13 +60,13 @@ def _position(row: CommittedOffset) -> int:
     return row.position
 
 
-def _committers(story: Story, group: str, key: str) -> frozenset[str]:
+def _committers(story: FullHistory, group: str, key: str) -> frozenset[str]:
     """Return the transactions that committed offsets of the group on this partition."""
     moved = (op for op in story.of("offsets") if op.invoke["group"] == group and op.invoke["mops"][0][1] == key)
     return frozenset(name for op in moved for name in _txn(op))
 
 
-def _check_fetched(story: Story, logs: Logs) -> Iterator[Anomaly]:
+def _check_offset_fetches(story: FullHistory, logs: Logs) -> Iterator[Anomaly]:
     """Check that OffsetFetch returns committed offsets, and at the end the last one."""
     final_at = next((note["at"] for note in story.notes if note["f"] == "final"), None)
     for fetch in story.of("fetch-offsets"):

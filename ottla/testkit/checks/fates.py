@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 from ottla.testkit.checks.logs import VISIBLE, Logs, Place
-from ottla.testkit.checks.operations import ABORTED, COMMITTED, FAIL, OK, Anomaly, Operation, Story, Transaction
+from ottla.testkit.checks.operations import ABORTED, COMMITTED, FAIL, OK, Anomaly, FullHistory, Operation, Transaction
 
 OPEN = "open"
 
 
-def check_fates(story: Story, logs: Logs) -> Iterator[Anomaly]:
+def check_fates(story: FullHistory, logs: Logs) -> Iterator[Anomaly]:
     """Find lost writes, readable aborted writes, torn transactions, duplicates and misplaced values."""
     asked: dict[str, tuple[str, Operation]] = {}
     for send in story.of("send"):
@@ -16,7 +16,7 @@ def check_fates(story: Story, logs: Logs) -> Iterator[Anomaly]:
             asked[value] = (key, send)
     yield from _check_places(asked, logs, story)
     for send in story.of("send"):
-        yield from _check_acknowledged(send, logs)
+        yield from _check_acks(send, logs)
         if send.txn is None:
             yield from _check_plain(send, logs)
         elif send.status == FAIL:
@@ -29,11 +29,11 @@ def check_fates(story: Story, logs: Logs) -> Iterator[Anomaly]:
     yield from _check_fencing(story)
 
 
-def _check_places(asked: dict[str, tuple[str, Operation]], logs: Logs, story: Story) -> Iterator[Anomaly]:
+def _check_places(asked: dict[str, tuple[str, Operation]], logs: Logs, story: FullHistory) -> Iterator[Anomaly]:
     scope = story.note("scope")
     for value, found in logs.places.items():
         known = asked.get(value)
-        places = found if scope is None or known is not None else _judged(found, scope["begins"])
+        places = found if scope is None or known is not None else _own_places(found, scope["begins"])
         txns = _names(known[1] if known else None)
         for place in places:
             if known is None or known[0] != place.key:
@@ -46,12 +46,12 @@ def _check_places(asked: dict[str, tuple[str, Operation]], logs: Logs, story: St
             yield Anomaly("duplicate", f"{value} is at {where}", txns)
 
 
-def _judged(places: list[Place], begins: dict[str, int]) -> list[Place]:
+def _own_places(places: list[Place], begins: dict[str, int]) -> list[Place]:
     """Return the places that only clients of the history can have written."""
     return [place for place in places if place.key in begins and place.offset >= begins[place.key]]
 
 
-def _check_acknowledged(send: Operation, logs: Logs) -> Iterator[Anomaly]:
+def _check_acks(send: Operation, logs: Logs) -> Iterator[Anomaly]:
     for (key, value), offset in zip(send.sent, send.offsets, strict=True):
         if offset is not None and offset >= 0 and logs.places.get(value) and logs.value_at(key, offset) != value:
             detail = f"{value} was acknowledged at {key}@{offset}, where {logs.value_at(key, offset)} is"
@@ -92,7 +92,7 @@ def _check_transaction(transaction: Transaction, logs: Logs) -> Iterator[Anomaly
         yield Anomaly("torn-txn", f"{name} ({outcome}): {fates}", me)
 
 
-def _check_order(story: Story) -> Iterator[Anomaly]:
+def _check_order(story: FullHistory) -> Iterator[Anomaly]:
     """Check that the records of a client in a partition are in the order of sending."""
     last: dict[tuple[str, str], int] = {}
     for send in story.of("send"):
@@ -109,7 +109,7 @@ def _check_order(story: Story) -> Iterator[Anomaly]:
             last[send.proc, key] = max(before, offset)
 
 
-def _check_fencing(story: Story) -> Iterator[Anomaly]:
+def _check_fencing(story: FullHistory) -> Iterator[Anomaly]:
     """Check that operations of an older instance fail after a newer one is initialised."""
     inits = [op for op in story.of("init") if op.status == OK and op.result.get("txn_id") is not None]
     owners = {(op.result["pid"], op.result["epoch"]): op for op in inits}

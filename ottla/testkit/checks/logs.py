@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ottla.testkit.checks.operations import Anomaly, text_of, told_apart
+from ottla.testkit.checks.operations import Anomaly, text_of, unique_name
 from ottla.testkit.scanner import ScannedBatch, ScannedPartition
 
 VISIBLE = frozenset({"plain", "committed"})
@@ -59,7 +59,7 @@ class Logs:
             for record in partition.records():
                 value = text_of(record.value)
                 if value in self.repeated:
-                    value = told_apart(value, key, record.producer_id, record.producer_epoch, record.sequence)
+                    value = unique_name(value, key, record.producer_id, record.producer_epoch, record.sequence)
                     if value in self.same:
                         continue
                 rows.append((record.offset, value, record.fate))

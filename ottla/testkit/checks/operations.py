@@ -32,7 +32,7 @@ def text_of(value: bytes | None) -> str:
     return (value or b"").decode(errors="backslashreplace")
 
 
-def told_apart(value: str, key: str, producer_id: int, producer_epoch: int, sequence: int) -> str:
+def unique_name(value: str, key: str, producer_id: int, producer_epoch: int, sequence: int) -> str:
     """Return a name for one of several records with this value, from its producer and sequence."""
     return f"{key}#{producer_id}.{producer_epoch}.{sequence}:{value}"
 
@@ -109,7 +109,7 @@ class Transaction:
 
 
 @dataclass(slots=True)
-class Story:
+class FullHistory:
     """A whole history: operations in the order of their beginnings, transactions by name, notes."""
 
     operations: list[Operation]
@@ -124,7 +124,7 @@ class Story:
         return (operation for operation in self.operations if operation.f == f)
 
 
-def read_story(entries: Iterable[Entry]) -> Story:
+def read_story(entries: Iterable[Entry]) -> FullHistory:
     """Pair invocations with completions. An operation without a completion is INFO."""
     by_number: dict[int, Operation] = {}
     notes: list[Entry] = []
@@ -141,7 +141,7 @@ def read_story(entries: Iterable[Entry]) -> Story:
                 raise BrokenHistory(f"entry {at} completes no operation: {entry}")
             operation.status, operation.result, operation.ended = entry["type"], entry, at
     operations = list(by_number.values())
-    return Story(operations, _transactions(operations), notes)
+    return FullHistory(operations, _transactions(operations), notes)
 
 
 def _transactions(operations: Iterable[Operation]) -> dict[str, Transaction]:

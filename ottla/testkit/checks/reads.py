@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from ottla.testkit.checks.logs import VISIBLE, Logs
-from ottla.testkit.checks.operations import OK, Anomaly, Operation, Story
+from ottla.testkit.checks.operations import OK, Anomaly, FullHistory, Operation
 
 
-def check_reads(story: Story, logs: Logs) -> Iterator[Anomaly]:
+def check_reads(story: FullHistory, logs: Logs) -> Iterator[Anomaly]:
     """Find reads of missing or uncommitted values, in the wrong order, or with gaps."""
     writers = {value: send for send in story.of("send") for _key, value in send.sent}
     final_at = next((note["at"] for note in story.notes if note["f"] == "final"), None)
@@ -32,7 +32,7 @@ def _check_values(
     committed: bool,
     writers: dict[str, Operation],
     logs: Logs,
-    story: Story,
+    story: FullHistory,
 ) -> Iterator[Anomaly]:
     fates = logs.at.get(key, {})
     for offset, value in records:

@@ -6,7 +6,7 @@ from ottla.broker.api.table import TABLE
 from ottla.broker.assembly import Assembly
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import Disk
-from ottla.broker.server import Seams
+from ottla.broker.server import BrokerParts
 from ottla.testkit.control.clock import MovableClock
 from ottla.testkit.control.disk import SteeredDisk
 from ottla.testkit.control.dispatch import SteeredDispatcher
@@ -16,7 +16,7 @@ from ottla.testkit.control.old_release import table_of
 from ottla.testkit.faults.plan import Plan
 
 
-class Control(Seams):
+class Control(BrokerParts):
     """The test control of one broker process. `clock_over` sets `clock` and `journal`."""
 
     def __init__(self, as_release: str | None = None) -> None:
@@ -37,7 +37,7 @@ class Control(Seams):
     def disk(self, open_files_max: int) -> Disk:
         return SteeredDisk(open_files_max, self.plan)
 
-    def assembled(self, assembly: Assembly) -> None:
+    def on_assembled(self, assembly: Assembly) -> None:
         self.assembly = assembly
         broker = assembly.broker
         SteeredMarkers(broker, self.plan)

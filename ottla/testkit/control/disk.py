@@ -85,7 +85,7 @@ def _striking(plan: Plan, point: str, path: str) -> Sequence[Fault]:
     if not plan.watches(point) or not path.endswith(".log"):
         return ()
     topic, _, index = PurePath(path).parent.name.rpartition("-")
-    return plan.striking(point, Named({"topic": topic, "partition": int(index) if index.isdigit() else -1}))
+    return plan.find_firing(point, Named({"topic": topic, "partition": int(index) if index.isdigit() else -1}))
 
 
 def _error(fault: Fault, path: str) -> OSError:

@@ -10,7 +10,7 @@ from typing import Any
 from ottla.broker.api.context import Api, Broker
 from ottla.broker.api.table import TABLE
 from ottla.broker.dispatch import Dispatcher
-from ottla.broker.memory import Claim, Room
+from ottla.broker.memory import ReplyReservation, Reservation
 from ottla.broker.outbox import Part
 from ottla.broker.ports.clock import Clock
 from ottla.broker.security.session import Session
@@ -33,7 +33,7 @@ class _Served:
 
     __slots__ = ("parts", "reason", "room")
 
-    def __init__(self, parts: Sequence[Part] = (), room: Room | None = None, reason: str = "") -> None:
+    def __init__(self, parts: Sequence[Part] = (), room: ReplyReservation | None = None, reason: str = "") -> None:
         self.parts = parts
         self.room = room
         self.reason = reason
@@ -67,7 +67,7 @@ class SteeredDispatcher(Dispatcher):
         session: Session,
         send: Send,
         refuse: Refuse,
-        claim: Claim | None = None,
+        claim: Reservation | None = None,
     ) -> Activity[Any] | None:
         if session.sends_tokens:  # a bare SASL token without a request header (SaslHandshake 0)
             return super().start(frame, session, send, refuse, claim)
@@ -79,7 +79,7 @@ class SteeredDispatcher(Dispatcher):
             return self._of_the_kit.start(frame, session, send, refuse, claim)
         passage = self._journal.begin(kept_request(exchange), session.peer)
 
-        def sent(parts: Sequence[Part], room: Room | None) -> None:
+        def sent(parts: Sequence[Part], room: ReplyReservation | None) -> None:
             if has_secret_reply(exchange):
                 self._journal.end(passage, kept_parts(exchange, parts))
                 send(parts, room)
@@ -87,7 +87,7 @@ class SteeredDispatcher(Dispatcher):
                 send(self._journal.end(passage, parts), room)
 
         def refused(reason: str) -> None:
-            self._journal.refused(passage, reason)
+            self._journal.record_refused(passage, reason)
             refuse(reason)
 
         if not (self._plan.watches("request", exchange.api_key) or self._plan.watches("reply", exchange.api_key)):
@@ -102,11 +102,11 @@ class SteeredDispatcher(Dispatcher):
         session: Session,
         send: Send,
         refuse: Refuse,
-        claim: Claim | None,
+        claim: Reservation | None,
     ) -> None:
         """Handle a request, and apply the faults that fire on it and on its reply."""
         twice = False
-        for fault in self._plan.striking("request", exchange, exchange.api_key):
+        for fault in self._plan.find_firing("request", exchange, exchange.api_key):
             passage.struck(fault)
             if fault.do == "reply":
                 _release(claim)
@@ -119,12 +119,12 @@ class SteeredDispatcher(Dispatcher):
             twice |= fault.do == "duplicate"
             await self._pass(fault, claim)
         if twice:
-            await self._served(exchange, session, None)
-        served = await self._served(exchange, session, claim)
+            await self._serve(exchange, session, None)
+        served = await self._serve(exchange, session, claim)
         if served.reason:
             refuse(served.reason)
             return
-        for fault in self._plan.striking("reply", exchange, exchange.api_key):
+        for fault in self._plan.find_firing("reply", exchange, exchange.api_key):
             passage.struck(fault)
             if fault.do == "drop":
                 _forget(served)
@@ -136,7 +136,7 @@ class SteeredDispatcher(Dispatcher):
             await self._pass(fault)
         send(served.parts, served.room)
 
-    async def _pass(self, fault: Fault, claim: Claim | None = None) -> None:
+    async def _pass(self, fault: Fault, claim: Reservation | None = None) -> None:
         """Wait for the fault's delay or release, or crash the process."""
         if fault.do == "crash":
             crash(fault)
@@ -155,7 +155,7 @@ class SteeredDispatcher(Dispatcher):
         wait.on_discard = give_up
         await wait
 
-    async def _served(self, exchange: Exchange, session: Session, claim: Claim | None) -> _Served:
+    async def _serve(self, exchange: Exchange, session: Session, claim: Reservation | None) -> _Served:
         """Have the broker handle the request, and return the result."""
         wait: Wait[_Served] = Wait(self._turns)
         activity = super().start(
@@ -179,7 +179,7 @@ def _reason(fault: Fault, exchange: Exchange) -> str:
     return f"{exchange.title} v{exchange.api_version}: injected by fault {fault.id} ({fault.describe()})"
 
 
-def _release(claim: Claim | None) -> None:
+def _release(claim: Reservation | None) -> None:
     if claim is not None:
         claim.release()
 

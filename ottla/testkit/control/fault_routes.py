@@ -20,7 +20,7 @@ Settle = Callable[[], Coroutine[Wait[Any], None, None]]
 
 def fault_routes(plan: Plan, turns: Turns, clock: Clock, settle: Settle | None = None) -> Sequence[Route]:
     """Return the routes. They run on the event loop of the faults; `clock` is the machine's clock."""
-    desk = _FaultDesk(plan, turns, clock, settle)
+    desk = _FaultHandlers(plan, turns, clock, settle)
     return (
         Route("GET", "/v1/faults", desk.list_faults, "List the planned faults with their counters"),
         Route("POST", "/v1/faults", desk.add_fault, "Plan a fault, or a list of them", {"type": ["object", "array"]}),
@@ -37,7 +37,7 @@ def fault_routes(plan: Plan, turns: Turns, clock: Clock, settle: Settle | None =
     )
 
 
-class _FaultDesk:
+class _FaultHandlers:
     def __init__(self, plan: Plan, turns: Turns, clock: Clock, settle: Settle | None) -> None:
         self._plan = plan
         self._turns = turns
@@ -45,7 +45,7 @@ class _FaultDesk:
         self._settle = settle
 
     async def list_faults(self, request: AdminRequest) -> AdminResponse:
-        return AdminResponse(body=await self._all_shown(list(self._plan)))
+        return AdminResponse(body=await self._show_all(list(self._plan)))
 
     async def add_fault(self, request: AdminRequest) -> AdminResponse:
         plan = self._plan
@@ -62,24 +62,24 @@ class _FaultDesk:
             except FaultError as error:
                 raise AdminError(422, str(error)) from None
             faults.append(fault)
-            await self._rest()
-        added = await self._all_shown([plan.add(fault) for fault in faults])
+            await self._yield()
+        added = await self._show_all([plan.add(fault) for fault in faults])
         return AdminResponse(201, added if isinstance(request.body, list) else added[0])
 
     async def clear_faults(self, request: AdminRequest) -> AdminResponse:
-        return AdminResponse(body=await self._all_shown(self._plan.clear()))
+        return AdminResponse(body=await self._show_all(self._plan.clear()))
 
     async def show_fault(self, request: AdminRequest) -> AdminResponse:
         fault = self._fault(request)
         hits, wait_ms = number(request, "hits"), min(number(request, "wait_ms"), MOST_WAIT_MS)
         if fault.hits < hits and wait_ms:
-            await self._struck(fault, hits, wait_ms)
-        return AdminResponse(body=self._shown(fault))
+            await self._wait_hits(fault, hits, wait_ms)
+        return AdminResponse(body=self._show(fault))
 
     async def remove_fault(self, request: AdminRequest) -> AdminResponse:
         fault = self._fault(request)
         self._plan.remove(fault.id)
-        return AdminResponse(body=self._shown(fault))
+        return AdminResponse(body=self._show(fault))
 
     async def release_fault(self, request: AdminRequest) -> AdminResponse:
         fault = self._fault(request)
@@ -88,7 +88,7 @@ class _FaultDesk:
         self._plan.release(fault.id)
         if self._settle is not None:
             await self._settle()
-        return AdminResponse(body=self._shown(fault))
+        return AdminResponse(body=self._show(fault))
 
     def _fault(self, request: AdminRequest) -> Fault:
         given = request.parameters["id"]
@@ -97,22 +97,22 @@ class _FaultDesk:
             raise AdminError(404, f"There is no fault {given:.50}: GET /v1/faults lists them")
         return fault
 
-    async def _all_shown(self, faults: Sequence[Fault]) -> list[dict[str, object]]:
+    async def _show_all(self, faults: Sequence[Fault]) -> list[dict[str, object]]:
         shown = []
         for fault in faults:
-            shown.append(self._shown(fault))
-            await self._rest()
+            shown.append(self._show(fault))
+            await self._yield()
         return shown
 
-    async def _rest(self) -> None:
+    async def _yield(self) -> None:
         """Charge the turn for one fault, and yield to other work when the turn is used up."""
         self._turns.charge(_FAULT_US)
-        await self._turns.share()
+        await self._turns.yield_if_due()
 
-    def _shown(self, fault: Fault) -> dict[str, object]:
-        return fault.to_json() | {"held": self._plan.held(fault.id)}
+    def _show(self, fault: Fault) -> dict[str, object]:
+        return fault.to_json() | {"held": self._plan.count_held(fault.id)}
 
-    async def _struck(self, fault: Fault, hits: int, wait_ms: int) -> None:
+    async def _wait_hits(self, fault: Fault, hits: int, wait_ms: int) -> None:
         """Wait until the fault has fired `hits` times, at most `wait_ms` of the machine's clock."""
         plan = self._plan
         wait: Wait[None] = Wait(self._turns)

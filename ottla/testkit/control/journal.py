@@ -71,14 +71,14 @@ class Journal:
         """Record the reply, and return the parts to send: file slices are read here and can be read only once."""
         read = [part if isinstance(part, _BUFFERS) else _read(part) for part in parts]
         passage.reply = b"".join(read)
-        self._ended(passage)
+        self._end(passage)
         self._grow(passage, len(passage.reply))
         return read
 
-    def refused(self, passage: Passage, reason: str) -> None:
+    def record_refused(self, passage: Passage, reason: str) -> None:
         """Record that the connection was closed, with the reason."""
         passage.reason = reason
-        self._ended(passage)
+        self._end(passage)
 
     def since(self, number: int) -> Iterator[Passage]:
         """Return the requests after this number, oldest first."""
@@ -89,7 +89,7 @@ class Journal:
         """The number of the last received request."""
         return self._number
 
-    def _ended(self, passage: Passage) -> None:
+    def _end(self, passage: Passage) -> None:
         passage.ended_ms = self._clock.now_ms()
         passage.ended_behind = self._number
 

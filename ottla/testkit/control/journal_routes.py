@@ -24,7 +24,7 @@ def journal_routes(journal: Journal, turns: Turns) -> Sequence[Route]:
                 break
             shown.append(passage_to_json(passage))
             turns.charge(_PASSAGE_US)
-            await turns.share()
+            await turns.yield_if_due()
         return AdminResponse(body={"last": journal.last, "dropped": journal.dropped, "passages": shown})
 
     return (

@@ -37,7 +37,7 @@ class SteeredMarkers:
         owner = self._owner(marker.producer_id)
         named = {"transactional_id": owner, "producer_id": marker.producer_id, "topic": topic, "partition": index}
         occasion = Named(named)
-        for fault in plan.striking("marker", occasion):
+        for fault in plan.find_firing("marker", occasion):
             if fault.do == "crash":
                 crash(fault)
             elif fault.do == "reply":
@@ -48,7 +48,7 @@ class SteeredMarkers:
                 self._hold(fault, topic, index, marker)
                 return ErrorCode.REQUEST_TIMED_OUT
         error = self._write(topic, index, marker)
-        for fault in plan.striking("marker_reply", occasion):
+        for fault in plan.find_firing("marker_reply", occasion):
             if fault.do == "crash":
                 crash(fault)
             error = ErrorCode.REQUEST_TIMED_OUT

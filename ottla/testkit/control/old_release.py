@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from ottla.broker.api import api_versions
 from ottla.broker.api.context import Api, Broker, Reply, Request
-from ottla.broker.api.table import TABLE, advertised
+from ottla.broker.api.table import TABLE, list_versions
 from ottla.protocol.api_keys import ApiKey
 from ottla.testkit.releases import has_transaction_version, latest_versions
 
@@ -21,7 +21,7 @@ def table_of(release: str) -> Mapping[int, Api]:
         for key, api in TABLE.items()
         if key in latest and latest[key] >= api.min_version
     }
-    served, named = advertised(table), has_transaction_version(release)
+    served, named = list_versions(table), has_transaction_version(release)
 
     async def handle(broker: Broker, request: Request) -> Reply:
         return api_versions.answer(broker, request, served, broker.cluster.image.features if named else {})

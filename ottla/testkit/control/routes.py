@@ -28,7 +28,7 @@ _EPOCH: Final = {
 
 def control_routes(control: Control) -> Sequence[Route]:
     """Return the routes for the broker of this control."""
-    desk = _Desk(control)
+    desk = _ControlHandlers(control)
     return (
         Route("GET", "/v1/clock", desk.show_clock, "Show the broker's time, and how far it is ahead of the machine's"),
         Route(
@@ -37,7 +37,7 @@ def control_routes(control: Control) -> Sequence[Route]:
         Route("POST", "/v1/clock/freeze", desk.freeze, "Stop the broker's time"),
         Route("POST", "/v1/clock/resume", desk.resume, "Resume the broker's time where it was stopped"),
         Route("POST", "/v1/clock/reset", desk.reset, "Return to the machine's time"),
-        *fault_routes(control.plan, control.assembly.broker.turns, control.real_clock, desk.settle),
+        *fault_routes(control.plan, control.assembly.broker.turns, control.real_clock, desk.run_until_idle),
         *journal_routes(control.journal, control.assembly.broker.turns),
         Route(
             "DELETE",
@@ -55,7 +55,7 @@ def control_routes(control: Control) -> Sequence[Route]:
     )
 
 
-class _Desk:
+class _ControlHandlers:
     def __init__(self, control: Control) -> None:
         self._control = control
 
@@ -67,7 +67,7 @@ class _Desk:
 
     async def advance(self, request: AdminRequest) -> AdminResponse:
         self._control.clock.advance(request.body["ms"])
-        await self.settle()
+        await self.run_until_idle()
         return await self.show_clock(request)
 
     async def freeze(self, request: AdminRequest) -> AdminResponse:
@@ -82,7 +82,7 @@ class _Desk:
         self._control.clock.reset()
         return await self.show_clock(request)
 
-    async def settle(self) -> None:
+    async def run_until_idle(self) -> None:
         """Run the due work and all work that follows from it, until the broker is idle for some passes."""
         turns = self._control.assembly.broker.turns
         quiet, passes = 0, 0

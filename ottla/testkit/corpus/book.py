@@ -31,7 +31,7 @@ LOG_APPEND_TIME: Final = "LogAppendTime"
 NOBODY: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
-class Shown(NamedTuple):
+class ExpectedRecord(NamedTuple):
     """A record as a consumer gets it; the timestamp in ms."""
 
     offset: int
@@ -53,12 +53,12 @@ class Marker(NamedTuple):
 
 
 @dataclass
-class Written:
+class ExpectedBatch:
     """Records of a batch, and the fate of its transaction."""
 
     producer_id: int
     fate: str
-    records: list[Shown]
+    records: list[ExpectedRecord]
 
 
 @dataclass
@@ -73,14 +73,14 @@ class ProducerState:
 
 
 @dataclass
-class Book:
+class ExpectedPartition:
     """Expected content of a partition."""
 
     topic: str
     partition: int
     log_start_offset: int = 0
     log_end_offset: int = 0
-    written: list[Written] = field(default_factory=list)
+    written: list[ExpectedBatch] = field(default_factory=list)
     markers: list[Marker] = field(default_factory=list)
     producers: dict[int, ProducerState] = field(default_factory=dict)
     aborted: list[tuple[int, int, int]] = field(default_factory=list)
@@ -102,7 +102,7 @@ class Book:
         self.log_end_offset += len(records)
         times = [timestamp_ms if record.timestamp_ms is None else record.timestamp_ms for record in records]
         shown = [
-            Shown(
+            ExpectedRecord(
                 first + index,
                 time if append_time_ms is None else append_time_ms,
                 CREATE_TIME if append_time_ms is None else LOG_APPEND_TIME,
@@ -112,7 +112,7 @@ class Book:
             )
             for index, (record, time) in enumerate(zip(records, times, strict=True))
         ]
-        self.written.append(Written(producer.producer_id, OPEN if transactional else PLAIN, shown))
+        self.written.append(ExpectedBatch(producer.producer_id, OPEN if transactional else PLAIN, shown))
         if producer.producer_id != NO_PRODUCER_ID:
             state = self._state_of(producer)
             if base_sequence != NO_SEQUENCE:
@@ -163,7 +163,7 @@ class Book:
         starts = [state.current_txn_start_offset for state in self.producers.values()]
         return min((start for start in starts if start >= 0), default=self.log_end_offset)
 
-    def records(self) -> Iterator[tuple[Shown, str]]:
+    def records(self) -> Iterator[tuple[ExpectedRecord, str]]:
         """Yield every record in the log, with the fate of its transaction."""
         for batch in self.written:
             yield from ((record, batch.fate) for record in batch.records if record.offset >= self.log_start_offset)
@@ -198,7 +198,7 @@ class Book:
                 found.append((offset, offset, why))
         return found
 
-    def told(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return the partition for `case.json`."""
         stable = self.last_stable_offset
         # Kafka ignores a producer snapshot that is not after the log start (`truncateAndReload`).
@@ -225,7 +225,7 @@ class Book:
         }
 
 
-def _record(record: Shown, fate: str) -> dict[str, Any]:
+def _record(record: ExpectedRecord, fate: str) -> dict[str, Any]:
     return {
         "offset": record.offset,
         "timestamp": record.timestamp,

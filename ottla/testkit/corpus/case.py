@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from ottla.testkit.corpus.directory import PROPERTIES, as_kafka_keeps_it
-from ottla.testkit.corpus.stage import Stage
+from ottla.testkit.corpus.stage import CaseRun
 
 FORMAT: Final = 1
 """Version of `case.json`. It is raised for changes that older readers would misread."""
@@ -18,14 +18,14 @@ class Case(NamedTuple):
     what: str
     hard: str
     reported: tuple[str, ...]
-    script: Callable[[Stage], None]
+    script: Callable[[CaseRun], None]
     options: Mapping[str, Any] = {}
     """Broker options for the script, in addition to the defaults."""
 
 
 def files_of(case: Case) -> dict[str, bytes]:
     """Return {path in the directory of the case: content}; always the same for the same case."""
-    stage = Stage(case.name, **case.options)
+    stage = CaseRun(case.name, **case.options)
     case.script(stage)
     now_ms = stage.now_ms
     image = stage.broker.assembly.broker.cluster.image
@@ -40,7 +40,7 @@ def files_of(case: Case) -> dict[str, bytes]:
     }
 
 
-def expectations(case: Case, stage: Stage) -> dict[str, Any]:
+def expectations(case: Case, stage: CaseRun) -> dict[str, Any]:
     """Return the content of `case.json`."""
     return {
         "format": FORMAT,
@@ -49,7 +49,7 @@ def expectations(case: Case, stage: Stage) -> dict[str, Any]:
         "hard": case.hard,
         "reported": [*case.reported],
         "stopped_cleanly": stage.stopped_cleanly,
-        "partitions": [book.told() for _, book in sorted(stage.books.items())],
+        "partitions": [book.to_json() for _, book in sorted(stage.books.items())],
         "transactions": [
             {"transactional_id": name, "state": state, "producer_id": who.producer_id, "producer_epoch": who.epoch}
             for name, (state, who) in sorted(stage.transactions.items())

@@ -4,10 +4,10 @@ from ottla.protocol.records import NewRecord
 from ottla.testkit.corpus.case import Case
 from ottla.testkit.corpus.producer import V1, Producer
 from ottla.testkit.corpus.several import ROLL_MS
-from ottla.testkit.corpus.stage import Stage
+from ottla.testkit.corpus.stage import CaseRun
 
 
-def _make_topic(stage: Stage) -> None:
+def _make_topic(stage: CaseRun) -> None:
     stage.topic(
         cleanup_policy="compact", delete_retention_ms="1000", min_cleanable_dirty_ratio="0.01", segment_ms="60000"
     )
@@ -17,7 +17,7 @@ def _of(key: str, value: str | None) -> NewRecord:
     return NewRecord(key.encode(), None if value is None else value.encode())
 
 
-def _records(stage: Stage) -> None:
+def _records(stage: CaseRun) -> None:
     _make_topic(stage)
     gauge = Producer(stage, None)
     stage.send(_of("a", "plain 1"), _of("b", "plain 2"), _of("c", "plain 3"))
@@ -31,7 +31,7 @@ def _records(stage: Stage) -> None:
     stage.compact(gone=(0, 4, 5, 6, 7, 12))
 
 
-def _transactions(stage: Stage) -> None:
+def _transactions(stage: CaseRun) -> None:
     _make_topic(stage)
     orders, billing = Producer(stage, "orders", V1), Producer(stage, "billing", V1)
     orders.send(_of("a", "committed 1"), _of("b", "committed 2"))
@@ -52,7 +52,7 @@ def _transactions(stage: Stage) -> None:
     stage.compact(gone=(0, 3, 5, 9))
 
 
-def _old_transactions(stage: Stage) -> None:
+def _old_transactions(stage: CaseRun) -> None:
     _make_topic(stage)
     orders, refunds = Producer(stage, "orders", V1), Producer(stage, "refunds", V1)
     orders.send(_of("a", "committed 1"))

@@ -42,7 +42,7 @@ _PAYLOADS: Final = {
 }
 
 
-def compressed(fate: str, codec: str) -> tuple[list[NewRecord], bytes]:
+def compress_batch(fate: str, codec: str) -> tuple[list[NewRecord], bytes]:
     """Return the records and the compressed records section of their batch."""
     records = [NewRecord(f"{codec}-{n}".encode(), f"{fate} {codec} {_X} {n}".encode()) for n in range(3)]
     return records, b64decode(_PAYLOADS[fate, codec])

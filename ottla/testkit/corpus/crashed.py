@@ -4,13 +4,13 @@ from ottla.protocol.batch import MARKER_SIZE, build_batch
 from ottla.protocol.batch_header import assign_offsets
 from ottla.testkit.corpus.case import Case
 from ottla.testkit.corpus.producer import V1, Producer
-from ottla.testkit.corpus.stage import Stage
+from ottla.testkit.corpus.stage import CaseRun
 
 FIRST_SEGMENT = "00000000000000000000.log"
 _TORN_BYTES = 40
 
 
-def _torn_end(stage: Stage) -> None:
+def _torn_end(stage: CaseRun) -> None:
     stage.topic()
     orders, billing = Producer(stage, "orders"), Producer(stage, "billing")
     orders.send("committed 1")
@@ -33,7 +33,7 @@ def _torn_end(stage: Stage) -> None:
     stage.edits.append(tear)
 
 
-def _torn_transaction(stage: Stage) -> None:
+def _torn_transaction(stage: CaseRun) -> None:
     stage.topic(partitions=2)
     orders = Producer(stage, "orders", V1)
     orders.send("committed 1")
@@ -49,7 +49,7 @@ def _torn_transaction(stage: Stage) -> None:
     stage.edits.append(lose)
 
 
-def _hanging(stage: Stage) -> None:
+def _hanging(stage: CaseRun) -> None:
     stage.topic()
     orders = Producer(stage, "orders", V1)
     orders.send("aborted 1")

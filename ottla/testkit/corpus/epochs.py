@@ -3,10 +3,10 @@
 from ottla.protocol.batch_header import MAX_SEQUENCE
 from ottla.testkit.corpus.case import Case
 from ottla.testkit.corpus.producer import LAST_EPOCH, V1, Producer
-from ottla.testkit.corpus.stage import Stage
+from ottla.testkit.corpus.stage import CaseRun
 
 
-def _restart(stage: Stage) -> None:
+def _restart(stage: CaseRun) -> None:
     stage.topic(partitions=2)
     orders = Producer(stage, "orders", V1)
     orders.send("committed 1")
@@ -21,7 +21,7 @@ def _restart(stage: Stage) -> None:
     orders.commit()
 
 
-def _epochs_run_out(stage: Stage) -> None:
+def _epochs_run_out(stage: CaseRun) -> None:
     stage.begin_late("orders", LAST_EPOCH - 2)
     stage.topic()
     orders = Producer(stage, "orders")
@@ -35,7 +35,7 @@ def _epochs_run_out(stage: Stage) -> None:
     orders.abort()
 
 
-def _sequences_wrap(stage: Stage) -> None:
+def _sequences_wrap(stage: CaseRun) -> None:
     stage.topic()
     gauge = Producer(stage, None)
     gauge.sequences[stage.name, 0] = MAX_SEQUENCE - 1

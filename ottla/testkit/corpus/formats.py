@@ -7,26 +7,26 @@ from ottla.protocol.batch_header import read_header, seal, write_header
 from ottla.protocol.records import NewRecord
 from ottla.protocol.values import NO_TIMESTAMP
 from ottla.testkit.corpus.case import Case
-from ottla.testkit.corpus.compressed import CODECS, FATES, compressed
+from ottla.testkit.corpus.compressed import CODECS, FATES, compress_batch
 from ottla.testkit.corpus.crashed import FIRST_SEGMENT
 from ottla.testkit.corpus.producer import Producer
-from ottla.testkit.corpus.stage import BEGIN_MS, Stage
+from ottla.testkit.corpus.stage import BEGIN_MS, CaseRun
 
 _HEADERS: Final = (("n", b"1"), ("n", None), ("", b""), ("größe", b"\xff"), ("n", b"2"))
 _UNUSED_ATTRIBUTES: Final = 0x0180
 
 
-def _codecs(stage: Stage) -> None:
+def _codecs(stage: CaseRun) -> None:
     stage.topic()
     orders = Producer(stage, "orders")
     for name, codec in CODECS.items():
         for fate in FATES:
-            records, payload = compressed(fate, name)
+            records, payload = compress_batch(fate, name)
             orders.send(*records, codec=codec, payload=payload)
             orders.end(commit=fate == "committed")
 
 
-def _shapes(stage: Stage) -> None:
+def _shapes(stage: CaseRun) -> None:
     stage.topic()
     stage.send(
         NewRecord(None, b"plain without a key"),
@@ -49,7 +49,7 @@ def _shapes(stage: Stage) -> None:
     )
 
 
-def _looks_like_markers(stage: Stage) -> None:
+def _looks_like_markers(stage: CaseRun) -> None:
     stage.topic()
     orders, billing = Producer(stage, "orders"), Producer(stage, "billing")
     for producer, fate in ((orders, b"aborted"), (billing, b"committed")):
@@ -61,7 +61,7 @@ def _looks_like_markers(stage: Stage) -> None:
     billing.commit()
 
 
-def _append_time(stage: Stage) -> None:
+def _append_time(stage: CaseRun) -> None:
     stage.topic(message_timestamp_type="LogAppendTime")
     orders = Producer(stage, "orders")
     stage.send(
@@ -73,7 +73,7 @@ def _append_time(stage: Stage) -> None:
     stage.send(NewRecord(b"c", b"plain 3"), timestamp_ms=NO_TIMESTAMP)
 
 
-def _old_batches(stage: Stage) -> None:
+def _old_batches(stage: CaseRun) -> None:
     stage.topic()
     stage.send(NewRecord(b"a", b"plain 1"), NewRecord(b"b", b"plain 2"), timestamp_ms=NO_TIMESTAMP)
     records = [NewRecord(b"c", b"plain 3")]

@@ -2,17 +2,17 @@
 
 from ottla.testkit.corpus.case import Case
 from ottla.testkit.corpus.producer import V1, Producer
-from ottla.testkit.corpus.stage import Stage
+from ottla.testkit.corpus.stage import CaseRun
 
 
-def _in_a_batch(stage: Stage) -> None:
+def _in_a_batch(stage: CaseRun) -> None:
     stage.topic()
     stage.send("plain 1", "plain 2", "plain 3", "plain 4")
     stage.send("plain 5")
     stage.delete_records(before=2)
 
 
-def _in_a_transaction(stage: Stage) -> None:
+def _in_a_transaction(stage: CaseRun) -> None:
     stage.topic(partitions=2)
     orders = Producer(stage, "orders", V1)
     for partition in (0, 1):
@@ -27,7 +27,7 @@ def _in_a_transaction(stage: Stage) -> None:
     stage.delete_records(before=4, partition=1)
 
 
-def _in_two_transactions(stage: Stage) -> None:
+def _in_two_transactions(stage: CaseRun) -> None:
     stage.topic()
     orders, billing = Producer(stage, "orders", V1), Producer(stage, "billing", V1)
     orders.send("aborted 1")
@@ -41,7 +41,7 @@ def _in_two_transactions(stage: Stage) -> None:
     stage.delete_records(before=2)
 
 
-def _everything(stage: Stage) -> None:
+def _everything(stage: CaseRun) -> None:
     stage.topic()
     orders = Producer(stage, "orders")
     orders.send("committed 1")

@@ -2,13 +2,13 @@
 
 from ottla.testkit.corpus.case import Case
 from ottla.testkit.corpus.producer import V1, V2, Producer
-from ottla.testkit.corpus.stage import Stage
+from ottla.testkit.corpus.stage import CaseRun
 from ottla.testkit.in_memory.wire import Generation
 
 GROUP = "billing"
 
 
-def _positions(generation: Generation, stage: Stage) -> None:
+def _positions(generation: Generation, stage: CaseRun) -> None:
     stage.topic(partitions=3)
     stage.send("plain 1", "plain 2", "plain 3")
     copier = Producer(stage, "copier", generation)
@@ -23,15 +23,15 @@ def _positions(generation: Generation, stage: Stage) -> None:
     copier.commit()
 
 
-def _positions_v1(stage: Stage) -> None:
+def _positions_v1(stage: CaseRun) -> None:
     _positions(V1, stage)
 
 
-def _positions_v2(stage: Stage) -> None:
+def _positions_v2(stage: CaseRun) -> None:
     _positions(V2, stage)
 
 
-def _pending(stage: Stage) -> None:
+def _pending(stage: CaseRun) -> None:
     stage.topic(partitions=2)
     stage.send("plain 1", "plain 2")
     copier = Producer(stage, "copier")

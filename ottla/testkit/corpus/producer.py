@@ -9,8 +9,8 @@ from ottla.protocol.batch_header import assemble, increment_sequence, read_heade
 from ottla.protocol.offsets_records import OffsetValue, encode_offset_value, offset_key
 from ottla.protocol.records import NewRecord
 from ottla.protocol.values import MAX_PRODUCER_EPOCH, ProducerIdAndEpoch, TopicPartition
-from ottla.testkit.corpus.book import Book
-from ottla.testkit.corpus.stage import TIMEOUT_MS, Line, Refused, Stage, new_record
+from ottla.testkit.corpus.book import ExpectedPartition
+from ottla.testkit.corpus.stage import TIMEOUT_MS, CaseRun, Line, Refused, new_record
 from ottla.testkit.in_memory import wire
 from ottla.testkit.in_memory.wire import V1, V2, Generation
 
@@ -26,7 +26,7 @@ _COMPLETE = {True: "CompleteCommit", False: "CompleteAbort"}
 class Producer:
     """A producer with the API versions of its generation; without a transactional id it is only idempotent."""
 
-    def __init__(self, stage: Stage, transactional_id: str | None, generation: Generation = V2) -> None:
+    def __init__(self, stage: CaseRun, transactional_id: str | None, generation: Generation = V2) -> None:
         self.stage = stage
         self.transactional_id = transactional_id
         self.generation = generation
@@ -84,7 +84,7 @@ class Producer:
         if self.generation.adds_by_itself:
             self.stage.send_on(wire.add_partitions(self.transactional_id, self.identity, new))
         self.places += new
-        self._tell(_ONGOING)
+        self._record(_ONGOING)
 
     def commit(self) -> None:
         self.end(commit=True)
@@ -123,7 +123,7 @@ class Producer:
         stage.send_on(wire.txn_offset_commit(self.generation, *asked))
         if OFFSETS not in self.places:
             self.places.append(OFFSETS)
-        self._tell(_ONGOING)
+        self._record(_ONGOING)
         value = encode_offset_value(OffsetValue(offset, -1, "", stage.now_ms))
         record = NewRecord(offset_key(group, topic, partition), value)
         # A group coordinator begins each of its batches with the sequence 0 (`CoordinatorRuntime`).
@@ -173,13 +173,13 @@ class Producer:
         """Record that no transaction is open."""
         self.places = []
         self._offsets: dict[tuple[str, str, int], int] = {}
-        self._tell(state)
+        self._record(state)
 
-    def _tell(self, state: str) -> None:
+    def _record(self, state: str) -> None:
         if self.transactional_id is not None:
             self.stage.transactions[self.transactional_id] = (state, self.identity)
 
-    def _book(self, place: TopicPartition) -> Book:
+    def _book(self, place: TopicPartition) -> ExpectedPartition:
         return self.stage.books[place]
 
 

@@ -2,13 +2,13 @@
 
 from ottla.testkit.corpus.case import Case
 from ottla.testkit.corpus.producer import V1, V2, Producer
-from ottla.testkit.corpus.stage import Stage
+from ottla.testkit.corpus.stage import CaseRun
 
 ROLL_MS = 61_000.0
 _RUN = 40
 
 
-def _interleaved(stage: Stage) -> None:
+def _interleave(stage: CaseRun) -> None:
     stage.topic(partitions=2)
     orders, billing, refunds = Producer(stage, "orders"), Producer(stage, "billing"), Producer(stage, "refunds")
     orders.send("aborted 1")
@@ -29,7 +29,7 @@ def _interleaved(stage: Stage) -> None:
     orders.commit()
 
 
-def _run_of_aborted(stage: Stage) -> None:
+def _abort_many(stage: CaseRun) -> None:
     stage.topic()
     orders = Producer(stage, "orders", V1)
     for number in range(_RUN):
@@ -39,7 +39,7 @@ def _run_of_aborted(stage: Stage) -> None:
     orders.commit()
 
 
-def _across_segments(stage: Stage) -> None:
+def _across_segments(stage: CaseRun) -> None:
     stage.topic(segment_ms="60000")
     orders, billing = Producer(stage, "orders"), Producer(stage, "billing")
     orders.send("aborted 1")
@@ -56,7 +56,7 @@ def _across_segments(stage: Stage) -> None:
     billing.commit()
 
 
-def _open_below_committed(stage: Stage) -> None:
+def _leave_open(stage: CaseRun) -> None:
     stage.topic(partitions=2)
     first, second = Producer(stage, "sink-0-1"), Producer(stage, "sink-0-2")
     second.send("committed 1")
@@ -70,7 +70,7 @@ def _open_below_committed(stage: Stage) -> None:
     stage.send("plain 1")
 
 
-def _generations(stage: Stage) -> None:
+def _generations(stage: CaseRun) -> None:
     stage.topic()
     old, new = Producer(stage, "old", V1), Producer(stage, "new", V2)
     old.send("committed 1")
@@ -95,7 +95,7 @@ CASES = (
         "Aborted transactions are listed in the order of their markers. A consumer that takes them one after the other "
         "has to sort them by their first offsets.",
         ("https://github.com/confluentinc/kafka/pull/145",),
-        _interleaved,
+        _interleave,
     ),
     Case(
         "long-run-of-aborted-transactions",
@@ -103,7 +103,7 @@ CASES = (
         "A fetch may bring aborted records only: no record comes out, but the position must advance. Each "
         "marker belongs to another entry of the list.",
         ("https://github.com/confluentinc/librdkafka/issues/2993",),
-        _run_of_aborted,
+        _abort_many,
     ),
     Case(
         "transactions-across-segments",
@@ -123,7 +123,7 @@ CASES = (
             "https://github.com/evolution-gaming/kafka-flow/pull/857",
             "https://github.com/redpanda-data/redpanda/pull/10671",
         ),
-        _open_below_committed,
+        _leave_open,
     ),
     Case(
         "both-generations",

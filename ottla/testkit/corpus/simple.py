@@ -2,11 +2,11 @@
 
 from ottla.testkit.corpus.case import Case
 from ottla.testkit.corpus.producer import V1, V2, Producer
-from ottla.testkit.corpus.stage import Stage
+from ottla.testkit.corpus.stage import CaseRun
 from ottla.testkit.in_memory.wire import Generation
 
 
-def _committed(stage: Stage) -> None:
+def _commit(stage: CaseRun) -> None:
     stage.topic()
     orders = Producer(stage, "orders")
     orders.send("committed 1", "committed 2")
@@ -15,7 +15,7 @@ def _committed(stage: Stage) -> None:
     stage.send("plain 1")
 
 
-def _aborted(stage: Stage) -> None:
+def _abort(stage: CaseRun) -> None:
     stage.topic()
     stage.send("plain 1")
     orders = Producer(stage, "orders")
@@ -25,7 +25,7 @@ def _aborted(stage: Stage) -> None:
     stage.send("plain 2")
 
 
-def _empty(stage: Stage) -> None:
+def _empty(stage: CaseRun) -> None:
     stage.topic()
     orders = Producer(stage, "orders", V1)
     place = stage.name, 0
@@ -44,7 +44,7 @@ def _empty(stage: Stage) -> None:
     orders.commit()
 
 
-def _reused_id(generation: Generation, stage: Stage) -> None:
+def _reused_id(generation: Generation, stage: CaseRun) -> None:
     stage.topic()
     orders = Producer(stage, "orders", generation)
     orders.send("committed 1")
@@ -55,15 +55,15 @@ def _reused_id(generation: Generation, stage: Stage) -> None:
     orders.commit()
 
 
-def _reused_id_v1(stage: Stage) -> None:
+def _reused_id_v1(stage: CaseRun) -> None:
     _reused_id(V1, stage)
 
 
-def _reused_id_v2(stage: Stage) -> None:
+def _reused_id_v2(stage: CaseRun) -> None:
     _reused_id(V2, stage)
 
 
-def _trailing_commit(stage: Stage) -> None:
+def _trailing_commit(stage: CaseRun) -> None:
     stage.topic(partitions=2)
     orders = Producer(stage, "orders")
     orders.send("committed 1", "committed 2")
@@ -71,7 +71,7 @@ def _trailing_commit(stage: Stage) -> None:
     orders.commit()
 
 
-def _trailing_abort(stage: Stage) -> None:
+def _trailing_abort(stage: CaseRun) -> None:
     stage.topic(partitions=2)
     orders = Producer(stage, "orders")
     orders.send("committed 1")
@@ -81,7 +81,7 @@ def _trailing_abort(stage: Stage) -> None:
     orders.abort()
 
 
-def _open_head(stage: Stage) -> None:
+def _open_head(stage: CaseRun) -> None:
     stage.topic()
     orders, billing = Producer(stage, "orders"), Producer(stage, "billing")
     billing.send("committed 1")
@@ -97,7 +97,7 @@ CASES = (
         "Three records of one transaction in two batches, its commit marker, and a record outside of transactions.",
         "The marker takes an offset, so the records of the log are not as many as its offsets.",
         ("https://github.com/apache/spark/pull/21917", "https://github.com/apache/druid/issues/5404"),
-        _committed,
+        _commit,
     ),
     Case(
         "one-aborted-transaction",
@@ -109,7 +109,7 @@ CASES = (
             "https://github.com/streamnative/kop/issues/1283",
             "https://github.com/redpanda-data/redpanda/issues/6630",
         ),
-        _aborted,
+        _abort,
     ),
     Case(
         "empty-transactions",

@@ -19,7 +19,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records import NewRecord
 from ottla.protocol.structs import error_codes
 from ottla.protocol.values import NO_TIMESTAMP, ProducerIdAndEpoch, TopicPartition
-from ottla.testkit.corpus.book import LOG_APPEND_TIME, Book
+from ottla.testkit.corpus.book import LOG_APPEND_TIME, ExpectedPartition
 from ottla.testkit.in_memory.broker import BrokerInMemory
 from ottla.testkit.in_memory.disk import MemoryDisk
 from ottla.testkit.in_memory.furnish import message
@@ -46,12 +46,12 @@ class Refused(Exception):
     """The broker refused a step of the script: a bug in the script or the broker."""
 
 
-class Stage:
+class CaseRun:
     """Run of a case's script. By default the topic has the name of the case."""
 
     def __init__(self, name: str, **options: Any) -> None:
         self.name = name
-        self.books: dict[TopicPartition, Book] = {}
+        self.books: dict[TopicPartition, ExpectedPartition] = {}
         self.transactions: dict[str, tuple[str, ProducerIdAndEpoch]] = {}
         """State, producer id and epoch of each transactional id, as its coordinator has them."""
         self.offsets: dict[tuple[str, str, int], tuple[int | None, bool]] = {}
@@ -84,7 +84,7 @@ class Stage:
         row = {"name": named, "num_partitions": partitions, "replication_factor": 1, "assignments": [], "configs": rows}
         self.ask(ApiKey.CREATE_TOPICS, 5, topics=[row], timeout_ms=1_000, validate_only=False)
         for index in range(partitions):
-            self.books[named, index] = Book(named, index)
+            self.books[named, index] = ExpectedPartition(named, index)
         if configs.get("message_timestamp_type") == LOG_APPEND_TIME:
             self._stamping.add(named)
 
@@ -107,7 +107,7 @@ class Stage:
 
     def compact(self, gone: Collection[int], forgotten: Collection[int] = ()) -> None:
         """Run the cleaner once; the script lists the offsets that it removes."""
-        self.broker.in_turn(self.broker.assembly._cleaner.start)
+        self.broker.run_in_turn(self.broker.assembly._cleaner.start)
         self.tick(_FILES_GO_MS)
         self.books[self.name, 0].compact(gone, forgotten)
 
@@ -132,7 +132,7 @@ class Stage:
 
     def tick(self, for_ms: float = STEP_MS) -> None:
         """Advance the time, so that each step has its own timestamp."""
-        self.broker.rest(for_ms)
+        self.broker.advance(for_ms)
 
     def delete_records(self, before: int, partition: int = 0) -> None:
         """Move the start of the log."""
@@ -160,7 +160,7 @@ class Stage:
                 return reply
             if not all(error.retriable for error in errors):
                 break
-            self.broker.rest(10.0)
+            self.broker.advance(10.0)
         raise Refused(f"{self.name}: {type(ask.message).__name__}: {errors}")
 
     def produce(self, transactional_id: str | None, place: TopicPartition, batch: bytes, version: int = 12) -> None:
@@ -175,7 +175,7 @@ class Stage:
         key_type = _FOR_GROUPS if for_groups else _FOR_TRANSACTIONS
         self.ask(ApiKey.FIND_COORDINATOR, 2, key=key, key_type=key_type)
         if for_groups:
-            self.books.setdefault((CONSUMER_OFFSETS_TOPIC, 0), Book(CONSUMER_OFFSETS_TOPIC, 0))
+            self.books.setdefault((CONSUMER_OFFSETS_TOPIC, 0), ExpectedPartition(CONSUMER_OFFSETS_TOPIC, 0))
 
     def files(self) -> dict[str, bytes]:
         """End the broker, and return {path below the data directory: content} of its files."""

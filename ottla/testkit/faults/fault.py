@@ -81,14 +81,14 @@ class Fault:
     """Whether the fault was released: it holds nothing from then on."""
 
     @property
-    def spent(self) -> bool:
+    def is_spent(self) -> bool:
         """Whether the fault can no longer fire."""
         return self.released or (self.times is not None and self.hits >= self.times)
 
-    def strikes(self) -> bool:
+    def count_match(self) -> bool:
         """Count a match, and return whether the fault fires on it."""
         self.seen += 1
-        if self.seen < self.nth or self.spent:
+        if self.seen < self.nth or self.is_spent:
             return False
         self.hits += 1
         return True
@@ -145,7 +145,7 @@ def parse_fault(given: object) -> Fault:
     return fault
 
 
-def api_named(name: str) -> ApiKey:
+def find_api(name: str) -> ApiKey:
     """Return the API of this Kafka name (`EndTxn`), in upper or lower case. Raises FaultError."""
     titles = {key.title: key for key in ApiKey}
     folded = {title.lower(): key for title, key in titles.items()}
@@ -161,7 +161,7 @@ def _api(given: Any, at: str) -> ApiKey | None:
         return None
     if at not in ("request", "reply"):
         raise FaultError(f"the point {at!r} has no API: omit 'api'")
-    return api_named(str(given))
+    return find_api(str(given))
 
 
 def _where(given: Any, at: str) -> dict[str, object]:

@@ -9,7 +9,7 @@ from ottla.testkit.faults.fault import Fault
 Release = Callable[[], None]
 
 
-class Occasion(Protocol):
+class FaultPoint(Protocol):
     """A request, marker or disk call at a point where faults can fire."""
 
     def answers_to(self, name: str, value: object) -> bool:
@@ -76,24 +76,24 @@ class Plan:
 
         return leave
 
-    def held(self, fault_id: int) -> int:
+    def count_held(self, fault_id: int) -> int:
         """Return the number of requests or markers that the fault holds now."""
         return len(self._held.get(fault_id, ()))
 
     def watches(self, point: str, api: ApiKey | int | None = None) -> bool:
         """Whether any fault could fire here. If not, the caller need not decode the request."""
         for fault in self._faults.values():
-            if fault.at == point and not fault.spent and (fault.api is None or fault.api == api):
+            if fault.at == point and not fault.is_spent and (fault.api is None or fault.api == api):
                 return True
         return False
 
-    def striking(self, point: str, occasion: Occasion, api: ApiKey | int | None = None) -> list[Fault]:
+    def find_firing(self, point: str, occasion: FaultPoint, api: ApiKey | int | None = None) -> list[Fault]:
         """Return the faults that fire on this occasion, in the order in which they were planned."""
         struck = []
         for fault in tuple(self._faults.values()):
             if fault.at != point or (fault.api is not None and fault.api != api):
                 continue
-            if all(occasion.answers_to(name, value) for name, value in fault.where.items()) and fault.strikes():
+            if all(occasion.answers_to(name, value) for name, value in fault.where.items()) and fault.count_match():
                 struck.append(fault)
                 for watcher in tuple(self.watchers):
                     watcher(fault)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ottla.protocol.batch_header import BatchHeader, iter_batches
 from ottla.protocol.records import iter_records
-from ottla.testkit.checks.operations import text_of, told_apart
+from ottla.testkit.checks.operations import text_of, unique_name
 from ottla.testkit.reading import fetched_batches
 
 
@@ -32,13 +32,13 @@ def read_batches(key: str, content: Any) -> Iterator[Batch]:
     """Yield the complete data batches in `content`. Raises ProtocolError for an invalid batch."""
     for position, header in iter_batches(content):
         if not header.is_control:
-            yield Batch(header, tuple(_named(key, header, content, position)))
+            yield Batch(header, tuple(_name_records(key, header, content, position)))
 
 
-def _named(key: str, header: BatchHeader, content: Any, position: int) -> Iterator[Named]:
+def _name_records(key: str, header: BatchHeader, content: Any, position: int) -> Iterator[Named]:
     for record in iter_records(content, header, position):
         value = text_of(record.value)
-        name = told_apart(value, key, header.producer_id, header.producer_epoch, record.sequence)
+        name = unique_name(value, key, header.producer_id, header.producer_epoch, record.sequence)
         yield Named(value, name, record.offset)
 
 
@@ -47,7 +47,7 @@ def committed_batches(key: str, content: Any, aborted: Iterable[Any]) -> Iterato
     transactions = [(row.producer_id, row.first_offset) for row in aborted]
     for position, header, seen in fetched_batches(content, transactions):
         if seen:
-            yield Batch(header, tuple(_named(key, header, content, position)))
+            yield Batch(header, tuple(_name_records(key, header, content, position)))
 
 
 def end_of(content: Any, start: int) -> int:

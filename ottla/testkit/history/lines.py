@@ -48,7 +48,7 @@ class _Telling:
                 tell(call)
 
     def lines(self) -> list[Entry]:
-        sends = self._sends.judged()
+        sends = self._sends.list_final()
         repeated = repeated_values(sends)
         same = same_names(sends, repeated)
         operations = [

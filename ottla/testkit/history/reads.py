@@ -103,12 +103,12 @@ def fetched_offsets(call: Call) -> Iterator[Operation]:
         return
     groups = reply.groups or () if call.version >= 8 else ()
     for group in groups:
-        yield from _fetched(call, group.group_id, group.error_code, group.topics)
+        yield from _read_offset_fetch(call, group.group_id, group.error_code, group.topics)
     if call.version < 8:
-        yield from _fetched(call, call.message.group_id, reply.error_code, reply.topics)
+        yield from _read_offset_fetch(call, call.message.group_id, reply.error_code, reply.topics)
 
 
-def _fetched(call: Call, group: str, error: int, topics: Any) -> Iterator[Operation]:
+def _read_offset_fetch(call: Call, group: str, error: int, topics: Any) -> Iterator[Operation]:
     mops = [
         ["offset", f"{call.topic_of(topic)}/{row.partition_index}", row.committed_offset]
         for topic in topics

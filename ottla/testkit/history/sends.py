@@ -88,7 +88,7 @@ class Sends:
         self.all.append(send)
         return send
 
-    def judged(self) -> list[Send]:
+    def list_final(self) -> list[Send]:
         """Return the sends, without refused batches whose records were sent again: producers split large batches."""
         times = Counter((send.key, record.value) for send in self.all for record in send.records)
         return [

@@ -73,7 +73,7 @@ class BrokerInMemory:
             frame = memoryview(bytearray(encoded))[4:]
             self._turns.event(partial(self._start, frame, partial(heard, at), refusals.append))
         if meanwhile is not None:
-            self.in_turn(meanwhile)
+            self.run_in_turn(meanwhile)
         self._run_until(lambda: bool(refusals) or not waiting)
         if waiting:
             raise NoAnswer(refusals[0] if refusals else "silence")
@@ -81,11 +81,11 @@ class BrokerInMemory:
     def _start(self, frame: memoryview, send: Callable[[Any], None], refuse: Callable[[str], None]) -> None:
         self.assembly.dispatcher.start(frame, Session(peer="script"), lambda parts, _room: send(parts), refuse)
 
-    def in_turn(self, work: Callable[[], object]) -> None:
+    def run_in_turn(self, work: Callable[[], object]) -> None:
         """Run broker code in a turn of its own."""
         self._turns.event(lambda: _ignore(work()))
 
-    def rest(self, for_ms: float) -> None:
+    def advance(self, for_ms: float) -> None:
         """Advance the virtual time."""
         until_ms = self.schedule.now_ms + for_ms
         self.schedule.at(until_ms, _nothing)
@@ -94,7 +94,7 @@ class BrokerInMemory:
     def stop(self) -> None:
         """Stop the broker cleanly."""
         while self.assembly.broker.logs.flusher.busy:
-            self.in_turn(self.assembly.broker.logs.flusher.start)
+            self.run_in_turn(self.assembly.broker.logs.flusher.start)
             self.disk.end_syncs()
         self.assembly.close()
         self.clock.alive = False

@@ -314,7 +314,7 @@ class MemoryDisk:
     def random_id(self) -> bytes:
         return self.random.randbytes(16)
 
-    def spread(
+    def run_parallel(
         self, work: Callable[[Disk, T], R], items: Sequence[T], sizes: Sequence[int], done: Callable[[int], None]
     ) -> Steps[dict[int, R]]:
         yield from ()

@@ -63,7 +63,7 @@ class DiskErrors:
         self.struck = 0
 
     @contextmanager
-    def silenced(self) -> Iterator[None]:
+    def suspend(self) -> Iterator[None]:
         """Suspend the errors while a test inspects the broker."""
         bad, self._bad = self._bad, None
         try:

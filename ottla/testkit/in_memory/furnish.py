@@ -119,10 +119,10 @@ def _commit(ask: Ask, pause: Callable[[], None], group: str, offsets: int, metad
             retention_time_ms=-1,
             topics=[{"name": WIDE, "partitions": rows}],
         )
-        _until_done(partial(_committed, ask, request), pause, f"commit for {group}")
+        _until_done(partial(_commit_offset, ask, request), pause, f"commit for {group}")
 
 
-def _committed(ask: Ask, request: Any) -> int:
+def _commit_offset(ask: Ask, request: Any) -> int:
     return int(ask(ApiKey.OFFSET_COMMIT, 2, request).topics[0].partitions[0].error_code)
 
 

@@ -71,7 +71,7 @@ class VirtualClock:
         self.call_ms = call_ms
         self.alive = True
         self.guard = guard
-        self.enter: Callable[[Callable[[], None]], None] = _not_connected
+        self.enter: Callable[[Callable[[], None]], None] = _raise_unconnected
 
     def now_ms(self) -> int:
         return START_MS + int(self._schedule.now_ms)
@@ -100,5 +100,5 @@ class VirtualClock:
         self._ports.call(name)
 
 
-def _not_connected(callback: Callable[[], None]) -> None:
+def _raise_unconnected(callback: Callable[[], None]) -> None:
     raise RuntimeError("the clock is not connected to a broker's turns yet")

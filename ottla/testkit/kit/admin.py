@@ -46,7 +46,7 @@ class Admin:
         """
         connection, response = self._open("GET", path)
         if response.status >= 400:
-            _refused("GET", path, response, _read(connection, response))
+            _raise_refusal("GET", path, response, _read(connection, response))
         assert connection.sock is not None
         connection.sock.settimeout(None)  # the stream may send nothing for a long time
         try:
@@ -62,7 +62,7 @@ class Admin:
         connection, response = self._open(method, path, body)
         answer = _read(connection, response)
         if response.status >= 400:
-            _refused(method, path, response, answer)
+            _raise_refusal(method, path, response, answer)
         return answer
 
     def _open(self, method: str, path: str, body: object = None) -> tuple[HTTPConnection, HTTPResponse]:
@@ -92,11 +92,11 @@ def _read(connection: HTTPConnection, response: HTTPResponse) -> Any:
     return json.loads(content) if content else None
 
 
-def _refused(method: str, path: str, response: HTTPResponse, answer: Any) -> NoReturn:
+def _raise_refusal(method: str, path: str, response: HTTPResponse, answer: Any) -> NoReturn:
     message = answer.get("error") if isinstance(answer, dict) else None
     raise AdminFailed(response.status, printable(message or f"{method} {path}: {response.status}"))
 
 
-def escaped(name: str) -> str:
+def quote_segment(name: str) -> str:
     """Return the name, quoted as one segment of a path."""
     return quote(name, safe="")

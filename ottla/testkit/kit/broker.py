@@ -14,10 +14,10 @@ from ottla.protocol.errors import ErrorCode
 from ottla.testkit.control.journal import Passage
 from ottla.testkit.history.events import events
 from ottla.testkit.history.lines import checker_lines
-from ottla.testkit.kit.admin import Admin, escaped
+from ottla.testkit.kit.admin import Admin, quote_segment
 from ottla.testkit.kit.by_hand import ProducerByHand
 from ottla.testkit.kit.clock import BrokerClock
-from ottla.testkit.kit.desks import BrokerDesk
+from ottla.testkit.kit.desks import BrokerFaultRegistry
 from ottla.testkit.kit.faults import Faults, PlannedFault
 from ottla.testkit.kit.journal import read_passages
 from ottla.testkit.kit.ledger import LedgerEntry, read_ledger
@@ -49,7 +49,7 @@ class Broker:
         self.process = process
         self.wire = Wire(lambda: self.bootstrap, self._await_restart)
         self.clock = BrokerClock(self.admin)
-        self.faults = Faults(BrokerDesk(self.admin), process)
+        self.faults = Faults(BrokerFaultRegistry(self.admin), process)
         self._journal_since = 0
         self._log_from = 0
 
@@ -194,7 +194,7 @@ class Broker:
         The id gets a new producer id with this epoch. Its next InitProducerId bumps the epoch. The highest epoch is
         32,767; bumping 32,766 gives another producer id.
         """
-        answer = self.admin().put(f"/v1/transactional-ids/{escaped(transactional_id)}", {"epoch": epoch})
+        answer = self.admin().put(f"/v1/transactional-ids/{quote_segment(transactional_id)}", {"epoch": epoch})
         return answer["producer_id"], answer["producer_epoch"]
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:

@@ -42,9 +42,9 @@ class ProducerByHand:
         self._added: set[tuple[str, int]] = set()
         self._sent: Counter[tuple[str, int]] = Counter()
         self._coordinator = None if transactional_id is None else wire.coordinator(transactional_id, TRANSACTION)
-        self.identity = self._asked() if identity is None else ProducerIdAndEpoch(*identity)
+        self.identity = self._init_producer_id() if identity is None else ProducerIdAndEpoch(*identity)
 
-    def _asked(self) -> ProducerIdAndEpoch:
+    def _init_producer_id(self) -> ProducerIdAndEpoch:
         reply = when_ready(
             lambda: self._send(requests.init_producer_id(self.transactional_id, 60_000), self._coordinator),
             lambda reply: reply.error_code,

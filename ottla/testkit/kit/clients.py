@@ -31,7 +31,7 @@ class Clients:
         """Return a producer with `acks` all."""
         _check(client)
         if client == AIOKAFKA:
-            return self._awaited("AIOKafkaProducer", {"acks": "all"} | config)
+            return self._make_awaited("AIOKafkaProducer", {"acks": "all"} | config)
         if client == CONFLUENT:
             from confluent_kafka import Producer
 
@@ -79,7 +79,7 @@ class Clients:
             return made
         defaults = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "isolation_level": "read_committed"}
         if client == AIOKAFKA:
-            return self._awaited("AIOKafkaConsumer", defaults | config, *topics)
+            return self._make_awaited("AIOKafkaConsumer", defaults | config, *topics)
         from kafka import KafkaConsumer
 
         defaults |= {"consumer_timeout_ms": 30_000} | self._kafka_python()
@@ -95,7 +95,7 @@ class Clients:
         # The back-off doubles up to 30 s by default, so a client could be that late to notice a restart.
         return {"bootstrap_servers": self._broker.bootstrap, "reconnect_backoff_max_ms": RECONNECT_MS}
 
-    def _awaited(self, name: str, config: dict[str, Any], *topics: str) -> AwaitedClient:
+    def _make_awaited(self, name: str, config: dict[str, Any], *topics: str) -> AwaitedClient:
         import aiokafka
 
         make = partial(getattr(aiokafka, name), *topics, **{"bootstrap_servers": self._broker.bootstrap} | config)

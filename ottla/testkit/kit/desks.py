@@ -15,7 +15,7 @@ Shown = dict[str, Any]
 _UNPROCESSABLE = 422
 
 
-class FaultDesk(Protocol):
+class FaultRegistry(Protocol):
     """Registry of planned faults and their counters. Raises FaultError for an invalid fault."""
 
     def add(self, given: Shown) -> Shown: ...
@@ -30,7 +30,7 @@ class FaultDesk(Protocol):
     def clear(self) -> list[Shown]: ...
 
 
-class BrokerDesk:
+class BrokerFaultRegistry:
     """The faults of an Ottla broker. Its admin port changes with each start."""
 
     def __init__(self, admin: Callable[[], Admin]) -> None:
@@ -58,14 +58,14 @@ class BrokerDesk:
         return self._admin().delete("/v1/faults")  # type: ignore[no-any-return]
 
 
-class ProxyDesk:
+class ProxyFaultRegistry:
     """The faults of a proxy."""
 
     def __init__(self, proxy: ProxyServer) -> None:
         self._proxy = proxy
 
     def add(self, given: Shown) -> Shown:
-        return self._shown(self._proxy.plan.add(parse_fault(given)))
+        return self._show(self._proxy.plan.add(parse_fault(given)))
 
     def show(self, fault_id: int, hits: int = 0, timeout_s: float = 0.0) -> Shown:
         fault = self._fault(fault_id)
@@ -73,21 +73,21 @@ class ProxyDesk:
             try:
                 self._proxy.await_hits(fault, hits, timeout_s)
             except TimeoutError:
-                return self._shown(fault)
-        return self._shown(fault)
+                return self._show(fault)
+        return self._show(fault)
 
     def release(self, fault_id: int) -> Shown:
         fault = self._fault(fault_id)
         self._proxy.plan.release(fault_id)
-        return self._shown(fault)
+        return self._show(fault)
 
     def remove(self, fault_id: int) -> Shown:
         fault = self._fault(fault_id)
         self._proxy.plan.remove(fault_id)
-        return self._shown(fault)
+        return self._show(fault)
 
     def clear(self) -> list[Shown]:
-        return [self._shown(fault) for fault in self._proxy.plan.clear()]
+        return [self._show(fault) for fault in self._proxy.plan.clear()]
 
     def _fault(self, fault_id: int) -> Fault:
         fault = self._proxy.plan.get(fault_id)
@@ -95,5 +95,5 @@ class ProxyDesk:
             raise KeyError(f"there is no fault {fault_id} any more")
         return fault
 
-    def _shown(self, fault: Fault) -> Shown:
-        return fault.to_json() | {"held": self._proxy.plan.held(fault.id)}
+    def _show(self, fault: Fault) -> Shown:
+        return fault.to_json() | {"held": self._proxy.plan.count_held(fault.id)}

@@ -11,7 +11,7 @@ A test whose fault never fires tests nothing: `clear` returns such faults, and t
 
 from typing import Any, Final
 
-from ottla.testkit.kit.desks import FaultDesk
+from ottla.testkit.kit.desks import FaultRegistry
 from ottla.testkit.kit.process import BrokerProcess
 
 __tracebackhide__ = True  # pytest then shows the line of the test and the message
@@ -37,7 +37,7 @@ _CRASHES: Final = {
 class PlannedFault:
     """A planned fault."""
 
-    def __init__(self, desk: FaultDesk, shown: dict[str, Any], optional: bool) -> None:
+    def __init__(self, desk: FaultRegistry, shown: dict[str, Any], optional: bool) -> None:
         self._desk = desk
         self._shown = shown
         self.id: int = shown["id"]
@@ -157,7 +157,7 @@ class OnDisk(_At):
 class Faults:
     """The faults of one broker, or of the proxy in front of one."""
 
-    def __init__(self, desk: FaultDesk, process: BrokerProcess | None = None) -> None:
+    def __init__(self, desk: FaultRegistry, process: BrokerProcess | None = None) -> None:
         self._desk = desk
         self._process = process
         self._planned: dict[int, PlannedFault] = {}

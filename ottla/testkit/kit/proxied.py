@@ -5,7 +5,7 @@ from typing import Any, Self
 
 from ottla.testkit.history.events import events
 from ottla.testkit.history.lines import checker_lines
-from ottla.testkit.kit.desks import ProxyDesk
+from ottla.testkit.kit.desks import ProxyFaultRegistry
 from ottla.testkit.kit.faults import Faults
 from ottla.testkit.kit.ledger import LedgerEntry, read_ledger
 from ottla.testkit.proxying import ProxyServer
@@ -16,7 +16,7 @@ class ProxiedBroker:
 
     def __init__(self, upstream: str) -> None:
         self.server = ProxyServer(upstream)
-        self.faults = Faults(ProxyDesk(self.server))
+        self.faults = Faults(ProxyFaultRegistry(self.server))
 
     @property
     def bootstrap(self) -> str:

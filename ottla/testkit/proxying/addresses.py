@@ -42,7 +42,7 @@ def names_brokers(api_key: int, version: int) -> bool:
 def rewritten(api_key: int, version: int, reply: bytes, replace: Replace) -> bytes:
     """Return a reply frame, without its size, with replaced addresses. ProtocolError if it is unreadable."""
     if api_key == ApiKey.API_VERSIONS:
-        return _capped(version, reply)
+        return _hide_apis(version, reply)
     if not names_brokers(api_key, version):
         return reply
     correlation_id, message = codec.decode_response(api_key, version, reply)
@@ -52,7 +52,7 @@ def rewritten(api_key: int, version: int, reply: bytes, replace: Replace) -> byt
             address = row.host, row.port
             row.host, row.port = replace(address)
             changed |= (row.host, row.port) != address
-    return _framed(api_key, version, correlation_id, message) if changed else reply
+    return _encode_frame(api_key, version, correlation_id, message) if changed else reply
 
 
 def refused_api_versions(version: int, correlation_id: int) -> bytes | None:
@@ -69,7 +69,7 @@ def _rows(api_key: int, message: Any) -> Iterator[Any]:
         yield message
 
 
-def _capped(version: int, reply: bytes) -> bytes:
+def _hide_apis(version: int, reply: bytes) -> bytes:
     correlation_id, message = codec.decode_response(ApiKey.API_VERSIONS, version, reply)
     rows = [row for row in message.api_keys if row.api_key not in HIDDEN]
     changed = len(rows) < len(message.api_keys)
@@ -81,7 +81,7 @@ def _capped(version: int, reply: bytes) -> bytes:
         return reply
     message.api_keys = rows
     answered_in = 0 if message.error_code == ErrorCode.UNSUPPORTED_VERSION else version
-    return _framed(ApiKey.API_VERSIONS, answered_in, correlation_id, message)
+    return _encode_frame(ApiKey.API_VERSIONS, answered_in, correlation_id, message)
 
 
 def readable_versions(api_key: int, lowest: int, highest: int) -> tuple[int, int]:
@@ -93,7 +93,7 @@ def readable_versions(api_key: int, lowest: int, highest: int) -> tuple[int, int
     return lowest, max(lowest, min(highest, codec.schema_versions(api_key)[1]))
 
 
-def _framed(api_key: int, version: int, correlation_id: int, message: Any) -> bytes:
+def _encode_frame(api_key: int, version: int, correlation_id: int, message: Any) -> bytes:
     """Return the frame without its size. Uses Ottla's writer: the library's omits the tagged fields of rows."""
     framed = codec.response_encoder(api_key, version)(correlation_id, *_values(message, type(message).fields))
     return b"".join(framed)[4:]

@@ -63,7 +63,7 @@ class Passing:
         self._upstream = upstream
         self._around = around
         self._pending = Pending()
-        self._peer = _shown(client.transport.get_extra_info("peername"))
+        self._peer = _show_address(client.transport.get_extra_info("peername"))
         self._reached_at = str(client.transport.get_extra_info("sockname")[0])
         self._now: Passage | None = None
         """The current request, until it is in `_pending`."""
@@ -89,7 +89,7 @@ class Passing:
     def _refuse_rest(self, reason: str) -> None:
         for passage in [asked.passage for asked in self._pending.rest()] + [self._now]:
             if passage is not None and passage.ended_ms is None:
-                self._around.journal.refused(passage, reason)
+                self._around.journal.record_refused(passage, reason)
 
     # ---- up
 
@@ -162,15 +162,15 @@ class Passing:
                     raise Closed("the broker has closed the connection")
             assert reply is not None
             if asked.answer is None:
-                reply = await self._changed(asked, reply)
+                reply = await self._change(asked, reply)
             if reply is not None:
                 self._around.journal.end(asked.passage, (kept_reply(asked.exchange, reply),))
                 await self._sent(self._client.send(reply), "the client")
             else:
                 self._around.journal.end(asked.passage, ())
-            self._pending.answered()
+            self._pending.remove_first()
 
-    async def _changed(self, asked: Asked, reply: bytes) -> bytes | None:
+    async def _change(self, asked: Asked, reply: bytes) -> bytes | None:
         """Apply faults and replace addresses. Return the reply for the client, or None to drop it."""
         exchange, around = asked.exchange, self._around
         if int.from_bytes(reply[:4], "big", signed=True) != exchange.correlation_id:
@@ -234,7 +234,7 @@ class Passing:
 def _striking(plan: Plan, point: str, exchange: Exchange) -> list[Fault]:
     if exchange.client_id == KIT_CLIENT_ID or not plan.watches(point, exchange.api_key):
         return []
-    return plan.striking(point, exchange, exchange.api_key)
+    return plan.find_firing(point, exchange, exchange.api_key)
 
 
 def _is_answered(exchange: Exchange) -> bool:
@@ -252,7 +252,7 @@ def _blame(fault: Fault, exchange: Exchange) -> str:
     return f"{exchange.title} v{exchange.api_version}: injected by fault {fault.id} ({fault.describe()})"
 
 
-def _shown(address: object) -> str:
+def _show_address(address: object) -> str:
     return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address)
 
 

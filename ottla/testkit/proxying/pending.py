@@ -53,7 +53,7 @@ class Pending:
             await self._change()
         return self._asked[0]
 
-    def answered(self) -> None:
+    def remove_first(self) -> None:
         """Remove the first request, which is answered."""
         self._size_bytes -= self._asked.popleft().size_bytes
         self._changed.set()

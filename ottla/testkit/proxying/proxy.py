@@ -126,7 +126,7 @@ class Proxy:
         server = await loop.create_server(lambda: _Accepted(self, address), sock=opened)
         self._servers.append(server)
 
-    def accepted(self, client: End, address: Address) -> None:
+    def on_accept(self, client: End, address: Address) -> None:
         """Forward the connection of a client, or close it during `hang_up`."""
         self.connections += 1
         if time.monotonic() < self._away_until_s:
@@ -166,4 +166,4 @@ class _Accepted(End):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._proxy.accepted(self, self._address)
+        self._proxy.on_accept(self, self._address)

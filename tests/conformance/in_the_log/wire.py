@@ -57,7 +57,7 @@ class Loss(Enum):
     KILL = "kill -9"
     RESTART = "restart"
     SHORT_CUT = "cut, and connected again"
-    SILENCE = "swallowed, and the connection stays"
+    SILENCE = "report_missing_markers, and the connection stays"
     DELAY = "delayed"
 
 

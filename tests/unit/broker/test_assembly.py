@@ -207,7 +207,7 @@ def test_idle_connections_are_looked_for_in_shares(assembly, clock):
 def test_much_is_received_at_once_again_when_nobody_waits_for_memory(assembly, clock):
     memory, shared = assembly.broker.memory, assembly.accept()._inbox._shared
     shared.most_bytes = LITTLE_BYTES
-    claims = [memory.requests.claim(memory.requests.limit_bytes, list) for _ in range(2)]
+    claims = [memory.requests.reserve(memory.requests.limit_bytes, list) for _ in range(2)]
     assembly.start_housekeeping()
     clock.run_turns()
     clock.fire()

@@ -118,7 +118,7 @@ def test_many_configs_of_the_broker_are_logged_and_described_in_shares():
 @pytest.mark.parametrize("key", [ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.OFFSET_COMMIT], ids=lambda key: key.title)
 def test_a_handler_that_never_rests_is_seen(stage, monkeypatch, key):
     lone, state = stage()
-    monkeypatch.setattr(Turns, "rest_is_due", False)
+    monkeypatch.setattr(Turns, "must_yield", False)
     assert [*held(lone, TABLE[key], state)]
 
 
@@ -133,7 +133,7 @@ def test_a_handler_that_forgets_the_charge_is_seen(stage, rests):
             for _ in range(20):
                 group_id.encode()
             if rests:
-                await broker.turns.share()
+                await broker.turns.yield_if_due()
         return await api.handle(broker, request)
 
     lone.serve_with(api.key, forgetful)

@@ -89,7 +89,7 @@ def test_a_client_that_is_not_read_is_not_taken_for_one_that_stands_still():
     peer.receive(bytes(65_536))
     assert not peer.transport.reading
     for _ in range(3):
-        peer.connection.relieve()
+        peer.connection.close_if_stalled()
     assert not peer.transport.closed
 
 

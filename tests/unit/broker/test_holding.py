@@ -101,12 +101,12 @@ def test_small_requests_go_ahead_while_large_ones_wait():
 def test_a_client_that_stops_half_way_gives_way_when_others_wait(caplog):
     stalled, other = peers = peers_of(2)
     Sender(stalled, produce(7 * MIB)).send(5 * MIB)
-    stalled.connection.relieve()
+    stalled.connection.close_if_stalled()
     waiting = Sender(other, produce(7 * MIB))
     assert not waiting.send(8 * MIB)
     with caplog.at_level(logging.WARNING):
         for peer in peers:
-            peer.connection.relieve()
+            peer.connection.close_if_stalled()
     assert stalled.transport.aborted and not other.transport.closed
     assert "queued.max.request.bytes" in caplog.text
     stalled.connection.connection_lost(None)
@@ -138,12 +138,12 @@ def test_a_client_that_hangs_up_while_it_waits_is_missed_unless_it_has_sent_all(
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 * MIB)
         theirs.setblocking(False)
         gone.connection._outbox._socket = ours.fileno()
-        gone.connection.relieve()
+        gone.connection.close_if_stalled()
         assert not gone.transport.closed
         sent = theirs.send(bytes(100_000))
         gone.connection._inbox._needed = received + sent + left_bytes
         theirs.close()
-        gone.connection.relieve()
+        gone.connection.close_if_stalled()
     assert gone.transport.aborted == bool(left_bytes)
     gone.connection.connection_lost(None)
     assert held([gone, holder])[0] >= 5 * MIB
@@ -156,8 +156,8 @@ def test_a_client_that_goes_on_sending_is_left_alone():
     Sender(other, produce(7 * MIB)).send(8 * MIB)
     for _ in range(20):
         sender.send(100_000)
-        slow.connection.relieve()
-        other.connection.relieve()
+        slow.connection.close_if_stalled()
+        other.connection.close_if_stalled()
     assert not slow.transport.closed and not other.transport.closed
 
 
@@ -187,7 +187,7 @@ def test_a_connection_that_ends_gives_everything_back():
 
 def large_replies(size_bytes):
     async def handle(broker, request):
-        room = broker.memory.replies.room()
+        room = broker.memory.replies.reserve()
         for built in range(0, size_bytes + 1, 256 * 1024):
             await room.grow(built)
         room.built(size_bytes)
@@ -217,7 +217,7 @@ def test_those_who_do_not_read_cannot_starve_those_who_do():
     assert not healthy.sent
     for _ in range(2 * len(idle)):
         for peer in peers:
-            peer.connection.relieve()
+            peer.connection.close_if_stalled()
             if peer.transport.aborted:
                 peer.connection.connection_lost(None)
         run(peers)
@@ -250,7 +250,7 @@ def test_a_reply_to_who_is_gone_gives_its_room_back():
     waits = []
 
     async def handle(broker, request):
-        room = broker.memory.replies.room()
+        room = broker.memory.replies.reserve()
         await room.grow(MIB)
         waits.append(Wait(broker.turns))
         await waits[0]
@@ -278,7 +278,7 @@ def test_whatever_clients_do_the_memory_ends_empty(seed):
                 transport.takes = None
                 connection.resume_writing()
             case 2:
-                connection.relieve()
+                connection.close_if_stalled()
             case 3 if rng.random() < 0.02:
                 connection.connection_lost(None)
             case _:

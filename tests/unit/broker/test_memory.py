@@ -23,7 +23,7 @@ class Builder:
         self.activity = table.turns.start(self.build(), self.on_result, self.on_bug)
 
     async def build(self):
-        room = self.table.memory.replies.room()
+        room = self.table.memory.replies.reserve()
         built = 0
         while built < self.size_bytes:
             built = min(self.size_bytes, built + self.step_bytes)
@@ -60,7 +60,7 @@ class Table:
         raise error
 
     def claim(self, size_bytes):
-        claim = self.memory.requests.claim(size_bytes, lambda: self.granted.append(claim))
+        claim = self.memory.requests.reserve(size_bytes, lambda: self.granted.append(claim))
         return claim
 
     def run(self):
@@ -105,7 +105,7 @@ def test_who_gives_up_waiting_lets_those_behind_in():
 def test_what_was_lent_is_asked_back_when_a_request_waits():
     table = Table()
     recalled = []
-    lent = table.memory.requests.lend(3 * MIB, lambda: (recalled.append(1), lent.release()))
+    lent = table.memory.requests.reserve_recallable(3 * MIB, lambda: (recalled.append(1), lent.release()))
     waiting = table.claim(7 * MIB)
     table.run()
     assert recalled == [1]
@@ -114,16 +114,16 @@ def test_what_was_lent_is_asked_back_when_a_request_waits():
 
 def test_at_most_half_is_lent_and_nothing_while_a_request_waits():
     table = Table()
-    assert table.memory.requests.lend(5 * MIB, list) is None
+    assert table.memory.requests.reserve_recallable(5 * MIB, list) is None
     table.claim(8 * MIB)
     table.claim(1)
-    assert table.memory.requests.lend(1, list) is None
+    assert table.memory.requests.reserve_recallable(1, list) is None
 
 
 def test_a_request_of_middle_size_does_not_wait_behind_large_ones():
     table = Table()
-    large = [table.memory.claim(5 * MIB, list) for _ in range(3)]
-    middle = [table.memory.claim(MIB, list) for _ in range(3)]
+    large = [table.memory.reserve(5 * MIB, list) for _ in range(3)]
+    middle = [table.memory.reserve(MIB, list) for _ in range(3)]
     assert [claim.granted for claim in large] == [True, False, False]
     assert [claim.granted for claim in middle] == [True, True, False]
     middle[0].release()
@@ -136,9 +136,9 @@ def test_a_request_of_middle_size_does_not_wait_behind_large_ones():
 
 def test_requests_of_middle_size_take_what_large_ones_do_not_need():
     table = Table()
-    middle = [table.memory.claim(2 * MIB, list) for _ in range(5)]
+    middle = [table.memory.reserve(2 * MIB, list) for _ in range(5)]
     assert [claim.granted for claim in middle] == [True, True, True, True, False]
-    large = table.memory.claim(5 * MIB, list)
+    large = table.memory.reserve(5 * MIB, list)
     for claim in middle[:4]:
         claim.release()
     assert large.granted and middle[4].granted
@@ -148,9 +148,9 @@ def test_requests_of_middle_size_take_what_large_ones_do_not_need():
 def test_what_is_lent_of_middle_size_is_asked_back_by_its_like():
     table = Table()
     recalled = []
-    lent = table.memory.lend(MIB, lambda: (recalled.append(1), lent.release()))
-    large = table.memory.requests.claim(6 * MIB, list)
-    waiting = table.memory.claim(2 * MIB, list)
+    lent = table.memory.reserve_recallable(MIB, lambda: (recalled.append(1), lent.release()))
+    large = table.memory.requests.reserve(6 * MIB, list)
+    waiting = table.memory.reserve(2 * MIB, list)
     table.run()
     assert recalled == [1] and waiting.granted and large.granted
 
@@ -220,7 +220,7 @@ def test_whoever_comes_and_goes_the_memory_ends_empty_and_all_are_served(seed):
             case 0:
                 builders.append(Builder(table, rng.randrange(1, most // 2), rng.choice((10_000, 100_000, 1_000_000))))
             case 1:
-                claim = table.claim if rng.random() < 0.5 else lambda size: table.memory.claim(size, list)
+                claim = table.claim if rng.random() < 0.5 else lambda size: table.memory.reserve(size, list)
                 claims.append(claim(rng.choice((rng.randrange(FREE_BYTES, MIB), rng.randrange(FREE_BYTES, 2 * most)))))
             case 2 if builders:
                 builder = builders.pop(rng.randrange(len(builders)))

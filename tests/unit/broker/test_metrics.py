@@ -39,7 +39,7 @@ class TestApi:
     def test_each_error_is_counted_by_its_code(self):
         api = ApiMetrics()
         for code in (3, 3, 47):
-            api.failed(code)
+            api.count_error(code)
         assert api.errors == {3: 2, 47: 1}
 
 

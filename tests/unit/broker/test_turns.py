@@ -206,7 +206,7 @@ def long_work(loop, name, seen, pieces):
         for piece in range(pieces):
             seen.append(f"{name}{piece}")
             loop.turns.charge(SHARE_US / 2)
-            await loop.turns.share()
+            await loop.turns.yield_if_due()
 
     loop.turns.event(lambda: loop.turns.start(handler(), lambda _: None, loop.bugs.append))
 
@@ -248,7 +248,7 @@ def test_who_is_discarded_while_resting_costs_the_others_nothing(loop):
         seen.append("went on")
 
     activity = loop.turns.start(handler(), lambda _: None, loop.bugs.append)
-    loop.turns.rest(lambda: seen.append("next"))
+    loop.turns.run_later(lambda: seen.append("next"))
     activity.discard()
     loop.run()
     assert seen == ["next"]
@@ -260,8 +260,8 @@ def test_a_bug_in_one_who_rests_does_not_stop_the_others(loop):
     def broken():
         raise ValueError("broken")
 
-    loop.turns.rest(broken)
-    loop.turns.rest(lambda: seen.append("next"))
+    loop.turns.run_later(broken)
+    loop.turns.run_later(lambda: seen.append("next"))
     loop.run()
     assert seen == ["next"] and [str(bug) for bug in loop.bugs] == ["broken"]
 
@@ -285,7 +285,7 @@ def test_a_small_request_does_not_rest_for_the_large_ones_of_others(loop):
 
     async def small():
         loop.turns.charge(OWN_US / 2)
-        await loop.turns.share()
+        await loop.turns.yield_if_due()
         seen.append("small")
 
     loop.turns.event(lambda: loop.turns.start(small(), lambda _: None, loop.bugs.append))
@@ -298,7 +298,7 @@ def test_who_was_woken_rests_when_the_share_is_spent(loop):
 
     async def handler():
         await wait
-        await loop.turns.share()
+        await loop.turns.yield_if_due()
         seen.append("went on")
 
     loop.turns.start(handler(), lambda _: None, loop.bugs.append)

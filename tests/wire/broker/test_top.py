@@ -97,7 +97,7 @@ def test_a_look_is_bounded_says_so_and_comes_to_all_in_time(served, monkeypatch)
         seen, groups = set(), set()
         ends = watch._ends
         monkeypatch.setattr(watch, "_ends", lambda *args: (found := ends(*args), seen.update(found))[0])
-        picture = watch.look()
+        picture = watch.poll()
         assert {(each.what, each.looked_at) for each in picture.left_out} == {
             ("partitions", 20),
             ("partitions that hold back", 1),
@@ -107,7 +107,7 @@ def test_a_look_is_bounded_says_so_and_comes_to_all_in_time(served, monkeypatch)
         assert (of["partitions that hold back"], of["groups"]) == (2, 3)
         assert of["partitions"] > 100  # with those of the internal topics
         for _ in range(1 + of["partitions"] // 10):
-            picture = watch.look()
+            picture = watch.poll()
             groups.update(each.group_id for each in picture.groups)
             assert len(picture.held_back) == 1
         assert len(seen) == of["partitions"]
@@ -126,7 +126,7 @@ def test_of_too_many_transactions_some_are_described_and_all_counted(served, mon
         monkeypatch.setattr(watching, "MOST_TRANSACTIONS", 1)
         monkeypatch.setattr(watching, "OLDER_MS", (0,))
         with Watch([("127.0.0.1", served.port)], PATIENCE_S) as watch:
-            picture = watch.look()
+            picture = watch.poll()
         assert len(picture.transactions) == 1
         assert ("transactions", 1, 3) in picture.left_out
     finally:

@@ -7,7 +7,7 @@ import uuid
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
 from ottla.demo.screen import Screen
-from ottla.demo.stage import Stage
+from ottla.demo.stage import DemoClients
 from tests.patience import PATIENCE_S
 
 
@@ -25,7 +25,7 @@ def values(broker, topic, isolation_level="read_committed"):
     while end(broker, topic, "read_committed") != end(broker, topic, "read_uncommitted"):
         assert time.monotonic() < deadline, "a transaction stays open"
         time.sleep(0.05)
-    return [record.value for record in Stage(broker, Screen()).read(topic, isolation_level)]
+    return [record.value for record in DemoClients(broker, Screen()).read(topic, isolation_level)]
 
 
 def end(broker, topic, isolation_level):

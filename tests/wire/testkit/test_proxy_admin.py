@@ -17,7 +17,7 @@ from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.kit.admin import Admin, AdminFailed
-from ottla.testkit.kit.desks import BrokerDesk
+from ottla.testkit.kit.desks import BrokerFaultRegistry
 from ottla.testkit.kit.faults import Faults
 from tests.patience import PATIENCE_S
 from tests.unit.cli.test_terminal import check_document
@@ -33,7 +33,7 @@ class Steered:
         self.bootstrap = self.process.stdout.readline().removeprefix("ready ").strip()
         self.url = self.process.stdout.readline().removeprefix("admin ").strip()
         self.admin = Admin(self.url)
-        self.faults = Faults(BrokerDesk(lambda: self.admin))
+        self.faults = Faults(BrokerFaultRegistry(lambda: self.admin))
 
     def ctl(self, *arguments):
         return CliRunner().invoke(main, ["ctl", *arguments, "--admin", self.url], catch_exceptions=False)

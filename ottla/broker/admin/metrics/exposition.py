@@ -42,10 +42,10 @@ class Family(NamedTuple):
 
 def labels(**values: object) -> Labels:
     """Return labels with these values, with the special characters of the format escaped."""
-    return ",".join([f'{name}="{escaped(str(value))}"' for name, value in values.items()])
+    return ",".join([f'{name}="{escape_label(str(value))}"' for name, value in values.items()])
 
 
-def escaped(value: str) -> str:
+def escape_label(value: str) -> str:
     """Return the escaped value of a label."""
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
@@ -103,7 +103,7 @@ class Exposition:
         if len(text) > piece_chars:
             self._lines = []
             await self._send(text.encode())
-        await self._turns.share()
+        await self._turns.yield_if_due()
 
 
 def _histogram_lines(name: str, row: Labels, histogram: Histogram, scale: float) -> Iterator[str]:

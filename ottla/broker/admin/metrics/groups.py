@@ -40,11 +40,11 @@ class Groups:
     async def collect(self, broker: Broker) -> None:
         """Find the groups; none until all are loaded."""
         turns = broker.turns
-        _, groups = broker.groups.listed()
+        _, groups = broker.groups.list_groups()
         turns.charge(len(groups) * LOOK_US)
         for metadata in groups:
             turns.charge(ROW_US)
-            await turns.share()
+            await turns.yield_if_due()
             group = metadata.group
             self._states[group.state.value] += 1
             if len(self._members) >= MOST_GROUPS or len(group.group_id) > MOST_NAME_CHARS:
@@ -60,7 +60,7 @@ class Groups:
         turns.charge(offsets.at_most * LOOK_US)
         for place in dict.fromkeys(islice(offsets.places(), room)):
             turns.charge(ROW_US)
-            await turns.share()
+            await turns.yield_if_due()
             found = offsets.get(place)
             if found is not None:
                 self._add(group_id, place, found.value.offset, _open_partition(broker, place))

@@ -46,7 +46,7 @@ class MetricsPage:
         page = Exposition(broker.turns, send)
         if self._recent is None:
             self._recent = Recent(broker.metrics, at_ms)
-        self._recent.look(at_ms)
+        self._recent.begin_scrape(at_ms)
         partitions, groups = Partitions(), Groups()
         await partitions.collect(broker)
         await groups.collect(broker)
@@ -71,5 +71,5 @@ class MetricsPage:
             found[connection.session.listener_name] += 1
             if not done % AT_ONCE:
                 turns.charge(AT_ONCE * LOOK_US)
-                await turns.share()
+                await turns.yield_if_due()
         return found

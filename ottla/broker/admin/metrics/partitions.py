@@ -41,7 +41,7 @@ class Partitions:
         names = [*cluster.topics]
         turns.charge(len(names) * LOOK_US)
         for name in names:
-            await turns.share()
+            await turns.yield_if_due()
             topic = cluster.topics.get(name)
             if topic is None:  # it was deleted meanwhile
                 continue
@@ -76,17 +76,17 @@ class Partitions:
         await page.write(f.STABLE_AGE, ages.look(self._rows, at_ms))
         await page.write(f.OPEN_IN_PARTITION, self._open())
         metrics = broker.metrics
-        await self._counted(page, f.MESSAGES_IN, metrics.records_in, lambda partition: partition.records_in)
-        await self._counted(page, f.BYTES_IN, metrics.bytes_in, lambda partition: partition.bytes_in)
-        await self._counted(page, f.BYTES_OUT, metrics.bytes_out, lambda partition: partition.bytes_out)
-        await self._counted(page, f.PRODUCE_REQUESTS, None, lambda partition: partition.produce_requests)
-        await self._counted(page, f.FETCH_REQUESTS, None, lambda partition: partition.fetch_requests)
+        await self._write_counter(page, f.MESSAGES_IN, metrics.records_in, lambda partition: partition.records_in)
+        await self._write_counter(page, f.BYTES_IN, metrics.bytes_in, lambda partition: partition.bytes_in)
+        await self._write_counter(page, f.BYTES_OUT, metrics.bytes_out, lambda partition: partition.bytes_out)
+        await self._write_counter(page, f.PRODUCE_REQUESTS, None, lambda partition: partition.produce_requests)
+        await self._write_counter(page, f.FETCH_REQUESTS, None, lambda partition: partition.fetch_requests)
         await page.write(f.FIFTEEN_MINUTE_RATE, self._rates(broker, meters, at_ms))
 
     async def _each(self, page: Exposition, family: Family, of: Callable[[Partition], float]) -> None:
         await page.write(family, ((row, of(partition)) for row, partition in self._rows))
 
-    async def _counted(
+    async def _write_counter(
         self, page: Exposition, families: tuple[Family, Family], total: int | None, of: _Counted
     ) -> None:
         for family in families:

@@ -34,7 +34,7 @@ class Recent:
         self._metrics = metrics
         self._seen = deque((Seen(metrics, at_ms),))
 
-    def look(self, at_ms: float) -> None:
+    def begin_scrape(self, at_ms: float) -> None:
         """Begin a scrape."""
         if at_ms - self._seen[-1].at_ms >= BETWEEN_MS:
             self._seen.append(Seen(self._metrics, at_ms))

@@ -120,12 +120,12 @@ async def _open_transactions(broker: Broker) -> tuple[int, dict[str, int], int]:
     prepared = dict.fromkeys(sorted(PREPARED), 0)
     for shard in broker.transactions.shards():
         turns.charge(LOOK_US)
-        await turns.share()
+        await turns.yield_if_due()
         ids += len(shard.states)
         ongoing += len(shard.open)
         for transactional_id in [*shard.transient]:
             turns.charge(LOOK_US)
-            await turns.share()
+            await turns.yield_if_due()
             state = shard.states.get(transactional_id)
             if state is not None and state.status in prepared:
                 prepared[state.status] += 1

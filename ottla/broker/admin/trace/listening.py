@@ -14,12 +14,12 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from ottla.broker.admin.routes import AdminError, AdminRequest, AdminResponse, Route, Send
-from ottla.broker.admin.trace.passed import Answered, Asked
-from ottla.broker.admin.trace.told import Steps, Told, request_steps, told_steps
-from ottla.broker.admin.trace.wanted import QUERY, Wanted, wanted_of
+from ottla.broker.admin.trace.passed import TracedReply, TracedRequest
+from ottla.broker.admin.trace.told import Steps, Told, describe_steps, request_steps
+from ottla.broker.admin.trace.wanted import QUERY, TraceFilter, wanted_of
 from ottla.broker.api.context import Broker
 from ottla.broker.costs import COPY_BYTE_US, FIRST_USE_US
-from ottla.broker.memory import Room
+from ottla.broker.memory import ReplyReservation
 from ottla.broker.outbox import Part
 from ottla.broker.ports.clock import Clock
 from ottla.broker.tap import Refuse
@@ -73,15 +73,15 @@ _LINE: Final[Mapping[str, Any]] = {
 class _Listener:
     """A listener, with the requests and replies that it has not received yet."""
 
-    def __init__(self, wanted: Wanted, verbose: bool) -> None:
+    def __init__(self, wanted: TraceFilter, verbose: bool) -> None:
         self.wanted = wanted
         self.verbose = verbose
-        self.waiting: deque[Asked | Answered] = deque()
+        self.waiting: deque[TracedRequest | TracedReply] = deque()
         self.waiting_bytes = 0
         self.dropped = 0
         self.wait: Wait[None] | None = None
 
-    def hear(self, passed: Asked | Answered) -> None:
+    def hear(self, passed: TracedRequest | TracedReply) -> None:
         """Queue a request or reply, or count it as dropped if the queue is full."""
         if len(self.waiting) >= MOST_WAITING or self.waiting_bytes > MOST_WAITING_BYTES:
             self.dropped += 1
@@ -92,7 +92,7 @@ class _Listener:
         if wait is not None:
             wait.wake(None)
 
-    def next(self) -> Asked | Answered:
+    def next(self) -> TracedRequest | TracedReply:
         """Take the oldest from the queue."""
         passed = self.waiting.popleft()
         self.waiting_bytes -= passed.held_bytes
@@ -122,17 +122,17 @@ class Trace:
             raise AdminError(409, f"{MOST_LISTENERS} traces are running, which is the most: end one of them first")
 
         self._listeners.append(listener)  # before the first await, because many requests may come at once
-        self._broker.tap.heard = self.heard
+        self._broker.tap.on_request = self.on_request
 
         async def stream(send: Send) -> None:
             await send(_line({"kind": "listening", "time_ms": self._clock.now_ms()}))
             while True:
-                await self._tell(listener, send)
+                await self._send_queued(listener, send)
 
         return AdminResponse(body=stream, content_type=MEDIA_TYPE, ended=lambda: self._leave(listener))
 
-    def heard(self, frame: memoryview, peer: str, send: SendReply, refuse: Refuse) -> tuple[SendReply, Refuse]:
-        """Copy a request for the listeners, and return the callbacks for its reply (see `tap.Heard`)."""
+    def on_request(self, frame: memoryview, peer: str, send: SendReply, refuse: Refuse) -> tuple[SendReply, Refuse]:
+        """Copy a request for the listeners, and return the callbacks for its reply (see `tap.OnRequest`)."""
         try:
             asked, listeners = self._keep(frame, peer)
         except Exception as error:  # the client must be served
@@ -141,7 +141,7 @@ class Trace:
         if asked is None:
             return send, refuse
 
-        def sent(parts: Sequence[Part], room: Room | None) -> None:
+        def sent(parts: Sequence[Part], room: ReplyReservation | None) -> None:
             self._end(asked, listeners, parts, "")
             send(parts, room)
 
@@ -151,7 +151,7 @@ class Trace:
 
         return sent, refused
 
-    def _keep(self, frame: memoryview, peer: str) -> tuple[Asked | None, list[_Listener]]:
+    def _keep(self, frame: memoryview, peer: str) -> tuple[TracedRequest | None, list[_Listener]]:
         turns = self._broker.turns
         turns.charge(LOOK_US)
         try:
@@ -161,16 +161,16 @@ class Trace:
         listeners = [each for each in self._listeners if each.wanted.may_fit(header, body)]
         if not listeners:
             return None, []
-        asked = Asked(header, peer, len(frame) + 4, self._clock.now_ms(), self._clock.monotonic_ms())
+        asked = TracedRequest(header, peer, len(frame) + 4, self._clock.now_ms(), self._clock.monotonic_ms())
         asked.keep(body)
         turns.charge(KEEP_US + asked.held_bytes * COPY_BYTE_US)
         for each in listeners:
             each.hear(asked)
         return asked, listeners
 
-    def _end(self, asked: Asked, listeners: Sequence[_Listener], parts: Sequence[Part], reason: str) -> None:
+    def _end(self, asked: TracedRequest, listeners: Sequence[_Listener], parts: Sequence[Part], reason: str) -> None:
         try:
-            answered = Answered(asked, self._clock.now_ms(), self._clock.monotonic_ms(), parts, reason)
+            answered = TracedReply(asked, self._clock.now_ms(), self._clock.monotonic_ms(), parts, reason)
             self._broker.turns.charge(KEEP_US + answered.held_bytes * COPY_BYTE_US)
             for each in listeners:
                 each.hear(answered)
@@ -180,34 +180,34 @@ class Trace:
     def _leave(self, listener: _Listener) -> None:
         self._listeners.remove(listener)
         if not self._listeners:
-            self._broker.tap.heard = None
+            self._broker.tap.on_request = None
 
-    async def _tell(self, listener: _Listener, send: Send) -> None:
+    async def _send_queued(self, listener: _Listener, send: Send) -> None:
         """Send the queued requests and replies; wait if there are none."""
         if not listener.waiting and not listener.dropped:
             listener.wait = wait = Wait[None](self._broker.turns)
             await wait
         while listener.waiting:
-            await self._broker.turns.share()
-            told = await self._told(listener.next(), listener)
+            await self._broker.turns.yield_if_due()
+            told = await self._describe(listener.next(), listener)
             if told is not None:
                 await send(_line(told))
         dropped, listener.dropped = listener.dropped, 0
         if dropped:
             await send(_line({"kind": "dropped", "time_ms": self._clock.now_ms(), "count": dropped}))
 
-    async def _told(self, passed: Asked | Answered, listener: _Listener) -> Told | None:
+    async def _describe(self, passed: TracedRequest | TracedReply, listener: _Listener) -> Told | None:
         """Return a request or reply as an object; None if its decoded body does not match."""
-        asked = passed if isinstance(passed, Asked) else passed.asked
+        asked = passed if isinstance(passed, TracedRequest) else passed.asked
         if listener.wanted.asks_for_subject and not await self._is_about(asked, listener.wanted):
             return None
-        use = isinstance(passed, Asked), *asked.header[:2]
+        use = isinstance(passed, TracedRequest), *asked.header[:2]
         if use not in self._used:
             self._used.add(use)
             self._broker.turns.charge(FIRST_USE_US)
-        return await self._drive(told_steps(passed, listener.verbose, self._name_of))
+        return await self._drive(describe_steps(passed, listener.verbose, self._name_of))
 
-    async def _is_about(self, asked: Asked, wanted: Wanted) -> bool:
+    async def _is_about(self, asked: TracedRequest, wanted: TraceFilter) -> bool:
         """Whether a request matches the filter. A request that is large or cannot be decoded counts as a match."""
         if wanted not in asked.verdicts:
             message = None
@@ -228,7 +228,7 @@ class Trace:
             except StopIteration as end:
                 value: T = end.value
                 return value
-            await turns.share()
+            await turns.yield_if_due()
 
     def _name_of(self, topic_id: UUID) -> str | None:
         topic = self._broker.cluster.topics_by_id.get(topic_id.bytes)

@@ -55,7 +55,7 @@ class Rows(NamedTuple):
     left_out: int
 
 
-class Asked:
+class TracedRequest:
     """A request. `body` is None if it is too large, or for a Produce, which has `produced` instead."""
 
     __slots__ = ("at_ms", "body", "header", "peer", "produced", "size_bytes", "time_ms", "verdicts")
@@ -81,17 +81,19 @@ class Asked:
     def keep(self, body: memoryview) -> None:
         """Copy the part of the body that listeners receive."""
         if self.header.api_key == ApiKey.PRODUCE:
-            self.produced = _produced(self.header.api_version, body)
+            self.produced = _read_produce(self.header.api_version, body)
         elif len(body) <= MOST_BYTES:
             self.body = bytes(body)
 
 
-class Answered:
+class TracedReply:
     """The result of a request: a reply, none (acks=0: size 0), or the reason why its connection is closed."""
 
     __slots__ = ("asked", "at_ms", "data", "fetched", "reason", "size_bytes", "time_ms")
 
-    def __init__(self, asked: Asked, time_ms: int, at_ms: float, parts: Sequence[Part], reason: str = "") -> None:
+    def __init__(
+        self, asked: TracedRequest, time_ms: int, at_ms: float, parts: Sequence[Part], reason: str = ""
+    ) -> None:
         self.asked = asked
         self.time_ms = time_ms
         self.at_ms = at_ms
@@ -101,7 +103,7 @@ class Answered:
         """The frame without its size."""
         self.fetched: Rows | None = None
         if asked.header.api_key == ApiKey.FETCH and parts:
-            self.fetched = _fetched(asked.header.api_version, parts)
+            self.fetched = _read_fetch(asked.header.api_version, parts)
         elif self.size_bytes <= MOST_BYTES:
             self.data = b"".join(part for part in parts if isinstance(part, _BUFFERS))[4:]
 
@@ -112,7 +114,7 @@ class Answered:
         return own_bytes + self.asked.held_bytes
 
 
-def _produced(version: int, body: memoryview) -> Rows | None:
+def _read_produce(version: int, body: memoryview) -> Rows | None:
     """Return the rows of a Produce; None if it is malformed, or has more than a few hundred partitions."""
     found: list[ProduceBody] = []
     try:
@@ -183,7 +185,7 @@ class _Cursor:
             self.skip(self.count(flexible) + 1)
 
 
-def _fetched(version: int, parts: Sequence[Part]) -> Rows | None:
+def _read_fetch(version: int, parts: Sequence[Part]) -> Rows | None:
     """Return the rows of a Fetch reply as our encoder writes it (`fetch_wire.py`), after its size and header."""
     cursor, flexible = _Cursor(parts), version >= _FIRST_FLEXIBLE
     try:

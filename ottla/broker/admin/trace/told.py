@@ -9,7 +9,7 @@ from collections.abc import Generator, Sequence
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from ottla.broker.admin.trace.passed import MOST_ROWS, Answered, Asked, Records, Rows
+from ottla.broker.admin.trace.passed import MOST_ROWS, Records, Rows, TracedReply, TracedRequest
 from ottla.broker.config.loggable import loggable_value
 from ottla.broker.config.option import HIDDEN
 from ottla.broker.costs import REQUEST_ENTRY_US
@@ -42,36 +42,36 @@ Told = dict[str, Any]
 Steps = Generator[float, None, T]
 
 
-def told_steps(passed: Asked | Answered, verbose: bool, name_of: NameOf) -> Steps[Told]:
+def describe_steps(passed: TracedRequest | TracedReply, verbose: bool, name_of: NameOf) -> Steps[Told]:
     """Return a request or its reply as an object. Yields the cost of each step in microseconds. `name_of` returns the
     name of a topic's id."""
     told = _head(passed)
-    if isinstance(passed, Answered) and passed.reason:
+    if isinstance(passed, TracedReply) and passed.reason:
         return told | {"reason": passed.reason[:MOST_CHARS]}
-    teller = _Teller(verbose, name_of)
+    teller = _Describer(verbose, name_of)
     yield TELL_US
     try:
         told |= yield from _fields_of(passed, teller)
     except ProtocolError as error:
         told |= {"fields": None, "unreadable": str(error)}
-    yield teller.rows_told * ROW_US
+    yield teller.count_rows * ROW_US
     return told | teller.left_out
 
 
-def request_steps(asked: Asked) -> Steps[Any]:
+def request_steps(asked: TracedRequest) -> Steps[Any]:
     """Return the decoded request; None for a Produce or one that is too large. ProtocolError if it is malformed."""
     if asked.body is None:
         return None
     key, version = asked.header.api_key, asked.header.api_version
     if len(asked.body) <= AT_ONCE_BYTES:
         return codec.decode_request(key, version, asked.body)
-    message, _ = yield from _costed(codec.read_request_in_steps(key, version, asked.body))
+    message, _ = yield from _charge_steps(codec.read_request_in_steps(key, version, asked.body))
     return message
 
 
-def _fields_of(passed: Asked | Answered, teller: "_Teller") -> Steps[Told]:
+def _fields_of(passed: TracedRequest | TracedReply, teller: "_Describer") -> Steps[Told]:
     """Return the keys after the head: the fields, and of a reply its errors."""
-    if isinstance(passed, Asked):
+    if isinstance(passed, TracedRequest):
         if passed.produced is not None:
             return {"fields": teller.rows(passed.produced, "topic_data", "name", "partition_data")}
         message = yield from request_steps(passed)
@@ -90,11 +90,11 @@ def _fields_of(passed: Asked | Answered, teller: "_Teller") -> Steps[Told]:
     return {"errors": sorted(error_name(code) for code in codes if code), "fields": fields}
 
 
-def _reply_steps(answered: Answered, frame: bytes) -> Steps[Any]:
+def _reply_steps(answered: TracedReply, frame: bytes) -> Steps[Any]:
     key, version = answered.asked.header.api_key, answered.asked.header.api_version
     if len(frame) <= AT_ONCE_BYTES:
         return codec.decode_response(key, version, frame)[1]
-    return (yield from _costed(codec.read_response_in_steps(key, version, frame)))
+    return (yield from _charge_steps(codec.read_response_in_steps(key, version, frame)))
 
 
 def _code_steps(message: Any) -> Steps[set[int]]:
@@ -107,7 +107,7 @@ def _code_steps(message: Any) -> Steps[set[int]]:
     return codes
 
 
-def _costed(steps: Generator[None, None, T]) -> Steps[T]:
+def _charge_steps(steps: Generator[None, None, T]) -> Steps[T]:
     while True:
         try:
             next(steps)
@@ -125,8 +125,8 @@ def error_name(code: int) -> str:
         return str(code)
 
 
-def _head(passed: Asked | Answered) -> Told:
-    asked = passed if isinstance(passed, Asked) else passed.asked
+def _head(passed: TracedRequest | TracedReply) -> Told:
+    asked = passed if isinstance(passed, TracedRequest) else passed.asked
     key, version, correlation_id, client_id = asked.header
     try:
         api = ApiKey(key).title
@@ -141,14 +141,14 @@ def _head(passed: Asked | Answered) -> Told:
         "api": api,
         "version": version,
     }
-    if isinstance(passed, Answered):
+    if isinstance(passed, TracedReply):
         told |= {"kind": "closed" if passed.reason else "reply", "took_ms": round(passed.at_ms - asked.at_ms, 3)}
         if passed.reason:
             return told
     return told | {"size_bytes": passed.size_bytes}
 
 
-class _Teller:
+class _Describer:
     """The conversion of a message to JSON, with the number of rows that it may still have."""
 
     def __init__(self, verbose: bool, name_of: NameOf) -> None:
@@ -158,7 +158,7 @@ class _Teller:
         self._left_out = 0
 
     @property
-    def rows_told(self) -> int:
+    def count_rows(self) -> int:
         """The number of rows in the result."""
         return (MOST_ROWS if self._verbose else FEW_ROWS) - self._left
 

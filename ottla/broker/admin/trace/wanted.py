@@ -43,7 +43,7 @@ _WITH_GROUP: Final = _SHARED | {
 }
 
 
-class Wanted(NamedTuple):
+class TraceFilter(NamedTuple):
     """Conditions of a filter. All that are not None must hold."""
 
     client_id: str | None = None
@@ -75,7 +75,7 @@ class Wanted(NamedTuple):
         )
 
 
-def wanted_of(query: Mapping[str, str]) -> Wanted:
+def wanted_of(query: Mapping[str, str]) -> TraceFilter:
     """Return the filter in a request to the admin port. AdminError 400 for an unknown API."""
     name, key = query.get("api"), None
     if name is not None:
@@ -83,7 +83,7 @@ def wanted_of(query: Mapping[str, str]) -> Wanted:
         key = keys.get(name.lower())
         if key is None:
             raise AdminError(400, f"There is no API {name:.100}: {did_you_mean(name, [api.title for api in ApiKey])}")
-    return Wanted(query.get("client_id"), query.get("transactional_id"), query.get("group"), key)
+    return TraceFilter(query.get("client_id"), query.get("transactional_id"), query.get("group"), key)
 
 
 def _holds(header: RequestHeader, body: memoryview, text: str, api_keys: frozenset[ApiKey]) -> bool:

@@ -1,6 +1,6 @@
 import pytest
 
-from ottla.broker.admin.fields import checked
+from ottla.broker.admin.fields import check_body
 from ottla.broker.admin.routes import AdminError
 
 FAULT = {
@@ -29,19 +29,19 @@ FAULT = {
     ],
 )
 def test_what_the_schema_says_is_handed_over(body):
-    assert checked(body, FAULT) is body
+    assert check_body(body, FAULT) is body
 
 
 def test_a_body_may_be_a_list_where_the_schema_says_so():
     schema = {"type": ["object", "array"]}
-    assert checked([{"on": "EndTxn"}], schema) == [{"on": "EndTxn"}]
-    assert checked({"on": "EndTxn"}, schema) == {"on": "EndTxn"}
+    assert check_body([{"on": "EndTxn"}], schema) == [{"on": "EndTxn"}]
+    assert check_body({"on": "EndTxn"}, schema) == {"on": "EndTxn"}
     with pytest.raises(AdminError, match=r"^The body must be an object or an array$"):
-        checked("EndTxn", schema)
+        check_body("EndTxn", schema)
 
 
 def test_where_nothing_is_required_no_body_is_an_empty_one():
-    assert checked(None, {"type": "object", "properties": {"days": {"type": "number"}}}) == {}
+    assert check_body(None, {"type": "object", "properties": {"days": {"type": "number"}}}) == {}
 
 
 @pytest.mark.parametrize(
@@ -74,5 +74,5 @@ def test_where_nothing_is_required_no_body_is_an_empty_one():
 )
 def test_the_first_thing_that_is_wrong_is_told(body, message):
     with pytest.raises(AdminError) as raised:
-        checked(body, FAULT)
+        check_body(body, FAULT)
     assert (raised.value.status, raised.value.message) == (422, message)

@@ -1,5 +1,5 @@
 from ottla.broker.admin.about import own_routes, with_description
-from ottla.broker.admin.openapi import described
+from ottla.broker.admin.openapi import make_document
 from ottla.broker.admin.routes import Route
 
 SCHEMA = {"type": "object", "required": ["on"], "properties": {"on": {"type": "string"}}}
@@ -17,7 +17,7 @@ ROUTES = [
 
 
 def test_every_route_is_described_with_what_it_takes_and_gives():
-    document = described(ROUTES, "1.2.3", has_token=False)
+    document = make_document(ROUTES, "1.2.3", has_token=False)
     assert document["openapi"] == "3.1.0"
     assert document["info"]["version"] == "1.2.3"
     listing = document["paths"]["/v1/faults"]["get"]
@@ -35,8 +35,8 @@ def test_every_route_is_described_with_what_it_takes_and_gives():
 
 
 def test_a_token_is_described_where_there_is_one():
-    assert "security" not in described(ROUTES, "1", has_token=False)
-    document = described(ROUTES, "1", has_token=True)
+    assert "security" not in make_document(ROUTES, "1", has_token=False)
+    document = make_document(ROUTES, "1", has_token=True)
     (scheme,) = document["security"]
     assert document["components"]["securitySchemes"][next(iter(scheme))] == {"type": "http", "scheme": "bearer"}
 
@@ -45,4 +45,4 @@ def test_what_each_port_has_is_described_too():
     routes = with_description(own_routes(None, None, 0, ""), has_token=False)
     patterns = {route.pattern for route in routes}
     assert patterns >= {"/v1/broker", "/v1/loglevel", "/openapi.json"}
-    assert set(described(routes, "1", has_token=False)["paths"]) == patterns
+    assert set(make_document(routes, "1", has_token=False)["paths"]) == patterns

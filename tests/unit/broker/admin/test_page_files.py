@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from web import Web
 
 from ottla.broker.admin import page_files
-from ottla.broker.admin.page_files import MODULES, embedded, exported_page, page_routes
+from ottla.broker.admin.page_files import MODULES, escape_json, exported_page, page_routes
 
 FOLDER = page_files.files("ottla.broker.admin") / "page"
 MODULE_LINES = 1500
@@ -66,7 +66,7 @@ def test_names_become_text_and_never_markup():
 def test_no_name_in_the_data_ends_the_script_that_holds_it():
     name = "</script><!--<script>"
     before, behind = exported_page()
-    piece = embedded(json.dumps({"name": name}).encode())
+    piece = escape_json(json.dumps({"name": name}).encode())
     assert b"<" not in piece and json.loads(piece) == {"name": name}
     page = before + piece + behind
     assert page.count(b"</script>") == 2

@@ -15,8 +15,8 @@ from ottla.broker.admin.http import PIECE_BYTES, REQUEST_MS
 from ottla.broker.admin.routes import Router
 from ottla.broker.admin.trace import listening
 from ottla.broker.admin.trace.listening import MOST_LISTENERS, Trace
-from ottla.broker.admin.trace.passed import MOST_ROWS, Answered, Asked
-from ottla.broker.admin.trace.told import told_steps
+from ottla.broker.admin.trace.passed import MOST_ROWS, TracedReply, TracedRequest
+from ottla.broker.admin.trace.told import describe_steps
 from ottla.broker.api.table import TABLE
 from ottla.broker.turns import SHARE_US
 from ottla.protocol import codec
@@ -157,12 +157,12 @@ def test_an_api_that_there_is_not_is_refused(traced):
 
 
 def test_nobody_is_heard_when_nobody_listens(traced):
-    assert traced.tap.heard is None
+    assert traced.tap.on_request is None
     first, second = traced.listen(), traced.listen()
     first.hang_up()
-    assert traced.tap.heard is not None
+    assert traced.tap.on_request is not None
     second.hang_up()
-    assert traced.tap.heard is None
+    assert traced.tap.on_request is None
 
 
 def test_who_takes_nothing_is_cut_off_and_heard_no_more(traced):
@@ -170,7 +170,7 @@ def test_who_takes_nothing_is_cut_off_and_heard_no_more(traced):
     visitor.transport.takes = 0
     traced.end(0, 0)
     traced.lone.rest(REQUEST_MS + 10)
-    assert visitor.transport.aborted and traced.tap.heard is None
+    assert visitor.transport.aborted and traced.tap.on_request is None
 
 
 def test_a_slow_reader_is_told_how_much_is_missing_and_nobody_waits_for_him(traced, monkeypatch):
@@ -211,7 +211,7 @@ def test_who_asks_for_the_head_alone_takes_no_place(traced):
         visitor = traced.web.connect()
         visitor.send(request("HEAD", "/v1/trace"))
         assert bytes(visitor.transport.written).startswith(b"HTTP/1.1 200")
-    assert traced.tap.heard is None
+    assert traced.tap.on_request is None
 
 
 def test_secrets_are_not_told(traced, caplog):
@@ -264,13 +264,13 @@ def test_a_trace_is_charged_for_and_shared(traced):
 def asked_of(key, version, content):
     frame = encode_request_header(RequestHeader(key, version, 1, "c")) + content
     header, body = parse_request_header(memoryview(frame))
-    asked = Asked(header, "peer", len(frame), 1, 1.0)
+    asked = TracedRequest(header, "peer", len(frame), 1, 1.0)
     asked.keep(body)
     return asked
 
 
 def told_at_once(passed, verbose):
-    steps = told_steps(passed, verbose, name_of)
+    steps = describe_steps(passed, verbose, name_of)
     while True:
         try:
             next(steps)
@@ -293,7 +293,7 @@ def test_every_version_of_every_message_is_told(key):
             assert told["fields"] is not None and "unreadable" not in told
         reply = codec.response_class(key)(version=version)
         parts = [framed(key, version, bytes(reply.encode(version=version)))]
-        told = told_at_once(Answered(asked, 2, 2.5, parts), True)
+        told = told_at_once(TracedReply(asked, 2, 2.5, parts), True)
         assert told["fields"] is not None and "unreadable" not in told and told["took_ms"] == 1.5
 
 
@@ -324,7 +324,7 @@ def test_a_fetch_reply_is_told_without_its_records(version):
     topics = [FetchableTopicResponse(LEDGER, rows, ID.bytes), FetchableTopicResponse(LEDGER, rows[:1], ID.bytes)]
     parts = encode_fetch_response(topics, version, 1, throttle_time_ms=3)
     asked = asked_of(K.FETCH, version, b"")
-    answered = Answered(asked, 2, 2.5, parts)
+    answered = TracedReply(asked, 2, 2.5, parts)
     assert answered.size_bytes == sum(map(len, parts))
     told = told_at_once(answered, False)
     assert told["errors"] == ["OFFSET_OUT_OF_RANGE"]
@@ -347,7 +347,7 @@ def test_of_many_rows_the_first_are_told():
     reply = codec.response_class(K.METADATA)
     topics = [reply.MetadataResponseTopic(error_code=3, name=str(at), partitions=[]) for at in range(500)]
     body = reply(brokers=[], cluster_id="x", controller_id=1, topics=topics).encode(version=4)
-    answered = Answered(asked_of(K.METADATA, 4, b""), 2, 2.5, [framed(K.METADATA, 4, bytes(body))])
+    answered = TracedReply(asked_of(K.METADATA, 4, b""), 2, 2.5, [framed(K.METADATA, 4, bytes(body))])
     told = told_at_once(answered, True)
     assert len(told["fields"]["topics"]) == MOST_ROWS and told["rows_left_out"] == 500 - MOST_ROWS
     made = message(K.METADATA, 4, topics=[{"name": str(at)} for at in range(2_000)], allow_auto_topic_creation=False)

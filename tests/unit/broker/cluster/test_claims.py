@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.broker.cluster.claims import Claims
+from ottla.broker.cluster.claims import NameLocks
 from ottla.broker.turns import Turns
 
 
@@ -17,7 +17,7 @@ class Line:
     def __init__(self):
         self.bugs = []
         self.turns = Turns(lambda work: None, self.bugs.append)
-        self.claims = Claims(self.turns)
+        self.claims = NameLocks(self.turns)
         self.began = {}
 
     def ask(self, what, *names):

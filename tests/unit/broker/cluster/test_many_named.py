@@ -38,7 +38,7 @@ def ask(broker, monkeypatch):
             logs=broker.logs,
             endpoints={},
         )
-        context.memory = SimpleNamespace(replies=SimpleNamespace(room=lambda: Room()))
+        context.memory = SimpleNamespace(replies=SimpleNamespace(reserve=lambda: Room()))
         request = Request(key, version, 1, "", Session(), message(key, version, **fields))
         replies = []
         handler = TABLE[key].handle(context, request)

@@ -241,7 +241,7 @@ def test_who_opens_partitions_rests_when_a_look_at_their_directories_takes_long(
     async def ask_for_three():
         for index in range(3):
             await broker.cluster.get_or_open("t", index)
-            await broker.turns.share()
+            await broker.turns.yield_if_due()
 
     monkeypatch.setattr(disk, "_list", slow)
     broker.disk.now_ns = lambda: now_ns[0]

@@ -180,7 +180,7 @@ def test_a_snapshot_is_due_after_so_many_bytes_or_so_long(broker):
     broker.settle()
 
     def look():
-        broker.turns.event(looking.look)
+        broker.turns.event(looking.take_if_due)
         broker.settle()
         return len(files(broker))
 
@@ -284,7 +284,7 @@ def test_old_snapshots_are_looked_for_each_minute_by_the_time_of_their_last_reco
 
     def left(ms):
         broker.clock.ms += ms
-        broker.turns.event(looking.look)
+        broker.turns.event(looking.take_if_due)
         broker.settle()
         return files(broker)
 
@@ -307,7 +307,7 @@ def test_what_a_damaged_snapshot_would_replace_stays(broker, caplog):
     broker.start()
     looking = snapshots(broker, retention_bytes=1)
     broker.clock.ms += 60_000
-    broker.turns.event(looking.look)
+    broker.turns.event(looking.take_if_due)
     broker.settle()
     assert files(broker) == [older, damaged]
     assert broker.cluster.metadata_log.partition.log_start_offset == 0

@@ -289,7 +289,7 @@ def test_clients_are_sent_where_their_listener_is_unless_it_says_otherwise(flags
     more = [INSIDE_AND_OUTSIDE] if "INSIDE" in flags else []
     config = loaded([*flags.split(), *more]).config
     assert [str(listener) for listener in config.listeners] == listeners
-    answers = [config.advertised(listener) for listener in config.listeners]
+    answers = [config.advertised_address(listener) for listener in config.listeners]
     assert [str(answer) if answer else None for answer in answers] == told
 
 
@@ -349,7 +349,7 @@ FOR_TWO_NETWORKS = {
 def test_kafkas_example_for_the_host_and_other_containers_starts_it():
     result = loaded(environment=FOR_TWO_NETWORKS)
     assert result.config.listeners == (Listener("PLAINTEXT_HOST", "", 9092), Listener("PLAINTEXT", "", 19092))
-    told = [result.config.advertised(listener) for listener in result.config.listeners]
+    told = [result.config.advertised_address(listener) for listener in result.config.listeners]
     assert told == [Listener("PLAINTEXT_HOST", "localhost", 9092), Listener("PLAINTEXT", "broker", 19092)]
     assert result.unknown == ()
 

@@ -178,14 +178,14 @@ def test_group_that_is_still_loading_says_so_and_lets_heartbeats_pass(rig, monke
     (reply,) = rig.stable()
     monkeypatch.setattr("ottla.broker.coordinator.loader.BATCH_US", SHARE_US)
     rig.restart(settle=False)
-    assert rig.groups.listed()[0] is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert rig.groups.list_groups()[0] is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert rig.heartbeat(reply) is ErrorCode.NONE
     assert rig.join()[0].error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert rig.sync(reply)[0].error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert rig.leave((reply.member_id, None)) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [])
     assert rig.mark(7) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     rig.clock.settle()
-    assert rig.groups.listed()[0] is ErrorCode.NONE
+    assert rig.groups.list_groups()[0] is ErrorCode.NONE
     assert rig.heartbeat(reply) is ErrorCode.NONE
 
 
@@ -434,7 +434,7 @@ def test_a_loaded_group_that_is_asked_before_its_sessions_begin_goes_on(rig, mon
     asked = {group_id: rig.join(first.member_id, group_id=group_id) for group_id, (first, _) in members.items()}
     assert {rig.group(group_id).state for group_id in ids} == {ClassicGroupState.PREPARING_REBALANCE}
     rig.clock.settle()
-    assert rig.groups.listed()[0] is ErrorCode.NONE
+    assert rig.groups.list_groups()[0] is ErrorCode.NONE
     assert all(len(rig.group(group_id).members) == 2 for group_id in ids)
     rig.clock.advance(60_000)
     assert [reply.error for replies in asked.values() for reply in replies] == [ErrorCode.NONE] * len(ids)

@@ -78,7 +78,7 @@ def test_tombstone_removes_committed_and_pending_offsets():
     log.commit(5)
     log.commit(10, 7)
     log.remove()
-    assert log.offsets().known() == ({}, {}) and log.offsets().is_empty
+    assert log.offsets().to_value() == ({}, {}) and log.offsets().is_empty
     log.mark(7, commit=True)
     assert log.committed() is None
 
@@ -147,7 +147,7 @@ def agree(log, model):
     for group, entry in log.store.groups.items():
         committed, pending = model.groups[group]
         offsets = entry.offsets
-        assert offsets.known() == (committed, pending)
+        assert offsets.to_value() == (committed, pending)
         assert offsets.is_empty == (not committed and not pending)
         for key in KEYS:
             open_ones = [of_producer[key] for of_producer in pending.values() if key in of_producer]

@@ -66,7 +66,7 @@ def durable(rig):
         value = entry.group.value()
         if not value.generation:
             value = value._replace(state_timestamp_ms=0)
-        found[group_id] = (value, entry.group.state, entry.offsets.known())
+        found[group_id] = (value, entry.group.state, entry.offsets.to_value())
     opened = [(index, *each) for index, shard in rig.groups._manager.shards.items() for each in shard._open.items()]
     return found, {(index, producer_id) for index, producer_id, transaction in opened if live(rig, transaction)}
 
@@ -124,7 +124,7 @@ def test_a_shard_that_is_dropped_takes_its_groups_along_and_is_loaded_anew_from_
     for group_id in ("g", "h"):
         rig.commits.commit(Caller(group_id), [CommitRow("t", 0, 5, -1, "")])
         rig.commits.commit(Caller(group_id), [CommitRow("t", 1, 6, -1, "")], ProducerIdAndEpoch(7, 0))
-    before, other = rig.known["g"].offsets.known(), rig.known["h"]
+    before, other = rig.known["g"].offsets.to_value(), rig.known["h"]
     del rig.groups._manager.shards[rig.log_of("g").index]
     assert set(rig.known) == {"h"}
     rig.turns.event(lambda: rig.groups.describe("g"))

@@ -19,14 +19,14 @@ MOST_IN_ONE_EVENT = SHARE_US / SETTLE_US + 2 * shard.SETTLED_AT_ONCE
 
 @pytest.fixture
 def settled(monkeypatch):
-    """Count the calls of `GroupOffsets.settle`, in a list with one number that the test resets."""
-    known, count = GroupOffsets.settle, [0]
+    """Count the calls of `GroupOffsets.complete_pending`, in a list with one number that the test resets."""
+    known, count = GroupOffsets.complete_pending, [0]
 
-    def settle(self, key, transaction):
+    def complete_pending(self, key, transaction):
         count[0] += 1
         known(self, key, transaction)
 
-    monkeypatch.setattr(GroupOffsets, "settle", settle)
+    monkeypatch.setattr(GroupOffsets, "complete_pending", complete_pending)
     return count
 
 
@@ -96,7 +96,7 @@ def test_a_log_with_a_large_transaction_is_loaded_in_shares(rig, settled, commit
     rig.clock.settle()
     rig.restart(settle=False)
     settled[0], counts = 0, []
-    while rig.groups.listed()[0]:
+    while rig.groups.list_groups()[0]:
         assert rig.clock.one_turn()
         counts.append(settled[0])
         settled[0] = 0

@@ -47,7 +47,7 @@ def replayed(batches):
 def test_last_committed_offset_and_the_empty_group_are_what_kafka_dumped(batches):
     store, states = replayed(batches)
     (entry,) = store.groups.values()
-    committed, pending = entry.offsets.known()
+    committed, pending = entry.offsets.to_value()
     assert {key: each.value.offset for key, each in committed.items()} == {("ledger", 2): 751} and not pending
     assert (entry.group.state, entry.group.generation, entry.group.protocol_type) == (
         ClassicGroupState.EMPTY,
@@ -59,7 +59,7 @@ def test_last_committed_offset_and_the_empty_group_are_what_kafka_dumped(batches
 
 def test_aborted_offset_is_not_committed_in_between(batches):
     store, _ = replayed([(h, b) for h, b in batches if h.base_offset <= 9])
-    (committed,) = store.groups["auditors"].offsets.known()[0].values()
+    (committed,) = store.groups["auditors"].offsets.to_value()[0].values()
     assert committed.value.offset == 282
 
 

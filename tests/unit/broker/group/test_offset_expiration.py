@@ -297,7 +297,7 @@ def test_a_group_that_is_being_deleted_is_nobodys(rig, monkeypatch):
 
 
 def offsets_of(rig):
-    return rig.known["g"].offsets.known()[0]
+    return rig.known["g"].offsets.to_value()[0]
 
 
 def test_a_group_that_the_log_keeps_from_being_deleted_to_its_end_stays(rig, monkeypatch):
@@ -365,7 +365,7 @@ def test_nothing_is_read_or_written_after_a_stop(rig, monkeypatch, work):
         commit(rig, ROW._replace(partition=index))
     if work == "load":
         rig.restart(settle=False)
-        assert rig.groups.listed()[0] is E.COORDINATOR_LOAD_IN_PROGRESS
+        assert rig.groups.list_groups()[0] is E.COORDINATOR_LOAD_IN_PROGRESS
     elif work == "forget":
         rig.turns.event(lambda: rig.cluster.on_topic_deleted[0](SimpleNamespace(name="t")))
     elif work == "delete":
@@ -414,7 +414,7 @@ def test_a_partition_that_cannot_be_loaded_does_not_keep_the_others_loading(rig,
 
     rig.log_of("g").scan = scan
     rig.restart()
-    assert rig.groups.listed()[0] is E.NONE
+    assert rig.groups.list_groups()[0] is E.NONE
     assert fetch(rig.commits, "g", None, False)[0] is E.NOT_COORDINATOR
     assert offsets(rig, "h") == {("t", 0): 42}
     rig.clock.advance(2 * RETENTION_MS)

@@ -315,7 +315,7 @@ def loaded_offsets(partition):
     store = GroupStore()
     for header, batch in partition.scan(0):
         store.replay(header, batch)
-    return store.groups["group"].offsets.known()
+    return store.groups["group"].offsets.to_value()
 
 
 def test_an_index_of_a_cleaned_segment_leads_to_its_batches(rig):

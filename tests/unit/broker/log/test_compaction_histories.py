@@ -167,7 +167,7 @@ def state(partition_or_producers):
         producers = producers.producers()
     result = {}
     for producer in producers:
-        *rest, batches = producer.known()
+        *rest, batches = producer.to_value()
         result[producer.producer_id] = (*rest, tuple(batch[:3] for batch in batches[-1:]))
     return result
 

@@ -109,7 +109,7 @@ def state(partition_or_producers, last_batch_only=False):
         producers = producers.producers()
     result = {}
     for producer in producers:
-        *rest, batches = producer.known()
+        *rest, batches = producer.to_value()
         # A snapshot keeps of the last batch all but its timestamp, for which it has the producer's.
         kept = tuple(batch[:3] for batch in batches[-1:]) if last_batch_only else batches
         result[producer.producer_id] = (*rest, kept)

@@ -279,7 +279,7 @@ def test_a_deleted_partition_is_out_of_the_way_at_once_and_gone_later(broker, pr
     partition = broker.partition()
     produce(partition)
     parked = Wait(broker.turns)
-    partition.park(parked)
+    partition.add_waiting_fetch(parked)
     broker.manager.delete_later(broker.manager.rename_for_deletion("t", 0))
     assert broker.manager.get("t", 0) is None
     # A handler that still holds it gets the error that it is gone, not that the storage failed.

@@ -247,7 +247,7 @@ def test_who_is_gone_while_resting_holds_nothing(rig):
 
 def test_who_was_let_in_and_is_gone_before_it_went_on_holds_nothing(rig):
     memory = RequestMemory(rig.turns, 10)
-    first = memory.claim(10, lambda: None)
+    first = memory.reserve(10, lambda: None)
     found = []
     activity = rig.turns.start(memory.enter(10), found.append, rig.bugs.append)
 

@@ -37,7 +37,7 @@ def ahead(broker, topic_id=TOPIC_ID):
 
 
 def state_of(partition):
-    known = {producer.producer_id: producer.known() for producer in partition.producers()}
+    known = {producer.producer_id: producer.to_value() for producer in partition.producers()}
     return known, dict(partition.log.producer_state.ongoing_txns), partition.last_stable_offset
 
 

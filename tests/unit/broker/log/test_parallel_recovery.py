@@ -60,7 +60,7 @@ def found(broker, side_by_side):
             "offline": partition.offline,
             "ends": (partition.log_start_offset, partition.last_stable_offset, partition.log_end_offset),
             "recovery point": partition.log.recovery_point,
-            "producers": {each.producer_id: each.known() for each in partition.producers()},
+            "producers": {each.producer_id: each.to_value() for each in partition.producers()},
             "segments": [(each.base_offset, each.size_bytes, each.aborted) for each in partition.log.segments],
             "end of epoch": partition.end_offset_for_epoch(2),
         }

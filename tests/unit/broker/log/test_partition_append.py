@@ -307,14 +307,14 @@ def test_waiters_are_woken_by_an_append_and_by_a_failure(broker, produce):
             woken.append(value)
 
     first, second = Waiter(), Waiter()
-    partition.park(first)
-    partition.park(second)
-    partition.unpark(second)
+    partition.add_waiting_fetch(first)
+    partition.add_waiting_fetch(second)
+    partition.remove_waiting_fetch(second)
     produce(partition)
     assert woken == [None]
     produce(partition)
     assert woken == [None]
-    partition.park(first)
+    partition.add_waiting_fetch(first)
     broker.disk.short_write = 1
     produce(partition)
     assert woken == [None, None]

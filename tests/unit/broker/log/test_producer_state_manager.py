@@ -374,7 +374,7 @@ def test_a_snapshot_keeps_the_last_batch_and_the_open_transactions():
     loaded = ProducerStateManager()
     loaded.load_open(loaded.load(reversed(list(producers.snapshot())), NOW, 1000))
     assert list(loaded.ongoing_txns.items()) == [(20, 9), (22, 3)]
-    assert loaded.get(9).known() == producers.get(9).known()
+    assert loaded.get(9).to_value() == producers.get(9).to_value()
     assert loaded.check_batch(batch(producer_id=3, sequence=1, transactional=True), AppendOrigin.CLIENT).duplicate
     assert error(loaded, batch(producer_id=3, sequence=0, transactional=True)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 

@@ -23,7 +23,7 @@ def sleep(item):
     os.write(1, b"%d\\n" % os.getpid())  # One write: both have the same pipe, and an unbuffered print takes two.
     time.sleep(60)
 
-side_by_side.spread(sleep, [1, 2], [1, 1])
+side_by_side.run_parallel(sleep, [1, 2], [1, 1])
 """
 
 
@@ -33,14 +33,14 @@ def two_processors(monkeypatch):
 
 
 def test_results_have_the_places_of_their_items_and_come_from_other_processes():
-    found = side_by_side.spread(lambda item: (item * b"x", os.getpid()), list(range(5)), [1] * 5)
+    found = side_by_side.run_parallel(lambda item: (item * b"x", os.getpid()), list(range(5)), [1] * 5)
     assert {place: len(data) for place, (data, _) in found.items()} == {place: place for place in range(5)}
     pids = {pid for _, pid in found.values()}
     assert len(pids) == 2 and os.getpid() not in pids
 
 
 def test_a_result_larger_than_a_pipe_comes_back_whole():
-    found = side_by_side.spread(lambda item: bytes([item]) * 3_000_000, [7, 8], [1, 1])
+    found = side_by_side.run_parallel(lambda item: bytes([item]) * 3_000_000, [7, 8], [1, 1])
     assert found == {0: b"\x07" * 3_000_000, 1: b"\x08" * 3_000_000}
 
 
@@ -83,7 +83,7 @@ def test_what_failed_in_a_process_fails_in_its_parent():
         return item
 
     with pytest.raises(OSError) as raised:
-        side_by_side.spread(work, list(range(5)), [1] * 5)
+        side_by_side.run_parallel(work, list(range(5)), [1] * 5)
     assert (raised.value.errno, raised.value.filename) == (errno.EIO, "a file")
 
 
@@ -93,14 +93,14 @@ def test_what_a_process_did_before_it_died_is_not_lost():
             os._exit(7)
         return item
 
-    assert side_by_side.spread(work, list(range(4)), [1] * 4) == {0: 0, 1: 1}
+    assert side_by_side.run_parallel(work, list(range(4)), [1] * 4) == {0: 0, 1: 1}
 
 
 def test_results_come_back_where_the_end_of_processes_is_ignored():
     """The parent of the broker may ignore SIGCHLD. The kernel then reaps the processes, so none can be waited for."""
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
-        assert side_by_side.spread(lambda item: -item, [1, 2], [1, 1]) == {0: -1, 1: -2}
+        assert side_by_side.run_parallel(lambda item: -item, [1, 2], [1, 1]) == {0: -1, 1: -2}
     finally:
         signal.signal(signal.SIGCHLD, before)
 
@@ -110,7 +110,7 @@ def test_without_descriptors_for_processes_nothing_is_done_here(monkeypatch):
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     monkeypatch.setattr(os, "pipe", none_left)
-    assert side_by_side.spread(lambda item: item, [1, 2], [1, 1]) == {}
+    assert side_by_side.run_parallel(lambda item: item, [1, 2], [1, 1]) == {}
 
 
 def test_processes_end_with_a_parent_that_was_killed():

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from ottla.broker.ports import workers as ports
-from ottla.broker.ports.workers import LaterWorkers, ThreadWorkers
+from ottla.broker.ports.workers import DeferredWorkers, ThreadWorkers
 from tests.patience import PATIENCE_S
 
 
@@ -96,7 +96,7 @@ def test_there_are_no_more_threads_than_processors(inbox, workers):
 
 def test_without_threads_a_call_is_an_event_of_its_own(inbox):
     later = []
-    workers = LaterWorkers(later.append)
+    workers = DeferredWorkers(later.append)
     workers.start(lambda: 7, inbox.on_end, slow=False)
     workers.start(lambda: 1 / 0, inbox.on_end, slow=True)
     assert workers.start(lambda: 8, inbox.on_end, slow=False).cancel()

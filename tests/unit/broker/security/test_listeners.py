@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.config import Listener, from_flags, load_config
-from ottla.broker.foreign import Strangers
+from ottla.broker.foreign import ForeignClients
 from ottla.broker.security.listeners import LOOK_MS, ListenerTls
 from ottla.broker.security.stores import TlsError
 from tests.lone import Lone
@@ -31,7 +31,7 @@ def config(keystore, *flags):
 
 
 def made(lone, keystore):
-    return ListenerTls(config(keystore), LISTENER, lone.turns, lone.clock, Strangers())
+    return ListenerTls(config(keystore), LISTENER, lone.turns, lone.clock, ForeignClients())
 
 
 def replace(keystore, other):

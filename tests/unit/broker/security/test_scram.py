@@ -138,7 +138,7 @@ def test_what_is_made_up_follows_what_is_made():
     assert first(ScramServer(SHA_256, known), b"n,,n=x,r=x")["i"] == "4096"
     made = of_password("alice", PASSWORD, SHA_256, iterations=8192)
     kept["alice", SHA_256] = made
-    known.changed([made])
+    known.apply_changes([made])
     assert first(ScramServer(SHA_256, known), b"n,,n=x,r=x")["i"] == "8192"
 
 

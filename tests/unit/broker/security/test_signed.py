@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ottla.broker.config.oauth import OAuthSettings
 from ottla.broker.ports import web
 from ottla.broker.security import jwks
-from ottla.broker.security.jwks import MISSED_AGAIN_MS, TIMEOUT_S, Jwks, Surroundings
+from ottla.broker.security.jwks import MISSED_AGAIN_MS, TIMEOUT_S, Jwks, KeyFetchContext
 from ottla.broker.security.oauth import Checked, TokenRefused
 from ottla.broker.security.signed import SignedTokens
 from ottla.broker.turns import Turns
@@ -78,7 +78,7 @@ class World:
         self.bugs = []
         self.turns = Turns(self.clock.next_turn, self.bugs.append)
         self.clock.enter = self.turns.event
-        self.around = Surroundings(self.clock, self.turns, site)
+        self.around = KeyFetchContext(self.clock, self.turns, site)
 
     def tokens(self, **changed):
         """Return tokens that have begun to fetch their keys."""

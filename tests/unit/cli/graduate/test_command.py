@@ -14,7 +14,7 @@ from ottla.broker.ports.disk import RealDisk
 from ottla.broker.server import Server
 from ottla.cli.graduate.command import graduate
 from ottla.cli.graduate.config import Endpoint, config_problems, config_warnings, controller_endpoint
-from ottla.cli.graduate.steps import Graduation, look
+from ottla.cli.graduate.steps import Graduation, read_state
 from ottla.protocol.batch import read_marker
 from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.kraft_records import SnapshotId, snapshot_name
@@ -265,7 +265,9 @@ def die_after(steps, directory):
     """Return whether the graduation died. It makes `steps` changes before."""
     disk = DyingDisk(steps)
     try:
-        Graduation(disk, str(directory), look(disk, str(directory)), 4, 30).run(Endpoint("C", "localhost", 9093), 7)
+        Graduation(disk, str(directory), read_state(disk, str(directory)), 4, 30).run(
+            Endpoint("C", "localhost", 9093), 7
+        )
     except Killed:
         return True
     return False

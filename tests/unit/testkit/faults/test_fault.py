@@ -51,10 +51,10 @@ def test_the_nth_occasion_is_struck_and_so_many_from_then_on():
     plan = Plan()
     fault = plan.add(parse_fault({"do": "drop", "api": "EndTxn", "where": {"topic": "t"}, "nth": 2, "times": 2}))
     here, elsewhere = Named({"topic": "t"}), Named({"topic": "u"})
-    struck = [bool(plan.striking("request", each, ApiKey.END_TXN)) for each in (here, elsewhere, here, here, here)]
+    struck = [bool(plan.find_firing("request", each, ApiKey.END_TXN)) for each in (here, elsewhere, here, here, here)]
     assert struck == [False, False, True, True, False]
-    assert (fault.seen, fault.hits, fault.spent) == (4, 2, True)
-    assert not plan.striking("request", here, ApiKey.PRODUCE)
+    assert (fault.seen, fault.hits, fault.is_spent) == (4, 2, True)
+    assert not plan.find_firing("request", here, ApiKey.PRODUCE)
     assert not plan.watches("request", ApiKey.END_TXN)
 
 
@@ -65,10 +65,10 @@ def test_who_is_held_is_let_go_in_order_and_nobody_is_held_afterwards():
     leave = plan.hold(fault, lambda: gone.append("left"))
     plan.hold(fault, lambda: gone.append("last"))
     leave()
-    assert plan.held(fault.id) == 2
+    assert plan.count_held(fault.id) == 2
     assert plan.release(fault.id) == 2
     assert gone == ["first", "last"]
-    assert not plan.striking("request", Named({}))
+    assert not plan.find_firing("request", Named({}))
 
 
 def test_what_is_taken_back_lets_go_what_it_holds():

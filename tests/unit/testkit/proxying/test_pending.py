@@ -37,7 +37,7 @@ def test_who_asks_for_too_many_waits_for_an_answer():
             await pending.put(asked())
         waiting = asyncio.ensure_future(pending.put(asked()))
         assert not await settle(waiting)
-        pending.answered()
+        pending.remove_first()
         assert await settle(waiting)
 
     asyncio.run(play())
@@ -49,7 +49,7 @@ def test_who_asks_for_too_much_waits_but_one_request_always_has_room():
         await pending.put(asked(answer=bytes(MOST_BYTES + 1)))
         waiting = asyncio.ensure_future(pending.put(asked()))
         assert not await settle(waiting)
-        pending.answered()
+        pending.remove_first()
         assert await settle(waiting)
 
     asyncio.run(play())
@@ -63,7 +63,7 @@ def test_the_end_comes_behind_the_last():
         pending.end()
         assert await pending.first() is last
         assert pending.rest() == [last]
-        pending.answered()
+        pending.remove_first()
         assert await pending.first() is None
 
     asyncio.run(play())

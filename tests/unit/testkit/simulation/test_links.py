@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from lab.simulation.network import CALM_WEATHER, Link, Weather
+from lab.simulation.network import CALM_WEATHER, Link, NetworkConditions
 from ottla.testkit.in_memory.ports import PortCalls
 from ottla.testkit.in_memory.schedule import Schedule, VirtualClock
 
@@ -47,10 +47,10 @@ class Ends:
     def note(self, what, data):
         """Discard the trace."""
 
-    def guarded(self, work):
+    def run_guarded(self, work):
         work()
 
-    def received(self, link, data):
+    def on_data(self, link, data):
         self.answers += data
 
     def lost(self, link):
@@ -63,7 +63,7 @@ class Ends:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_bytes_arrive_in_order_in_pieces_of_any_size(seed):
-    ends = Ends(seed, Weather(split=1.0, stall=0.3, reset=0.0))
+    ends = Ends(seed, NetworkConditions(split=1.0, stall=0.3, reset=0.0))
     sent = [bytes([n]) * 9 for n in range(20)]
     for data in sent:
         ends.link.send(data)
