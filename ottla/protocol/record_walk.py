@@ -83,7 +83,7 @@ def walk(window: bytes, at: i64, index: i64, behind: i64, headers: i64) -> Walke
         stop = behind_bytes(x, ahead)
         if x & 1 or stop < 0 or stop > size:
             break
-        delta, ahead = varint(window, ahead + 1, stop, 63)  # after the attributes
+        delta, ahead = varint(window, ahead + 1, stop, 63)  # behind the attributes
         x, ahead = varint(window, ahead, stop, 35)
         if ahead < 0 or x != index << 1:
             break

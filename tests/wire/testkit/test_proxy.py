@@ -483,7 +483,7 @@ def test_the_command_plays_a_plan_and_leaves_a_history(broker, tmp_path, topic):
     ("plan", "said"),
     [
         ('[{"at": "marker", "do": "lose"}]', "'lose' at 'marker' needs an Ottla broker"),
-        ('[{"do": "drop"}, {"do": "dorp"}]', "fault 2: 'dorp' is no deed at 'request': did you mean drop?"),
+        ('[{"do": "drop"}, {"do": "dorp"}]', "fault 2: 'dorp' is an unknown action at 'request': did you mean drop?"),
         ("[", "plan.json: Expecting value"),
     ],
 )
