@@ -21,12 +21,12 @@ from ottla.broker.config import Config
 from ottla.broker.security.acl import AclAuthorizer
 from ottla.broker.security.authorizer import Need
 from ottla.broker.security.session import Session
-from ottla.protocol import codec
 from ottla.protocol.acls import AclOperation, PatternType, PermissionType, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.security_records import AccessControlEntryRecord
+from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord
+from ottla.protocol.requests import codec
 from ottla.testkit.in_memory.broker import BrokerInMemory
 from ottla.testkit.in_memory.disk import MemoryDisk
 from ottla.testkit.in_memory.furnish import message as _message

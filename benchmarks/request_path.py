@@ -22,9 +22,9 @@ from lab.simulation.charged import ChargedTurns
 from lab.simulation.network import Link, NetworkConditions
 from ottla.broker.assembly import Assembly
 from ottla.broker.config import Config
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
+from ottla.protocol.requests import codec
 from ottla.testkit.in_memory.disk import MemoryDisk
 from ottla.testkit.in_memory.furnish import message
 from ottla.testkit.in_memory.ports import PortCalls

@@ -22,7 +22,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 import numpy as np  # noqa: E402
 
 from ottla.scan import events, headers, states  # noqa: E402
-from ottla.scan.kernels import expect, kernel  # noqa: E402
+from ottla.scan.compiled.kernels import expect, kernel  # noqa: E402
 from ottla.scan.needs import check_worker  # noqa: E402
 from ottla.testkit.usage import command_line  # noqa: E402
 

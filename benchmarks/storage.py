@@ -24,8 +24,8 @@ from parts.side_by_side import medians_ms, watched
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_loader import Start, load_log, new_log
-from ottla.broker.log.log_segments import LogSegments
 from ottla.broker.log.parallel_recovery import LogToRecover, recover_in_processes
+from ottla.broker.log.segments.log_segments import LogSegments
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.ports.side_by_side import processors
 from ottla.client.connection import BlockingConnection

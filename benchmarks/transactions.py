@@ -25,9 +25,9 @@ from parts.raw import cpu_s
 from parts.side_by_side import medians_ms, spent, watched
 
 from ottla.client.connection import BlockingConnection
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.requests import codec
 from ottla.testkit.usage import command_line
 
 PIPELINED = 64

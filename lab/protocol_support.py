@@ -6,8 +6,8 @@ from typing import Final
 
 from ottla.broker.api.table import TABLE, list_versions
 from ottla.broker.security.authorizer import Need
-from ottla.protocol import codec
 from ottla.protocol.errors import NO_ERROR
+from ottla.protocol.requests import codec
 
 _HEAD = """# Protocol support
 

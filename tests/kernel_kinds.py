@@ -8,7 +8,7 @@ PLAIN, COMPILED = "plain", "compiled"
 @contextmanager
 def only(kind):
     """Use only kernels of this kind, for any amount of data."""
-    from ottla.scan import kernels
+    from ottla.scan.compiled import kernels
 
     before = kernels.PLAIN_BYTES
     kernels.PLAIN_BYTES = 2**62 if kind == PLAIN else -1

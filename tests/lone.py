@@ -13,9 +13,9 @@ from ottla.broker.config import Config
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.ports.disk import Volume
 from ottla.broker.security.session import ANONYMOUS
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.requests import codec
 from ottla.testkit.in_memory.disk import VOLUME_BYTES, MemoryDisk
 from ottla.testkit.in_memory.furnish import message
 from ottla.testkit.in_memory.ports import PortCalls

@@ -1,6 +1,6 @@
 """Replies of handlers, decoded for tests that call a handler."""
 
-from ottla.protocol import codec
+from ottla.protocol.requests import codec
 
 
 def message_of(reply, api_key, version):

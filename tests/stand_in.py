@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from ottla.broker.metrics import Metrics
-from ottla.broker.tap import RequestObserver
+from ottla.broker.request_observer import RequestObserver
 
 
 def broker_of(**parts):

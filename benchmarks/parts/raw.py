@@ -4,10 +4,10 @@ import time
 from typing import Any
 
 from ottla.client.connection import BlockingConnection
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.requests import codec
 
 VALUE = b"x" * 100
 NEVER_TIMES_OUT_MS = 900_000

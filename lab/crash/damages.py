@@ -12,8 +12,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from lab.crash.log_directory import DIRECTORY, MemoryLogDirectory
 from lab.crash.logs import PARTITION, Shape, stopped_log
-from lab.crash.stage import DIRECTORY, MemoryLogDirectory
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import FetchIsolation

@@ -13,8 +13,8 @@ from random import Random
 from typing import Final, NamedTuple
 
 from lab.crash.life import Life, LogProblems
+from lab.crash.log_directory import DIRECTORY
 from lab.crash.script import DONE, OPEN, Ledger, Refused, Script
-from lab.crash.stage import DIRECTORY
 from lab.crash.verdicts import SYNC_MS, Crash, State, judge
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.ports.disk import Buffer

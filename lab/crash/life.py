@@ -4,7 +4,7 @@ import logging
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from lab.crash.stage import DIRECTORY
+from lab.crash.log_directory import DIRECTORY
 from ottla.broker.config import Config
 from ottla.testkit.in_memory.broker import BrokerInMemory
 from ottla.testkit.in_memory.disk import MemoryDisk

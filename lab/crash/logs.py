@@ -3,12 +3,12 @@
 from random import Random
 from typing import Final, NamedTuple
 
-from lab.crash.stage import DIRECTORY, MemoryLogDirectory
+from lab.crash.log_directory import DIRECTORY, MemoryLogDirectory
 from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.partition import Partition
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.produced import check_produced_batch
+from ottla.protocol.requests.produced import check_produced_batch
 from ottla.protocol.values import TransactionMarker
 from ottla.testkit.in_memory.schedule import START_MS
 

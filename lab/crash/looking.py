@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from lab.crash.life import Life
-from lab.crash.stage import DIRECTORY
+from lab.crash.log_directory import DIRECTORY
 from lab.simulation.reading import visible
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.log.partition import Partition

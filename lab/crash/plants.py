@@ -15,16 +15,7 @@ from lab.crash.logs import Shape
 from lab.crash.states import CRASHES, visit_states
 from lab.crash.verdicts import State, judge
 from lab.planting import Change, Plant
-from ottla.broker.log import (
-    batches,
-    checkpointer,
-    flusher,
-    log_loader,
-    log_manager,
-    partition,
-    tail_kind,
-    unified_log,
-)
+from ottla.broker.log import batches, checkpointer, flusher, log_loader, log_manager, partition, tail_kind, unified_log
 
 SMALL: Final = Shape(16_384, 300)
 SEED: Final = 1

@@ -12,10 +12,10 @@ from random import Random
 from typing import Any, Final
 
 from lab.crash.life import Life
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
-from ottla.protocol.structs import error_codes
+from ottla.protocol.requests import codec
+from ottla.protocol.requests.structs import error_codes
 from ottla.protocol.values import ProducerIdAndEpoch, TopicPartition
 from ottla.testkit.in_memory import wire
 from ottla.testkit.in_memory.broker import NoAnswer

@@ -12,8 +12,8 @@ from random import Random
 from typing import Final
 
 from lab.crash.life import NARROW, WIDE, Life, LogProblems, Style
+from lab.crash.log_directory import DIRECTORY
 from lab.crash.script import Script
-from lab.crash.stage import DIRECTORY
 from lab.crash.verdicts import SYNC_MS, Crash, State, judge
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.testkit.in_memory.disk import MemoryDisk

@@ -27,17 +27,17 @@ from ottla.broker.log.results import AppendResult, FetchIsolation
 from ottla.broker.metrics import Metrics
 from ottla.broker.ports.workers import DeferredWorkers
 from ottla.broker.quotas.quotas import QuotaManagers
+from ottla.broker.request_observer import RequestObserver
 from ottla.broker.security.session import Session
-from ottla.broker.tap import RequestObserver
 from ottla.broker.turns import Turns
 from ottla.broker.txn.coordinator import TransactionCoordinator
 from ottla.broker.txn.log import encode_change
 from ottla.broker.txn.settings import TransactionSettings
 from ottla.broker.txn.values import NO_PENDING
-from ottla.protocol import codec
 from ottla.protocol.batch import COMMIT, build_batch, read_marker
 from ottla.protocol.batch_header import BatchHeader, assign_offsets, iter_batches, read_header
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.requests import codec
 from ottla.protocol.values import ProducerIdAndEpoch, TransactionMarker
 from ottla.testkit.in_memory import wire
 from ottla.testkit.in_memory.disk import MemoryDisk
@@ -255,7 +255,7 @@ class RealBroker:
         broker: Any = SimpleNamespace(
             config=Config(), clock=self.clock, turns=turns, cluster=self, transactions=self.coordinator,
             long_work=LongWork(turns, DeferredWorkers(turns.next_turn), 1 << 20), topics_by_id={},
-            metrics=Metrics(), events=None, tap=RequestObserver(), authorizer=None, may=lambda *_: True,
+            metrics=Metrics(), events=None, observer=RequestObserver(), authorizer=None, may=lambda *_: True,
             quotas=QuotaManagers(turns, self.clock.monotonic_ms),
         )  # fmt: skip
         self._dispatcher = Dispatcher(broker, TABLE)

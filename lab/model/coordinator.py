@@ -148,7 +148,7 @@ class Coordinators:
         states = {} if coordinator.state is None else {TRANSACTIONAL_ID: coordinator.state}
         members = coordinator.members
         for append in coordinator.appending[:kept]:
-            machine.apply(states, TRANSACTIONAL_ID, append.decision.record)
+            machine.apply_record(states, TRANSACTIONAL_ID, append.decision.record)
             members = append.members
         state = states.get(TRANSACTIONAL_ID)
         after = Coordinator(state, epoch=coordinator.epoch + 1, fresh=coordinator.fresh, members=members)
@@ -235,7 +235,7 @@ class Coordinators:
     def _applied(self, coordinator: Coordinator, append: Append) -> Coordinator:
         before, decision = coordinator.state, append.decision
         states = {} if before is None else {TRANSACTIONAL_ID: before}
-        machine.apply(states, TRANSACTIONAL_ID, decision.record)
+        machine.apply_record(states, TRANSACTIONAL_ID, decision.record)
         state = states[TRANSACTIONAL_ID]
         _check_epochs(before, state)
         after = coordinator._replace(

@@ -122,8 +122,8 @@ class KeyReader(Reader):
             return None
         aborted = [(e.producer_id, e.first_offset) for e in row.aborted_transactions or ()] if self.committed else None
         seen = visible(bytes(row.records or b""), aborted, offset)
-        if self.world.ghosts is not None:
-            self.world.ghosts.saw(place, self.committed, offset, seen)
+        if self.world.uncompacted is not None:
+            self.world.uncompacted.saw(place, self.committed, offset, seen)
         return seen
 
 

@@ -6,15 +6,8 @@ from typing import Final
 from lab.planting import Change, Plant
 from ottla.broker.api import produce
 from ottla.broker.group import shard
-from ottla.broker.log import (
-    cleaner,
-    compaction,
-    log_cleaner,
-    partition,
-    producer_state_entry,
-    producer_state_manager,
-    unified_log,
-)
+from ottla.broker.log import partition, producer_state_entry, producer_state_manager, unified_log
+from ottla.broker.log.cleaning import cleaner, compaction, log_cleaner
 from ottla.broker.txn import end_txn_rules, machine, markers, state_manager, values
 
 STALE_ACCEPTED: Final = Change(producer_state_manager, "return _stale_epoch(producer, epoch)", "return ACCEPTED")

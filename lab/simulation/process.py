@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lab.simulation.network import Link
-from ottla.protocol import codec
+from ottla.protocol.requests import codec
 from ottla.protocol.values import ProducerIdAndEpoch
 from ottla.testkit.in_memory.wire import Ask
 

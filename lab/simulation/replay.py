@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from lab.simulation.ghosts import UncompactedCopies
+from lab.simulation.uncompacted_copies import UncompactedCopies
 from ottla.broker.assembly import Assembly
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.group.shard import GroupMetadata, GroupStore
@@ -140,7 +140,7 @@ def _transaction_differences(assembly: Assembly) -> Iterator[str]:
         states: dict[str, TransactionState] = {}
         for header, batch in shard.log.scan(0):
             for transactional_id, state in read_changes(header, batch, "replay"):
-                machine.apply(states, transactional_id, state)
+                machine.apply_record(states, transactional_id, state)
         for transactional_id in sorted(states.keys() | shard.states.keys()):
             live, logged = shard.states.get(transactional_id), states.get(transactional_id)
             if live is not None and logged is not None and logged.previous_producer_id == NO_PRODUCER_ID:

@@ -13,11 +13,12 @@ from random import Random
 from typing import Any, Final
 
 from lab.simulation import faults
+from lab.simulation.broker_parts import CountedWorkers, ErrorLog, PeerLink, ReportingDispatcher, count_forgotten
 from lab.simulation.causes import Causes, Generations
 from lab.simulation.charged import ChargedTurns
 from lab.simulation.consumers import Consumer, Copier, KeyReader
+from lab.simulation.fault_injector import FaultInjector
 from lab.simulation.faults import Fault, Profile
-from lab.simulation.ghosts import UncompactedCopies
 from lab.simulation.greedy import OWN, Greedy
 from lab.simulation.history import History
 from lab.simulation.invariants import IS_OFFLINE, Invariants
@@ -26,7 +27,6 @@ from lab.simulation.network import CALM_WEATHER, Link
 from lab.simulation.process import Process
 from lab.simulation.producers import Admin, Producer, ProducerBehaviour, tempers
 from lab.simulation.replay import differences
-from lab.simulation.seams import CountedWorkers, ErrorLog, PeerLink, ReportingDispatcher, count_forgotten
 from lab.simulation.setting import (
     COPIERS_OF,
     DATA_DIR,
@@ -41,7 +41,7 @@ from lab.simulation.setting import (
     give_past,
     shrink,
 )
-from lab.simulation.troubles import FaultInjector
+from lab.simulation.uncompacted_copies import UncompactedCopies
 from ottla.broker.assembly import Assembly
 from ottla.broker.cluster.features import TRANSACTION_FEATURE
 from ottla.broker.log.meta_properties import LogDirectoryError
@@ -112,7 +112,7 @@ class World:
         self.met: Counter[str] = Counter()
         """Counts of rare events."""
         self._invariants = Invariants(self.met)
-        self.ghosts = UncompactedCopies(self.met) if self.profile.compacts else None
+        self.uncompacted = UncompactedCopies(self.met) if self.profile.compacts else None
         self._trace = blake2b(digest_size=16)
         drawn = Random(master.getrandbits(64)).choice(LEVELS)
         self.level = (self.profile.level or drawn) if level is None else level
@@ -124,7 +124,7 @@ class World:
         self._later = Random(master.getrandbits(64))
         self.generations = Generations(lambda: self.level, self._people, self.profile)
         self.causes = Causes(self.history, self._processes)
-        self.troubles = FaultInjector(self, Random(self._later.getrandbits(64)))
+        self.faults = FaultInjector(self, Random(self._later.getrandbits(64)))
 
     # --- the run
 
@@ -135,7 +135,7 @@ class World:
 
     def run(self) -> None:
         """Run the seed and collect the failures in `violations`."""
-        handler = ErrorLog(self.troubles.on_error_log)
+        handler = ErrorLog(self.faults.on_error_log)
         logger = logging.getLogger("ottla")
         logger.addHandler(handler)
         propagate, level = logger.propagate, logger.level
@@ -143,8 +143,8 @@ class World:
         logger.setLevel(logging.ERROR)
         try:
             self._boot()
-            self._hire()
-            self.troubles.plan(self._active)
+            self._start_clients()
+            self.faults.plan(self._active)
             self._arm_next_kill()
             self._work_until(
                 lambda: all(p.done for p in self._processes if not isinstance(p, (Consumer, KeyReader, Admin))),
@@ -171,15 +171,15 @@ class World:
             if self.assembly is not None and self.ports.count != self._checked_at:
                 self._checked_at = self.ports.count
                 self.violations.extend(self._invariants.check(self.assembly))
-                if self.ghosts is not None:
-                    self.ghosts.follow(self.assembly)
+                if self.uncompacted is not None:
+                    self.uncompacted.follow(self.assembly)
 
     def _rest(self) -> None:
         """End the faults, wait for the broker, stop all clients, and wait until the open transactions have ended."""
         self.resting = True
         self.weather = CALM_WEATHER
         self.ports.kill_at = -1
-        self.troubles.end()
+        self.faults.end()
         self._kill_calls.clear()
         self._work_until(lambda: self.assembly is not None, 5000)
         for process in self._processes:
@@ -212,28 +212,28 @@ class World:
             )
             copier.start(copier.find_position, 0)
             readers.append(copier)
-        for committed in (True, False) if self.ghosts is not None else ():
+        for committed in (True, False) if self.uncompacted is not None else ():
             key_reader = KeyReader(self, f"final-keys-{committed}", self._people, _KEYED, committed)
             key_reader.start(key_reader.read_all, 0)
             readers.append(key_reader)
         self._work_until(lambda: all(reader.done for reader in readers), 5000)
         if not self.violations and not all(reader.done for reader in readers):
             self.violations.append("the final readers did not come to the end")
-        if self.ghosts is not None:
-            self.ghosts.add_to_history(self.history, _KEYED)
+        if self.uncompacted is not None:
+            self.uncompacted.add_to_history(self.history, _KEYED)
 
     def _look_at_the_end(self) -> None:
         if self.assembly is not None and not self.violations:
             self.violations.extend(f"replay: {line}" for line in self._differences(self.assembly))
-            if self.ghosts is not None:
-                self.violations.extend(self.ghosts.judge_all(self._scan()))
+            if self.uncompacted is not None:
+                self.violations.extend(self.uncompacted.judge_all(self._scan()))
 
     def _differences(self, assembly: Assembly) -> Iterator[str]:
         expiration_ms = assembly.config.producer_id_expiration_ms if self.profile.expires else None
-        if self.ghosts is not None:
-            self.ghosts.follow(assembly)
+        if self.uncompacted is not None:
+            self.uncompacted.follow(assembly)
         try:
-            yield from differences(assembly, expiration_ms, self.ghosts)
+            yield from differences(assembly, expiration_ms, self.uncompacted)
         except ProtocolError as broken:
             yield f"a log cannot be read: {broken}"
 
@@ -244,8 +244,8 @@ class World:
             topic, _, index = name.rpartition("-")
             if topic.startswith(OWN):
                 continue  # the history has no entries of these
-            whole = self.ghosts is not None and name in self.ghosts
-            found[f"{topic}/{index}"] = self.ghosts.scan(name) if self.ghosts is not None and whole else left
+            whole = self.uncompacted is not None and name in self.uncompacted
+            found[f"{topic}/{index}"] = self.uncompacted.scan(name) if self.uncompacted is not None and whole else left
         return found
 
     def _scan(self) -> Iterator[tuple[str, ScannedPartition]]:
@@ -259,7 +259,7 @@ class World:
 
     # --- clients
 
-    def _hire(self) -> None:
+    def _start_clients(self) -> None:
         people, profile = self._people, self.profile
         hired: list[tuple[Process, Callable[[], Any]]] = []
         temper = tempers(people)
@@ -381,7 +381,7 @@ class World:
             workers = CountedWorkers(self._defer, clock, self.met) if self.profile.recompresses else None
             assembly = Assembly(self._config, clock, self.disk, turns, workers=workers)
         except (LogDirectoryError, OSError) as error:
-            self.troubles.cannot_start(error)
+            self.faults.cannot_start(error)
             return
         assembly.dispatcher = ReportingDispatcher(assembly, self)
         if self.seed % 2:
@@ -404,8 +404,8 @@ class World:
         if self.disk.errors.struck:  # the broker has logged this already, and a repair is scheduled
             violations = (each for each in violations if IS_OFFLINE not in each)
         self.violations.extend(violations)
-        if self.ghosts is not None:
-            self.ghosts.began_life(assembly)
+        if self.uncompacted is not None:
+            self.uncompacted.began_life(assembly)
         self.assembly = assembly
         self.level = assembly.broker.cluster.feature(TRANSACTION_FEATURE)
         self.note(f"life {self._life}", b"")
@@ -456,8 +456,8 @@ class World:
         else:
             self.lost_power = True
             self._invariants.lost_power()
-        if self.ghosts is not None:
-            self.ghosts.lost_power()
+        if self.uncompacted is not None:
+            self.uncompacted.lost_power()
         self.disk.lose_power()
 
     def stop(self, down_ms: float) -> None:

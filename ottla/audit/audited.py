@@ -9,8 +9,8 @@ from ottla.audit.checks.gaps import Missing
 from ottla.audit.checks.hanging import OpenFinding
 from ottla.audit.checks.once import Outcome
 from ottla.audit.checks.shape import Model, Shape
+from ottla.scan.compiled.kernels import Longs
 from ottla.scan.damage_log import Damage
-from ottla.scan.kernels import Longs
 from ottla.scan.listing import PartitionLog
 from ottla.scan.storage import hide_secrets
 

@@ -11,7 +11,7 @@ from ottla.audit.checks.finding import Finding
 from ottla.audit.runner import raise_first_error
 from ottla.audit.tasks import Result, Work, failed_result
 from ottla.protocol.errors import ProtocolError
-from ottla.scan.kernels import Longs
+from ottla.scan.compiled.kernels import Longs
 from ottla.scan.needs import WorkerLacks, check_worker
 
 if TYPE_CHECKING:

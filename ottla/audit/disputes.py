@@ -9,8 +9,8 @@ from ottla.audit.checks.finding import Finding
 from ottla.audit.checks.words import count
 from ottla.audit.runner import run
 from ottla.audit.tasks import RangeFacts, Result, Work, run_reader
+from ottla.scan.compiled.kernels import Longs
 from ottla.scan.fates import open_of
-from ottla.scan.kernels import Longs
 
 if TYPE_CHECKING:
     from ottla.audit.runner import Runner

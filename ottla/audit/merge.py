@@ -29,8 +29,8 @@ from ottla.audit.disputes import Disputed
 from ottla.audit.reach import Reach, end_of
 from ottla.audit.tasks import RangeFacts
 from ottla.scan import events, states
+from ottla.scan.compiled.kernels import Longs
 from ottla.scan.fates import OpenTransaction, open_of
-from ottla.scan.kernels import Longs
 
 if TYPE_CHECKING:
     from ottla.audit.request import Listed, Request

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ottla.audit.audited import Audit
     from ottla.audit.tasks import Work
-    from ottla.scan.kernels import Longs
+    from ottla.scan.compiled.kernels import Longs
     from ottla.scan.states import States
     from ottla.scan.walk import Step
 

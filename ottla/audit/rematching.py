@@ -10,7 +10,7 @@ from ottla.audit.checks.history import History
 from ottla.audit.disputes import walk_again
 from ottla.audit.runner import run
 from ottla.audit.tasks import RangeFacts, Result, Work, run_reader
-from ottla.scan.kernels import Longs
+from ottla.scan.compiled.kernels import Longs
 
 if TYPE_CHECKING:
     from ottla.audit.runner import Runner

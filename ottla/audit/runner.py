@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO, TypeVar
 from ottla.audit.tasks import Result, Work
 
 if TYPE_CHECKING:
-    from ottla.scan.kernels import Longs
+    from ottla.scan.compiled.kernels import Longs
 
 T = TypeVar("T")
 
@@ -84,7 +84,7 @@ class Progress:
         if not self._watched:
             yield
             return
-        from ottla.scan.kernels import report_compiling
+        from ottla.scan.compiled.kernels import report_compiling
 
         with report_compiling(lambda: self.show("compiling, which the first long run on a machine does: some seconds")):
             yield

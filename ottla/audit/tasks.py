@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ottla.audit.checks.stale import Idle
     from ottla.audit.checks.torn import Matched
     from ottla.audit.outputs import Tables
-    from ottla.scan.kernels import Longs
+    from ottla.scan.compiled.kernels import Longs
     from ottla.scan.listing import PartitionLog
     from ottla.scan.ranges import LogRange
     from ottla.scan.states import States

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ottla.protocol.batch_header import BatchHeader, iter_batches
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.metadata_records import (
+from ottla.protocol.internal_topics.metadata_records import (
     ConfigRecord,
     PartitionChangeRecord,
     PartitionRecord,

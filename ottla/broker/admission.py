@@ -69,7 +69,7 @@ class Admission:
         self.count += 1
         return None
 
-    def leave(self, ip: str) -> None:
+    def remove_connection(self, ip: str) -> None:
         """Remove a connection that has ended from the count."""
         self.count -= 1
         self._by_ip[ip] -= 1

@@ -5,7 +5,7 @@ from logging import getLogger
 from secrets import token_bytes
 
 from ottla.broker.api.context import Broker
-from ottla.broker.api.denied import DenialLog
+from ottla.broker.api.denial_log import DenialLog
 from ottla.broker.api.table import TABLE
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.broker.cluster.local_marker_writer import LocalMarkerWriter
@@ -16,7 +16,7 @@ from ottla.broker.costs import CONFIGURE_US, LOOK_US, ROW_US
 from ottla.broker.deadline import Deadline
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.group.coordinator import GroupCoordinator
-from ottla.broker.log.log_cleaner import LogCleaner
+from ottla.broker.log.cleaning.log_cleaner import LogCleaner
 from ottla.broker.log.producer_state_manager import EXPIRY_SLICE
 from ottla.broker.log.retention import Retention
 from ottla.broker.memory import MOST_MEMORY_BYTES
@@ -35,8 +35,8 @@ from ottla.broker.turns import Handler, OneAtATime, Turns
 from ottla.broker.txn.coordinator import TransactionCoordinator
 from ottla.broker.txn.markers import MARKERS_POSTPONED_MS
 from ottla.broker.txn.settings import TransactionSettings
-from ottla.protocol.frames import INITIAL_BYTES, SharedMemory
 from ottla.protocol.primitives import NodeEndpoint
+from ottla.protocol.requests.frames import INITIAL_BYTES, SharedMemory
 from ottla.protocol.steps import to_the_end
 
 log = getLogger(__name__)
@@ -93,7 +93,7 @@ class Assembly:
         self.broker = Broker(
             config, clock, turns, logs, cluster, transactions, groups, nowhere, budget, workers, metrics
         )
-        self.broker.quotas.load(cluster.image.client_quotas)
+        self.broker.quotas.load_quotas(cluster.image.client_quotas)
         cluster.controller.on_security_changed.append(self.broker.quotas.apply_changes)
         if storage.authorizer is not None:
             self.broker.authorizer = storage.authorizer
@@ -172,17 +172,17 @@ class Assembly:
 
         arm(interval_ms if first_ms is None else first_ms)
 
-    def _start(self, name: str, work: Callable[[], Handler[None]]) -> None:
+    def _start_parts(self, name: str, work: Callable[[], Handler[None]]) -> None:
         """Begin work of many turns, unless the last run is still in progress."""
         if name not in self._under_way:
             self._under_way[name] = OneAtATime(self._turns, log_bug)
         self._under_way[name].start(work)
 
     def _delete_old_segments(self) -> None:
-        self._start("retention", self._retention.run)
+        self._start_parts("retention", self._retention.run)
 
     def _expire_producers(self) -> None:
-        self._start("expiry", self._expire_in_slices)
+        self._start_parts("expiry", self._expire_in_slices)
 
     async def _expire_in_slices(self) -> None:
         now_ms = self._clock.now_ms()
@@ -202,7 +202,7 @@ class Assembly:
         if config.log_cleaner_backoff_ms != before.log_cleaner_backoff_ms and "cleaner" in self._timers:
             self._timers["cleaner"].cancel()
             self._every("cleaner", config.log_cleaner_backoff_ms, self._cleaner.start)
-        self._start("reconfigure", self._reconfigure)
+        self._start_parts("reconfigure", self._reconfigure)
 
     async def _reconfigure(self) -> None:
         """Apply the broker's configs to every log, again if they have changed in the meantime."""
@@ -218,12 +218,12 @@ class Assembly:
 
     def _relieve_memory(self) -> None:
         if self.broker.memory.short:
-            self._start("memory", lambda: self._visit_connections(Connection.close_if_stalled))
+            self._start_parts("memory", lambda: self._visit_connections(Connection.close_if_stalled))
         else:
             self._shared.most_bytes = INITIAL_BYTES
 
     def _sweep_connections(self) -> None:
-        self._start("idle", lambda: self._visit_connections(lambda connection: connection.sweep(IDLE_SWEEPS)))
+        self._start_parts("idle", lambda: self._visit_connections(lambda connection: connection.sweep(IDLE_SWEEPS)))
 
     async def _visit_connections(self, look: Callable[[Connection], None]) -> None:
         """Call `look` for every open connection, and yield when the turn budget is spent."""

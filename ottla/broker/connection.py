@@ -19,22 +19,22 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ottla.broker.config import Config
+from ottla.broker.connection_memory import ConnectionMemory
 from ottla.broker.costs import HANG_UP_US, RECEIVED_BYTE_US
 from ottla.broker.deadline import Deadline
 from ottla.broker.dispatch import PRODUCE, Dispatcher, memory_of
-from ottla.broker.holding import ConnectionMemory
 from ottla.broker.memory import FREE_BYTES, ReplyReservation
 from ottla.broker.outbox import Outbox, Part
 from ottla.broker.ports.clock import Timer
 from ottla.broker.ports.hangups import has_hung_up
 from ottla.broker.ports.listener import LOST
 from ottla.broker.ports.slices import CutShort
+from ottla.broker.request_observer import Refuse, Send
 from ottla.broker.security.sasl import LOGIN_MS, Authenticator
 from ottla.broker.security.session import DEFAULT_LISTENER, Session
-from ottla.broker.tap import Refuse, Send
 from ottla.broker.turns import Activity, Turns
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.frames import ReceiveBuffer, SharedMemory
+from ottla.protocol.requests.frames import ReceiveBuffer, SharedMemory
 
 log = logging.getLogger(__name__)
 
@@ -59,11 +59,11 @@ class Connection(asyncio.BufferedProtocol):
         "_dispatcher",
         "_ended",
         "_ends_when_sent",
-        "_holding",
         "_holds_frame",
         "_inbox",
         "_is_new",
         "_login",
+        "_memory",
         "_muted",
         "_on_lost",
         "_outbox",
@@ -94,7 +94,7 @@ class Connection(asyncio.BufferedProtocol):
         self._connections = connections
         self._inbox = ReceiveBuffer(config.socket_request_max_bytes, config.max_request_body_bytes, shared)
         self._outbox = Outbox(turns)
-        self._holding: ConnectionMemory | None = None
+        self._memory: ConnectionMemory | None = None
         self._on_lost = on_lost
         self.session = Session(listener_name)
         self._transport: asyncio.Transport
@@ -161,8 +161,8 @@ class Connection(asyncio.BufferedProtocol):
         self._forget_login()
         if self.session.authenticator is not None:
             self.session.authenticator.on_login = None  # it refers to this connection
-        if self._holding is not None:
-            self._holding.release()
+        if self._memory is not None:
+            self._memory.release()
         on_lost, self._on_lost = self._on_lost, None
         if on_lost is not None:
             on_lost()
@@ -221,7 +221,7 @@ class Connection(asyncio.BufferedProtocol):
         """Close the connection if nothing moved during `most_sweeps` calls (connections.max.idle.ms). Called at
         intervals."""
         self.idle_sweeps += 1
-        if self._muted is not None or (self._holding is not None and self._holding.waits):
+        if self._muted is not None or (self._memory is not None and self._memory.waits):
             self.idle_sweeps = 0  # the broker lets it wait
         self._inbox.trim()
         if self.idle_sweeps > most_sweeps and not self._busy:
@@ -230,7 +230,7 @@ class Connection(asyncio.BufferedProtocol):
     def close_if_stalled(self) -> None:
         """Close the connection if its client holds memory and makes no progress, or has hung up while it was not read.
         Called at intervals while other requests wait for memory."""
-        holding, inbox = self._holding, self._inbox
+        holding, inbox = self._memory, self._inbox
         if holding is None or self._busy or self._put_off:
             return
         if holding.waits:
@@ -295,8 +295,8 @@ class Connection(asyncio.BufferedProtocol):
     def _resume(self) -> None:
         if self._sending:
             self._send_out()
-        elif self._holding is not None and not self._outbox.parts and not self._outbox.paused:
-            self._holding.on_sent()
+        elif self._memory is not None and not self._outbox.parts and not self._outbox.paused:
+            self._memory.on_sent()
         self._resume_reading()
         self._serve()
         if self._busy:
@@ -351,12 +351,12 @@ class Connection(asyncio.BufferedProtocol):
                 return
             self._is_new = False
             self._busy = self._holds_frame = True
-            claim = None if self._holding is None else self._holding.hand_over()
+            claim = None if self._memory is None else self._memory.hand_over()
             dispatcher = self._dispatcher
             send: Send = self._send
             refuse: Refuse = self._refuse
-            if dispatcher.tap.on_request is not None and not self.session.sends_tokens:
-                send, refuse = dispatcher.tap.on_request(frame, self.session.peer, send, refuse)
+            if dispatcher.observer.on_request is not None and not self.session.sends_tokens:
+                send, refuse = dispatcher.observer.on_request(frame, self.session.peer, send, refuse)
             self._activity = dispatcher.start(frame, self.session, send, refuse, claim)
             del claim  # the request has it
             if self._activity is not None:
@@ -372,20 +372,20 @@ class Connection(asyncio.BufferedProtocol):
         if self._holds_frame:
             self._holds_frame = False
             self._inbox.release()
-            if self._holding is not None:
-                self._holding.on_frame_handled()
+            if self._memory is not None:
+                self._memory.on_frame_handled()
 
     def _receive_large(self) -> None:
         """Continue to read a large request if there is memory for it, or as soon as there is."""
-        holding = self._get_holding()
+        holding = self._get_memory()
         holding.receive(memory_of(self._inbox.needed_api_key, self._inbox.needed_bytes), self._resume)
         if holding.waits:
             self._pause_reading()
 
-    def _get_holding(self) -> ConnectionMemory:
-        if self._holding is None:
-            self._holding = ConnectionMemory(self._dispatcher.memory, self._inbox)
-        return self._holding
+    def _get_memory(self) -> ConnectionMemory:
+        if self._memory is None:
+            self._memory = ConnectionMemory(self._dispatcher.memory, self._inbox)
+        return self._memory
 
     def _serve_later(self) -> None:
         """Serve again in a later turn, when the replies of this turn are written and others were served."""
@@ -412,7 +412,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.session.throttle_ms:
             self._mute()
         if room is not None:
-            self._get_holding().hold_reply(room)
+            self._get_memory().hold_reply(room)
         if parts:
             outbox = self._outbox
             if not outbox.parts:
@@ -447,9 +447,9 @@ class Connection(asyncio.BufferedProtocol):
         self._sending = bool(outbox.parts)
         if outbox.paused:
             if outbox.written_bytes > FREE_BYTES:
-                self._get_holding().on_unsent(outbox.written_bytes)
-        elif self._holding is not None and not self._sending:
-            self._holding.on_sent()
+                self._get_memory().on_unsent(outbox.written_bytes)
+        elif self._memory is not None and not self._sending:
+            self._memory.on_sent()
         if not self._sending:
             if self._ends_when_sent:
                 self.close()
@@ -488,7 +488,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def _resume_reading(self) -> None:
-        if self._holding is not None and self._holding.waits:
+        if self._memory is not None and self._memory.waits:
             return
         if self._paused_reading and not self._outbox.paused and not self._broken:
             self._paused_reading = False

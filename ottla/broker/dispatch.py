@@ -10,33 +10,26 @@ from struct import Struct
 from typing import Any, Final, cast
 
 from ottla.broker.api.context import Api, Broker, Close, Encoded, NoReply, Reply, Request
-from ottla.broker.api.fenced import FENCED, log_fenced
-from ottla.broker.api.refused import record_refusal
+from ottla.broker.api.fencing_log import FENCED, log_fenced
+from ottla.broker.api.refusals import record_refusal
 from ottla.broker.api.sasl_authenticate import handle_token
-from ottla.broker.costs import (
-    COPY_BYTE_US,
-    FIRST_USE_US,
-    FREED_ENTRY_US,
-    REQUEST_BYTE_US,
-    REQUEST_ENTRY_US,
-    REQUEST_US,
-)
-from ottla.broker.foreign import foreign_protocol
+from ottla.broker.costs import COPY_BYTE_US, FIRST_USE_US, FREED_ENTRY_US, REQUEST_BYTE_US, REQUEST_ENTRY_US, REQUEST_US
 from ottla.broker.memory import ENTRY_BYTES, Memory, Reservation, TooLarge, decoded_bytes
+from ottla.broker.non_kafka import foreign_protocol
 from ottla.broker.ports.clock import Clock
 from ottla.broker.quotas.quotas import Measured, RequestQuota
+from ottla.broker.request_observer import Refuse, Send
 from ottla.broker.security.sasl import Authenticator
 from ottla.broker.security.session import Session
-from ottla.broker.tap import Refuse, Send
 from ottla.broker.turns import Activity, Gate, Handler
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, ProtocolError
-from ottla.protocol.frames import parse_request_header
-from ottla.protocol.produce_wire import ProduceBody, decode_produce_request, produce_request_steps
-from ottla.protocol.throttle_times import with_throttle_time
+from ottla.protocol.requests import codec
+from ottla.protocol.requests.frames import parse_request_header
+from ottla.protocol.requests.produce_wire import ProduceBody, decode_produce_request, produce_request_steps
+from ottla.protocol.requests.throttle_times import with_throttle_time
+from ottla.protocol.requests.writer import Unwritable
 from ottla.protocol.walker import STEP_ENTRIES
-from ottla.protocol.writer import Unwritable
 
 log = logging.getLogger(__name__)
 
@@ -58,12 +51,12 @@ _TOLD: Final = _MISUSE | FENCED
 class Dispatcher:
     """Starts the handler of each request of a broker."""
 
-    __slots__ = ("_broker", "_decoding", "_metrics", "_quotas", "_table", "_unused", "tap")
+    __slots__ = ("_broker", "_decoding", "_metrics", "_quotas", "_table", "_unused", "observer")
 
     def __init__(self, broker: Broker, table: Mapping[int, Api], first_use: bool = False) -> None:
         """Set `first_use` to generate readers and writers when a version is first requested, and to charge for that."""
         self._broker = broker
-        self.tap = broker.tap
+        self.observer = broker.observer
         self._table = table
         self._metrics = broker.metrics
         self._quotas = broker.quotas

@@ -172,7 +172,7 @@ class Listeners:
         return overrides
 
     def _left(self, ip: str) -> None:
-        self._admission.leave(ip)
+        self._admission.remove_connection(ip)
         self._resume()
 
     def _resume(self) -> None:

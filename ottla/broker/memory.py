@@ -36,7 +36,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ottla.broker.turns import Gate, Turns, Wait
-from ottla.protocol.frames import MAX_ENTRIES
+from ottla.protocol.requests.frames import MAX_ENTRIES
 
 FREE_BYTES: Final = 65_536
 """A request, a reply or a parked Fetch of at most this size is not counted."""

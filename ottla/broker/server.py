@@ -33,7 +33,7 @@ from ottla.broker.ports.terminal import has_terminal
 from ottla.broker.ports.workers import ThreadWorkers
 from ottla.broker.storage import Storage
 from ottla.broker.turns import Turns
-from ottla.protocol import codec
+from ottla.protocol.requests import codec
 from ottla.protocol.walked import walk_name
 
 if TYPE_CHECKING:

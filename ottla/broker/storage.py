@@ -76,7 +76,7 @@ class Storage:
             if config.authorizer_class_name:
                 super_users = parse_super_users(config.super_users)
                 self.authorizer = AclAuthorizer(super_users, config.allow_everyone_if_no_acl_found)
-                yield from self.authorizer.load(cluster.image.acls.values())
+                yield from self.authorizer.load_acls(cluster.image.acls.values())
         except (LogDirectoryError, OSError, GeneratorExit):
             logs.abandon()
             raise

@@ -148,9 +148,9 @@ def _said_in_a_file(path: str, timeout_s: float) -> str | None:
 def _asked_as_a_client(host: str, port: int, security: Mapping[str, object], timeout_s: float) -> str | None:
     """Return the problem, None if it serves. A coordinator that still loads answers a list request with an error."""
     from ottla.client.connection import BlockingConnection
-    from ottla.protocol import codec
     from ottla.protocol.api_keys import ApiKey
     from ottla.protocol.errors import ErrorCode, ProtocolError
+    from ottla.protocol.requests import codec
 
     try:
         with BlockingConnection(host, port, timeout_s=timeout_s, security=security) as connection:

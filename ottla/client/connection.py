@@ -6,11 +6,11 @@
     async with await AsyncConnection.open("localhost", 9092) as connection:
         response = await connection.send(request)
 
-Requests and responses are kafka-python's message objects (`ottla.protocol.codec`). Without `version=` a request is
-sent in the highest version that the schemas and the broker share; the broker is asked once per connection. Responses
-are read as strictly as a broker reads requests. Errors inside a response are values of the response. What raises is
+Requests and responses are kafka-python's message objects (`ottla.protocol.requests.codec`). Without `version=` a
+request is sent in the highest version that the schemas and the broker share; the broker is asked once per connection.
+Responses are read as strictly as a broker reads requests. Errors inside a response are values of the response. Raises
 `ProtocolError` (bytes that break the protocol, or a version that the broker does not have), `ConnectionError` (closed
-by the peer) and `TimeoutError`; a connection whose responses went wrong is closed.
+by the peer) and `TimeoutError`. A connection whose response cannot be read is closed.
 """
 
 import asyncio
@@ -21,10 +21,10 @@ from typing import Any, Final, Self
 
 from ottla import __version__
 from ottla.client.login import PLAINTEXT, SecurityOptions, log_in, wrap_in_tls
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, ProtocolError
-from ottla.protocol.frames import ReceiveBuffer
+from ottla.protocol.requests import codec
+from ottla.protocol.requests.frames import ReceiveBuffer
 
 DEFAULT_TIMEOUT_S: Final = 30.0
 DEFAULT_CLIENT_ID: Final = "ottla"

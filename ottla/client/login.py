@@ -9,9 +9,9 @@ import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.requests import codec
 
 SecurityOptions = Mapping[str, Any]
 PLAINTEXT: Final[SecurityOptions] = {}

@@ -16,8 +16,14 @@ warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python's own, at im
 from kafka.errors import KafkaError  # noqa: E402
 
 from ottla.demo.audit import audit  # noqa: E402
+from ottla.demo.clients import (  # noqa: E402
+    Broker,
+    DemoClients,
+    StageError,
+    own_broker,
+    running_broker,
+)
 from ottla.demo.screen import Screen  # noqa: E402
-from ottla.demo.stage import Broker, DemoClients, StageError, own_broker, running_broker  # noqa: E402
 from ottla.demo.stories import STORIES, TOPICS  # noqa: E402
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 
 from ottla.client import ProducerFenced, transaction
 from ottla.client.libraries import view_of
-from ottla.demo.stage import DemoClients
+from ottla.demo.clients import DemoClients
 from ottla.testkit.proxying import ProxyServer
 
 LEDGER, AUDIT_LOG, STOCK = "financial-ledger", "audit-log", "stock-deductions"

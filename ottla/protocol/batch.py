@@ -7,15 +7,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from ottla.protocol.batch_header import (
-    BEHIND_CRC,
-    CONTROL,
-    MAGIC,
-    TRANSACTIONAL,
-    BatchHeader,
-    assemble,
-    build_with_crc,
-)
+from ottla.protocol.batch_header import BEHIND_CRC, CONTROL, MAGIC, TRANSACTIONAL, BatchHeader, assemble, build_with_crc
 from ottla.protocol.compression import compress
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.records import Headers, NewRecord, encode_record, iter_records

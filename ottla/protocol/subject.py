@@ -6,7 +6,7 @@ from uuid import UUID
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch_header import MAGIC, iter_batches
-from ottla.protocol.structs import structs
+from ottla.protocol.requests.structs import structs
 
 _GROUPS, _TRANSACTIONS = 0, 1  # key types of FindCoordinator
 _IDS: Final = frozenset({"transactional_id", "v3_and_below_transactional_id", "transactional_ids"})

@@ -28,7 +28,7 @@ from uuid import UUID
 
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import MAX_STRING_BYTES
-from ottla.protocol.frames import MAX_TAGS
+from ottla.protocol.requests.frames import MAX_TAGS
 from ottla.protocol.values import ZERO_UUID
 from ottla.protocol.varints import read_unsigned_varint
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ottla.scan.kernels import Longs
+    from ottla.scan.compiled.kernels import Longs
 
 _LARGEST_MS = (2**63 - 1) // 1000
 

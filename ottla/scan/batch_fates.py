@@ -2,8 +2,8 @@
 
 from ottla.protocol.batch_header import TRANSACTIONAL
 from ottla.scan import headers
+from ottla.scan.compiled.kernels import Long, Longs, kernel
 from ottla.scan.frames import is_aborted
-from ottla.scan.kernels import Long, Longs, kernel
 
 # Not in a transaction, or a control batch.
 NONE = 0

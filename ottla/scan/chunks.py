@@ -22,8 +22,8 @@ from ottla.protocol.batch_header import (
     read_legacy_header,
 )
 from ottla.scan import headers, storage
+from ottla.scan.compiled.kernels import Bytes, Longs, expect
 from ottla.scan.damage_log import Damage, DamageLog
-from ottla.scan.kernels import Bytes, Longs, expect
 from ottla.scan.legacy import walk_messages
 
 # With what is decoded from it, a chunk should stay in the cache.

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ottla.protocol.compression import READ_LIMIT_BYTES, decompress_into, first_size, larger_size
-from ottla.scan.kernels import Bytes
+from ottla.scan.compiled.kernels import Bytes
 
 _FIRST_BYTES = 8 * 1024 * 1024
 # A buffer that grew beyond this for one batch is not kept.

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ottla.scan import frames, headers
-from ottla.scan.kernels import Bytes, Longs
+from ottla.scan.compiled.kernels import Bytes, Longs
 
 # Record batches of 1 to 4 MB travel best; below 256 KB they cost 12 to 20 % more.
 BATCH_BYTES = 2 * 1024 * 1024

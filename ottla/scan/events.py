@@ -8,7 +8,7 @@ import numpy as np
 from ottla.protocol.batch import ABORT, COMMIT
 from ottla.protocol.batch_header import DELETE_HORIZON, MAX_SEQUENCE, TIMESTAMP_TYPE, TRANSACTIONAL
 from ottla.scan import headers, states
-from ottla.scan.kernels import Long, Longs, inline, kernel
+from ottla.scan.compiled.kernels import Long, Longs, inline, kernel
 from ottla.scan.states import States, Table, slot_of
 
 # Columns of `ended`: a row for every COMMIT and ABORT marker.

@@ -12,8 +12,8 @@ import numpy as np
 
 from ottla.protocol.batch import ABORT
 from ottla.scan import events, states
+from ottla.scan.compiled.kernels import Longs
 from ottla.scan.damage_log import Damage
-from ottla.scan.kernels import Longs
 from ottla.scan.states import States
 
 ABORTED_COLUMNS = 3  # producer id, first offset, marker offset

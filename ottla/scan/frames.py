@@ -8,7 +8,7 @@ import numpy as np
 
 from ottla.protocol.batch_header import HEADER_SIZE, MAX_SEQUENCE, TIMESTAMP_TYPE, TRANSACTIONAL
 from ottla.scan import headers
-from ottla.scan.kernels import Bytes, Ints, Long, Longs, inline, kernel, plainly, varint, zigzag
+from ottla.scan.compiled.kernels import Bytes, Ints, Long, Longs, inline, kernel, plainly, varint, zigzag
 
 # What is known of a record once its batch is parsed. Starts are positions in the payload, lengths are -1 for null.
 DELTA = 0  # of its offset

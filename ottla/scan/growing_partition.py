@@ -10,11 +10,11 @@ import numpy as np
 
 from ottla.scan import events, headers, states
 from ottla.scan.chunks import SegmentPiece, SegmentReader
+from ottla.scan.compiled.kernels import Longs
 from ottla.scan.damage_log import Damage, DamageLog
 from ottla.scan.events import Follower
 from ottla.scan.fates import ABORTED_COLUMNS, OpenTransaction, aborted_of, open_of
 from ottla.scan.indexed_fates import read_snapshot, snapshot_offset
-from ottla.scan.kernels import Longs
 from ottla.scan.listing import PartitionLog, SegmentFile
 from ottla.scan.partitions import entering
 

@@ -18,7 +18,7 @@ from ottla.protocol.batch_header import (
     MAGIC,
     MAX_TIMESTAMP_OFFSET,
 )
-from ottla.scan.kernels import Bytes, Long, Longs, int16, int32, int64, kernel, uint32, varint
+from ottla.scan.compiled.kernels import Bytes, Long, Longs, int16, int32, int64, kernel, uint32, varint
 
 # Columns of a header row. POSITION is relative to the buffer, SIZE is that of the whole batch.
 POSITION = 0

@@ -14,7 +14,7 @@ from crc32c import crc32c
 from ottla.protocol.indexes import TXN_VERSION
 from ottla.protocol.snapshot import VERSION as SNAPSHOT_VERSION
 from ottla.scan import storage
-from ottla.scan.kernels import Longs
+from ottla.scan.compiled.kernels import Longs
 
 Table = npt.NDArray[Any]
 Parse = Callable[[bytes, int], "Entries"]

@@ -8,10 +8,10 @@ import numpy as np
 
 from ottla.scan import headers, states, storage
 from ottla.scan.chunks import SegmentReader
+from ottla.scan.compiled.kernels import Longs
 from ottla.scan.damage_log import REPORT, DamageLog
 from ottla.scan.fates import ABORTED_COLUMNS, PartitionFates, RangeFates, merge_ranges
 from ottla.scan.index_files import aborted_entries, batch_positions, snapshot_entries
-from ottla.scan.kernels import Longs
 from ottla.scan.listing import PartitionLog, SegmentFile
 from ottla.scan.ranges import LogRange, cut_segment, is_batch_start
 from ottla.scan.states import States

@@ -5,20 +5,14 @@ They are rare, so a wrapper is decompressed for its row: its first offset and it
 
 from typing import NamedTuple
 
-from ottla.protocol.batch_header import (
-    BatchHeader,
-    crc_is_valid,
-    least_size,
-    read_header,
-    read_legacy_header,
-)
+from ottla.protocol.batch_header import BatchHeader, crc_is_valid, least_size, read_header, read_legacy_header
 from ottla.protocol.compression import TooLarge
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.legacy_records import SHALLOW_LIMIT_BYTES, deep_header
 from ottla.protocol.steps import to_the_end
 from ottla.protocol.up_conversion import up_convert
 from ottla.scan import headers
-from ottla.scan.kernels import Bytes, Longs
+from ottla.scan.compiled.kernels import Bytes, Longs
 
 
 class Walked(NamedTuple):

@@ -27,12 +27,7 @@ from ottla.protocol.errors import ProtocolError
 from ottla.protocol.properties import read_properties
 from ottla.protocol.values import TopicPartition
 from ottla.scan import storage
-from ottla.scan.log_directory import (
-    SEGMENT,
-    describe_below,
-    describe_refusal,
-    is_log_directory,
-)
+from ottla.scan.log_directory import SEGMENT, describe_below, describe_refusal, is_log_directory
 
 COORDINATORS = "__transaction_state"
 

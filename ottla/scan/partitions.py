@@ -7,10 +7,10 @@ import numpy as np
 
 from ottla.protocol.checkpoints import CLEANER_OFFSETS
 from ottla.scan import states, storage
+from ottla.scan.compiled.kernels import Longs
 from ottla.scan.damage_log import REPORT
 from ottla.scan.fates import PartitionFates, RangeFates, merge_ranges
 from ottla.scan.indexed_fates import fates_from_indexes, read_snapshot, snapshot_offset
-from ottla.scan.kernels import Longs
 from ottla.scan.listing import PartitionLog, read_checkpoint
 from ottla.scan.ranges import cut_partition
 from ottla.scan.states import States

@@ -14,9 +14,9 @@ from ottla.scan import frames, headers
 from ottla.scan.chunks import ROWS_PER_CHUNK, Chunk, SegmentPiece, SegmentReader
 from ottla.scan.codecs import Scratch
 from ottla.scan.columns import BATCH_BYTES, ColumnBuilder
+from ottla.scan.compiled.kernels import Bytes, Longs, expect
 from ottla.scan.damage_log import Damage, DamageLog
 from ottla.scan.fates import PartitionFates
-from ottla.scan.kernels import Bytes, Longs, expect
 from ottla.scan.legacy import convert_message
 from ottla.scan.listing import PartitionLog
 from ottla.scan.ranges import LogRange

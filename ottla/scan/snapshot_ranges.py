@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ottla.scan import states, storage
+from ottla.scan.compiled.kernels import Longs
 from ottla.scan.damage_log import REPORT, DamagedSegment, DamageLog
 from ottla.scan.indexed_fates import read_snapshot, snapshot_offset
-from ottla.scan.kernels import Longs
 from ottla.scan.listing import PartitionLog, SegmentFile, list_again
 from ottla.scan.narrowing import NO_OFFSET, narrowed_range
 from ottla.scan.partitions import entering

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ottla.protocol.batch_header import MAX_SEQUENCE
-from ottla.scan.kernels import Long, Longs, expect, inline, kernel
+from ottla.scan.compiled.kernels import Long, Longs, expect, inline, kernel
 
 # What a broker holds. -1 (OFFSET_DELTA: 0) is none.
 PRODUCER_ID = 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ottla.scan.kernels import Longs
+    from ottla.scan.compiled.kernels import Longs
 
     Columns = dict[str, Longs]
 

@@ -7,10 +7,10 @@ import numpy as np
 
 from ottla.scan import headers
 from ottla.scan.chunks import SegmentPiece, SegmentReader
+from ottla.scan.compiled.kernels import Bytes, Longs
 from ottla.scan.damage_log import DamageLog
 from ottla.scan.events import Follower
 from ottla.scan.fates import ABORTED_COLUMNS, RangeFates, aborted_of
-from ottla.scan.kernels import Bytes, Longs
 from ottla.scan.ranges import LogRange
 from ottla.scan.states import DEFAULT_EXPIRATION_MS, States
 

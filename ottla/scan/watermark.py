@@ -10,13 +10,7 @@ from collections.abc import Sequence
 from ottla.protocol.checkpoints import HIGH_WATERMARKS
 from ottla.scan import storage
 from ottla.scan.damage_log import DamageLog
-from ottla.scan.listing import (
-    PartitionLog,
-    SegmentFile,
-    UnreadableDirectory,
-    find_checkpoint,
-    storage_path,
-)
+from ottla.scan.listing import PartitionLog, SegmentFile, UnreadableDirectory, find_checkpoint, storage_path
 
 
 def below_high_watermark(directory: str, logs: Sequence[PartitionLog], on_damage: str) -> list[PartitionLog]:

@@ -9,7 +9,7 @@ from ottla.audit.tasks import Result, Work
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ottla.scan.kernels import Longs
+    from ottla.scan.compiled.kernels import Longs
     from ottla.scan.ranges import LogRange
 
 T = TypeVar("T")

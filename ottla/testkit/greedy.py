@@ -12,8 +12,8 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from ottla.protocol import codec
-from ottla.protocol.frames import MAX_ENTRIES, MAX_SMALL_REQUEST_BYTES
+from ottla.protocol.requests import codec
+from ottla.protocol.requests.frames import MAX_ENTRIES, MAX_SMALL_REQUEST_BYTES
 
 
 class Greed(StrEnum):

@@ -10,8 +10,8 @@ from typing import Any, Final, TypeVar
 from ottla.broker.cluster.features import FeatureUpdate
 from ottla.broker.cluster.image import TopicImage
 from ottla.broker.cluster.metadata import Cluster
-from ottla.protocol.metadata_records import ConfigRecord
-from ottla.protocol.security_records import SecurityRecord
+from ottla.protocol.internal_topics.metadata_records import ConfigRecord
+from ottla.protocol.internal_topics.security_records import SecurityRecord
 from ottla.protocol.topic_names import unify_collision_chars
 
 R = TypeVar("R")

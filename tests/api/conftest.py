@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from lab.crash.life import Life
-from lab.crash.stage import DIRECTORY
+from lab.crash.log_directory import DIRECTORY
 from ottla.testkit.in_memory.disk import MemoryDisk
 from ottla.testkit.in_memory.ports import PortCalls
 from ottla.testkit.in_memory.schedule import Schedule

@@ -3,8 +3,8 @@
 from lab.simulation.network import Link
 from ottla.broker.config import Listener
 from ottla.broker.connection import LINGER_MS
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.requests import codec
 from ottla.testkit.in_memory.furnish import message
 from tests.lone import Lone
 

@@ -9,9 +9,9 @@ from lab.crash.script import Script
 from ottla.broker import assembly
 from ottla.broker.log.log_config import LogConfig
 from ottla.broker.turns import SHARE_US
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode as E
+from ottla.protocol.requests import codec
 from ottla.testkit.in_memory import wire
 from ottla.testkit.metadata import create_topic
 from tests.api.callers import LEDGER

@@ -11,7 +11,7 @@ from ottla.broker.security.denials import MOST_DENIALS, Denial, Denials
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
-from ottla.protocol.security_records import AccessControlEntryRecord
+from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord
 from tests.lone import Lone
 
 LINE = (
@@ -27,8 +27,8 @@ def lone():
 
 @pytest.fixture
 def lines(caplog):
-    caplog.set_level(logging.INFO, "ottla.broker.api.denied")
-    return lambda: [record.getMessage() for record in caplog.records if record.name == "ottla.broker.api.denied"]
+    caplog.set_level(logging.INFO, "ottla.broker.api.denial_log")
+    return lambda: [record.getMessage() for record in caplog.records if record.name == "ottla.broker.api.denial_log"]
 
 
 def refused(lone):
@@ -55,7 +55,7 @@ def test_the_entry_that_denies_is_named_as_kafka_names_it(lone, lines):
 
 
 def test_a_line_has_fields_for_what_it_is_about(lone, caplog):
-    caplog.set_level(logging.INFO, "ottla.broker.api.denied")
+    caplog.set_level(logging.INFO, "ottla.broker.api.denial_log")
     request = lone_request(lone)
     broker = lone.assembly.broker
     need = Need(AclOperation.WRITE, ResourceType.TOPIC, E.TOPIC_AUTHORIZATION_FAILED)

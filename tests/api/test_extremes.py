@@ -12,15 +12,15 @@ from random import Random
 import pytest
 
 from lab.crash import life as lives
-from lab.crash.stage import DIRECTORY
+from lab.crash.log_directory import DIRECTORY
 from ottla.broker.api import offset_commit
 from ottla.broker.api.table import TABLE
 from ottla.broker.config import Config
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.security.session import Session
 from ottla.broker.turns import SHARE_US
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey as K
+from ottla.protocol.requests import codec
 from ottla.testkit.in_memory.disk import MemoryDisk
 from ottla.testkit.in_memory.ports import PortCalls
 from ottla.testkit.in_memory.schedule import Schedule

@@ -11,10 +11,10 @@ from ottla.broker.api.table import TABLE
 from ottla.broker.log.partition import Partition
 from ottla.broker.security.session import Session
 from ottla.broker.turns import SHARE_US, Wait
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
+from ottla.protocol.requests import codec
 from ottla.testkit.in_memory.disk import MemoryFile
 from ottla.testkit.in_memory.furnish import message
 from ottla.testkit.in_memory.schedule import START_MS

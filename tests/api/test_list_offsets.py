@@ -6,7 +6,7 @@ from ottla.broker.api.table import TABLE
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
-from ottla.protocol.produced import check_produced_batch
+from ottla.protocol.requests.produced import check_produced_batch
 from ottla.testkit.in_memory.furnish import message
 from ottla.testkit.in_memory.schedule import START_MS
 from tests.lone import Lone

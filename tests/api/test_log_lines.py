@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from ottla.broker.foreign import AGAIN_MS, MOST_ADDRESSES, ForeignClients
+from ottla.broker.non_kafka import AGAIN_MS, MOST_ADDRESSES, ForeignClients
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.in_memory.furnish import message

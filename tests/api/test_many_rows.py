@@ -3,12 +3,12 @@
 import pytest
 
 from ottla.broker.api import add_partitions_to_txn, reply
+from ottla.broker.api.indexed_rows import index_last_rows
 from ottla.broker.api.leave_group import MEMBERS_AT_ONCE
-from ottla.broker.api.named import index_last_rows
 from ottla.broker.turns import SHARE_US
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
+from ottla.protocol.requests import codec
 from ottla.testkit.in_memory.furnish import furnish, message
 from tests.lone import Lone
 from tests.unit.broker.test_bounded import SIZE

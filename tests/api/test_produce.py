@@ -11,12 +11,12 @@ from ottla.broker.api import produce
 from ottla.broker.api.context import Request
 from ottla.broker.security.session import Session
 from ottla.broker.turns import SHARE_US
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
-from ottla.protocol.produce_wire import ProduceBody
-from ottla.protocol.structs import error_codes
+from ottla.protocol.requests import codec
+from ottla.protocol.requests.produce_wire import ProduceBody
+from ottla.protocol.requests.structs import error_codes
 from ottla.testkit.in_memory import wire
 from ottla.testkit.in_memory.disk_errors import FOR_EVER, BadDisk
 from ottla.testkit.in_memory.schedule import START_MS

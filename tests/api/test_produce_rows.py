@@ -12,7 +12,7 @@ from ottla.broker.security.session import Session
 from ottla.broker.turns import SHARE_US
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode as E
-from ottla.protocol.produce_wire import PartitionResponse, ProduceBody, encode_produce_response
+from ottla.protocol.requests.produce_wire import PartitionResponse, ProduceBody, encode_produce_response
 from ottla.protocol.values import ZERO_UUID
 from tests.stand_in import broker_of
 

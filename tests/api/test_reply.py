@@ -7,10 +7,10 @@ from ottla.broker.api.reply import PIECE_BYTES, SETTLED_BYTES, ReplyBuilder, enc
 from ottla.broker.memory import FREE_BYTES, Memory, TooLarge
 from ottla.broker.security.session import Session
 from ottla.broker.turns import SHARE_US, Turns
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.writer import Rows, Unwritable
+from ottla.protocol.requests import codec
+from ottla.protocol.requests.writer import Rows, Unwritable
 from tests.replies import message_of
 from tests.stand_in import broker_of
 
@@ -134,7 +134,7 @@ def test_a_reply_that_is_larger_than_the_budget_ends_while_it_is_built():
 
 
 def test_a_reply_that_fits_no_frame_is_refused(monkeypatch):
-    monkeypatch.setattr("ottla.protocol.writer.MAX_RESPONSE_BYTES", 5_000)
+    monkeypatch.setattr("ottla.protocol.requests.writer.MAX_RESPONSE_BYTES", 5_000)
     rig = Rig()
     rig.run(rig.reply([("t", ["x" * 1000] * 5)]))
     assert isinstance(rig.bugs[0], Unwritable)

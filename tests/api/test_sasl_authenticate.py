@@ -10,9 +10,9 @@ from ottla.broker.connection import LINGER_MS
 from ottla.broker.security.mechanism import LoginCounts, SaslFailed
 from ottla.broker.security.session import ANONYMOUS
 from ottla.broker.turns import Wait
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.requests import codec
 from tests.api.guests import ALICE, BOB, DELAY_MS, NAME, REFUSED_MS, WRONG, Guest, lone_with_logins
 
 GENERAL = "Authentication failed during authentication due to invalid credentials with SASL mechanism STEPS"

@@ -5,9 +5,9 @@ import pytest
 from ottla.broker.connection import LINGER_MS
 from ottla.broker.security.sasl import LOGIN_MS
 from ottla.broker.security.session import ANONYMOUS
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.requests import codec
 from ottla.testkit.in_memory.furnish import message
 from tests.api.guests import ALICE, DELAY_MS, NAME, REFUSED_MS, Guest, lone_with_logins
 from tests.lone import Lone

@@ -12,11 +12,11 @@ from ottla.broker.config import Config, Listener
 from ottla.broker.ports.disk import RealFile
 from ottla.broker.security.session import Session
 from ottla.broker.server import Server
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
-from ottla.protocol.produced import check_produced_batch
+from ottla.protocol.requests import codec
+from ottla.protocol.requests.produced import check_produced_batch
 from ottla.testkit.metadata import create_internal_topic, create_topic
 from tests.replies import message_of
 

@@ -8,7 +8,7 @@ import pytest
 from ottla.broker.turns import SHARE_US
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
-from ottla.protocol.security_records import UserScramCredentialRecord
+from ottla.protocol.internal_topics.security_records import UserScramCredentialRecord
 from ottla.testkit.in_memory.furnish import message
 from tests.lone import Lone
 

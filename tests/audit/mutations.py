@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 from ottla.protocol.batch import ABORT, COMMIT, build_marker, build_record_batch, read_marker
 from ottla.protocol.batch_header import assign_offsets, iter_batches, read_header, seal, write_header
-from ottla.protocol.records import iter_records
-from ottla.protocol.transaction_records import (
+from ottla.protocol.internal_topics.transaction_records import (
     decode_transaction_value,
     encode_transaction_value,
     read_transaction_key,
     transaction_key,
 )
+from ottla.protocol.records import iter_records
 
 PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT = 2, 3, 4
 

@@ -12,8 +12,8 @@ from ottla.audit.request import Request
 from ottla.audit.runner import ThreadRunner
 from ottla.protocol.batch_header import iter_batches, seal
 from ottla.testkit.corpus.case import files_of
+from ottla.testkit.corpus.case_run import BEGIN_MS
 from ottla.testkit.corpus.catalogue import CASES
-from ottla.testkit.corpus.stage import BEGIN_MS
 from tests.corpus import expected_of, write_files
 
 # Before the timeout of open transactions.

@@ -14,7 +14,7 @@ from ottla.audit.checks.finding import CHECKS
 from ottla.audit.checks.once import Outcome
 from ottla.audit.command_line import BadArgument
 from ottla.audit.report import text
-from ottla.protocol.transaction_records import TransactionValue
+from ottla.protocol.internal_topics.transaction_records import TransactionValue
 from ottla.scan import events, headers, states
 
 DAY_MS = 86_400_000

@@ -14,7 +14,11 @@ from ottla.audit.pipeline import audit
 from ottla.audit.request import Request
 from ottla.audit.runner import ThreadRunner
 from ottla.protocol.batch import build_record_batch
-from ottla.protocol.transaction_records import TransactionValue, encode_transaction_value, transaction_key
+from ottla.protocol.internal_topics.transaction_records import (
+    TransactionValue,
+    encode_transaction_value,
+    transaction_key,
+)
 from ottla.scan.fates import OpenTransaction
 from tests.segment_files import LogWriter
 

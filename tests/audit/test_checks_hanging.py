@@ -9,7 +9,11 @@ import numpy as np
 from ottla.audit.checks import hanging, history
 from ottla.audit.checks.hanging import Verdict
 from ottla.protocol.hashing import coordinator_partition
-from ottla.protocol.transaction_records import TransactionValue, encode_transaction_value, transaction_key
+from ottla.protocol.internal_topics.transaction_records import (
+    TransactionValue,
+    encode_transaction_value,
+    transaction_key,
+)
 from ottla.scan.damage_log import Damage
 from ottla.scan.fates import OpenTransaction
 

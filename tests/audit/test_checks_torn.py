@@ -8,7 +8,11 @@ import numpy as np
 
 from ottla.audit.checks import clocks, history, torn
 from ottla.audit.checks.hanging import SETTLED_MS
-from ottla.protocol.transaction_records import TransactionValue, encode_transaction_value, transaction_key
+from ottla.protocol.internal_topics.transaction_records import (
+    TransactionValue,
+    encode_transaction_value,
+    transaction_key,
+)
 
 BEGAN_MS = 1_700_000_000_000
 NOW_MS = BEGAN_MS + 10_000_000

@@ -139,7 +139,7 @@ def test_progress_is_shown_to_people_only():
 
 
 def test_progress_says_that_kernels_are_compiled(monkeypatch, tmp_path):
-    from ottla.scan.kernels import kernel
+    from ottla.scan.compiled.kernels import kernel
 
     # Kernels cached next to this file by an earlier run would be loaded, not compiled.
     monkeypatch.setattr("numba.core.config.CACHE_DIR", str(tmp_path))

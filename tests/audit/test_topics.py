@@ -8,7 +8,7 @@ from ottla.audit.topics import Topics, read_topics
 from ottla.protocol.batch import build_record_batch
 from ottla.protocol.batch_header import assign_offsets
 from ottla.protocol.indexes import OffsetEntry, pack_offset_entry
-from ottla.protocol.metadata_records import (
+from ottla.protocol.internal_topics.metadata_records import (
     ConfigRecord,
     PartitionChangeRecord,
     PartitionRecord,

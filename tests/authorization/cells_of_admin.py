@@ -5,7 +5,7 @@ from ottla.protocol.acls import AclOperation as Op
 from ottla.protocol.acls import ResourceType as Type
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
-from ottla.protocol.metadata_records import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
+from ottla.protocol.internal_topics.metadata_records import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from tests.authorization.cell import ABSENT_TOPIC, GROUP, TOPIC, Cell, Right
 
 DOOMED = "doomed"

@@ -4,7 +4,7 @@ from uuid import UUID
 
 from ottla.broker.security.acl import AclAuthorizer
 from ottla.protocol.api_keys import ApiKey as K
-from ottla.protocol.security_records import AccessControlEntryRecord
+from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord
 from tests.api.callers import FEW, batch, commit
 from tests.authorization.cell import DOTTED_TOPIC, GROUP, OPEN_TXN, OTHER_TOPIC, TOPIC, TXN, IdOf
 from tests.authorization.ways import SUPER_USERS, entries_of

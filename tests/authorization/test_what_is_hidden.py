@@ -10,8 +10,8 @@ from ottla.protocol.acls import AclOperation as Op
 from ottla.protocol.acls import ResourceType as Type
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
-from ottla.protocol.metadata_records import BROKER_RESOURCE
-from ottla.protocol.security_records import AccessControlEntryRecord
+from ottla.protocol.internal_topics.metadata_records import BROKER_RESOURCE
+from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord
 from tests.api.callers import FEW, LEDGER, commit
 from tests.lone import Lone
 

@@ -8,7 +8,7 @@ from ottla.protocol.acls import AclOperation as Op
 from ottla.protocol.acls import ResourceType as Type
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
-from ottla.protocol.security_records import AccessControlEntryRecord
+from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord
 from tests.api.callers import GROUP, LEDGER, ORDERS, TXN, Producer, batch, coordinating
 from tests.lone import Lone
 

@@ -149,7 +149,7 @@ def handler_of(broker):
 
         def page(self):
             try:
-                found = router.find("GET", self.path)
+                found = router.match("GET", self.path)
                 request = AdminRequest("GET", found.path, found.parameters, found.query, None)
                 found.route.handler(request).send(None)
             except StopIteration as done:

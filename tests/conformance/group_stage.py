@@ -7,13 +7,18 @@ import re
 import time
 
 from ottla.client.connection import BlockingConnection
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.hashing import coordinator_partition
-from ottla.protocol.offsets_records import OffsetKey, decode_group_value, decode_offset_value, read_offsets_key
+from ottla.protocol.internal_topics.offsets_records import (
+    OffsetKey,
+    decode_group_value,
+    decode_offset_value,
+    read_offsets_key,
+)
 from ottla.protocol.records import iter_records
+from ottla.protocol.requests import codec
 
 OFFSETS = "__consumer_offsets"
 TIMEOUT_S = 20

@@ -3,10 +3,10 @@
 import time
 
 from ottla.client.connection import BlockingConnection
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.requests import codec
 
 READY_S = 60.0
 FOREIGN_PRODUCER_ID = 7_000_000

@@ -8,9 +8,9 @@ from clients import eventually, start_client
 from targets import Ottla
 
 from ottla.client.connection import BlockingConnection
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.requests import codec
 
 CLIENTS = ["kafka-python", "aiokafka", "confluent-kafka", pytest.param("java", marks=pytest.mark.maven)]
 SAFE_DOWNGRADE, UPGRADE = 2, 1

@@ -10,8 +10,8 @@ from targets import ApacheKafkaFromFile, OttlaFromFile, free_port
 from test_graduation import PATIENCE_S, graduate
 
 from ottla.client.connection import BlockingConnection
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.requests import codec
 
 NODE = 7
 COUNT = 12

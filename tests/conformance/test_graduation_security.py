@@ -14,9 +14,9 @@ from targets import ApacheKafkaFromFile, OttlaFromFile, free_port, tool_output
 from test_graduation import PATIENCE_S, graduate
 
 from ottla.client.connection import BlockingConnection
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
+from ottla.protocol.requests import codec
 
 NODE = 1
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"

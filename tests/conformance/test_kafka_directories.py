@@ -25,10 +25,10 @@ from ottla.broker import server as server_module
 from ottla.broker.config import Config, Listener
 from ottla.broker.ports.clock import LoopClock
 from ottla.client.connection import BlockingConnection
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.metadata_records import format_uuid
+from ottla.protocol.internal_topics.metadata_records import format_uuid
+from ottla.protocol.requests import codec
 
 DATA = Path(__file__).parents[1] / "data" / "kafka-4.3.1"
 LAST_TIMESTAMP_MS = 1_795_253_875_033

@@ -7,8 +7,8 @@ import pytest
 from targets import ApacheKafka, Ottla, free_port
 
 from ottla.client.connection import BlockingConnection
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.requests import codec
 from tests.patience import PATIENCE_S
 
 NAMES = ("INSIDE", "OUTSIDE", "HIDDEN", "CONTROLLER")

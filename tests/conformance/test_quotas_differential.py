@@ -8,10 +8,10 @@ from targets import ApacheKafka, Ottla
 from test_graduation import GraduatedKafka, graduate
 
 from ottla.client.connection import BlockingConnection
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
+from ottla.protocol.requests import codec
 from ottla.testkit.in_memory.furnish import message
 from tests.patience import PATIENCE_S
 

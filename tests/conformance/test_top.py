@@ -8,8 +8,8 @@ from open_transactions import FOREIGN_PRODUCER_ID, UNVERIFIED, Client
 from targets import TARGETS
 
 from ottla.cli.main import main
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.requests import codec
 
 CALM_MS = 600_000
 

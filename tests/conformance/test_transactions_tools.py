@@ -19,9 +19,9 @@ from open_transactions import UNVERIFIED, Client
 from targets import TARGETS, run_tool, tool_command
 
 from ottla.cli.main import main
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.requests import codec
 
 CALM_MS = 600_000
 ROUNDS = 30

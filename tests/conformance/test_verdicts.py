@@ -29,7 +29,7 @@ from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.in_memory.furnish import message
 from ottla.testkit.kit.admin import Admin
-from ottla.testkit.kit.desks import BrokerFaultRegistry, ProxyFaultRegistry
+from ottla.testkit.kit.fault_registries import BrokerFaultRegistry, ProxyFaultRegistry
 from ottla.testkit.kit.faults import Faults
 from ottla.testkit.proxying import ProxyServer
 

@@ -19,13 +19,13 @@ from ottla.broker.ports.disk import RealDisk
 from ottla.broker.ports.workers import DeferredWorkers
 from ottla.broker.security.session import Session
 from ottla.broker.turns import Turns
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch, read_marker
 from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.produced import check_produced_batch
 from ottla.protocol.records import iter_records
+from ottla.protocol.requests import codec
+from ottla.protocol.requests.produced import check_produced_batch
 from ottla.protocol.values import TransactionMarker
 from tests.stand_in import broker_of
 

@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.protocol.batch import build_batch, build_marker
-from ottla.scan import frames, headers, kernels, schemas, states
+from ottla.scan import frames, headers, schemas, states
 from ottla.scan.columns import ColumnBuilder
+from ottla.scan.compiled import kernels
+from ottla.scan.compiled.kernels import int16, int32, int64, kernel, uint32, varint
 from ottla.scan.events import Follower
-from ottla.scan.kernels import int16, int32, int64, kernel, uint32, varint
 from tests.kernel_kinds import COMPILED, PLAIN, only
 from tests.patience import PATIENCE_S
 

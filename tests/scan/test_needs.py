@@ -48,7 +48,7 @@ def test_kernels_work_where_no_cache_can_be_written(monkeypatch):
     pytest.importorskip("numba", reason="the spark extra is not installed")
     from numba.core.caching import CacheImpl
 
-    from ottla.scan.kernels import kernel
+    from ottla.scan.compiled.kernels import kernel
 
     monkeypatch.delenv("NUMBA_CACHE_LOCATOR_CLASSES", raising=False)
     monkeypatch.setattr(CacheImpl, "_locator_classes", [])

@@ -18,7 +18,7 @@ from lab.simulation.producers import Producer, ProducerBehaviour
 from lab.simulation.shrink import shrink
 from lab.simulation.world import World
 from ottla.broker.group.commits import OffsetCommits
-from ottla.broker.log.log_segments import LogSegments
+from ottla.broker.log.segments.log_segments import LogSegments
 from ottla.protocol.errors import ErrorCode
 from tests.patience import PATIENCE_S
 

@@ -51,7 +51,11 @@ def forget(log, *producer_ids):
 def coordinate(log, *steps, producer_id=7, name="order-1"):
     """Append states of an id: (status, epoch, time in ms)."""
     from ottla.protocol.batch import build_record_batch
-    from ottla.protocol.transaction_records import TransactionValue, encode_transaction_value, transaction_key
+    from ottla.protocol.internal_topics.transaction_records import (
+        TransactionValue,
+        encode_transaction_value,
+        transaction_key,
+    )
 
     for status, epoch, now_ms in steps:
         places = (("ledger", (0,)),) if status in (1, 2, 3) else ()

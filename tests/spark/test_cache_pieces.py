@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
 from ottla.scan.damage_log import DamagedSegment
-from ottla.spark_jobs.cache import filling, seen, stretches, unused
+from ottla.spark_jobs.cache import filling, seen, settled_ranges, unused
 from ottla.spark_jobs.cache.upkeep import CacheFailed
 from tests.segment_files import LogWriter
 from tests.spark.cache_reads import live, through_cache
@@ -86,7 +86,7 @@ def test_a_file_that_rests_is_not_read_again(write_log, cache, at_rest, monkeypa
     log.data(3)
     waited()
     check(write_log.root, cache)
-    monkeypatch.setattr(stretches, "_rows", None)
+    monkeypatch.setattr(settled_ranges, "_rows", None)
     check(write_log.root, cache)
     with pytest.raises(TypeError):
         through_cache(write_log.root, cache, verify="true")
@@ -96,7 +96,7 @@ def test_a_file_that_was_just_written_is_read_again(write_log, cache, monkeypatc
     log = write_log()
     log.data(3)
     check(write_log.root, cache)
-    monkeypatch.setattr(stretches, "_rows", None)
+    monkeypatch.setattr(settled_ranges, "_rows", None)
     with pytest.raises(TypeError):
         through_cache(write_log.root, cache)
 

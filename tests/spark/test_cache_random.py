@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
-from ottla.spark_jobs.cache import seen, stretches
+from ottla.spark_jobs.cache import seen, settled_ranges
 from tests.segment_files import LogWriter
 from tests.spark.cache_reads import live, through_cache
 
@@ -115,7 +115,7 @@ def test_a_log_that_changes_reads_the_same(tmp_path, monkeypatch, seed, trusts_a
     if trusts_at_once:
         # Treat the files as unchanging: nothing changes them while they are read.
         monkeypatch.setattr(seen, "RESTING_NS", 0)
-    monkeypatch.setattr(stretches, "TARGET_BYTES", 600)
+    monkeypatch.setattr(settled_ranges, "TARGET_BYTES", 600)
     log = Changing(tmp_path / "log", random.Random(f"{seed}"))
     log.append()
     from_cache = 0

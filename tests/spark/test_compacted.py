@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
-from ottla.broker.log.log_cleaner import LogCleaner
+from ottla.broker.log.cleaning.log_cleaner import LogCleaner
 from ottla.broker.log.log_config import LogConfig, LogManagerConfig
 from ottla.broker.log.log_manager import LogManager
 from ottla.protocol.snapshot import ProducerEntry, encode_snapshot

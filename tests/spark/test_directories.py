@@ -7,7 +7,11 @@ import pytest
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
 from ottla.protocol.batch import build_record_batch
-from ottla.protocol.transaction_records import TransactionValue, encode_transaction_value, transaction_key
+from ottla.protocol.internal_topics.transaction_records import (
+    TransactionValue,
+    encode_transaction_value,
+    transaction_key,
+)
 from ottla.scan import snapshot_ranges
 from ottla.scan.listing import UnreadableDirectory
 from ottla.spark_jobs.options import DataLost, OptionError, read_options

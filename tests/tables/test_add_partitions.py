@@ -11,9 +11,9 @@ from ottla.broker.security.session import Session
 from ottla.broker.txn.machine import check_step, decide_add_partitions, verify_partitions
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.broker.txn.values import NO_PENDING, TransactionState, TransientState
-from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.errors import ProtocolError
+from ottla.protocol.requests import codec
 from ottla.protocol.values import TopicPartition
 from tests.stand_in import broker_of
 from tests.tables.rows import (

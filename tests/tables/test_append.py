@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
-from ottla.protocol.produced import check_produced_batch
+from ottla.protocol.requests.produced import check_produced_batch
 from ottla.protocol.values import TransactionMarker
 from tests.tables.rows import EPOCH, STATE, row, rows
 from tests.unit.broker.txn.test_txn_v2_writes import Client, SlowLog, produced

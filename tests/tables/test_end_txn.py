@@ -11,7 +11,7 @@ from ottla.broker.txn.states import TransactionStatus as S
 from ottla.broker.txn.values import NEED_PRODUCER_ID, NO_PENDING, TransactionState, TransientState
 from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.transaction_records import decode_transaction_value, encode_transaction_fields
+from ottla.protocol.internal_topics.transaction_records import decode_transaction_value, encode_transaction_fields
 from tests.tables.rows import (
     BUSY,
     FENCED,

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 from ottla.broker.txn.machine import append_began, dead
 from ottla.broker.txn.values import NO_PENDING
-from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode as E
+from ottla.protocol.requests import codec
 from tests.tables.rows import LOADING, PID, row
 
 PRODUCERS, DESCRIBE, LIST = 61, 65, 66

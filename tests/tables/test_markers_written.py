@@ -8,7 +8,7 @@ from ottla.broker.log.results import FetchIsolation
 from ottla.protocol.batch import build_batch, build_marker, read_marker
 from ottla.protocol.batch_header import assign_offsets, iter_batches
 from ottla.protocol.errors import ErrorCode as E
-from ottla.protocol.produced import check_produced_batch
+from ottla.protocol.requests.produced import check_produced_batch
 from ottla.protocol.values import ProducerIdAndEpoch, TransactionMarker
 from ottla.testkit.metadata import create_internal_topic
 from tests.fetching import fetch

@@ -7,11 +7,11 @@ import pytest
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.members import Caller
 from ottla.broker.group.states import ClassicGroupState
-from ottla.protocol import codec
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
-from ottla.protocol.offsets_records import read_offsets_key
+from ottla.protocol.internal_topics.offsets_records import read_offsets_key
 from ottla.protocol.records import iter_records
+from ottla.protocol.requests import codec
 from ottla.protocol.values import ProducerIdAndEpoch, TransactionMarker
 from ottla.testkit.metadata import create_internal_topic
 from tests.fetching import fetch

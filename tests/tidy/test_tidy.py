@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -13,6 +14,7 @@ TEXT_SUFFIXES = {".py", ".md", ".toml", ".yml", ".yaml", ".sh", ".java", ".xml",
 
 FILE_LINES = 500
 FUNCTION_LINES = 70
+FOLDER_MODULES = 30
 
 KINDS = {"pure", "shell", "frozen", "free"}
 IMPURE_IMPORTS = {"asyncio", "os", "random", "time"}
@@ -113,6 +115,13 @@ def test_no_function_is_longer_than_70_lines():
                         yield f"{relative(path)}:{node.lineno}: {node.name} has {lines} lines"
 
     faults(long_ones())
+
+
+def test_no_folder_has_more_than_30_modules():
+    """Only `broker/api` has more: a module for each API."""
+    modules = Counter(relative(path.parent) for path in python_files("ottla", "lab") if path.name != "__init__.py")
+    del modules["ottla/broker/api"]
+    faults(f"{folder}: {count} modules" for folder, count in modules.items() if count > FOLDER_MODULES)
 
 
 def test_every_module_says_its_kind():

@@ -118,7 +118,7 @@ def check_curl(arguments):
     routes = [*own_routes(None, None, 0, ""), MetricsPage(None, None, 0).route, export_route(None, None, None, {})]
     router = Router(with_description(routes, has_token=False))
     (url,) = (word for word in arguments if word.startswith("http://"))
-    router.find("GET", url.removeprefix("http://127.0.0.1:9644"))
+    router.match("GET", url.removeprefix("http://127.0.0.1:9644"))
 
 
 CHECKS = {

@@ -12,7 +12,11 @@ from click.testing import CliRunner
 from ottla.cli.main import main
 from ottla.protocol.batch import build_batch
 from ottla.protocol.compression import GZIP
-from ottla.protocol.transaction_records import TransactionValue, encode_transaction_value, transaction_key
+from ottla.protocol.internal_topics.transaction_records import (
+    TransactionValue,
+    encode_transaction_value,
+    transaction_key,
+)
 from tests.legacy_messages import message
 from tests.odd_frames import bomb
 

@@ -15,9 +15,9 @@ from ottla.protocol.batch_header import assemble, read_header
 from ottla.protocol.compression import READ_LIMIT_BYTES
 from ottla.protocol.contents import differ
 from ottla.protocol.errors import NO_ERROR, ProtocolError
-from ottla.protocol.produced import check_produced_batch
 from ottla.protocol.record_frames import iter_frames, raw_records, raw_steps
 from ottla.protocol.records import decode_record, iter_records
+from ottla.protocol.requests.produced import check_produced_batch
 from ottla.protocol.steps import to_the_end
 from ottla.testkit.reading import readable
 from ottla.testkit.scanner import scan_content

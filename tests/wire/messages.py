@@ -3,9 +3,9 @@
 import uuid
 from importlib import import_module
 
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.frames import response_prefix
+from ottla.protocol.requests import codec
+from ottla.protocol.requests.frames import response_prefix
 
 NUMBERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 TEXTS = ("", "t", "payments", "grüße-漢字", "x" * 130)

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from ottla.protocol import codec
-from ottla.protocol.fetch_wire import FetchableTopicResponse, FetchPartitionData, encode_fetch_response
-from ottla.protocol.frames import is_flexible, response_header_size
 from ottla.protocol.primitives import NodeEndpoint
-from ottla.protocol.produce_wire import PartitionResponse, decode_produce_request, encode_produce_response
+from ottla.protocol.requests import codec
+from ottla.protocol.requests.fetch_wire import FetchableTopicResponse, FetchPartitionData, encode_fetch_response
+from ottla.protocol.requests.frames import is_flexible, response_header_size
+from ottla.protocol.requests.produce_wire import PartitionResponse, decode_produce_request, encode_produce_response
 from ottla.protocol.values import ZERO_UUID
 from ottla.protocol.walker import compile_reader
 from tests.wire.messages import library_bytes

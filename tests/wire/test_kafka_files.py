@@ -5,9 +5,10 @@ from collections import Counter
 import pytest
 
 from ottla.protocol import batch as b
-from ottla.protocol import indexes, metadata_records, snapshot
+from ottla.protocol import indexes, snapshot
 from ottla.protocol.batch_header import assign_offsets, crc_is_valid, iter_batches, read_header
-from ottla.protocol.offsets_records import (
+from ottla.protocol.internal_topics import metadata_records
+from ottla.protocol.internal_topics.offsets_records import (
     GroupKey,
     OffsetKey,
     decode_group_value,
@@ -18,14 +19,14 @@ from ottla.protocol.offsets_records import (
     offset_key,
     read_offsets_key,
 )
-from ottla.protocol.produced import check_produced_batch
-from ottla.protocol.records import iter_records
-from ottla.protocol.transaction_records import (
+from ottla.protocol.internal_topics.transaction_records import (
     decode_transaction_value,
     encode_transaction_value,
     read_transaction_key,
     transaction_key,
 )
+from ottla.protocol.records import iter_records
+from ottla.protocol.requests.produced import check_produced_batch
 
 
 def data_records(directory, pattern):

@@ -9,10 +9,10 @@ import pytest
 
 from ottla.protocol import batch as b
 from ottla.protocol import indexes as ix
-from ottla.protocol import metadata_records as m
 from ottla.protocol import snapshot
 from ottla.protocol.batch_header import assign_offsets, read_header, set_append_time
-from ottla.protocol.offsets_records import (
+from ottla.protocol.internal_topics import metadata_records as m
+from ottla.protocol.internal_topics.offsets_records import (
     GroupMember,
     GroupValue,
     OffsetValue,
@@ -21,8 +21,12 @@ from ottla.protocol.offsets_records import (
     group_key,
     offset_key,
 )
+from ottla.protocol.internal_topics.transaction_records import (
+    TransactionValue,
+    encode_transaction_value,
+    transaction_key,
+)
 from ottla.protocol.records import NewRecord
-from ottla.protocol.transaction_records import TransactionValue, encode_transaction_value, transaction_key
 from tests.patience import PATIENCE_S
 
 KAFKA_SH = Path(__file__).parents[1] / "conformance" / "apache-kafka" / "kafka.sh"

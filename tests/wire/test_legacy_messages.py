@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.compression import GZIP
-from ottla.protocol.offsets_records import OffsetValue, encode_offset_value, offset_key
+from ottla.protocol.internal_topics.offsets_records import OffsetValue, encode_offset_value, offset_key
+from ottla.protocol.requests import codec
 from ottla.testkit.reading import readable
 from ottla.testkit.scanner import scan_partition
 from tests.legacy_messages import KINDS, WITHOUT_OLD_LZ4, Expected, legacy_log, wrapper

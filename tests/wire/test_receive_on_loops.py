@@ -7,7 +7,7 @@ import struct
 import pytest
 import uvloop
 
-from ottla.protocol.frames import INITIAL_BYTES, ReceiveBuffer
+from ottla.protocol.requests.frames import INITIAL_BYTES, ReceiveBuffer
 
 
 class Collector(asyncio.BufferedProtocol):

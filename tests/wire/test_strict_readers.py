@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.frames import MAX_TAGS, is_flexible
+from ottla.protocol.requests import codec
+from ottla.protocol.requests.frames import MAX_TAGS, is_flexible
 from ottla.protocol.walker import STEP_ENTRIES, compile_reader, compile_stepped_reader
 from tests.wire.messages import MessageMaker, every_message, library_bytes, library_message
 

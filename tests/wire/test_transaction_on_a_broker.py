@@ -8,8 +8,8 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 
 from ottla.client import CommitUnknown, ProducerFenced, TransactionAborted, TransactionFatal, transaction
+from ottla.demo.clients import Broker, DemoClients, own_broker
 from ottla.demo.screen import Screen
-from ottla.demo.stage import Broker, DemoClients, own_broker
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.proxying import ProxyServer
 from tests.patience import PATIENCE_S

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from ottla.protocol.writer import SPLICED_BYTES, Rows, compile_writer
+from ottla.protocol.requests.writer import SPLICED_BYTES, Rows, compile_writer
 from tests.wire.messages import MessageMaker, every_message, library_bytes
 
 RESPONSES = [each for each in every_message() if each[0].__name__.endswith("Response")]
@@ -81,7 +81,7 @@ def test_writers_agree_with_the_library_on_tuples():
 
 @pytest.mark.parametrize("spliced_bytes", [0, 30, SPLICED_BYTES])
 def test_writers_agree_with_the_library_on_rows_written_before(spliced_bytes, monkeypatch):
-    monkeypatch.setattr("ottla.protocol.writer.SPLICED_BYTES", spliced_bytes)
+    monkeypatch.setattr("ottla.protocol.requests.writer.SPLICED_BYTES", spliced_bytes)
     rng = random.Random(spliced_bytes)
     for message_class, version, message, expected in samples():
         rows = Rows()

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ottla.protocol import codec
+from ottla.protocol.requests import codec
 from ottla.testkit.in_memory.furnish import message
 
 CLIENT_ID = "hostile"

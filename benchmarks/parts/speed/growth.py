@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from ottla.client.connection import BlockingConnection
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.requests import codec
 from parts import raw
 from parts.processes import Broker
 from parts.side_by_side import each_ms

@@ -21,8 +21,8 @@ from ottla.audit.checks.words import count, name_producer
 from ottla.protocol.times import at_time
 from ottla.protocol.values import TopicPartition
 from ottla.scan import events
+from ottla.scan.compiled.kernels import Longs
 from ottla.scan.fates import OpenTransaction
-from ottla.scan.kernels import Longs
 
 # At most this many transactions have a finding of their own.
 MOST_TOLD = 1_000

@@ -11,7 +11,7 @@ import numpy as np
 
 from ottla.audit.checks import history, torn
 from ottla.audit.checks.torn import SKEW_MS, Matched
-from ottla.scan.kernels import Longs
+from ottla.scan.compiled.kernels import Longs
 
 # At most this many markers of a partition are matched again.
 MOST_MATCHED_AGAIN = 2_000_000

@@ -12,7 +12,7 @@ import numpy as np
 
 from ottla.audit.checks.finding import Finding, Severity
 from ottla.audit.checks.words import count
-from ottla.scan.kernels import Bytes, Longs, expect, kernel
+from ottla.scan.compiled.kernels import Bytes, Longs, expect, kernel
 
 # Columns of an identity: its hash, 0 input or 1 output, the index of the topic's partition, and the offset.
 HASH = 0

@@ -6,7 +6,7 @@ from ottla.audit.checks.finding import Finding
 from ottla.audit.checks.words import count
 from ottla.protocol.values import TopicPartition
 from ottla.scan import events
-from ottla.scan.kernels import Longs
+from ottla.scan.compiled.kernels import Longs
 
 # At most this many are kept of a partition; the others are only counted.
 MOST_TOLD = 1_000

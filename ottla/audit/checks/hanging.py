@@ -13,11 +13,11 @@ from ottla.audit.checks import history
 from ottla.audit.checks.finding import Finding, Severity
 from ottla.audit.checks.history import NEVER, History
 from ottla.audit.checks.words import count, name_producer
+from ottla.protocol.internal_topics.transaction_records import TransactionValue
 from ottla.protocol.times import duration
-from ottla.protocol.transaction_records import TransactionValue
 from ottla.protocol.values import TopicPartition
+from ottla.scan.compiled.kernels import Longs
 from ottla.scan.fates import OpenTransaction
-from ottla.scan.kernels import Longs
 from ottla.verdict import SKEW_MS, KnownTransaction, Standing
 
 # Files that change while they are read may disagree, so transactions younger than this are not judged.

@@ -15,10 +15,14 @@ import numpy as np
 
 from ottla.protocol.fields import UnknownVersion
 from ottla.protocol.hashing import java_hash
-from ottla.protocol.transaction_records import TransactionValue, decode_transaction_value, read_transaction_key
+from ottla.protocol.internal_topics.transaction_records import (
+    TransactionValue,
+    decode_transaction_value,
+    read_transaction_key,
+)
 from ottla.protocol.values import TopicPartition
+from ottla.scan.compiled.kernels import Longs
 from ottla.scan.damage_log import Damage
-from ottla.scan.kernels import Longs
 
 TOPIC = "__transaction_state"
 

@@ -17,8 +17,8 @@ from ottla.audit.checks.finding import Finding, Severity
 from ottla.protocol.batch import ABORT
 from ottla.scan import events, headers, index_files, states, storage
 from ottla.scan.chunks import SegmentPiece
+from ottla.scan.compiled.kernels import Longs
 from ottla.scan.index_files import Entries
-from ottla.scan.kernels import Longs
 from ottla.scan.ranges import LogRange
 from ottla.scan.walk import Step, Walk
 

@@ -14,7 +14,7 @@ import numpy as np
 from ottla.audit.checks import across, history, torn
 from ottla.audit.checks.words import count
 from ottla.scan import events
-from ottla.scan.kernels import Longs
+from ottla.scan.compiled.kernels import Longs
 
 # A key is the producer id, the epoch of the marker and in its last bit the kind, 1 a commit.
 _NO_COUNTS = np.empty((0, 2), dtype=np.int64)

@@ -19,7 +19,7 @@ from ottla.audit.checks.words import count
 from ottla.protocol.times import at_time
 from ottla.protocol.values import TopicPartition
 from ottla.scan import events
-from ottla.scan.kernels import Longs
+from ottla.scan.compiled.kernels import Longs
 
 _SAID: dict[int, tuple[Severity, str, str]] = {
     events.EMPTY_COMMIT: (

@@ -13,7 +13,7 @@ from ottla.protocol.batch_header import MAX_SEQUENCE
 from ottla.protocol.times import at_time
 from ottla.protocol.values import TopicPartition
 from ottla.scan import events
-from ottla.scan.kernels import Longs
+from ottla.scan.compiled.kernels import Longs
 
 # Kind -> severity, message (with what `_values` gives), action.
 _SAID: dict[int, tuple[Severity, str, str]] = {

@@ -15,7 +15,7 @@ from ottla.audit.checks.words import count
 from ottla.protocol.batch import ABORT, COMMIT
 from ottla.protocol.times import duration
 from ottla.scan import events, headers
-from ottla.scan.kernels import Longs
+from ottla.scan.compiled.kernels import Longs
 
 # Sizes go into a bin per power of two, durations into four.
 SIZE_BINS = 32

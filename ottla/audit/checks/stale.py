@@ -13,11 +13,11 @@ import numpy as np
 from ottla.audit.checks.finding import Finding
 from ottla.audit.checks.history import ONGOING, PREPARED
 from ottla.audit.checks.words import count
+from ottla.protocol.internal_topics.transaction_records import TransactionValue
 from ottla.protocol.times import at_time, duration
-from ottla.protocol.transaction_records import TransactionValue
 from ottla.protocol.values import TopicPartition
 from ottla.scan import states
-from ottla.scan.kernels import Longs
+from ottla.scan.compiled.kernels import Longs
 
 TRANSACTIONAL_ID_EXPIRATION_MS = 7 * 86_400_000
 PRODUCER_ID_EXPIRATION_MS = 86_400_000

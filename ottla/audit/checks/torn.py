@@ -20,7 +20,7 @@ from ottla.protocol.batch_header import TIMESTAMP_TYPE
 from ottla.protocol.times import at_time
 from ottla.protocol.values import TopicPartition
 from ottla.scan import events, headers
-from ottla.scan.kernels import Longs
+from ottla.scan.compiled.kernels import Longs
 
 # Columns of a marker that is beside its decision or without one. DECISION indexes the decisions of the place, -1: none.
 PRODUCER_ID = 0

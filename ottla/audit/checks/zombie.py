@@ -11,7 +11,7 @@ from ottla.audit.checks.history import History
 from ottla.audit.checks.sequence import make_findings
 from ottla.protocol.values import TopicPartition
 from ottla.scan import events
-from ottla.scan.kernels import Longs
+from ottla.scan.compiled.kernels import Longs
 
 _FENCING = "fencing failed here: compare with the other replicas, and treat these records as written by nobody"
 _SAID: dict[int, tuple[Severity, str, str]] = {

@@ -39,12 +39,12 @@ class EventStreams:
 
     def route(self) -> Route:
         """The route."""
-        handler: AdminHandler = self._open
+        handler: AdminHandler = self._open_stream
         query = {"since": "Events after this seq that are still kept; by default new events only."}
         summary = "Stream the events of transactions as server-sent events: txn, overview, gap"
         return Route("GET", "/v1/events", handler, summary, query=query)
 
-    async def _open(self, request: AdminRequest) -> AdminResponse:
+    async def _open_stream(self, request: AdminRequest) -> AdminResponse:
         if len(self._streams) >= MOST_STREAMS:
             told = (
                 f"{MOST_STREAMS} clients read the events, which is the most: close one of them, or use GET /v1/history"

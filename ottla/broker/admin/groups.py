@@ -96,7 +96,7 @@ def groups_route(broker: Broker) -> Route:
         owners = await owners_of(broker, pending)
         rows, left = JsonRows("groups", broker.turns), MOST_OF_ALL
         for metadata in chosen:
-            row, items = _row(broker, metadata, owners, left)
+            row, items = _group_row(broker, metadata, owners, left)
             left -= items
             await rows.add(row, items)
         return rows.finish(total=found.total, left_out=found.left_out)
@@ -117,7 +117,7 @@ async def _found(broker: Broker, limit: int, prefix: str) -> SmallestRows[tuple[
     return found
 
 
-def _row(broker: Broker, metadata: GroupMetadata, owners: Owners, left: int) -> tuple[dict[str, Any], int]:
+def _group_row(broker: Broker, metadata: GroupMetadata, owners: Owners, left: int) -> tuple[dict[str, Any], int]:
     """Return the row of a group, and its number of items, which is at most a little more than `left`."""
     group, offsets = metadata.group, metadata.offsets
     members, items = [], 0

@@ -317,7 +317,7 @@ class HttpConnection(StreamProtocol):
         except AdminError as refused:
             self._on_refused(self.peer, refused.message)
             raise
-        found = self._router.find(method, target)
+        found = self._router.match(method, target)
         if found.route.needs_place and not self._take_place(self):
             raise AdminError(503, BUSY, (("Retry-After", "1"),))
         body = None

@@ -79,7 +79,7 @@ def partitions_route(broker: Broker) -> Route:
         owners = await owners_of(broker, wanted)
         rows = JsonRows("partitions", broker.turns)
         for partition in chosen:
-            row = _row(partition, owners, min(left, MOST_OPEN))
+            row = _partition_row(partition, owners, min(left, MOST_OPEN))
             left -= len(row["open"])
             await rows.add(row, len(row["open"]) + partition.waiting // 10)
         return rows.finish(total=found.total, left_out=found.left_out, unopened=unopened)
@@ -132,7 +132,7 @@ async def owners_of(broker: Broker, producer_ids: set[int]) -> dict[int, tuple[s
     return owners
 
 
-def _row(partition: Partition, owners: Owners, most: int) -> dict[str, Any]:
+def _partition_row(partition: Partition, owners: Owners, most: int) -> dict[str, Any]:
     ongoing = partition.log.producer_state.ongoing_txns
     opened = [
         {

@@ -133,7 +133,7 @@ class Router:
             methods[route.method] = route
         self._patterns = sorted(self._methods, key=lambda pattern: [segment == _ANY for segment in pattern])
 
-    def find(self, method: str, target: str) -> Found:
+    def match(self, method: str, target: str) -> Found:
         """Return the route for a request line; HEAD uses the route of GET. AdminError 400, 404 or 405."""
         path, _, query = target.partition("?")
         if not path.startswith("/"):

@@ -70,7 +70,7 @@ def transactions_route(broker: Broker, events: Events) -> Route:
         rows = JsonRows("transactions", broker.turns)
         left = MOST_PARTITIONS_OF_ALL
         for shard, transactional_id in found.rows():
-            row = _row(broker, events, shard, transactional_id, min(left, MOST_PARTITIONS))
+            row = _transaction_row(broker, events, shard, transactional_id, min(left, MOST_PARTITIONS))
             if row is not None:
                 left -= len(row["partitions"])
                 await rows.add(row, len(row["partitions"]))
@@ -105,7 +105,9 @@ async def _found(
     return found
 
 
-def _row(broker: Broker, events: Events, shard: Shard, transactional_id: str, most: int) -> dict[str, Any] | None:
+def _transaction_row(
+    broker: Broker, events: Events, shard: Shard, transactional_id: str, most: int
+) -> dict[str, Any] | None:
     state = shard.states.get(transactional_id)
     if state is None:
         return None

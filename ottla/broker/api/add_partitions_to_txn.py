@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from ottla.broker.api.authorization import find_denied, need_of
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.api.fenced import FENCED, log_fenced
-from ottla.broker.api.refused import record_row_refusals
+from ottla.broker.api.fencing_log import FENCED, log_fenced
+from ottla.broker.api.refusals import record_row_refusals
 from ottla.broker.api.reply import FEW_ROWS, ReplyBuilder, ReplyRows, encode_reply
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.costs import LOOK_US, ROW_US

@@ -13,14 +13,14 @@ from typing import Any, Final
 
 from ottla.broker.api.authorization import MESSAGES, need_of
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.api.named import index_rows
+from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.controller import CLIENT_QUOTAS
 from ottla.broker.costs import LOOK_US, ROW_US
 from ottla.broker.quotas.alteration import decide, named_twice
 from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.errors import ApiError, ErrorCode
-from ottla.protocol.security_records import QuotaEntity, SecurityRecord
+from ottla.protocol.internal_topics.security_records import QuotaEntity, SecurityRecord
 
 _ALTER: Final = need_of(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER)
 NEEDS: Final = (_ALTER,)

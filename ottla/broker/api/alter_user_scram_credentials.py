@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ottla.broker.api.authorization import MESSAGES, need_of
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.api.named import index_rows
+from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.controller import SCRAM_CREDENTIALS
 from ottla.broker.cluster.features import METADATA_FEATURE
@@ -29,7 +29,7 @@ from ottla.broker.security.scram import (
 )
 from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.errors import ApiError, ErrorCode
-from ottla.protocol.security_records import (
+from ottla.protocol.internal_topics.security_records import (
     RemoveUserScramCredentialRecord,
     SecurityRecord,
     UserScramCredentialRecord,

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from ottla.broker.api.config_needs import config_needs, refusal
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.api.named import index_rows
+from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.config.altered import BROKER_FAMILY, GROUP_FAMILY, TOPIC_FAMILY, Altered, Family
 from ottla.broker.config.dynamic import in_force
@@ -18,7 +18,7 @@ from ottla.broker.costs import CHANGE_US
 from ottla.broker.turns import Handler, Turns
 from ottla.protocol.acls import AclOperation
 from ottla.protocol.errors import ApiError, ErrorCode
-from ottla.protocol.metadata_records import (
+from ottla.protocol.internal_topics.metadata_records import (
     BROKER_LOGGER_RESOURCE,
     BROKER_RESOURCE,
     CLIENT_METRICS_RESOURCE,

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.broker.costs import AUTHORIZE_US
 from ottla.broker.events import Events
-from ottla.broker.foreign import ForeignClients
 from ottla.broker.log.long_work import LongWork
 from ottla.broker.memory import MOST_MEMORY_BYTES, Memory, ReplyReservation, Reservation
 from ottla.broker.metrics import Metrics
+from ottla.broker.non_kafka import ForeignClients
 from ottla.broker.ports.workers import DeferredWorkers, Workers
 from ottla.broker.quotas.quotas import QuotaManagers, RequestQuota, windows_of
+from ottla.broker.request_observer import RequestObserver
 from ottla.broker.security.authorizer import Authorizer, Need
 from ottla.broker.security.mechanism import Mechanisms
 from ottla.broker.security.session import Session
-from ottla.broker.tap import RequestObserver
 from ottla.broker.turns import Wait
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.primitives import NodeEndpoint
@@ -59,7 +59,7 @@ class Broker:
     long_work: LongWork = field(init=False)
     """Long work on batches may hold a quarter of `memory_bytes` in addition. Without `workers` it runs in turns."""
     metrics: Metrics = field(default_factory=Metrics)
-    tap: RequestObserver = field(init=False, default_factory=RequestObserver)
+    observer: RequestObserver = field(init=False, default_factory=RequestObserver)
     strangers: ForeignClients = field(init=False, default_factory=ForeignClients)
     events: Events | None = field(init=False, default=None)
     """The event history, or None without an admin port."""

@@ -15,7 +15,7 @@ from ottla.broker.cluster.controller import ACLS
 from ottla.broker.costs import ROW_US
 from ottla.broker.security.authorizer import Authorizer
 from ottla.protocol.errors import ApiError, ErrorCode
-from ottla.protocol.security_records import AccessControlEntryRecord
+from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord
 
 NEEDS = (ALTER,)
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from ottla.broker.api.authorization import find_denied, need_of
 from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.mutations import QUOTA_EXCEEDED, mutation_quota
-from ottla.broker.api.named import index_rows
 from ottla.broker.api.replicas import ONE_BROKER, replicas_problem
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
 from ottla.broker.cluster.image import INTERNAL_TOPICS
@@ -70,7 +70,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     reply = ReplyBuilder(broker, request)
     topics = reply.rows("topics")
     for name, asked in first.items():
-        await _add(broker, request, topics, asked, outcomes[name])
+        await _add_row(broker, request, topics, asked, outcomes[name])
     return reply.finish(topics=topics)
 
 
@@ -191,7 +191,7 @@ def _own(asked: Any) -> dict[str, str]:
     return {name: value for name, value in _configs(asked).items() if value is not None}
 
 
-async def _add(broker: Broker, request: Request, topics: ReplyRows, asked: Any, outcome: ApiError | bytes) -> None:
+async def _add_row(broker: Broker, request: Request, topics: ReplyRows, asked: Any, outcome: ApiError | bytes) -> None:
     if isinstance(outcome, ApiError):
         await topics.add(asked.name, ZERO_UUID, outcome.error, outcome.message, configs=None)
         return

@@ -14,7 +14,7 @@ from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.controller import ACLS
 from ottla.broker.costs import ROW_US
 from ottla.protocol.errors import ApiError, ErrorCode
-from ottla.protocol.security_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
+from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 
 NEEDS = (ALTER,)
 

@@ -8,7 +8,7 @@ from ottla.broker.api.acls import DESCRIBE, MATCH_US, filter_of, refusal
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows, encode_reply
 from ottla.protocol.errors import ApiError, ErrorCode
-from ottla.protocol.security_records import AccessControlEntryRecord
+from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord
 
 NEEDS = (DESCRIBE,)
 GROUPED_AT_ONCE = 10_000

@@ -9,13 +9,13 @@ from typing import Final
 
 from ottla.broker.api.config_needs import config_needs, refusal
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.api.named import index_last_rows
+from ottla.broker.api.indexed_rows import index_last_rows
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.config import ConfigEntry, describe_broker, describe_cluster, describe_group, describe_topic
 from ottla.broker.costs import CONFIG_ENTRY_US
 from ottla.protocol.acls import AclOperation
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.metadata_records import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
+from ottla.protocol.internal_topics.metadata_records import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from ottla.protocol.topic_names import detect_invalid_topic
 
 _NEEDS: Final = config_needs(AclOperation.DESCRIBE_CONFIGS)

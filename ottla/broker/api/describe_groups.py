@@ -36,11 +36,11 @@ async def handle(broker: Broker, request: Request) -> Reply:
             dead = "" if error else ClassicGroupState.DEAD.value
             await groups.add(error, None, group_id, dead, "", "", (), allowed)
         else:
-            await _add(reply, groups, metadata, allowed)
+            await _add_group(reply, groups, metadata, allowed)
     return reply.finish(groups=groups)
 
 
-async def _add(reply: ReplyBuilder, groups: ReplyRows, metadata: GroupMetadata, allowed: int) -> None:
+async def _add_group(reply: ReplyBuilder, groups: ReplyRows, metadata: GroupMetadata, allowed: int) -> None:
     """Add a group. Subscriptions are shown only in a stable group, because before that the protocol is not chosen."""
     group = metadata.group
     state, kind, protocol = group.state, group.protocol_type or "", group.protocol

@@ -33,12 +33,12 @@ async def handle(broker: Broker, request: Request) -> Reply:
                 await partitions.add(index, _READ.error, MESSAGES[_READ.error])
             indexes = {}
         for index in indexes:
-            await _add(broker, reply, partitions, name, index)
+            await _add_producer(broker, reply, partitions, name, index)
         await topics.add(name, partitions)
     return reply.finish(topics=topics)
 
 
-async def _add(broker: Broker, reply: ReplyBuilder, partitions: ReplyRows, name: str, index: int) -> None:
+async def _add_producer(broker: Broker, reply: ReplyBuilder, partitions: ReplyRows, name: str, index: int) -> None:
     partition = await broker.cluster.get_or_open(name, index)
     if partition is None:
         await partitions.add(index, *_why_absent(broker, name))

@@ -9,7 +9,7 @@ from typing import Final
 
 from ottla.broker.api.authorization import MESSAGES, need_of
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.api.named import index_rows
+from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.costs import LOOK_US
 from ottla.broker.security.scram import ScramMechanism

@@ -28,7 +28,7 @@ from ottla.broker.turns import Wait
 from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import NO_ERROR, ErrorCode
-from ottla.protocol.fetch_wire import (
+from ottla.protocol.requests.fetch_wire import (
     INLINE_BYTES,
     FetchableTopicResponse,
     FetchPartitionData,

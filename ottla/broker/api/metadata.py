@@ -20,15 +20,15 @@ from uuid import UUID
 from ottla.broker.api import operations
 from ottla.broker.api.authorization import find_denied, need_of
 from ottla.broker.api.context import Broker, Reply, Request
+from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.mutations import mutation_quota
-from ottla.broker.api.named import index_rows
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import INTERNAL_TOPICS, TopicImage
 from ottla.broker.costs import CHANGE_US
 from ottla.broker.quotas.managers import ControllerMutationQuota
 from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.metadata_records import NO_LEADER
+from ottla.protocol.internal_topics.metadata_records import NO_LEADER
 from ottla.protocol.topic_names import detect_invalid_topic
 from ottla.protocol.values import ZERO_UUID
 

@@ -18,8 +18,8 @@ from ottla.broker.api import duplicates, durability, verification
 from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import NO_REPLY, Broker, Close, Encoded, Reply, Request
 from ottla.broker.api.duplicates import MOST_TOLD, Duplicate
-from ottla.broker.api.fenced import FENCED
-from ottla.broker.api.refused import record_refusal
+from ottla.broker.api.fencing_log import FENCED
+from ottla.broker.api.refusals import record_refusal
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.broker.costs import APPEND_US, COPY_BYTE_US, LOOK_US, ROW_US
@@ -30,8 +30,8 @@ from ottla.broker.log.results import AppendResult
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.batch_header import HEADER_SIZE, MAGIC, TRANSACTIONAL, BatchHeader, read_header, says_transactional
 from ottla.protocol.errors import NO_ERROR, ErrorCode
-from ottla.protocol.produce_wire import PartitionResponse, Partitions, ProduceBody, encode_produce_response
-from ottla.protocol.produced import BatchCheck, Checked, check_at_once, check_steps
+from ottla.protocol.requests.produce_wire import PartitionResponse, Partitions, ProduceBody, encode_produce_response
+from ottla.protocol.requests.produced import BatchCheck, Checked, check_at_once, check_steps
 from ottla.protocol.steps import RECORD_US, Steps
 from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ZERO_UUID, TopicPartition
 

@@ -9,19 +9,19 @@
         await topics.add(topic.name, partitions)
     return reply.finish(topics=topics)
 
-Values are the schema's fields, in its order or by name (see `ottla/protocol/writer.py`). What has few rows is encoded
-in one go with `encoded`, which costs less; `with_tables` takes the one or the other.
+Values are the schema's fields, in its order or by name (see `ottla/protocol/requests/writer.py`). A reply with few rows
+is encoded at once with `encode_reply`, which costs less; `with_tables` chooses one of the two.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from ottla.broker.api.context import Broker, Encoded, Request
-from ottla.broker.api.refused import record_row_refusals
+from ottla.broker.api.refusals import record_row_refusals
 from ottla.broker.costs import COPY_BYTE_US, REPLY_ROW_US, ROW_US
 from ottla.broker.memory import FREE_BYTES, ReplyReservation
-from ottla.protocol import codec
-from ottla.protocol.writer import Rows, Writer
+from ottla.protocol.requests import codec
+from ottla.protocol.requests.writer import Rows, Writer
 
 PIECE_BYTES: Final = 65_536
 """The approximate size of a piece. Its memory is freed when it is sent."""

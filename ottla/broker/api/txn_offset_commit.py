@@ -11,7 +11,7 @@ from typing import Final
 from ottla.broker.api import durability, verification
 from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Reply, Request
-from ottla.broker.api.fenced import FENCED, log_fenced
+from ottla.broker.api.fencing_log import FENCED, log_fenced
 from ottla.broker.api.offset_commit import READ_TOPIC, commit_rows, or_else, refused_rows
 from ottla.broker.api.reply import with_tables
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC

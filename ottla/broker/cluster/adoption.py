@@ -20,7 +20,7 @@ from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.log.partition import Partition
 from ottla.protocol.checkpoints import parse_directory_name
-from ottla.protocol.metadata_records import Ids, MetadataRecord, ProducerIdsRecord
+from ottla.protocol.internal_topics.metadata_records import Ids, MetadataRecord, ProducerIdsRecord
 from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from ottla.broker.cluster.image import INTERNAL_TOPICS
 from ottla.protocol.batch_header import BatchHeader
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import UnknownVersion
-from ottla.protocol.metadata_records import (
+from ottla.protocol.internal_topics.metadata_records import (
     NO_LEADER,
     TOPIC_RESOURCE,
     ConfigRecord,
@@ -21,8 +21,8 @@ from ottla.protocol.metadata_records import (
     PartitionRecord,
     TopicRecord,
 )
+from ottla.protocol.internal_topics.transaction_records import decode_transaction_value, read_transaction_key
 from ottla.protocol.records import iter_records
-from ottla.protocol.transaction_records import decode_transaction_value, read_transaction_key
 from ottla.protocol.values import TopicPartition
 
 KEEP_EVERYTHING: Final = {"retention.ms": "-1", "retention.bytes": "-1"}

@@ -20,17 +20,17 @@ from contextlib import suppress
 from typing import Final, Protocol, TypeVar
 
 from ottla.broker.cluster.adoption import PRODUCER_ID_BLOCK
-from ottla.broker.cluster.claims import NameLock, NameLocks
 from ottla.broker.cluster.features import FeatureUpdate, update_problem
 from ottla.broker.cluster.image import MetadataImage, PartitionRegistration, TopicImage
 from ottla.broker.cluster.kraft_log import MetadataLog
+from ottla.broker.cluster.name_locks import NameLock, NameLocks
 from ottla.broker.config.loggable import loggable_value
 from ottla.broker.costs import CONFIGURE_US
 from ottla.broker.security.changes import describe_change
 from ottla.broker.turns import Handler, Turns, Wait
 from ottla.protocol.checkpoints import encode_id
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.metadata_records import (
+from ottla.protocol.internal_topics.metadata_records import (
     BROKER_RESOURCE,
     TOPIC_RESOURCE,
     ConfigRecord,
@@ -43,7 +43,7 @@ from ottla.protocol.metadata_records import (
     encode_metadata_record,
     encode_partition_records,
 )
-from ottla.protocol.security_records import SecurityRecord
+from ottla.protocol.internal_topics.security_records import SecurityRecord
 from ottla.protocol.steps import RECORD_US
 from ottla.protocol.topic_names import unify_collision_chars
 from ottla.protocol.values_batch import ValuesBatch

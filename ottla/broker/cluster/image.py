@@ -6,8 +6,8 @@ Only `MetadataImage.apply` changes it, live and in recovery, so the image always
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ottla.protocol.kraft_records import ControlRecord
-from ottla.protocol.metadata_records import (
+from ottla.protocol.internal_topics.kraft_records import ControlRecord
+from ottla.protocol.internal_topics.metadata_records import (
     BROKER_RESOURCE,
     GROUP_RESOURCE,
     NO_LEADER,
@@ -24,7 +24,7 @@ from ottla.protocol.metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from ottla.protocol.security_records import (
+from ottla.protocol.internal_topics.security_records import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
     QuotaEntity,

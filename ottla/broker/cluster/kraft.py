@@ -14,14 +14,14 @@ from ottla.broker.costs import STATE_RECORD_US
 from ottla.protocol.batch_header import BatchHeader, crc_is_valid, iter_batches
 from ottla.protocol.checkpoints import LAST_INT
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.kraft_records import (
+from ottla.protocol.internal_topics.kraft_records import (
     SnapshotId,
     parse_snapshot_name,
     quorum_records,
     read_snapshot,
     snapshot_name,
 )
-from ottla.protocol.metadata_records import (
+from ottla.protocol.internal_topics.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     ConfigRecord,

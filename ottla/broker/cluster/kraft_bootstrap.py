@@ -9,7 +9,7 @@ from itertools import chain
 
 from ottla.broker.cluster.features import METADATA_FEATURE
 from ottla.broker.cluster.image import MetadataImage, PartitionRegistration, TopicImage
-from ottla.protocol.metadata_records import (
+from ottla.protocol.internal_topics.metadata_records import (
     BROKER_RESOURCE,
     GROUP_RESOURCE,
     TOPIC_RESOURCE,
@@ -20,7 +20,7 @@ from ottla.protocol.metadata_records import (
     ProducerIdsRecord,
     TopicRecord,
 )
-from ottla.protocol.security_records import ClientQuotaRecord, SecurityRecord
+from ottla.protocol.internal_topics.security_records import ClientQuotaRecord, SecurityRecord
 
 
 def bootstrap_records(

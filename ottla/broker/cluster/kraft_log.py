@@ -33,8 +33,8 @@ from ottla.protocol.batch import build_batch
 from ottla.protocol.batch_header import BatchHeader, crc_is_valid
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import UnknownVersion
-from ottla.protocol.kraft_records import SnapshotId, leader_change, read_snapshot, snapshot_name
-from ottla.protocol.metadata_records import (
+from ottla.protocol.internal_topics.kraft_records import SnapshotId, leader_change, read_snapshot, snapshot_name
+from ottla.protocol.internal_topics.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     EndTransactionRecord,

@@ -29,7 +29,7 @@ from ottla.broker.ports.clock import Clock, Timer
 from ottla.broker.ports.descriptors import Shortage
 from ottla.broker.turns import Handler, Turns, Wait
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.metadata_records import (
+from ottla.protocol.internal_topics.metadata_records import (
     FeatureLevelRecord,
     MetadataRecord,
     PartitionChangeRecord,

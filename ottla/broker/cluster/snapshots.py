@@ -19,12 +19,7 @@ from typing import Final, NamedTuple
 
 from ottla.broker.cluster.image import TopicImage
 from ottla.broker.cluster.kraft import snapshots_of
-from ottla.broker.cluster.kraft_bootstrap import (
-    cluster_records,
-    partition_record,
-    security_records,
-    topic_and_configs,
-)
+from ottla.broker.cluster.kraft_bootstrap import cluster_records, partition_record, security_records, topic_and_configs
 from ottla.broker.cluster.kraft_log import MetadataLog
 from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.partition import Partition
@@ -33,14 +28,14 @@ from ottla.broker.ports.disk import File
 from ottla.broker.turns import Handler, OneAtATime, Turns, Wait
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.kraft_records import (
+from ottla.protocol.internal_topics.kraft_records import (
     SnapshotId,
     snapshot_footer,
     snapshot_header,
     snapshot_name,
     snapshot_timestamp_ms,
 )
-from ottla.protocol.metadata_records import encode_metadata_record
+from ottla.protocol.internal_topics.metadata_records import encode_metadata_record
 from ottla.protocol.steps import RECORD_US
 from ottla.protocol.values_batch import ValuesBatch
 
@@ -98,14 +93,14 @@ class MetadataSnapshots:
         if metadata.bytes_since_snapshot > 0 and (old or metadata.bytes_since_snapshot >= settings.bytes_between):
             self.take()
         elif now_ms - self._cleaned_ms >= CLEAN_EVERY_MS:
-            self._start(self._clean)
+            self._start_snapshot(self._clean)
 
     def take(self) -> None:
         """Take a snapshot if none is under way and the image contains all of the log."""
         if self._log.can_be_replaced:
-            self._start(self._take)
+            self._start_snapshot(self._take)
 
-    def _start(self, work: Callable[[], Handler[None]]) -> None:
+    def _start_snapshot(self, work: Callable[[], Handler[None]]) -> None:
         if not self._stopped and self._store.offline is None:
             self._work.start(work)
 

@@ -14,7 +14,7 @@ from ottla.broker.config.group import GROUP_OPTIONS, group_config_problem
 from ottla.broker.config.option import Kind, Option
 from ottla.broker.config.topic import TOPIC_OPTIONS, topic_config_problem
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.frames import MAX_ENTRIES
+from ottla.protocol.requests.frames import MAX_ENTRIES
 
 
 class Operation(IntEnum):

@@ -43,7 +43,7 @@ def parse_jaas(text: str) -> LoginModule:
     tokens = _tokens(text)
     if not tokens:
         raise ValueError("a JAAS entry: MODULE required KEY=VALUE ...;")
-    module, rest = _entry(tokens)
+    module, rest = _read_entry(tokens)
     if rest:
         raise ValueError("one JAAS entry that ends with ;")
     return module
@@ -57,7 +57,7 @@ def parse_jaas_file(text: str) -> dict[str, list[LoginModule]]:
             raise ValueError("NAME { MODULE required KEY=VALUE ...; };")
         name, modules, tokens = tokens[0].text, [], tokens[2:]
         while tokens and not tokens[0].is_sign:
-            module, tokens = _entry(tokens)
+            module, tokens = _read_entry(tokens)
             modules.append(module)
         if tokens[:2] != [("}", True), (";", True)]:
             raise ValueError("NAME { MODULE required KEY=VALUE ...; };")
@@ -65,7 +65,7 @@ def parse_jaas_file(text: str) -> dict[str, list[LoginModule]]:
     return found
 
 
-def _entry(tokens: Sequence[_Token]) -> tuple[LoginModule, list[_Token]]:
+def _read_entry(tokens: Sequence[_Token]) -> tuple[LoginModule, list[_Token]]:
     """Return the first entry, and the tokens after it."""
     flagged = len(tokens) > 1 and not tokens[0].is_sign and tokens[1].text.lower() in _FLAGS
     if not flagged:

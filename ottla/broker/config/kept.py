@@ -6,17 +6,7 @@ Names, defaults and ranges are Kafka's (`AbstractKafkaConfig.CONFIG_DEF` of 4.3.
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.broker.config.option import (
-    INT64_MAX,
-    Kind,
-    Option,
-    boolean,
-    int32,
-    int64,
-    options_of,
-    ratio,
-    text,
-)
+from ottla.broker.config.option import INT64_MAX, Kind, Option, boolean, int32, int64, options_of, ratio, text
 
 DOUBLE_MAX: Final = 1.7976931348623157e308
 _THREADS: Final = "The number of threads; Ottla serves with one."

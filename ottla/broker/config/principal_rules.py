@@ -25,7 +25,7 @@ class PrincipalRule(NamedTuple):
     case: str
     """L, U or nothing."""
 
-    def apply(self, name: str) -> str | None:
+    def map_name(self, name: str) -> str | None:
         """Return the mapped name; None if the rule does not match."""
         if self.pattern is None:
             return name
@@ -66,7 +66,7 @@ def parse_principal_rules(text: str) -> tuple[PrincipalRule, ...]:
 
 def mapped_name(rules: Sequence[PrincipalRule], name: str) -> str | None:
     """Return the user for this name of a certificate; None if no rule matches."""
-    return next((found for rule in rules if (found := rule.apply(name)) is not None), None)
+    return next((found for rule in rules if (found := rule.map_name(name)) is not None), None)
 
 
 def _check_replacement(rule: PrincipalRule) -> PrincipalRule:

@@ -18,7 +18,7 @@ from ottla.broker.group.replies import Assigned, Emptied, JoinReply, Outcome, Re
 from ottla.broker.group.states import ClassicGroupState, check_transition
 from ottla.broker.group.subscriptions import Subscriptions
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.offsets_records import GroupValue
+from ottla.protocol.internal_topics.offsets_records import GroupValue
 
 # A new member cannot send heartbeats before it knows its id, and a parked JoinGroup hides that its client is gone.
 NEW_MEMBER_TIMEOUT_MS: Final = 5 * 60 * 1000

@@ -19,7 +19,7 @@ from ottla.broker.group.states import ClassicGroupState
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
 from ottla.protocol.errors import NO_ERROR, ErrorCode
-from ottla.protocol.offsets_records import OffsetKey, OffsetValue
+from ottla.protocol.internal_topics.offsets_records import OffsetKey, OffsetValue
 from ottla.protocol.values import NO_PARTITION_LEADER_EPOCH, ProducerIdAndEpoch, TopicPartition
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from ottla.protocol.batch import build_batch, build_record_batch, read_marker
 from ottla.protocol.batch_header import BatchHeader
 from ottla.protocol.fields import UnknownVersion
-from ottla.protocol.offsets_records import (
+from ottla.protocol.internal_topics.offsets_records import (
     GroupKey,
     GroupValue,
     OffsetKey,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.offsets_records import GroupMember
+from ottla.protocol.internal_topics.offsets_records import GroupMember
 
 Protocols = tuple[tuple[str, bytes], ...]
 """(assignor name, subscription) in the member's order of preference, each name once."""

@@ -23,7 +23,7 @@ from ottla.broker.log.partition import Partition
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
 from ottla.protocol.errors import NO_ERROR, ErrorCode
-from ottla.protocol.offsets_records import GroupKey, GroupValue, OffsetKey, OffsetValue
+from ottla.protocol.internal_topics.offsets_records import GroupKey, GroupValue, OffsetKey, OffsetValue
 from ottla.protocol.values import NO_PRODUCER_ID, ProducerIdAndEpoch, TransactionMarker
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from typing import NamedTuple
 
-from ottla.protocol.offsets_records import OffsetValue
+from ottla.protocol.internal_topics.offsets_records import OffsetValue
 from ottla.protocol.values import TopicPartition
 
 

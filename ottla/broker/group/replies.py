@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ottla.broker.group.lines import Line
 from ottla.broker.group.members import Protocols, Timeouts
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.offsets_records import GroupValue
+from ottla.protocol.internal_topics.offsets_records import GroupValue
 
 
 class JoinReply(NamedTuple):

@@ -18,7 +18,7 @@ from ottla.broker.group.replies import JoinReply, SyncReply
 from ottla.broker.ports.clock import Timer
 from ottla.broker.turns import Wait
 from ottla.protocol.batch_header import BatchHeader
-from ottla.protocol.offsets_records import GroupKey, GroupValue, OffsetKey, OffsetValue
+from ottla.protocol.internal_topics.offsets_records import GroupKey, GroupValue, OffsetKey, OffsetValue
 
 SETTLED_AT_ONCE: Final = 200
 """Offsets of an ended transaction that are settled in one step."""

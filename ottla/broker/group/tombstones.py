@@ -11,7 +11,7 @@ from ottla.broker.group.shard import GroupMetadata
 from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.offsets_records import OffsetKey
+from ottla.protocol.internal_topics.offsets_records import OffsetKey
 from ottla.protocol.values import NO_PRODUCER_ID, TopicPartition
 
 KEYS_AT_ONCE: Final = 100

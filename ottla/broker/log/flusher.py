@@ -48,7 +48,7 @@ class Flusher:
     def start(self) -> None:
         """Start the requested sync, if there is one: at the next turn, or earlier if no other request is coming."""
         if self._scheduled:
-            self._start()
+            self._start_sync()
 
     def _schedule(self) -> None:
         if not self._scheduled and self._job is None:
@@ -57,7 +57,7 @@ class Flusher:
             # to wait for a sync without them.
             self._clock.next_turn(self.start)
 
-    def _start(self) -> None:
+    def _start_sync(self) -> None:
         self._scheduled = self.busy = False
         dirty, self._dirty = self._dirty, {}
         paths: dict[str, None] = {}

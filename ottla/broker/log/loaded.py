@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from ottla.broker.log.leader_epoch_cache import LeaderEpochCache
-from ottla.broker.log.log_segments import LogSegments
 from ottla.broker.log.producer_state_manager import ProducerStateManager
+from ottla.broker.log.segments.log_segments import LogSegments
 
 
 class LoadedLog(NamedTuple):

@@ -19,10 +19,10 @@ from ottla.broker.log.batches import BadBatch, Run, iter_file, iter_runs
 from ottla.broker.log.leader_epoch_cache import LeaderEpochCache
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.log_config import LogConfig
-from ottla.broker.log.log_segment import MAX_RELATIVE_OFFSET, LogSegment
-from ottla.broker.log.log_segments import LogSegments
 from ottla.broker.log.producer_state_manager import SNAPSHOT_SLICE, CompletedTxn, ProducerStateManager
-from ottla.broker.log.segment_index import time_of
+from ottla.broker.log.segments.log_segment import MAX_RELATIVE_OFFSET, LogSegment
+from ottla.broker.log.segments.log_segments import LogSegments
+from ottla.broker.log.segments.segment_index import time_of
 from ottla.broker.log.swap import DELETED, complete_swap_operations
 from ottla.broker.log.tail_kind import TailKind, classify_tail
 from ottla.broker.ports.disk import Disk

@@ -7,19 +7,12 @@ on the bytes alone, this module those that need the topic.
 from typing import NamedTuple
 
 from ottla.broker.log.log_config import PRODUCER_COMPRESSION, LogConfig
-from ottla.protocol.batch_header import (
-    HEADER_SIZE,
-    TIMESTAMP_TYPE,
-    TRANSACTIONAL,
-    BatchHeader,
-    assemble,
-    read_header,
-)
+from ottla.protocol.batch_header import HEADER_SIZE, TIMESTAMP_TYPE, TRANSACTIONAL, BatchHeader, assemble, read_header
 from ottla.protocol.compression import NAMES, NONE, READ_LIMIT_BYTES
 from ottla.protocol.compression_steps import compress_steps, decompress_steps
 from ottla.protocol.errors import NO_ERROR, ErrorCode
-from ottla.protocol.produced import BatchCheck, Checked
 from ottla.protocol.record_frames import iter_frames
+from ottla.protocol.requests.produced import BatchCheck, Checked
 from ottla.protocol.steps import BYTE_US, RECORD_US, SHORT_BYTES, Steps
 from ottla.protocol.values import NO_TIMESTAMP
 from ottla.protocol.varints import Buffer

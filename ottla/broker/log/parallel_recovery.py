@@ -12,9 +12,9 @@ from ottla.broker.log.leader_epoch_cache import LeaderEpochCache
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_loader import Start, load_log, new_log
-from ottla.broker.log.log_segment import LogSegment
-from ottla.broker.log.log_segments import LogSegments
 from ottla.broker.log.producer_state_manager import ProducerStateManager
+from ottla.broker.log.segments.log_segment import LogSegment
+from ottla.broker.log.segments.log_segments import LogSegments
 from ottla.broker.ports.disk import Disk
 from ottla.protocol import checkpoints
 from ottla.protocol.steps import Steps

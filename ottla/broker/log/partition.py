@@ -15,11 +15,11 @@ from typing import Final
 
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.log_config import LogConfig
-from ottla.broker.log.log_segment import LogSegment
-from ottla.broker.log.log_segments import EVERYTHING, Moved
 from ottla.broker.log.log_validator import ValidationResult
 from ottla.broker.log.producer_state_entry import ProducerStateEntry
 from ottla.broker.log.results import AppendResult, FetchDataInfo, FetchIsolation
+from ottla.broker.log.segments.log_segment import LogSegment
+from ottla.broker.log.segments.log_segments import EVERYTHING, Moved
 from ottla.broker.log.unified_log import UnifiedLog
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.descriptors import Shortage
@@ -27,7 +27,7 @@ from ottla.broker.ports.disk import Disk
 from ottla.broker.turns import Turns, Wait
 from ottla.protocol.batch_header import BatchHeader
 from ottla.protocol.errors import NO_ERROR, ErrorCode, ProtocolError
-from ottla.protocol.produced import BatchCheck
+from ottla.protocol.requests.produced import BatchCheck
 from ottla.protocol.steps import BYTE_US, Steps, to_the_end
 from ottla.protocol.values import TransactionMarker
 

@@ -14,8 +14,8 @@ from logging import getLogger
 
 from ottla.broker.costs import LOOK_US, ROW_US
 from ottla.broker.log.file_deleter import FileDeleter
-from ottla.broker.log.log_segment import LogSegment
 from ottla.broker.log.partition import Partition
+from ottla.broker.log.segments.log_segment import LogSegment
 from ottla.broker.log.swap import add_deleted_suffix
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.disk import Disk

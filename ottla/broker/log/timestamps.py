@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 from ottla.broker.costs import COPY_BYTE_US, ROW_US
 from ottla.broker.log.batches import batch_size, iter_file, skip_older
-from ottla.broker.log.log_segment import LogSegment
-from ottla.broker.log.log_segments import LogSegments, Moved
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import FetchIsolation
+from ottla.broker.log.segments.log_segment import LogSegment
+from ottla.broker.log.segments.log_segments import LogSegments, Moved
 from ottla.protocol.batch_header import BatchHeader
 from ottla.protocol.compression import TooLarge
 from ottla.protocol.errors import ProtocolError

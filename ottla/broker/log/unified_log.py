@@ -13,11 +13,11 @@ from typing import Final
 
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.log_config import MAX_INT64, LogConfig
-from ottla.broker.log.log_segment import LogSegment
 from ottla.broker.log.log_validator import ValidationFailure, ValidationResult, validate, validate_at_once
 from ottla.broker.log.producer_state_entry import AppendDecision
 from ottla.broker.log.producer_state_manager import AppendOrigin
 from ottla.broker.log.results import AppendResult, FetchDataInfo
+from ottla.broker.log.segments.log_segment import LogSegment
 from ottla.broker.log.snapshot_writer import SnapshotWriter, ignore
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.descriptors import Shortage
@@ -38,7 +38,7 @@ from ottla.protocol.batch_header import (
     write_header,
 )
 from ottla.protocol.errors import NO_ERROR, ErrorCode
-from ottla.protocol.produced import BatchCheck, Checked
+from ottla.protocol.requests.produced import BatchCheck, Checked
 from ottla.protocol.steps import Steps, to_the_end
 from ottla.protocol.values import NO_TIMESTAMP, TransactionMarker
 

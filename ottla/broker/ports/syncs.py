@@ -139,7 +139,7 @@ def sync_paths(paths: Sequence[str], kernel: KernelSyncs) -> OSError | None:
         opened: list[int] = []
         try:
             while left and len(opened) < AT_ONCE:
-                descriptor = _open(left[-1], wait=not opened)
+                descriptor = _open_descriptor(left[-1], wait=not opened)
                 if descriptor == _NOT_YET:
                     break
                 left.pop()
@@ -154,7 +154,7 @@ def sync_paths(paths: Sequence[str], kernel: KernelSyncs) -> OSError | None:
     return failed
 
 
-def _open(path: str, wait: bool) -> int | None:
+def _open_descriptor(path: str, wait: bool) -> int | None:
     """Open a path; None if it does not exist, -1 if no descriptor is free and the caller does not `wait`."""
     waited = False
     while True:

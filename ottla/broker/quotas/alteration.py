@@ -17,7 +17,7 @@ from ottla.broker.quotas.quotas import (
     REQUEST_PERCENTAGE,
 )
 from ottla.protocol.errors import ApiError, ErrorCode
-from ottla.protocol.security_records import ClientQuotaRecord, QuotaEntity
+from ottla.protocol.internal_topics.security_records import ClientQuotaRecord, QuotaEntity
 
 Entity = Mapping[str, str | None]
 """Names by type; None is the default."""

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from ottla.broker.quotas.limits import CLIENT_ID, IP, USER
 from ottla.protocol.errors import ApiError, ErrorCode
-from ottla.protocol.security_records import QuotaEntity
+from ottla.protocol.internal_topics.security_records import QuotaEntity
 
 EXACT: Final = 0
 DEFAULT: Final = 1

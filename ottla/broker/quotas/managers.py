@@ -61,7 +61,7 @@ class Sensors(Generic[Meter]):
         """Return the limit per second of a client; None if it is not limited."""
         return self._limits.of(self._limits.owner(user, client_id)) if self._limits else None
 
-    def find(self, user: str, client_id: str, now_ms: float) -> tuple[Meter, float] | None:
+    def find_sensor(self, user: str, client_id: str, now_ms: float) -> tuple[Meter, float] | None:
         """Return the meter of a client and its limit; None if it is not limited."""
         if not self._limits:
             return None
@@ -108,7 +108,7 @@ class ClientQuotaManager:
 
     def record(self, user: str, client_id: str, value: float, now_ms: float) -> int:
         """Record the usage of a client and return its throttle time in milliseconds."""
-        found = self.sensors.find(user, client_id, now_ms)
+        found = self.sensors.find_sensor(user, client_id, now_ms)
         if found is None:
             return 0
         rate, limit = found
@@ -118,7 +118,7 @@ class ClientQuotaManager:
 
     def take_back(self, user: str, client_id: str, value: float, now_ms: float) -> None:
         """Undo a `record` of the same moment, whose data is not sent."""
-        found = self.sensors.find(user, client_id, now_ms)
+        found = self.sensors.find_sensor(user, client_id, now_ms)
         if found is not None:
             found[0].record(-value, now_ms)
 
@@ -140,7 +140,7 @@ class ControllerMutationQuotaManager:
         self, user: str, client_id: str, now_ms: Callable[[], float], *, strict: bool
     ) -> "ControllerMutationQuota | None":
         """Return the quota for one request; None if it is not limited."""
-        found = self.sensors.find(user, client_id, now_ms())
+        found = self.sensors.find_sensor(user, client_id, now_ms())
         return None if found is None else ControllerMutationQuota(*found, now_ms, strict)
 
 

@@ -23,7 +23,7 @@ from ottla.broker.quotas.managers import (
 from ottla.broker.quotas.rates import Window
 from ottla.broker.turns import Turns, Wait
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.security_records import ClientQuotaRecord, QuotaEntity, SecurityRecord
+from ottla.protocol.internal_topics.security_records import ClientQuotaRecord, QuotaEntity, SecurityRecord
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ class QuotaManagers:
         self.throttled = {key: Throttled() for key in self._by_key}
         """Throttled requests by the key of the quota."""
 
-    def load(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
+    def load_quotas(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
         """Set the quotas of a data directory."""
         for entity, values in quotas.items():
             for key, value in values.items():

@@ -15,7 +15,7 @@ from ottla.broker.security.authorizer import Need
 from ottla.broker.security.hosts import canonical_host
 from ottla.broker.security.session import Session
 from ottla.protocol.acls import WILDCARD, WILDCARD_PRINCIPAL, AclOperation, PatternType, PermissionType
-from ottla.protocol.security_records import (
+from ottla.protocol.internal_topics.security_records import (
     AccessControlEntryRecord,
     RemoveAccessControlEntryRecord,
     SecurityRecord,
@@ -148,7 +148,7 @@ class AclAuthorizer:
 
     # ---- entries
 
-    def load(self, entries: Iterable[AccessControlEntryRecord]) -> Steps[None]:
+    def load_acls(self, entries: Iterable[AccessControlEntryRecord]) -> Steps[None]:
         """Add many entries, in steps."""
         for number, entry in enumerate(entries, 1):
             self.add(entry)
@@ -261,10 +261,10 @@ class AclAuthorizer:
                 mask = grants[holder]
                 of_pattern = (resource_type, pattern, int(pattern_type))
                 if mask & _DENIED_BY[operation] & operation_bit << _OPERATIONS:
-                    denying = _entry(*of_pattern, holder, operation_bit, PermissionType.DENY)
+                    denying = _make_entry(*of_pattern, holder, operation_bit, PermissionType.DENY)
                     return Decision(False, denying, "", touching)
                 if mask & _ALLOWED_BY[operation] & operation_bit:
-                    allowing = _entry(*of_pattern, holder, operation_bit, PermissionType.ALLOW)
+                    allowing = _make_entry(*of_pattern, holder, operation_bit, PermissionType.ALLOW)
         if allowing is not None:
             return Decision(True, allowing, "", touching)
         allowed = self._default and not touching
@@ -357,7 +357,7 @@ def _principal_and_host(holder: _Holder) -> tuple[str, str]:
     return (holder, WILDCARD) if isinstance(holder, str) else holder
 
 
-def _entry(
+def _make_entry(
     resource_type: int, name: str, pattern_type: int, holder: _Holder, operation_bit: int, permission: PermissionType
 ) -> AccessControlEntryRecord:
     principal, host = _principal_and_host(holder)

@@ -6,7 +6,7 @@ Source: `AclBindingFilter`, `ResourcePatternFilter`, `AccessControlEntryFilter` 
 from typing import NamedTuple
 
 from ottla.protocol.acls import WILDCARD, AclOperation, PatternType, PermissionType, ResourceType
-from ottla.protocol.security_records import AccessControlEntryRecord
+from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord
 
 _ANY = 1
 

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from ottla.broker.security.session import Session
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.security_records import AccessControlEntryRecord
+from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord
 
 
 class Need(NamedTuple):

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from ottla.protocol.acls import AclOperation, PatternType, PermissionType, ResourceType
-from ottla.protocol.metadata_records import format_uuid
-from ottla.protocol.security_records import (
+from ottla.protocol.internal_topics.metadata_records import format_uuid
+from ottla.protocol.internal_topics.security_records import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
     RemoveAccessControlEntryRecord,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from ottla.broker.config.scram import ScramUser
 from ottla.broker.security.scram import BY_NAME, credential
-from ottla.protocol.security_records import UserScramCredentialRecord
+from ottla.protocol.internal_topics.security_records import UserScramCredentialRecord
 
 
 def user_record(user: ScramUser, new_salt: Callable[[], bytes]) -> UserScramCredentialRecord:

@@ -10,7 +10,7 @@ from typing import Final
 from ottla.broker.ports.web import Web
 from ottla.broker.security.scram import ScramMechanism, ScramUsers, is_made_of
 from ottla.broker.turns import Gate, Turns, Wait
-from ottla.protocol.security_records import UserScramCredentialRecord
+from ottla.protocol.internal_topics.security_records import UserScramCredentialRecord
 
 _STRONGEST_FIRST: Final = (ScramMechanism.SCRAM_SHA_512, ScramMechanism.SCRAM_SHA_256)
 

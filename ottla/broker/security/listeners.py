@@ -9,8 +9,8 @@ from ottla.broker.config import Config, Listener
 from ottla.broker.config.principal_rules import mapped_name, parse_principal_rules
 from ottla.broker.config.tls import TlsSettings, tls_settings
 from ottla.broker.costs import HANDSHAKE_US
-from ottla.broker.foreign import ForeignClients, foreign_to_tls
 from ottla.broker.log_limiter import LogLimiter, describe_repeats
+from ottla.broker.non_kafka import ForeignClients, foreign_to_tls
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.key_files import stamp
 from ottla.broker.security.certificates import distinguished_name, why_not

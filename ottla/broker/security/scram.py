@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from ottla.broker.security.mechanism import SaslFailed
-from ottla.protocol.security_records import UserScramCredentialRecord
+from ottla.protocol.internal_topics.security_records import UserScramCredentialRecord
 
 MIN_ITERATIONS: Final = 4_096
 MAX_ITERATIONS: Final = 16_384

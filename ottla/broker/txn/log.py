@@ -14,14 +14,14 @@ from ottla.protocol.batch import build_batch, build_record_batch
 from ottla.protocol.batch_header import BatchHeader
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import UnknownVersion
-from ottla.protocol.records import Record, iter_records
-from ottla.protocol.transaction_records import (
+from ottla.protocol.internal_topics.transaction_records import (
     TransactionValue,
     decode_transaction_value,
     encode_transaction_fields,
     read_transaction_key,
     transaction_key,
 )
+from ottla.protocol.records import Record, iter_records
 from ottla.protocol.values import TopicPartition
 
 log = logging.getLogger(__name__)

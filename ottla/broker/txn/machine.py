@@ -183,7 +183,7 @@ def dead(state: TransactionState) -> TransactionState:
 # ---- application
 
 
-def apply(states: dict[str, TransactionState], transactional_id: str, record: TransactionState | None) -> None:
+def apply_record(states: dict[str, TransactionState], transactional_id: str, record: TransactionState | None) -> None:
     """Make a durable record the state of its id, live and in recovery alike. None is a tombstone."""
     if record is None:
         states.pop(transactional_id, None)

@@ -33,7 +33,7 @@ class Shard:
     def replay(self, header: BatchHeader, batch: memoryview) -> None:
         """Apply the changes of one batch of the log."""
         for transactional_id, state in read_changes(header, batch, f"__transaction_state-{self.log.index}"):
-            machine.apply(self.states, transactional_id, state)
+            machine.apply_record(self.states, transactional_id, state)
             if state is None or state.status in RESTING:
                 self.unfinished.pop(transactional_id, None)
             else:
@@ -48,7 +48,7 @@ class Shard:
 
     def forget(self, transactional_id: str) -> None:
         """Remove an id whose tombstone is durable."""
-        machine.apply(self.states, transactional_id, None)
+        machine.apply_record(self.states, transactional_id, None)
         self.transient.pop(transactional_id, None)
 
     def release(self, transactional_id: str, ended: bool) -> None:

@@ -26,19 +26,12 @@ from ottla.broker.ports.clock import Clock
 from ottla.broker.turns import Turns, Wait
 from ottla.broker.txn import machine
 from ottla.broker.txn.end_txn_rules import V2, decide_abort
+from ottla.broker.txn.event_recording import record_event
 from ottla.broker.txn.log import encode_change, encode_tombstones
 from ottla.broker.txn.markers import Completion, MarkerFanout
 from ottla.broker.txn.shard import Shard
 from ottla.broker.txn.states import ONGOING, PREPARE_COMMIT, RESTING, TransactionStatus
-from ottla.broker.txn.values import (
-    ANSWERS,
-    NEED_PRODUCER_ID,
-    NO_PENDING,
-    Decision,
-    TransactionState,
-    TransientState,
-)
-from ottla.broker.txn.watched import record_event
+from ottla.broker.txn.values import ANSWERS, NEED_PRODUCER_ID, NO_PENDING, Decision, TransactionState, TransientState
 from ottla.protocol.errors import NO_ERROR, ErrorCode
 from ottla.protocol.values import NO_PRODUCER_ID, TransactionMarker
 
@@ -251,10 +244,10 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
                 shard.forget(transactional_id)
                 forgotten += 1
                 continue
-            machine.apply(shard.states, transactional_id, record)
+            machine.apply_record(shard.states, transactional_id, record)
             was_open = before is not None and before.status is ONGOING
             if was_open is not (record.status is ONGOING):
-                self._count(record.status)
+                self._count_record(record.status)
             transient = shard.transient.get(transactional_id, NO_PENDING)
             shard.set_transient(transactional_id, machine.after_record(transient, decision.last_epoch))
             for effect in machine.effects(before, record):
@@ -265,7 +258,7 @@ class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
             log.info("Forgot %d expired transactional ids", forgotten)
         return decision
 
-    def _count(self, status: TransactionStatus) -> None:
+    def _count_record(self, status: TransactionStatus) -> None:
         """Count a transaction that has begun or was decided."""
         if status is ONGOING:
             self.metrics.begun += 1

@@ -7,11 +7,11 @@ from pathlib import Path
 from ottla.cli.acl.question import Question
 from ottla.cli.brokers import Brokers, Unanswered, error_name, parse_address
 from ottla.cli.client_properties import client_options
-from ottla.protocol import codec
 from ottla.protocol.acls import AclOperation, PatternType, PermissionType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.security_records import AccessControlEntryRecord
+from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord
+from ottla.protocol.requests import codec
 
 
 def entries_of_cluster(

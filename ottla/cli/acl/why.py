@@ -17,7 +17,7 @@ from ottla.protocol.acls import (
     PermissionType,
     ResourceType,
 )
-from ottla.protocol.security_records import AccessControlEntryRecord
+from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord
 
 _ANY = 1
 _OPTIONS = {

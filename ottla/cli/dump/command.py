@@ -219,7 +219,7 @@ def _write(text: bytes) -> None:
 
 
 def _snapshot_head(name: str) -> str:
-    from ottla.protocol.kraft_records import parse_snapshot_name
+    from ottla.protocol.internal_topics.kraft_records import parse_snapshot_name
 
     snapshot = parse_snapshot_name(name)
     if snapshot is None:

@@ -8,19 +8,11 @@ from base64 import b64encode
 from collections.abc import Callable
 from typing import Final
 
-from ottla.cli.dump.schemas import (
-    ASSIGNMENT,
-    CONTROL_SCHEMAS,
-    METADATA_SCHEMAS,
-    SUBSCRIPTION,
-    Field,
-    Json,
-    read_fields,
-)
+from ottla.cli.dump.schemas import ASSIGNMENT, CONTROL_SCHEMAS, METADATA_SCHEMAS, SUBSCRIPTION, Field, Json, read_fields
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import Reader
-from ottla.protocol.metadata_records import format_uuid
-from ottla.protocol.offsets_records import (
+from ottla.protocol.internal_topics.metadata_records import format_uuid
+from ottla.protocol.internal_topics.offsets_records import (
     GroupKey,
     GroupValue,
     OffsetValue,
@@ -28,7 +20,11 @@ from ottla.protocol.offsets_records import (
     decode_offset_value,
     read_offsets_key,
 )
-from ottla.protocol.transaction_records import TransactionValue, decode_transaction_value, read_transaction_key
+from ottla.protocol.internal_topics.transaction_records import (
+    TransactionValue,
+    decode_transaction_value,
+    read_transaction_key,
+)
 
 TRANSACTIONS: Final = "transactions"
 OFFSETS: Final = "offsets"

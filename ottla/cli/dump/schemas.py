@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from ottla.protocol.batch import KRAFT_VERSION, KRAFT_VOTERS, LEADER_CHANGE, SNAPSHOT_FOOTER, SNAPSHOT_HEADER
 from ottla.protocol.fields import UUID_SIZE, Reader
-from ottla.protocol.metadata_records import NO_LEADER_CHANGE, format_uuid
+from ottla.protocol.internal_topics.metadata_records import NO_LEADER_CHANGE, format_uuid
 
 Json = Any
 Read = Callable[[Reader, int], Json]

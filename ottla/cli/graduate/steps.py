@@ -14,7 +14,7 @@ from ottla.broker.ports.disk import Disk
 from ottla.cli.graduate.config import Endpoint
 from ottla.protocol import checkpoints
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.kraft_records import (
+from ottla.protocol.internal_topics.kraft_records import (
     SnapshotId,
     Voter,
     build_snapshot,
@@ -22,7 +22,7 @@ from ottla.protocol.kraft_records import (
     kraft_voters,
     snapshot_name,
 )
-from ottla.protocol.metadata_records import encode_metadata_record, format_uuid, parse_uuid
+from ottla.protocol.internal_topics.metadata_records import encode_metadata_record, format_uuid, parse_uuid
 from ottla.protocol.properties import read_properties
 
 METADATA_DIRECTORY: Final = f"{METADATA_TOPIC}-0"

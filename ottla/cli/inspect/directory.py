@@ -25,7 +25,7 @@ from ottla.cli.inspect.partition import silent_recovery
 from ottla.protocol import checkpoints
 from ottla.protocol.compression import TooLarge
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.kraft_records import SnapshotId, read_snapshot, snapshot_name
+from ottla.protocol.internal_topics.kraft_records import SnapshotId, read_snapshot, snapshot_name
 from ottla.protocol.properties import read_properties
 from ottla.protocol.values import TopicPartition
 

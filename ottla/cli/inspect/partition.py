@@ -9,8 +9,8 @@ from ottla.broker.log.batches import BadBatch, iter_runs
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.log_loader import Start, load_log
-from ottla.broker.log.log_segment import MAX_RELATIVE_OFFSET
 from ottla.broker.log.producer_state_entry import ProducerStateEntry
+from ottla.broker.log.segments.log_segment import MAX_RELATIVE_OFFSET
 from ottla.broker.log.tail_kind import TailKind, classify_tail
 from ottla.cli.inspect.overlay_disk import OverlayDisk
 from ottla.cli.read_only import ReadOnlyFile

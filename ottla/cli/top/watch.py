@@ -12,18 +12,11 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.cli.brokers import Address, Unanswered, error_name
 from ottla.cli.top.picture import Ends, GroupLag, HeldBack, LeftOut, Picture, by_pain, group_lag, held_back, ongoing
-from ottla.cli.txn.cluster import (
-    LATEST,
-    READ_COMMITTED,
-    READ_UNCOMMITTED,
-    Cluster,
-    Topology,
-    by_leader,
-)
+from ottla.cli.txn.cluster import LATEST, READ_COMMITTED, READ_UNCOMMITTED, Cluster, Topology, by_leader
 from ottla.cli.txn.judge_open import judge_open
 from ottla.client.login import PLAINTEXT, SecurityOptions
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.requests import codec
 from ottla.protocol.values import TopicPartition
 from ottla.verdict import KnownTransaction, OpenTransaction, Standing, Verdict, judge_time
 

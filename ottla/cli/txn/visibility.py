@@ -13,10 +13,10 @@ from typing import Final
 
 from ottla.cli.brokers import Address, Unanswered, error_name
 from ottla.cli.txn.cluster import Cluster
-from ottla.protocol import codec
 from ottla.protocol.acls import WILDCARD, AclOperation, PatternType, PermissionType, ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.requests import codec
 
 _NAMED: Final = 3
 """Hidden ids that a reason names."""

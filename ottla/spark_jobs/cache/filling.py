@@ -20,10 +20,10 @@ from ottla.spark_jobs.row_groups import IN_FOLDERS, parquet_options, row_groups
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ottla.scan.kernels import Longs
+    from ottla.scan.compiled.kernels import Longs
     from ottla.scan.ranges import LogRange
     from ottla.scan.records import Visibility
-    from ottla.spark_jobs.cache.stretches import SettledRange
+    from ottla.spark_jobs.cache.settled_ranges import SettledRange
 
 # As Spark writes it: it costs little to read.
 COMPRESSION = "snappy"
@@ -70,7 +70,7 @@ def fill(one: Fill) -> Filled:
 
 
 def _fill(one: Fill, committed: Path, aborted: Path) -> Piece | None:
-    from ottla.spark_jobs.cache.stretches import digest_of
+    from ottla.spark_jobs.cache.settled_ranges import digest_of
 
     stretch = one.stretch
     offsets = _write_committed(one, committed)

@@ -9,7 +9,7 @@ from ottla.scan.narrowing import with_ends
 from ottla.spark_jobs.cache.filling import Fill
 from ottla.spark_jobs.cache.names import Piece, folder_names, piece_of
 from ottla.spark_jobs.cache.seen import Seen, state_of
-from ottla.spark_jobs.cache.stretches import Layout, SettledRange, aborted_in, identity, lay_out, segment_piece
+from ottla.spark_jobs.cache.settled_ranges import Layout, SettledRange, aborted_in, identity, lay_out, segment_piece
 from ottla.spark_jobs.cache.unused import take_away
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ottla import files
 from ottla.spark_jobs.cache.names import SEEN
-from ottla.spark_jobs.cache.stretches import SettledRange
+from ottla.spark_jobs.cache.settled_ranges import SettledRange
 
 # Longer than the tick of any file system's clock.
 RESTING_NS = 2_000_000_000

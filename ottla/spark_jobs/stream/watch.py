@@ -10,13 +10,13 @@ from ottla.audit.checks.history import DECISION_COLUMNS, TOPIC, History, History
 from ottla.audit.checks.torn import SKEW_MS
 from ottla.audit.pipeline import ANYWHERE
 from ottla.audit.topics import read_topics
-from ottla.protocol.transaction_records import TransactionValue
+from ottla.protocol.internal_topics.transaction_records import TransactionValue
 from ottla.protocol.values import TopicPartition
 from ottla.scan import schemas
+from ottla.scan.compiled.kernels import Longs
 from ottla.scan.damage_log import REPORT, DamageLog
 from ottla.scan.fates import OpenTransaction
 from ottla.scan.growing_partition import GrowingPartition
-from ottla.scan.kernels import Longs
 from ottla.scan.listing import PartitionLog, storage_path
 from ottla.scan.narrowing import narrowed_range
 from ottla.scan.ranges import cut_partition

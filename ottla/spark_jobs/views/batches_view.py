@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ottla.scan.chunks import Chunk, SegmentPiece
-    from ottla.scan.kernels import Longs
+    from ottla.scan.compiled.kernels import Longs
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 # `ControlRecordType`, by number.

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import UnknownVersion
-from ottla.protocol.offsets_records import OffsetKey, OffsetValue, decode_offset_value, read_offsets_key
+from ottla.protocol.internal_topics.offsets_records import OffsetKey, OffsetValue, decode_offset_value, read_offsets_key
 from ottla.scan import schemas
 from ottla.scan.arrow import micros
 from ottla.scan.listing import PartitionLog

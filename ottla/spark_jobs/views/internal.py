@@ -7,7 +7,11 @@ from typing import Any, NamedTuple
 
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import UnknownVersion
-from ottla.protocol.transaction_records import TransactionValue, decode_transaction_value, read_transaction_key
+from ottla.protocol.internal_topics.transaction_records import (
+    TransactionValue,
+    decode_transaction_value,
+    read_transaction_key,
+)
 from ottla.scan import schemas
 from ottla.scan.damage_log import FAIL, REMEDY, DamagedSegment, DamageLog
 from ottla.scan.listing import PartitionLog, list_partitions, select_topics

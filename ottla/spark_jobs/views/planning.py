@@ -14,24 +14,13 @@ from typing import TYPE_CHECKING, TypeVar
 from ottla.protocol.checkpoints import CLEANER_OFFSETS
 from ottla.scan import ahead, storage
 from ottla.scan.damage_log import FAIL, DamageLog
-from ottla.scan.listing import (
-    PartitionLog,
-    are_remote,
-    read_checkpoint,
-    storage_path,
-    topic_patterns,
-)
+from ottla.scan.listing import PartitionLog, are_remote, read_checkpoint, storage_path, topic_patterns
 from ottla.scan.narrowing import narrowed_range, not_before, offset_for_time, with_ends
 from ottla.scan.needs import check_worker
 from ottla.scan.watermark import below_high_watermark
 from ottla.spark_jobs.options import HIGH_WATERMARK, LOSS_HINT, DataLost, Options, check_places
 from ottla.spark_jobs.views.bounds import Bounds
-from ottla.spark_jobs.views.deferred_fates import (
-    TASKS_OF_A_WALK,
-    are_for_tasks,
-    defer_fates,
-    is_walked_whole,
-)
+from ottla.spark_jobs.views.deferred_fates import TASKS_OF_A_WALK, are_for_tasks, defer_fates, is_walked_whole
 from ottla.spark_jobs.views.directories import in_order, partitions_of
 from ottla.spark_jobs.views.planned_range import PlannedRange
 from ottla.spark_jobs.views.query_tasks import PartitionTask, RangeTask, WalkTask

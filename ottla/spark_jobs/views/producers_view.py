@@ -13,7 +13,7 @@ from ottla.spark_jobs.views.planning import log_damage, plan_partitions
 from ottla.spark_jobs.views.query_tasks import PartitionTask
 
 if TYPE_CHECKING:
-    from ottla.scan.kernels import Longs
+    from ottla.scan.compiled.kernels import Longs
 
 
 class ProducerReader(ViewReader):

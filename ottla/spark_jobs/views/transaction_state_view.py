@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from ottla.protocol.transaction_records import TransactionValue
+from ottla.protocol.internal_topics.transaction_records import TransactionValue
 from ottla.scan import schemas
 from ottla.scan.arrow import micros
 from ottla.scan.listing import PartitionLog

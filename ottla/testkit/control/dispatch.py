@@ -13,8 +13,8 @@ from ottla.broker.dispatch import Dispatcher
 from ottla.broker.memory import ReplyReservation, Reservation
 from ottla.broker.outbox import Part
 from ottla.broker.ports.clock import Clock
+from ottla.broker.request_observer import Refuse, Send
 from ottla.broker.security.session import Session
-from ottla.broker.tap import Refuse, Send
 from ottla.broker.turns import Activity, Wait
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.subject import NameOf
@@ -81,10 +81,10 @@ class SteeredDispatcher(Dispatcher):
 
         def sent(parts: Sequence[Part], room: ReplyReservation | None) -> None:
             if has_secret_reply(exchange):
-                self._journal.end(passage, kept_parts(exchange, parts))
+                self._journal.record_reply(passage, kept_parts(exchange, parts))
                 send(parts, room)
             else:
-                send(self._journal.end(passage, parts), room)
+                send(self._journal.record_reply(passage, parts), room)
 
         def refused(reason: str) -> None:
             self._journal.record_refused(passage, reason)

@@ -67,7 +67,7 @@ class Journal:
         self._grow(passage, len(request))
         return passage
 
-    def end(self, passage: Passage, parts: Sequence[Part]) -> Sequence[Part]:
+    def record_reply(self, passage: Passage, parts: Sequence[Part]) -> Sequence[Part]:
         """Record the reply, and return the parts to send: file slices are read here and can be read only once."""
         read = [part if isinstance(part, _BUFFERS) else _read(part) for part in parts]
         passage.reply = b"".join(read)

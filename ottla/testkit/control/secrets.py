@@ -7,7 +7,7 @@ from ottla.broker.config.loggable import loggable_value
 from ottla.broker.outbox import Part
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.frames import parse_request_header
+from ottla.protocol.requests.frames import parse_request_header
 from ottla.testkit.faults.exchange import Exchange
 
 _CREATE_DELEGATION_TOKEN: Final = 38

@@ -4,8 +4,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from ottla.testkit.corpus.case_run import CaseRun
 from ottla.testkit.corpus.directory import PROPERTIES, as_kafka_keeps_it
-from ottla.testkit.corpus.stage import CaseRun
 
 FORMAT: Final = 1
 """Version of `case.json`. It is raised for changes that older readers would misread."""

@@ -2,9 +2,9 @@
 
 from ottla.protocol.records import NewRecord
 from ottla.testkit.corpus.case import Case
+from ottla.testkit.corpus.case_run import CaseRun
 from ottla.testkit.corpus.producer import V1, Producer
 from ottla.testkit.corpus.several import ROLL_MS
-from ottla.testkit.corpus.stage import CaseRun
 
 
 def _make_topic(stage: CaseRun) -> None:

@@ -3,8 +3,8 @@
 from ottla.protocol.batch import MARKER_SIZE, build_batch
 from ottla.protocol.batch_header import assign_offsets
 from ottla.testkit.corpus.case import Case
+from ottla.testkit.corpus.case_run import CaseRun
 from ottla.testkit.corpus.producer import V1, Producer
-from ottla.testkit.corpus.stage import CaseRun
 
 FIRST_SEGMENT = "00000000000000000000.log"
 _TORN_BYTES = 40

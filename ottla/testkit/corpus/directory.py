@@ -10,8 +10,8 @@ from ottla.broker.cluster.kraft import BOOTSTRAP
 from ottla.broker.cluster.kraft_bootstrap import bootstrap_records
 from ottla.broker.cluster.kraft_log import METADATA_TOPIC
 from ottla.protocol import checkpoints
-from ottla.protocol.kraft_records import build_snapshot
-from ottla.protocol.metadata_records import encode_metadata_record
+from ottla.protocol.internal_topics.kraft_records import build_snapshot
+from ottla.protocol.internal_topics.metadata_records import encode_metadata_record
 from ottla.protocol.properties import read_properties
 
 NODE_ID: Final = 1

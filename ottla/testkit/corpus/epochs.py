@@ -2,8 +2,8 @@
 
 from ottla.protocol.batch_header import MAX_SEQUENCE
 from ottla.testkit.corpus.case import Case
+from ottla.testkit.corpus.case_run import CaseRun
 from ottla.testkit.corpus.producer import LAST_EPOCH, V1, Producer
-from ottla.testkit.corpus.stage import CaseRun
 
 
 def _restart(stage: CaseRun) -> None:

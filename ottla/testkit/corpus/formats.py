@@ -7,10 +7,10 @@ from ottla.protocol.batch_header import read_header, seal, write_header
 from ottla.protocol.records import NewRecord
 from ottla.protocol.values import NO_TIMESTAMP
 from ottla.testkit.corpus.case import Case
+from ottla.testkit.corpus.case_run import BEGIN_MS, CaseRun
 from ottla.testkit.corpus.compressed import CODECS, FATES, compress_batch
 from ottla.testkit.corpus.crashed import FIRST_SEGMENT
 from ottla.testkit.corpus.producer import Producer
-from ottla.testkit.corpus.stage import BEGIN_MS, CaseRun
 
 _HEADERS: Final = (("n", b"1"), ("n", None), ("", b""), ("größe", b"\xff"), ("n", b"2"))
 _UNUSED_ATTRIBUTES: Final = 0x0180

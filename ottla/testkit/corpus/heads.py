@@ -1,8 +1,8 @@
 """Cases of logs that do not start at their beginning. free"""
 
 from ottla.testkit.corpus.case import Case
+from ottla.testkit.corpus.case_run import CaseRun
 from ottla.testkit.corpus.producer import V1, Producer
-from ottla.testkit.corpus.stage import CaseRun
 
 
 def _in_a_batch(stage: CaseRun) -> None:

@@ -1,8 +1,8 @@
 """Cases of offsets that groups commit in transactions. free"""
 
 from ottla.testkit.corpus.case import Case
+from ottla.testkit.corpus.case_run import CaseRun
 from ottla.testkit.corpus.producer import V1, V2, Producer
-from ottla.testkit.corpus.stage import CaseRun
 from ottla.testkit.in_memory.wire import Generation
 
 GROUP = "billing"

@@ -6,11 +6,11 @@ from typing import Any, Final
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
 from ottla.protocol.batch import build_batch
 from ottla.protocol.batch_header import assemble, increment_sequence, read_header
-from ottla.protocol.offsets_records import OffsetValue, encode_offset_value, offset_key
+from ottla.protocol.internal_topics.offsets_records import OffsetValue, encode_offset_value, offset_key
 from ottla.protocol.records import NewRecord
 from ottla.protocol.values import MAX_PRODUCER_EPOCH, ProducerIdAndEpoch, TopicPartition
-from ottla.testkit.corpus.book import ExpectedPartition
-from ottla.testkit.corpus.stage import TIMEOUT_MS, CaseRun, Line, Refused, new_record
+from ottla.testkit.corpus.case_run import TIMEOUT_MS, CaseRun, Line, Refused, new_record
+from ottla.testkit.corpus.expected import ExpectedPartition
 from ottla.testkit.in_memory import wire
 from ottla.testkit.in_memory.wire import V1, V2, Generation
 
@@ -164,7 +164,7 @@ class Producer:
         for place in self.places:
             if place in lost:
                 continue
-            self._book(place).end(marker, commit, timestamp_ms)
+            self._book(place).end_transaction(marker, commit, timestamp_ms)
         for key, offset in self._offsets.items():
             before, _ = self.stage.offsets[key]
             self.stage.offsets[key] = (offset if commit else before, False)

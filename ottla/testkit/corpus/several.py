@@ -1,8 +1,8 @@
 """Cases of several producers, segments and generations. free"""
 
 from ottla.testkit.corpus.case import Case
+from ottla.testkit.corpus.case_run import CaseRun
 from ottla.testkit.corpus.producer import V1, V2, Producer
-from ottla.testkit.corpus.stage import CaseRun
 
 ROLL_MS = 61_000.0
 _RUN = 40

@@ -8,11 +8,11 @@ clients read the rows.
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.frames import response_prefix
-from ottla.protocol.structs import ERROR_FIELDS
+from ottla.protocol.requests import codec
+from ottla.protocol.requests.frames import response_prefix
+from ottla.protocol.requests.structs import ERROR_FIELDS
 
 _K: Final = ApiKey
 _BY_ROWS: Final = frozenset({_K.FETCH, _K.METADATA})

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.frames import parse_request_header
+from ottla.protocol.requests import codec
+from ottla.protocol.requests.frames import parse_request_header
 from ottla.protocol.subject import NameOf, Subject, producer_ids_of, subject_of
 
 _NOBODY = Subject(frozenset(), frozenset(), frozenset())

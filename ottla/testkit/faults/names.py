@@ -3,9 +3,9 @@
 from typing import Any, Final
 from uuid import UUID
 
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ProtocolError
+from ottla.protocol.requests import codec
 
 _TELLING: Final = frozenset({ApiKey.METADATA, ApiKey.CREATE_TOPICS, ApiKey.DESCRIBE_TOPIC_PARTITIONS})
 _MOST_NAMES: Final = 1_000_000

@@ -5,8 +5,8 @@ from functools import cached_property
 from typing import Any
 from uuid import UUID
 
-from ottla.protocol import codec
 from ottla.protocol.errors import ProtocolError
+from ottla.protocol.requests import codec
 from ottla.protocol.subject import Subject
 from ottla.testkit.control.journal import Passage
 from ottla.testkit.faults.exchange import Exchange

@@ -36,7 +36,7 @@ class _Telling:
             ApiKey.INIT_PRODUCER_ID: self._transactions.init,
             ApiKey.ADD_PARTITIONS_TO_TXN: self._transactions.add,
             ApiKey.ADD_OFFSETS_TO_TXN: self._transactions.add_offsets,
-            ApiKey.END_TXN: self._transactions.end,
+            ApiKey.END_TXN: self._transactions.end_transaction,
             ApiKey.PRODUCE: self._sends.produce,
             ApiKey.TXN_OFFSET_COMMIT: self._commit,
             ApiKey.FETCH: self._polls.fetch,

@@ -58,7 +58,7 @@ class Transactions:
         """Add an AddOffsetsToTxn."""
         self.join(call.message.transactional_id, (call.message.producer_id, call.message.producer_epoch))
 
-    def end(self, call: Call) -> None:
+    def end_transaction(self, call: Call) -> None:
         """Add an EndTxn, which may be a retry."""
         message, reply = call.message, call.reply
         producer, commit = (message.producer_id, message.producer_epoch), bool(message.committed)

@@ -9,7 +9,7 @@ from ottla.broker.config import Config
 from ottla.broker.log.partition import Partition
 from ottla.broker.security.session import Session
 from ottla.broker.turns import Turns
-from ottla.protocol import codec
+from ottla.protocol.requests import codec
 from ottla.testkit.in_memory.disk import MemoryDisk
 from ottla.testkit.in_memory.schedule import Schedule, VirtualClock
 from ottla.testkit.in_memory.wire import Ask

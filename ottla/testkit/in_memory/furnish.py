@@ -10,11 +10,11 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records import NewRecord
+from ottla.protocol.requests import codec
 from ottla.testkit.greedy import State
 
 WIDE: Final = "wide"

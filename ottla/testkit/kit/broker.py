@@ -17,7 +17,7 @@ from ottla.testkit.history.lines import checker_lines
 from ottla.testkit.kit.admin import Admin, quote_segment
 from ottla.testkit.kit.by_hand import ProducerByHand
 from ottla.testkit.kit.clock import BrokerClock
-from ottla.testkit.kit.desks import BrokerFaultRegistry
+from ottla.testkit.kit.fault_registries import BrokerFaultRegistry
 from ottla.testkit.kit.faults import Faults, PlannedFault
 from ottla.testkit.kit.journal import read_passages
 from ottla.testkit.kit.ledger import LedgerEntry, read_ledger

@@ -11,7 +11,7 @@ A test whose fault never fires tests nothing: `clear` returns such faults, and t
 
 from typing import Any, Final
 
-from ottla.testkit.kit.desks import FaultRegistry
+from ottla.testkit.kit.fault_registries import FaultRegistry
 from ottla.testkit.kit.process import BrokerProcess
 
 __tracebackhide__ = True  # pytest then shows the line of the test and the message

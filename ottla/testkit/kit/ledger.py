@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch_header import HEADER_SIZE, read_header
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.structs import error_codes
+from ottla.protocol.requests.structs import error_codes
 from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.testkit.control.journal import Passage
 from ottla.testkit.history.calls import Call, read_calls

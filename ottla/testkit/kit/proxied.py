@@ -5,7 +5,7 @@ from typing import Any, Self
 
 from ottla.testkit.history.events import events
 from ottla.testkit.history.lines import checker_lines
-from ottla.testkit.kit.desks import ProxyFaultRegistry
+from ottla.testkit.kit.fault_registries import ProxyFaultRegistry
 from ottla.testkit.kit.faults import Faults
 from ottla.testkit.kit.ledger import LedgerEntry, read_ledger
 from ottla.testkit.proxying import ProxyServer

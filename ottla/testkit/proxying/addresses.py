@@ -9,9 +9,9 @@ share groups have addresses too. Their messages are unknown here, so the proxy r
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.protocol.requests import codec
 from ottla.protocol.values import ZERO_UUID
 
 Address = tuple[str, int]

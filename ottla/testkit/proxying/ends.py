@@ -8,7 +8,7 @@ import asyncio
 from typing import Final
 
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.frames import MAX_FRAME_BYTES
+from ottla.protocol.requests.frames import MAX_FRAME_BYTES
 
 READ_AHEAD_BYTES: Final = 64 * 1024
 

@@ -12,8 +12,8 @@ from typing import Protocol
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.frames import parse_request_header
-from ottla.protocol.produce_wire import decode_produce_request
+from ottla.protocol.requests.frames import parse_request_header
+from ottla.protocol.requests.produce_wire import decode_produce_request
 from ottla.testkit.control import KIT_CLIENT_ID
 from ottla.testkit.control.journal import Journal, Passage
 from ottla.testkit.control.secrets import kept_reply, kept_request
@@ -124,7 +124,7 @@ class Passing:
         if _is_answered(exchange):
             await self._ask(Asked(exchange, passage, copies))
         else:
-            around.journal.end(passage, ())
+            around.journal.record_reply(passage, ())
         for _ in range(copies):
             await self._sent(self._upstream.send(frame), "the broker")
 
@@ -142,7 +142,7 @@ class Passing:
     async def _answer(self, exchange: Exchange, passage: Passage, fault: Fault) -> None:
         """Answer with an error, after the earlier requests are answered."""
         if not _is_answered(exchange):
-            self._around.journal.end(passage, ())
+            self._around.journal.record_reply(passage, ())
             return
         key, version = exchange.api_key, exchange.api_version
         try:
@@ -164,10 +164,10 @@ class Passing:
             if asked.answer is None:
                 reply = await self._change(asked, reply)
             if reply is not None:
-                self._around.journal.end(asked.passage, (kept_reply(asked.exchange, reply),))
+                self._around.journal.record_reply(asked.passage, (kept_reply(asked.exchange, reply),))
                 await self._sent(self._client.send(reply), "the client")
             else:
-                self._around.journal.end(asked.passage, ())
+                self._around.journal.record_reply(asked.passage, ())
             self._pending.remove_first()
 
     async def _change(self, asked: Asked, reply: bytes) -> bytes | None:

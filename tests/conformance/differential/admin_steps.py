@@ -4,8 +4,8 @@ import time
 
 from differential.asking import GIVE_UP_S, Asker, code, own_error
 
-from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.requests import codec
 
 FIND_COORDINATOR, API_VERSIONS, UPDATE_FEATURES, LIST_TRANSACTIONS = 10, 18, 57, 66
 FEATURE = "transaction.version"

@@ -2,8 +2,8 @@
 
 import time
 
-from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.requests import codec
 
 # The broker is still getting ready: not an answer to the question.
 NOT_YET = {

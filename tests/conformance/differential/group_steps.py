@@ -2,8 +2,8 @@
 
 from differential.asking import Asker, code, own_error, partition_rows
 
-from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.requests import codec
 
 OFFSET_FETCH, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP, TXN_OFFSET_COMMIT = 9, 11, 13, 14, 28
 

@@ -4,14 +4,14 @@ from struct import unpack_from
 
 from differential.asking import Asker
 
-from ottla.protocol import codec
 from ottla.protocol.batch import read_marker
 from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.hashing import coordinator_partition
-from ottla.protocol.offsets_records import OffsetKey, decode_offset_value, read_offsets_key
+from ottla.protocol.internal_topics.offsets_records import OffsetKey, decode_offset_value, read_offsets_key
+from ottla.protocol.internal_topics.transaction_records import decode_transaction_value, read_transaction_key
 from ottla.protocol.records import iter_records
-from ottla.protocol.transaction_records import decode_transaction_value, read_transaction_key
+from ottla.protocol.requests import codec
 
 FETCH, LIST_OFFSETS = 1, 2
 TRANSACTIONS, OFFSETS = "__transaction_state", "__consumer_offsets"

@@ -5,9 +5,9 @@ from uuid import UUID
 from differential.asking import Asker, code, partition_rows
 from differential.reading import PADDING, records_of
 
-from ottla.protocol import codec
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.requests import codec
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, WRITE_MARKERS, DESCRIBE_PRODUCERS = 0, 1, 2, 3, 27, 61
 PRODUCE_BY_ID = 13

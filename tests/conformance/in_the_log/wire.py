@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from in_the_log.through import Through
 
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.frames import parse_request_header
-from ottla.protocol.produce_wire import decode_produce_request
 from ottla.protocol.records import iter_records
+from ottla.protocol.requests import codec
+from ottla.protocol.requests.frames import parse_request_header
+from ottla.protocol.requests.produce_wire import decode_produce_request
 
 AWAY_S = 0.6  # how long the network stays broken, unless somebody says when it is back
 

@@ -9,7 +9,7 @@ from ottla.broker.connection import Connection
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.turns import Turns
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.frames import SharedMemory
+from ottla.protocol.requests.frames import SharedMemory
 
 HEARTBEAT = ApiKey.HEARTBEAT
 STILL = SimpleNamespace(monotonic_ms=lambda: 0.0)

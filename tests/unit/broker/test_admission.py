@@ -24,7 +24,7 @@ def test_beyond_the_most_connections_others_wait_until_one_ends():
     door = admission(most=2)
     assert door.enter("a") is None and door.enter("b") is None
     assert door.wait_ms(0) == FOR_EVER
-    door.leave("a")
+    door.remove_connection("a")
     assert door.wait_ms(0) == 0
 
 
@@ -33,7 +33,7 @@ def test_an_address_beyond_its_limit_is_refused_and_no_other():
     assert [door.enter("a") is None for _ in range(3)] == [True, True, False]
     assert [door.enter("b") is None for _ in range(2)] == [True, False]
     assert "c has 0 connections, which is its limit (max.connections.per.ip)" in door.enter("c")
-    door.leave("a")
+    door.remove_connection("a")
     assert door.enter("a") is None
     assert door.count == 3
 
@@ -43,7 +43,7 @@ def test_beyond_the_descriptors_connections_are_refused_and_told_of_the_limit():
     assert door.enter("a") is None
     assert door.wait_ms(0) == 0
     assert "RLIMIT_NOFILE" in door.enter("b")
-    door.leave("a")
+    door.remove_connection("a")
     assert door.enter("b") is None
 
 

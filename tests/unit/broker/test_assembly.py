@@ -8,10 +8,10 @@ from ottla.broker.costs import ROW_US
 from ottla.broker.ports.disk import RealDisk
 from ottla.broker.turns import SHARE_US, Turns
 from ottla.protocol.batch import build_batch
-from ottla.protocol.frames import INITIAL_BYTES, LITTLE_BYTES
-from ottla.protocol.metadata_records import BROKER_RESOURCE, ConfigRecord
-from ottla.protocol.produced import check_produced_batch
-from ottla.protocol.security_records import ClientQuotaRecord
+from ottla.protocol.internal_topics.metadata_records import BROKER_RESOURCE, ConfigRecord
+from ottla.protocol.internal_topics.security_records import ClientQuotaRecord
+from ottla.protocol.requests.frames import INITIAL_BYTES, LITTLE_BYTES
+from ottla.protocol.requests.produced import check_produced_batch
 from ottla.testkit.metadata import alter_configs, change_security, create_internal_topic, create_topic, delete_topic
 
 

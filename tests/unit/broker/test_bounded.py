@@ -7,8 +7,8 @@ from ottla.broker.api.table import TABLE
 from ottla.broker.turns import Turns
 from ottla.protocol.acls import ResourceType
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.frames import MAX_ENTRIES, MAX_SMALL_REQUEST_BYTES
-from ottla.protocol.metadata_records import BROKER_RESOURCE
+from ottla.protocol.internal_topics.metadata_records import BROKER_RESOURCE
+from ottla.protocol.requests.frames import MAX_ENTRIES, MAX_SMALL_REQUEST_BYTES
 from ottla.testkit.greedy import Greed, greedy
 from ottla.testkit.in_memory.furnish import Size, furnish, message
 from ottla.testkit.in_memory.schedule import START_MS

@@ -311,7 +311,7 @@ def test_bug_in_a_decoder_closes_only_that_connection(caplog, monkeypatch):
     def broken(key, version, body):
         raise IndexError("bug")
 
-    monkeypatch.setattr("ottla.protocol.codec.read_request", broken)
+    monkeypatch.setattr("ottla.protocol.requests.codec.read_request", broken)
     peer = Peer(echo)
     peer.receive(heartbeat(1))
     assert peer.transport.closed and peer.bugs == []

@@ -11,7 +11,7 @@ import pytest
 
 from ottla.broker.config import Config, Listener
 from ottla.broker.server import Server
-from ottla.protocol.security_records import RemoveUserScramCredentialRecord
+from ottla.protocol.internal_topics.security_records import RemoveUserScramCredentialRecord
 from ottla.testkit.metadata import change_security
 
 # What Kafka 4.3.1 wrote for kafka-storage format --add-scram 'SCRAM-SHA-512=[name=alice,password=alice-secret]'

@@ -18,10 +18,10 @@ from ottla.broker.ports.disk import RealDisk
 from ottla.broker.server import Server, StartGivenUp
 from ottla.broker.storage import Storage
 from ottla.client.connection import AsyncConnection
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
-from ottla.protocol.produced import check_produced_batch
+from ottla.protocol.requests import codec
+from ottla.protocol.requests.produced import check_produced_batch
 from ottla.testkit.metadata import create_topic
 from tests.lone import Lone
 from tests.patience import PATIENCE_S

@@ -11,7 +11,7 @@ from ottla.broker.api.context import Encoded
 from ottla.broker.memory import FREE_BYTES
 from ottla.broker.turns import Wait
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.produce_wire import decode_produce_request
+from ottla.protocol.requests.produce_wire import decode_produce_request
 from tests.unit.broker.peer import Peer, echo, heartbeat
 
 MIB = 1 << 20

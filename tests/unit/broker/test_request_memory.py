@@ -13,9 +13,9 @@ from ottla.broker.dispatch import SMALL_BODY_BYTES, memory_of
 from ottla.broker.memory import ENTRY_BYTES, FREE_BYTES, decoded_bytes
 from ottla.broker.security.session import Session
 from ottla.broker.turns import Wait
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.frames import parse_request_header
+from ottla.protocol.requests import codec
+from ottla.protocol.requests.frames import parse_request_header
 from ottla.testkit.greedy import Greed, State, greedy
 from ottla.testkit.in_memory.furnish import message
 from tests.stand_in import broker_of

@@ -17,7 +17,7 @@ from ottla.broker.config.sources import from_flags, from_properties
 from ottla.cli.logs import JsonFormatter, KafkaFormatter
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
-from ottla.protocol.metadata_records import BROKER_RESOURCE
+from ottla.protocol.internal_topics.metadata_records import BROKER_RESOURCE
 from ottla.testkit.control.dispatch import SteeredDispatcher
 from ottla.testkit.control.journal import Journal
 from ottla.testkit.control.journal_routes import journal_routes

@@ -13,7 +13,7 @@ from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.server import Server, run
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.produced import check_produced_batch
+from ottla.protocol.requests.produced import check_produced_batch
 from ottla.testkit.metadata import create_topic
 from tests.patience import PATIENCE_S
 

@@ -15,9 +15,9 @@ from ottla.cli.main import main
 from ottla.client.connection import BlockingConnection
 from ottla.demo.screen import Screen
 from ottla.printable import html_text, printable, shell_line, shell_word
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import NewRecord
+from ottla.protocol.requests import codec
 from ottla.testkit.corpus.case import Case
 from ottla.testkit.corpus.producer import V1, Producer
 from ottla.testkit.corpus.write import write_case

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.client import CommitUnknown, ProducerFenced, TransactionAborted, TransactionFatal, transaction
-from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.requests import codec
 
 pytest.importorskip("aiokafka", reason="aiokafka is not installed")
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer

@@ -1,11 +1,7 @@
 """Positions of a consumer in transaction()."""
 
 import pytest
-from kafka.errors import (
-    IllegalGenerationError,
-    KafkaTimeoutError,
-    ProducerFencedError,
-)
+from kafka.errors import IllegalGenerationError, KafkaTimeoutError, ProducerFencedError
 from kafka.structs import OffsetAndMetadata
 
 from ottla.client import ProducerFenced, TransactionAborted, TransactionFatal, transaction

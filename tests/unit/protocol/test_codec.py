@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, ProtocolError
-from ottla.protocol.frames import FIRST_FLEXIBLE_VERSION, MAX_ENTRIES, is_flexible
+from ottla.protocol.requests import codec
+from ottla.protocol.requests.frames import FIRST_FLEXIBLE_VERSION, MAX_ENTRIES, is_flexible
 
 SERVED = [0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 22, 24, 25, 26, 27, 28, 32, 60, 61, 65, 66]
 

@@ -6,10 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.fetch_wire import INLINE_BYTES, FetchableTopicResponse, FetchPartitionData, encode_fetch_response
 from ottla.protocol.primitives import NodeEndpoint
+from ottla.protocol.requests import codec
+from ottla.protocol.requests.fetch_wire import (
+    INLINE_BYTES,
+    FetchableTopicResponse,
+    FetchPartitionData,
+    encode_fetch_response,
+)
 from tests.wire.messages import framed_by_library
 
 VERSIONS = range(4, 19)

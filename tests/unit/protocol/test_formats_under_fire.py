@@ -7,24 +7,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.protocol import batch as b
-from ottla.protocol import indexes, metadata_records, snapshot
+from ottla.protocol import indexes, snapshot
 from ottla.protocol.batch_header import HEADER_SIZE, assemble, assign_offsets, crc_is_valid, iter_batches, read_header
 from ottla.protocol.errors import ErrorCode, ProtocolError
-from ottla.protocol.offsets_records import (
+from ottla.protocol.internal_topics import metadata_records
+from ottla.protocol.internal_topics.offsets_records import (
     OffsetValue,
     decode_group_value,
     decode_offset_value,
     encode_offset_value,
     read_offsets_key,
 )
-from ottla.protocol.produced import check_produced_batch
-from ottla.protocol.records import NewRecord, iter_records
-from ottla.protocol.transaction_records import (
+from ottla.protocol.internal_topics.transaction_records import (
     TransactionValue,
     decode_transaction_value,
     encode_transaction_value,
     read_transaction_key,
 )
+from ottla.protocol.records import NewRecord, iter_records
+from ottla.protocol.requests.produced import check_produced_batch
 from ottla.testkit import scanner
 
 EXAMPLES = settings(max_examples=75, deadline=None)

@@ -5,9 +5,9 @@ import struct
 
 import pytest
 
-from ottla.protocol import frames
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.frames import ReceiveBuffer, RequestHeader, parse_request_header
+from ottla.protocol.requests import frames
+from ottla.protocol.requests.frames import ReceiveBuffer, RequestHeader, parse_request_header
 
 
 def framed(payload):

@@ -2,10 +2,10 @@
 
 import pytest
 
-from ottla.protocol import kraft_records as k
 from ottla.protocol.batch import KRAFT_VERSION, KRAFT_VOTERS, build_batch
 from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.errors import ProtocolError
+from ottla.protocol.internal_topics import kraft_records as k
 from ottla.protocol.records import iter_records
 
 VOTER = k.Voter(1, bytes.fromhex("bb3167f143ff4baeba40731e8ae21c57"), "CONTROLLER", "127.0.0.1", 19193)

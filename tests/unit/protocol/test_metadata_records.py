@@ -1,8 +1,8 @@
 import pytest
 
-from ottla.protocol import metadata_records as m
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import UnknownVersion
+from ottla.protocol.internal_topics import metadata_records as m
 
 TOPIC_ID = bytes.fromhex("ce7c3ef79c9e42b3938ad8db5f04bc02")
 DIRECTORY = bytes.fromhex("bb3167f143ff4baeba40731e8ae21c57")

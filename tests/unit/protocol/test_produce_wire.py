@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.primitives import NodeEndpoint
-from ottla.protocol.produce_wire import PartitionResponse, decode_produce_request, encode_produce_response
+from ottla.protocol.requests import codec
+from ottla.protocol.requests.produce_wire import PartitionResponse, decode_produce_request, encode_produce_response
 from tests.wire.messages import framed_by_library
 
 VERSIONS = range(3, 14)

@@ -6,8 +6,8 @@ import pytest
 from ottla.protocol import batch as b
 from ottla.protocol.batch_header import CONTROL, HEADER_SIZE, TRANSACTIONAL, assemble, read_header, set_append_time
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.produced import check_at_once, check_produced_batch, check_steps
 from ottla.protocol.records import NewRecord
+from ottla.protocol.requests.produced import check_at_once, check_produced_batch, check_steps
 from ottla.protocol.steps import RECORD_US, to_the_end
 from ottla.protocol.walked import SLICE_RECORDS
 

@@ -9,8 +9,8 @@ import pytest
 
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import UnknownVersion
-from ottla.protocol.metadata_records import decode_metadata_record, encode_metadata_record, format_uuid
-from ottla.protocol.security_records import (
+from ottla.protocol.internal_topics.metadata_records import decode_metadata_record, encode_metadata_record, format_uuid
+from ottla.protocol.internal_topics.security_records import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
     RemoveAccessControlEntryRecord,

@@ -5,8 +5,8 @@ import struct
 
 import pytest
 
-from ottla.protocol import frames
-from ottla.protocol.frames import ReceiveBuffer, SharedMemory
+from ottla.protocol.requests import frames
+from ottla.protocol.requests.frames import ReceiveBuffer, SharedMemory
 
 
 def framed(payload):

@@ -1,9 +1,9 @@
 import pytest
 
-from ottla.protocol import transaction_records
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import UnknownVersion
-from ottla.protocol.offsets_records import (
+from ottla.protocol.internal_topics import transaction_records
+from ottla.protocol.internal_topics.offsets_records import (
     GroupKey,
     GroupMember,
     GroupValue,
@@ -17,7 +17,7 @@ from ottla.protocol.offsets_records import (
     offset_key,
     read_offsets_key,
 )
-from ottla.protocol.transaction_records import (
+from ottla.protocol.internal_topics.transaction_records import (
     TransactionValue,
     decode_transaction_value,
     encode_transaction_value,

@@ -3,10 +3,10 @@
 import pytest
 
 from ottla.broker.api.table import TABLE
-from ottla.protocol import codec
-from ottla.protocol.fetch_wire import encode_fetch_response
-from ottla.protocol.produce_wire import PartitionResponse, encode_produce_response
-from ottla.protocol.throttle_times import with_throttle_time
+from ottla.protocol.requests import codec
+from ottla.protocol.requests.fetch_wire import encode_fetch_response
+from ottla.protocol.requests.produce_wire import PartitionResponse, encode_produce_response
+from ottla.protocol.requests.throttle_times import with_throttle_time
 
 SERVED = [(api.key, version) for api in TABLE.values() for version in range(api.min_version, api.max_version + 1)]
 ROWS = {"ApiVersions": {"api_keys": [(key, 0, key % 5) for key in range(150)]}}

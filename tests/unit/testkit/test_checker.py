@@ -8,7 +8,7 @@ import pytest
 from lab.simulation.history import History
 from ottla.protocol.batch import build_batch, build_marker
 from ottla.protocol.batch_header import assign_offsets
-from ottla.protocol.offsets_records import OffsetValue, encode_offset_value, offset_key
+from ottla.protocol.internal_topics.offsets_records import OffsetValue, encode_offset_value, offset_key
 from ottla.testkit import checker
 from ottla.testkit.checks.operations import BrokenHistory, read_story
 from ottla.testkit.scanner import scan_contents

@@ -5,10 +5,10 @@ from uuid import UUID
 import pytest
 
 from ottla.broker.api.table import TABLE
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.frames import MAX_ENTRIES, MAX_SMALL_REQUEST_BYTES
-from ottla.protocol.produce_wire import decode_produce_request
+from ottla.protocol.requests import codec
+from ottla.protocol.requests.frames import MAX_ENTRIES, MAX_SMALL_REQUEST_BYTES
+from ottla.protocol.requests.produce_wire import decode_produce_request
 from ottla.testkit.greedy import Greed, State, greedy
 
 COUNT = 100

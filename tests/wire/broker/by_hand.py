@@ -4,9 +4,9 @@ import itertools
 
 from rig import FIND_COORDINATOR
 
-from ottla.protocol import codec
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
+from ottla.protocol.requests import codec
 
 PRODUCE, LIST_OFFSETS, INIT_PRODUCER_ID, ADD_PARTITIONS, END_TXN = 0, 2, 22, 24, 26
 FIRST = {FIND_COORDINATOR: 2, INIT_PRODUCER_ID: 4, ADD_PARTITIONS: 3, END_TXN: 4, PRODUCE: 11, LIST_OFFSETS: 5}

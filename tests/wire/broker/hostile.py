@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 import pytest
 from rig import CLOSED, PRODUCE
 
-from ottla.protocol import codec
 from ottla.protocol.batch import build_batch
 from ottla.protocol.batch_header import BatchHeader, assemble
 from ottla.protocol.compression import compress
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.frames import RequestHeader, encode_request_header, is_flexible
 from ottla.protocol.records import NewRecord, encode_record
+from ottla.protocol.requests import codec
+from ottla.protocol.requests.frames import RequestHeader, encode_request_header, is_flexible
 from ottla.protocol.varints import write_unsigned_varint
 
 CORRELATION_ID = 7

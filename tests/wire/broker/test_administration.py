@@ -3,8 +3,8 @@
 import pytest
 from rig import CREATE_TOPICS, METADATA, wait_until
 
-from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.requests import codec
 
 DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, DESCRIBE_CLUSTER = 32, 33, 44, 60
 BROKER, GROUP = 4, 32

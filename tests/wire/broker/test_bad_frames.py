@@ -20,9 +20,9 @@ from hostile import (
 from rig import CLOSED, CREATE_TOPICS, FETCH, FIND_COORDINATOR, INIT_PRODUCER_ID, LIST_OFFSETS, METADATA, PRODUCE
 
 from ottla.broker.api.table import TABLE
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.requests import codec
 
 API_VERSIONS = ApiKey.API_VERSIONS
 METADATA_V9_FLAGS = b"\0\0\0"

@@ -7,9 +7,9 @@ import pytest
 from hostile import Case, batch, cases, produce, sound
 from rig import FIND_COORDINATOR, INIT_PRODUCER_ID, PRODUCE
 
-from ottla.protocol import codec
 from ottla.protocol.batch_header import TRANSACTIONAL
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.requests import codec
 
 ADD_PARTITIONS, END_TXN, WRITE_MARKERS = 24, 26, 27
 NAMES = (f"hostile-{number}" for number in itertools.count())

@@ -8,10 +8,10 @@ import pytest
 from hostile import Case, batch, cases, compressed, count, produce, record, request, sound
 from rig import CLOSED, CREATE_TOPICS, LIST_OFFSETS, METADATA, PRODUCE
 
-from ottla.protocol import codec
 from ottla.protocol.compression import GZIP, LZ4, NAMES, SNAPPY, ZSTD, compress
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.frames import MAX_ENTRIES
+from ottla.protocol.requests import codec
+from ottla.protocol.requests.frames import MAX_ENTRIES
 
 MEMORY_LIMIT_BYTES = 300 * 1024 * 1024
 CAP_BYTES = 100 * 1024 * 1024

@@ -14,10 +14,10 @@ from targets import Ottla
 from test_written_files import dump, written
 
 from ottla.client.connection import BlockingConnection
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.compression import NAMES
+from ottla.protocol.requests import codec
 from tests.patience import PATIENCE_S
 
 CODECS = {"uncompressed": 0} | {name: codec for codec, name in NAMES.items() if codec}

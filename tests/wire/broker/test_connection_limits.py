@@ -6,8 +6,8 @@ import socket
 import pytest
 from served import create, produce
 
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.requests import codec
 from ottla.testkit.in_memory.furnish import message
 from tests.patience import PATIENCE_S
 

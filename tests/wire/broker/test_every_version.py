@@ -9,9 +9,9 @@ import pytest
 
 from ottla.broker.api.table import TABLE
 from ottla.client.connection import BlockingConnection
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
+from ottla.protocol.requests import codec
 from tests.patience import PATIENCE_S
 
 TOPIC = "every-version"

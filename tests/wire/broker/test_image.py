@@ -18,8 +18,8 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from ottla.broker.loggers import parse_levels
 from ottla.client.connection import BlockingConnection
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.requests import codec
 from tests.patience import PATIENCE_S
 
 DOCKER = Path(__file__).parents[3] / "docker"

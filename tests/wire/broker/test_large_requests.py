@@ -9,8 +9,8 @@ import threading
 import pytest
 from served import create, produce, read_exactly, resident_mb
 
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.requests import codec
 from tests.patience import PATIENCE_S
 
 MIB = 1 << 20

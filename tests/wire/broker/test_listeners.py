@@ -11,9 +11,9 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 
 from ottla.client.connection import BlockingConnection
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.requests import codec
 from tests.patience import PATIENCE_S
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -6,8 +6,8 @@ import pytest
 from rig import FIND_COORDINATOR, Rig
 from targets import TARGETS
 
-from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode as E
+from ottla.protocol.requests import codec
 
 INIT_PRODUCER_ID, ADD_PARTITIONS, ADD_OFFSETS, END_TXN = 22, 24, 25, 26
 VERSIONS = {FIND_COORDINATOR: 2, INIT_PRODUCER_ID: 4, ADD_PARTITIONS: 3, ADD_OFFSETS: 3, END_TXN: 3}

@@ -6,9 +6,9 @@ import subprocess
 import pytest
 from served import SERVE, create, fetch
 
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.requests import codec
 from tests.odd_numbers import CASE, END_OFFSET, ODD, write_directory
 from tests.patience import PATIENCE_S
 

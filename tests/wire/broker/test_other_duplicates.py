@@ -5,9 +5,9 @@ from by_hand import INIT_PRODUCER_ID, PRODUCE
 from rig import Rig
 from targets import TARGETS
 
-from ottla.protocol import codec
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode as E
+from ottla.protocol.requests import codec
 
 VERSION = {INIT_PRODUCER_ID: 4, PRODUCE: 9}
 

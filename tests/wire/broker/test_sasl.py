@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.requests import codec
 from ottla.testkit.in_memory.furnish import message
 from tests.patience import PATIENCE_S
 

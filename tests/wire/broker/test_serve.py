@@ -9,9 +9,9 @@ import time
 import pytest
 from served import SERVE, create, fetch, produce
 
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.requests import codec
 from tests.patience import PATIENCE_S
 
 

@@ -10,8 +10,8 @@ import time
 import pytest
 from served import create, fetch, produce, read_exactly, resident_mb
 
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.requests import codec
 from tests.patience import PATIENCE_S
 
 RECORD = os.urandom(900_000)

@@ -18,9 +18,9 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 
 from ottla.client.connection import BlockingConnection
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.requests import codec
 from ottla.testkit.in_memory.furnish import message
 from tests.patience import PATIENCE_S
 

@@ -7,9 +7,9 @@ import subprocess
 import pytest
 from served import SERVE, fetch
 
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.requests import codec
 from tests.odd_numbers import CASE, PARTITION, STATE, write_directory
 from tests.patience import PATIENCE_S
 from tests.unfit_files import KINDS, WORDS

@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 
-from ottla.demo.stage import Broker
+from ottla.demo.clients import Broker
 from ottla.testkit.proxying import ProxyServer
 from tests.conformance.targets import TARGETS
 from tests.wire.client.libraries import EACH_LIBRARY, client

@@ -4,7 +4,7 @@ import time
 import uuid
 
 from ottla.client.connection import BlockingConnection
-from ottla.protocol import codec
+from ottla.protocol.requests import codec
 from tests.patience import PATIENCE_S
 
 LEAVE_GROUP, DESCRIBE_GROUPS = 13, 15

@@ -12,8 +12,8 @@ import pytest
 
 from ottla.client import TransactionError
 from ottla.client.connection import BlockingConnection
-from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.requests import codec
 from ottla.testkit.proxying import ProxyServer
 from tests.patience import PATIENCE_S
 from tests.wire.client.groups import Member, throw_out

@@ -6,8 +6,8 @@ import uuid
 
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
+from ottla.demo.clients import DemoClients
 from ottla.demo.screen import Screen
-from ottla.demo.stage import DemoClients
 from tests.patience import PATIENCE_S
 
 

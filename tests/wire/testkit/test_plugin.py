@@ -130,7 +130,7 @@ def test_records(kafka_topic, ottla_broker):
 """
     code, told = run(tmp_path, source)
     assert code == 1, told
-    assert "'EndTx' is no API: did you mean EndTxn?" in told
+    assert "'EndTx' is an unknown API: did you mean EndTxn?" in told
     assert "advance() takes what timedelta takes, such as days=7 or seconds=1.5:" in told
     assert "the broker has logged nothing" in told
     shown = [line for line in told.splitlines() if line.startswith((">", "E  "))]

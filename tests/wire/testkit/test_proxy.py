@@ -15,10 +15,10 @@ from confluent_kafka import Consumer, Producer
 from kafka import KafkaConsumer, KafkaProducer
 
 from ottla.client.connection import BlockingConnection
-from ottla.demo.stage import own_broker
-from ottla.protocol import codec
+from ottla.demo.clients import own_broker
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.requests import codec
 from ottla.testkit.checker import check_files
 from ottla.testkit.faults.fault import FaultError
 from ottla.testkit.history import checker_lines

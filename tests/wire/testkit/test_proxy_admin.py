@@ -12,12 +12,12 @@ from kafka import KafkaProducer
 
 from ottla.cli.main import main
 from ottla.client.connection import BlockingConnection
-from ottla.demo.stage import own_broker
-from ottla.protocol import codec
+from ottla.demo.clients import own_broker
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.requests import codec
 from ottla.testkit.kit.admin import Admin, AdminFailed
-from ottla.testkit.kit.desks import BrokerFaultRegistry
+from ottla.testkit.kit.fault_registries import BrokerFaultRegistry
 from ottla.testkit.kit.faults import Faults
 from tests.patience import PATIENCE_S
 from tests.unit.cli.test_terminal import check_document

@@ -74,7 +74,7 @@ class Partitions:
         await self._each(page, f.LOG_END, lambda partition: partition.log_end_offset)
         await self._each(page, f.LAST_STABLE_OFFSET, lambda partition: partition.last_stable_offset)
         await page.write(f.STABLE_AGE, ages.look(self._rows, at_ms))
-        await page.write(f.OPEN_IN_PARTITION, self._open())
+        await page.write(f.OPEN_IN_PARTITION, self._list_open())
         metrics = broker.metrics
         await self._write_counter(page, f.MESSAGES_IN, metrics.records_in, lambda partition: partition.records_in)
         await self._write_counter(page, f.BYTES_IN, metrics.bytes_in, lambda partition: partition.bytes_in)
@@ -98,7 +98,7 @@ class Partitions:
         for topic in self._topics:
             yield topic.row, topic.total(of)
 
-    def _open(self) -> Iterator[Row]:
+    def _list_open(self) -> Iterator[Row]:
         for row, partition in self._rows:
             count = len(partition.log.producer_state.ongoing_txns)
             if count:

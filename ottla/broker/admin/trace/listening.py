@@ -14,19 +14,19 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from ottla.broker.admin.routes import AdminError, AdminRequest, AdminResponse, Route, Send
-from ottla.broker.admin.trace.passed import TracedReply, TracedRequest
-from ottla.broker.admin.trace.told import Steps, Told, describe_steps, request_steps
-from ottla.broker.admin.trace.wanted import QUERY, TraceFilter, wanted_of
+from ottla.broker.admin.trace.description import Steps, Told, describe_steps, request_steps
+from ottla.broker.admin.trace.trace_filter import QUERY, TraceFilter, wanted_of
+from ottla.broker.admin.trace.traced import TracedReply, TracedRequest
 from ottla.broker.api.context import Broker
 from ottla.broker.costs import COPY_BYTE_US, FIRST_USE_US
 from ottla.broker.memory import ReplyReservation
 from ottla.broker.outbox import Part
 from ottla.broker.ports.clock import Clock
-from ottla.broker.tap import Refuse
-from ottla.broker.tap import Send as SendReply
+from ottla.broker.request_observer import Refuse
+from ottla.broker.request_observer import Send as SendReply
 from ottla.broker.turns import Wait
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.frames import parse_request_header
+from ottla.protocol.requests.frames import parse_request_header
 from ottla.protocol.subject import subject_of
 
 log = logging.getLogger(__name__)
@@ -122,7 +122,7 @@ class Trace:
             raise AdminError(409, f"{MOST_LISTENERS} traces are running, which is the most: end one of them first")
 
         self._listeners.append(listener)  # before the first await, because many requests may come at once
-        self._broker.tap.on_request = self.on_request
+        self._broker.observer.on_request = self.on_request
 
         async def stream(send: Send) -> None:
             await send(_line({"kind": "listening", "time_ms": self._clock.now_ms()}))
@@ -180,7 +180,7 @@ class Trace:
     def _leave(self, listener: _Listener) -> None:
         self._listeners.remove(listener)
         if not self._listeners:
-            self._broker.tap.on_request = None
+            self._broker.observer.on_request = None
 
     async def _send_queued(self, listener: _Listener, send: Send) -> None:
         """Send the queued requests and replies; wait if there are none."""

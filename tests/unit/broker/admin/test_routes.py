@@ -26,31 +26,31 @@ ROUTER = Router(
 
 def refused(method, target):
     with pytest.raises(AdminError) as raised:
-        ROUTER.find(method, target)
+        ROUTER.match(method, target)
     return raised.value
 
 
 def test_names_of_a_pattern_are_found_in_the_path():
-    found = ROUTER.find("PUT", "/v1/topics/audit-log/partitions/3")
+    found = ROUTER.match("PUT", "/v1/topics/audit-log/partitions/3")
     assert found.parameters == {"topic": "audit-log", "partition": "3"}
     assert found.path == "/v1/topics/audit-log/partitions/3"
 
 
 def test_methods_of_one_path_may_name_its_parts_differently():
-    assert ROUTER.find("GET", "/v1/faults/7").parameters == {"id": "7"}
-    assert ROUTER.find("DELETE", "/v1/faults/7").parameters == {"fault": "7"}
+    assert ROUTER.match("GET", "/v1/faults/7").parameters == {"id": "7"}
+    assert ROUTER.match("DELETE", "/v1/faults/7").parameters == {"fault": "7"}
 
 
 def test_what_is_written_out_goes_before_what_is_named():
-    assert ROUTER.find("GET", "/v1/faults/points").route.pattern == "/v1/faults/points"
+    assert ROUTER.match("GET", "/v1/faults/points").route.pattern == "/v1/faults/points"
 
 
 def test_a_name_in_a_path_may_have_any_character_escaped():
-    assert ROUTER.find("GET", "/v1/faults/a%2Fb%20%C3%A9").parameters == {"id": "a/b é"}
+    assert ROUTER.match("GET", "/v1/faults/a%2Fb%20%C3%A9").parameters == {"id": "a/b é"}
 
 
 def test_head_is_asked_of_what_get_is_asked_of():
-    assert ROUTER.find("HEAD", "/v1/faults").route.method == "GET"
+    assert ROUTER.match("HEAD", "/v1/faults").route.method == "GET"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_path_that_is_not_there_says_where_to_look(target):
 
 
 def test_dots_in_a_path_are_a_name_like_any_other():
-    assert ROUTER.find("GET", "/v1/faults/%2e%2e%2f%2e%2e").parameters == {"id": "../.."}
+    assert ROUTER.match("GET", "/v1/faults/%2e%2e%2f%2e%2e").parameters == {"id": "../.."}
 
 
 def test_a_method_that_is_not_there_says_which_are():
@@ -87,7 +87,7 @@ def test_escapes_that_are_not_utf_8_are_refused(target):
 
 
 def test_a_query_has_the_names_of_its_route_once():
-    assert ROUTER.find("GET", "/v1/faults/7?wait_ms=5&verbose=").query == {"wait_ms": "5", "verbose": ""}
+    assert ROUTER.match("GET", "/v1/faults/7?wait_ms=5&verbose=").query == {"wait_ms": "5", "verbose": ""}
     assert refused("GET", "/v1/faults/7?wait_ms=5&wait_ms=6").message == "The query has the parameter 'wait_ms' twice"
     assert (
         refused("GET", "/v1/faults/7?wait=5").message

@@ -14,15 +14,15 @@ from web import Web, request
 from ottla.broker.admin.http import PIECE_BYTES, REQUEST_MS
 from ottla.broker.admin.routes import Router
 from ottla.broker.admin.trace import listening
+from ottla.broker.admin.trace.description import describe_steps
 from ottla.broker.admin.trace.listening import MOST_LISTENERS, Trace
-from ottla.broker.admin.trace.passed import MOST_ROWS, TracedReply, TracedRequest
-from ottla.broker.admin.trace.told import describe_steps
+from ottla.broker.admin.trace.traced import MOST_ROWS, TracedReply, TracedRequest
 from ottla.broker.api.table import TABLE
 from ottla.broker.turns import SHARE_US
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey as K
-from ottla.protocol.fetch_wire import FetchableTopicResponse, FetchPartitionData, encode_fetch_response
-from ottla.protocol.frames import RequestHeader, encode_request_header, parse_request_header, response_prefix
+from ottla.protocol.requests import codec
+from ottla.protocol.requests.fetch_wire import FetchableTopicResponse, FetchPartitionData, encode_fetch_response
+from ottla.protocol.requests.frames import RequestHeader, encode_request_header, parse_request_header, response_prefix
 from ottla.testkit.in_memory.furnish import message
 from tests.api.callers import FEW, batch, produce
 from tests.lone import Lone
@@ -38,7 +38,7 @@ class Traced:
         self.web = Web()
         self.web.lone = self.lone = Lone(**FEW)
         broker = self.lone.assembly.broker
-        self.tap = broker.tap
+        self.observer = broker.observer
         self.web.router = Router(Trace(broker, self.lone.clock).routes)
         self.lone.create_topic(LEDGER, 2)
         for key_type in (0, 1):
@@ -157,12 +157,12 @@ def test_an_api_that_there_is_not_is_refused(traced):
 
 
 def test_nobody_is_heard_when_nobody_listens(traced):
-    assert traced.tap.on_request is None
+    assert traced.observer.on_request is None
     first, second = traced.listen(), traced.listen()
     first.hang_up()
-    assert traced.tap.on_request is not None
+    assert traced.observer.on_request is not None
     second.hang_up()
-    assert traced.tap.on_request is None
+    assert traced.observer.on_request is None
 
 
 def test_who_takes_nothing_is_cut_off_and_heard_no_more(traced):
@@ -170,7 +170,7 @@ def test_who_takes_nothing_is_cut_off_and_heard_no_more(traced):
     visitor.transport.takes = 0
     traced.end(0, 0)
     traced.lone.rest(REQUEST_MS + 10)
-    assert visitor.transport.aborted and traced.tap.on_request is None
+    assert visitor.transport.aborted and traced.observer.on_request is None
 
 
 def test_a_slow_reader_is_told_how_much_is_missing_and_nobody_waits_for_him(traced, monkeypatch):
@@ -211,7 +211,7 @@ def test_who_asks_for_the_head_alone_takes_no_place(traced):
         visitor = traced.web.connect()
         visitor.send(request("HEAD", "/v1/trace"))
         assert bytes(visitor.transport.written).startswith(b"HTTP/1.1 200")
-    assert traced.tap.on_request is None
+    assert traced.observer.on_request is None
 
 
 def test_secrets_are_not_told(traced, caplog):

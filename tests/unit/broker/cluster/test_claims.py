@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.broker.cluster.claims import NameLocks
+from ottla.broker.cluster.name_locks import NameLocks
 from ottla.broker.turns import Turns
 
 

@@ -9,8 +9,13 @@ import pytest
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.metadata_records import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, ConfigRecord
-from ottla.protocol.produced import check_produced_batch
+from ottla.protocol.internal_topics.metadata_records import (
+    BROKER_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+    ConfigRecord,
+)
+from ottla.protocol.requests.produced import check_produced_batch
 from ottla.testkit.in_memory.disk import MemoryDisk
 from ottla.testkit.in_memory.ports import PortCalls
 from ottla.testkit.metadata import add_partitions, alter_configs, create_topic, delete_topic, next_producer_id

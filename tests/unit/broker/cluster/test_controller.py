@@ -12,9 +12,9 @@ from ottla.broker.config import Config
 from ottla.broker.log.flusher import Flusher
 from ottla.broker.security.session import Session
 from ottla.broker.turns import SHARE_US
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode as E
+from ottla.protocol.requests import codec
 from ottla.testkit.metadata import create_topic, reserve_producer_ids
 from tests.replies import message_of
 from tests.stand_in import broker_of

@@ -6,9 +6,9 @@ from ottla.broker.api import update_features
 from ottla.broker.api.context import Request
 from ottla.broker.cluster.features import FeatureUpdate, update_problem
 from ottla.broker.security.session import Session
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.requests import codec
 from ottla.testkit.metadata import run
 from tests.replies import message_of
 from tests.stand_in import broker_of

@@ -12,12 +12,12 @@ from ottla.broker.cluster.snapshots import MetadataSnapshots, SnapshotSettings
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.log.retention import Retention
 from ottla.broker.log.side_files import SideFiles
-from ottla.protocol import metadata_records as m
 from ottla.protocol.batch import build_batch, read_marker
 from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.checkpoints import encode_partition_metadata
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.kraft_records import (
+from ottla.protocol.internal_topics import metadata_records as m
+from ottla.protocol.internal_topics.kraft_records import (
     SnapshotId,
     Voter,
     build_snapshot,
@@ -26,8 +26,12 @@ from ottla.protocol.kraft_records import (
     leader_change,
     snapshot_name,
 )
+from ottla.protocol.internal_topics.security_records import (
+    AccessControlEntryRecord,
+    ClientQuotaRecord,
+    UserScramCredentialRecord,
+)
 from ottla.protocol.records import iter_records
-from ottla.protocol.security_records import AccessControlEntryRecord, ClientQuotaRecord, UserScramCredentialRecord
 from ottla.testkit.metadata import create_topic
 
 LEDGER, AUDIT = b"L" * 16, b"A" * 16

@@ -8,7 +8,7 @@ import pytest
 
 from ottla.broker.cluster import controller
 from ottla.broker.cluster.controller import ACLS
-from ottla.protocol.security_records import (
+from ottla.protocol.internal_topics.security_records import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
     RemoveAccessControlEntryRecord,

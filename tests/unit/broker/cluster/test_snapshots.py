@@ -18,15 +18,15 @@ from ottla.broker.log.side_files import SideFiles
 from ottla.broker.ports.disk import RealFile
 from ottla.broker.turns import SHARE_US
 from ottla.cli.main import main
-from ottla.protocol.kraft_records import parse_snapshot_name
-from ottla.protocol.metadata_records import (
+from ottla.protocol.internal_topics.kraft_records import parse_snapshot_name
+from ottla.protocol.internal_topics.metadata_records import (
     BROKER_RESOURCE,
     GROUP_RESOURCE,
     TOPIC_RESOURCE,
     BeginTransactionRecord,
     ConfigRecord,
 )
-from ottla.protocol.security_records import (
+from ottla.protocol.internal_topics.security_records import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
     RemoveAccessControlEntryRecord,

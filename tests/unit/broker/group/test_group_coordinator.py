@@ -11,7 +11,7 @@ from ottla.broker.group.states import ClassicGroupState
 from ottla.broker.turns import SHARE_US
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.offsets_records import decode_group_value, read_offsets_key
+from ottla.protocol.internal_topics.offsets_records import decode_group_value, read_offsets_key
 from ottla.protocol.records import iter_records
 
 RANGE = (("range", b"sub"),)

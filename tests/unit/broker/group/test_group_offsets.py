@@ -7,7 +7,7 @@ from ottla.broker.group import shard as shard_module
 from ottla.broker.group.log import CoordinatorRecord
 from ottla.broker.group.offsets import OffsetAndMetadata
 from ottla.broker.group.shard import GroupStore
-from ottla.protocol.offsets_records import OffsetKey, OffsetValue
+from ottla.protocol.internal_topics.offsets_records import OffsetKey, OffsetValue
 
 KEY = ("ledger", 0)
 

@@ -14,7 +14,7 @@ from ottla.broker.group.log import group_batch, offsets_batch, replay_batch
 from ottla.broker.group.shard import GroupStore
 from ottla.broker.group.states import ClassicGroupState
 from ottla.protocol.batch_header import iter_batches
-from ottla.protocol.offsets_records import GroupKey
+from ottla.protocol.internal_topics.offsets_records import GroupKey
 from ottla.protocol.values import ProducerIdAndEpoch
 
 ARCHIVE = Path(__file__).parents[3] / "data" / "kafka-4.3.1" / "unclean.tar.zst"

@@ -13,7 +13,7 @@ from ottla.broker.group.offsets import GroupOffsets
 from ottla.broker.group.states import ClassicGroupState
 from ottla.broker.turns import SHARE_US
 from ottla.protocol.errors import ErrorCode as E
-from ottla.protocol.offsets_records import read_offsets_key
+from ottla.protocol.internal_topics.offsets_records import read_offsets_key
 from ottla.protocol.records import iter_records
 from ottla.protocol.values import ProducerIdAndEpoch
 from tests.fetching import fetch

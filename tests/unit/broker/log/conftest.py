@@ -10,7 +10,7 @@ from ottla.broker.log.log_manager import LogManager
 from ottla.broker.ports.disk import RealDisk, RealFile
 from ottla.broker.turns import Turns
 from ottla.protocol.batch import build_batch
-from ottla.protocol.produced import check_produced_batch
+from ottla.protocol.requests.produced import check_produced_batch
 from ottla.protocol.values import TransactionMarker
 
 NOW_MS = 1_700_000_000_000

@@ -9,11 +9,11 @@ import pytest
 
 from ottla.broker.group.log import offsets_batch
 from ottla.broker.group.shard import GroupStore
-from ottla.broker.log.compaction import SegmentSizes, cleanable_offsets, group_segments_by_size
-from ottla.broker.log.log_cleaner import LogCleaner
+from ottla.broker.log.cleaning.compaction import SegmentSizes, cleanable_offsets, group_segments_by_size
+from ottla.broker.log.cleaning.log_cleaner import LogCleaner
 from ottla.broker.log.partition import Partition
 from ottla.protocol.batch_header import iter_batches, read_header
-from ottla.protocol.offsets_records import OffsetKey, OffsetValue
+from ottla.protocol.internal_topics.offsets_records import OffsetKey, OffsetValue
 from ottla.protocol.records import iter_records
 from ottla.protocol.values import ProducerIdAndEpoch, TransactionMarker
 

@@ -4,12 +4,12 @@ from random import Random
 
 import pytest
 
-from ottla.broker.log.log_cleaner import LogCleaner
+from ottla.broker.log.cleaning.log_cleaner import LogCleaner
 from ottla.broker.log.log_config import LogConfig, LogManagerConfig
 from ottla.broker.log.log_manager import LogManager
 from ottla.broker.turns import Turns
 from ottla.protocol.batch import build_batch
-from ottla.protocol.produced import check_produced_batch
+from ottla.protocol.requests.produced import check_produced_batch
 from ottla.protocol.values import TransactionMarker
 from ottla.testkit.in_memory.disk import MemoryDisk
 from ottla.testkit.in_memory.ports import Killed, PortCalls

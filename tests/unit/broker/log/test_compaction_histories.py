@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from ottla.broker.log.log_cleaner import LogCleaner
+from ottla.broker.log.cleaning.log_cleaner import LogCleaner
 from ottla.broker.log.log_loader import replay
 from ottla.broker.log.producer_state_manager import ProducerStateManager
 from ottla.broker.log.results import FetchIsolation

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.broker.log.log_cleaner import LogCleaner
+from ottla.broker.log.cleaning.log_cleaner import LogCleaner
 from ottla.broker.log.results import FetchIsolation
 from ottla.broker.log.retention import Retention
 from ottla.broker.log.timestamps import max_timestamp_offset, offset_for_timestamp

@@ -1,6 +1,6 @@
 """Files that a segment keeps open, and for how long."""
 
-from ottla.broker.log.log_segment import LogSegment
+from ottla.broker.log.segments.log_segment import LogSegment
 
 
 class Disk:

@@ -6,8 +6,8 @@ from ottla.broker.log.results import FetchIsolation
 from ottla.protocol.batch import build_batch
 from ottla.protocol.batch_header import TIMESTAMP_TYPE, iter_batches, read_header, seal, write_header
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.produced import check_produced_batch
 from ottla.protocol.records import iter_records
+from ottla.protocol.requests.produced import check_produced_batch
 from ottla.protocol.values import TransactionMarker
 from ottla.testkit.scanner import scan_partition
 

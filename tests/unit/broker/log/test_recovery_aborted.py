@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from ottla.broker.log.log_segment import ABORTED_AT_ONCE
 from ottla.broker.log.results import FetchIsolation
+from ottla.broker.log.segments.log_segment import ABORTED_AT_ONCE
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.indexes import TXN_ENTRY
 from ottla.testkit.scanner import scan_partition

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from ottla.broker.log.log_cleaner import LogCleaner
+from ottla.broker.log.cleaning.log_cleaner import LogCleaner
 from ottla.broker.log.log_config import LogConfig
 from ottla.broker.log.results import FetchIsolation
 from ottla.broker.log.retention import Retention

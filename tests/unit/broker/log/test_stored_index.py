@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from ottla.broker.log.log_segment import LogSegment
-from ottla.broker.log.segment_index import SegmentIndex
-from ottla.broker.log.stored_index import StoredIndex, Unsound
+from ottla.broker.log.segments.log_segment import LogSegment
+from ottla.broker.log.segments.segment_index import SegmentIndex
+from ottla.broker.log.segments.stored_index import StoredIndex, Unsound
 from ottla.broker.ports.disk import RealDisk, RealFile
 
 BASE = 1_000

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from ottla.broker.log.results import FetchIsolation
-from ottla.broker.log.transaction_index import BLOCK, TransactionIndex, read_transaction_index
+from ottla.broker.log.segments.transaction_index import BLOCK, TransactionIndex, read_transaction_index
 from ottla.broker.turns import SHARE_US
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.indexes import AbortedTxn, iter_aborted_txns, pack_aborted_txns

@@ -2,11 +2,7 @@
 
 from ottla.broker.quotas import connection_rates, managers
 from ottla.broker.quotas.connection_rates import ConnectionRates
-from ottla.broker.quotas.managers import (
-    EXPIRY_MS,
-    ClientQuotaManager,
-    ControllerMutationQuotaManager,
-)
+from ottla.broker.quotas.managers import EXPIRY_MS, ClientQuotaManager, ControllerMutationQuotaManager
 from ottla.broker.quotas.rates import Window
 
 WINDOW = Window(11, 1_000.0)

@@ -12,7 +12,7 @@ from ottla.broker.security.authorizer import Need
 from ottla.broker.security.session import Session
 from ottla.protocol.acls import AclOperation, PatternType, PermissionType, ResourceType
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.security_records import AccessControlEntryRecord
+from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord
 
 LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
 ALLOW, DENY = PermissionType.ALLOW, PermissionType.DENY

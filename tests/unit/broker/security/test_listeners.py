@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.config import Listener, from_flags, load_config
-from ottla.broker.foreign import ForeignClients
+from ottla.broker.non_kafka import ForeignClients
 from ottla.broker.security.listeners import LOOK_MS, ListenerTls
 from ottla.broker.security.stores import TlsError
 from tests.lone import Lone

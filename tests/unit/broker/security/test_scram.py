@@ -10,14 +10,7 @@ from hypothesis import strategies as st
 from kafka.net.sasl.scram import ScramClient
 
 from ottla.broker.security.mechanism import SaslFailed
-from ottla.broker.security.scram import (
-    BY_NAME,
-    ScramMechanism,
-    ScramServer,
-    ScramUsers,
-    credential,
-    name_can_log_in,
-)
+from ottla.broker.security.scram import BY_NAME, ScramMechanism, ScramServer, ScramUsers, credential, name_can_log_in
 from tests.unit.broker.security.logging_in import answer, refusal
 
 SHA_256, SHA_512 = ScramMechanism

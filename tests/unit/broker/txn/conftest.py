@@ -22,13 +22,13 @@ from ottla.broker.security.session import Session
 from ottla.broker.turns import Turns
 from ottla.broker.txn.coordinator import TransactionCoordinator
 from ottla.broker.txn.settings import TransactionSettings
-from ottla.protocol import codec
 from ottla.protocol.batch import build_batch
 from ottla.protocol.batch_header import assign_offsets, iter_batches, read_header
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.frames import is_flexible
 from ottla.protocol.hashing import coordinator_partition
-from ottla.protocol.produced import check_produced_batch
+from ottla.protocol.requests import codec
+from ottla.protocol.requests.frames import is_flexible
+from ottla.protocol.requests.produced import check_produced_batch
 from ottla.testkit.metadata import create_internal_topic, create_topic, reserve_producer_ids
 from tests.stand_in import broker_of
 

@@ -6,8 +6,8 @@ The replies to clients are tested in `tests/api`.
 from types import SimpleNamespace
 
 from ottla.broker.turns import SHARE_US, Turns
-from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode as E
+from ottla.protocol.requests import codec
 
 MARKERS, PRODUCERS, LIST = 27, 61, 66
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ottla.protocol import codec
 from ottla.protocol.errors import ErrorCode as E
+from ottla.protocol.requests import codec
 from ottla.protocol.values import TransactionMarker
 
 ADD, END, MARKERS = 24, 26, 27

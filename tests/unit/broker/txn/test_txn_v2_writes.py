@@ -11,11 +11,11 @@ from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import FetchIsolation
 from ottla.broker.security.session import Session
 from ottla.broker.txn.states import TransactionStatus as S
-from ottla.protocol import codec
 from ottla.protocol.batch import build_batch
 from ottla.protocol.batch_header import iter_batches
 from ottla.protocol.errors import ErrorCode as E
-from ottla.protocol.produce_wire import ProduceBody
+from ottla.protocol.requests import codec
+from ottla.protocol.requests.produce_wire import ProduceBody
 from ottla.testkit.metadata import create_internal_topic, update_features
 
 PRODUCE, TXN_OFFSET_COMMIT = 0, 28

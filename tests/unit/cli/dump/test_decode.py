@@ -8,7 +8,7 @@ import pytest
 
 from ottla.cli.dump.decode import METADATA, OFFSETS, decode_control, decoder_for
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.offsets_records import GroupMember, GroupValue, encode_group_value, group_key
+from ottla.protocol.internal_topics.offsets_records import GroupMember, GroupValue, encode_group_value, group_key
 
 FILE = Path(__file__).parents[3] / "data" / "kafka-4.3.1" / "records-as-json.txt.gz"
 TYPES_OF_METADATA = 26

@@ -17,10 +17,14 @@ from ottla.cli.graduate.config import Endpoint, config_problems, config_warnings
 from ottla.cli.graduate.steps import Graduation, read_state
 from ottla.protocol.batch import read_marker
 from ottla.protocol.batch_header import iter_batches
-from ottla.protocol.kraft_records import SnapshotId, snapshot_name
-from ottla.protocol.metadata_records import parse_uuid
+from ottla.protocol.internal_topics.kraft_records import SnapshotId, snapshot_name
+from ottla.protocol.internal_topics.metadata_records import parse_uuid
+from ottla.protocol.internal_topics.security_records import (
+    AccessControlEntryRecord,
+    ClientQuotaRecord,
+    UserScramCredentialRecord,
+)
 from ottla.protocol.records import iter_records
-from ottla.protocol.security_records import AccessControlEntryRecord, ClientQuotaRecord, UserScramCredentialRecord
 from ottla.testkit.metadata import change_security, create_internal_topic, create_topic, next_producer_id
 
 PROPERTIES = {

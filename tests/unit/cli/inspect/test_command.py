@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from ottla.broker.config import Config, Listener
 from ottla.broker.server import Server
 from ottla.cli.main import main
-from ottla.protocol.security_records import AccessControlEntryRecord, ClientQuotaRecord
+from ottla.protocol.internal_topics.security_records import AccessControlEntryRecord, ClientQuotaRecord
 from ottla.testkit.metadata import change_security
 from tests.unit.cli.kafka_directory import unpack
 

@@ -3,10 +3,10 @@
 import pytest
 
 from ottla.broker.api.table import TABLE
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.structs import error_codes
+from ottla.protocol.requests import codec
+from ottla.protocol.requests.structs import error_codes
 from ottla.protocol.subject import subject_of
 from ottla.testkit.faults.error_reply import error_reply
 from ottla.testkit.in_memory.furnish import message

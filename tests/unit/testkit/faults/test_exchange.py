@@ -2,9 +2,9 @@
 
 import pytest
 
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
+from ottla.protocol.requests import codec
 from ottla.testkit.faults.exchange import Exchange
 from ottla.testkit.in_memory.furnish import message
 

@@ -2,10 +2,10 @@
 
 import uuid
 
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
-from ottla.protocol.frames import response_prefix
+from ottla.protocol.requests import codec
+from ottla.protocol.requests.frames import response_prefix
 from ottla.testkit.control.journal import Journal
 from ottla.testkit.in_memory.furnish import message
 
@@ -40,7 +40,7 @@ class Passing:
             self.journal.record_refused(passage, "lost")
             return
         body = bytes(made(codec.response_class(api_key), version, reply).encode(version=version))
-        self.journal.end(passage, (response_prefix(api_key, version, 1, len(body)) + body,))
+        self.journal.record_reply(passage, (response_prefix(api_key, version, 1, len(body)) + body,))
 
     def ask(self, api_key, version, reply, **request):
         self.end(self.begin(api_key, version, **request), reply)

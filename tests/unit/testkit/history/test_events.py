@@ -2,8 +2,8 @@
 
 import json
 
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.requests import codec
 from ottla.testkit.history import events
 from tests.unit.testkit.history.passing import Passing
 
@@ -71,9 +71,9 @@ def test_what_was_lost_has_no_reply_and_a_reason():
 def test_what_cannot_be_read_is_named_all_the_same():
     passing = Passing()
     passage = passing.journal.begin(b"\0\x1a\0\x63\0\0\0\1\0\1c\0", "peer:1")
-    passing.journal.end(passage, (b"\0\0\0\2??",))
+    passing.journal.record_reply(passage, (b"\0\0\0\2??",))
     unknown = passing.journal.begin(b"\x01\xf4\0\1\0\0\0\1\0\1c", "peer:1")
-    passing.journal.end(unknown, ())
+    passing.journal.record_reply(unknown, ())
     first, second = events(passing.passages())
     assert (first["api"], first["version"], first["request"], first["reply"]) == ("EndTxn", 99, None, None)
     assert second["api"] == "API 500"

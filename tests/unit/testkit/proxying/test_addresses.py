@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.protocol.requests import codec
 from ottla.testkit.proxying.addresses import names_brokers, parse_address, refused_api_versions, rewritten
 from tests.wire.messages import MessageMaker, framed_by_library
 

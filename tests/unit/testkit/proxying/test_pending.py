@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.requests import codec
 from ottla.testkit.control.journal import Passage
 from ottla.testkit.faults.exchange import Exchange
 from ottla.testkit.faults.fault import FaultError, parse_fault

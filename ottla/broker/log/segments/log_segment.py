@@ -9,9 +9,9 @@ from contextlib import closing, suppress
 
 from ottla.broker.log.batches import batch_size, find_boundary, find_offset, iter_file
 from ottla.broker.log.log_config import LogConfig
-from ottla.broker.log.segment_index import SegmentIndex, time_of
-from ottla.broker.log.stored_index import StoredIndex, Unsound
-from ottla.broker.log.transaction_index import TransactionIndex, read_transaction_index
+from ottla.broker.log.segments.segment_index import SegmentIndex, time_of
+from ottla.broker.log.segments.stored_index import StoredIndex, Unsound
+from ottla.broker.log.segments.transaction_index import TransactionIndex, read_transaction_index
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.descriptors import Shortage
 from ottla.broker.ports.disk import Buffer, Disk, File

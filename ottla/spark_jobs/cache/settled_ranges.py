@@ -12,8 +12,8 @@ import numpy as np
 
 from ottla.scan import headers
 from ottla.scan.chunks import SegmentPiece, SegmentReader
+from ottla.scan.compiled.kernels import Longs
 from ottla.scan.damage_log import REPORT, DamageLog
-from ottla.scan.kernels import Longs
 from ottla.scan.listing import PartitionLog, SegmentFile
 from ottla.spark_jobs.cache.names import Piece
 
@@ -78,7 +78,7 @@ def lay_out(log: PartitionLog, segment: SegmentFile, limit: int, aborted: Longs,
 def digest_of(piece: SegmentPiece) -> str:
     """Return the digest of all batches of `piece`, as they are now. Raises OSError."""
     found = _Digest(piece.base_offset, piece.start)
-    for rows in _rows(piece, DamageLog(REPORT), check_crc=False):
+    for rows in _header_rows(piece, DamageLog(REPORT), check_crc=False):
         found.add(rows)
     return found.stretch().digest
 
@@ -107,7 +107,7 @@ class _Digest:
         return SettledRange(self._base_offset, self.start, self.end, *offsets, self._hash.hexdigest())
 
 
-def _rows(piece: SegmentPiece, damage: DamageLog, *, check_crc: bool) -> Iterator[Longs]:
+def _header_rows(piece: SegmentPiece, damage: DamageLog, *, check_crc: bool) -> Iterator[Longs]:
     """Yield header rows with their positions in the file."""
     for chunk in SegmentReader(damage, check_crc=check_crc).chunks(piece):
         rows = chunk.rows.copy()
@@ -119,7 +119,7 @@ def _iter_settled(
     log: PartitionLog, segment: SegmentFile, limit: int, damage: DamageLog, *, start: int = 0, check_crc: bool = False
 ) -> Iterator[Longs]:
     piece = segment_piece(log, segment, start, segment.size_bytes)
-    for rows in _rows(piece, damage, check_crc=check_crc):
+    for rows in _header_rows(piece, damage, check_crc=check_crc):
         is_behind = rows[:, headers.LAST_OFFSET] >= limit
         if is_behind.any():
             yield rows[: int(is_behind.argmax())]

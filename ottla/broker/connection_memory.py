@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ottla.broker.memory import FREE_BYTES, Memory, ReplyReservation, Reservation
-from ottla.protocol.frames import ReceiveBuffer
+from ottla.protocol.requests.frames import ReceiveBuffer
 
 LEAST_MOVED_BYTES: Final = 65_536
 """A client that others wait for must move this many bytes between two checks, or it is disconnected."""

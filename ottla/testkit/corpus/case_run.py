@@ -17,9 +17,9 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records import NewRecord
-from ottla.protocol.structs import error_codes
+from ottla.protocol.requests.structs import error_codes
 from ottla.protocol.values import NO_TIMESTAMP, ProducerIdAndEpoch, TopicPartition
-from ottla.testkit.corpus.book import LOG_APPEND_TIME, ExpectedPartition
+from ottla.testkit.corpus.expected import LOG_APPEND_TIME, ExpectedPartition
 from ottla.testkit.in_memory.broker import BrokerInMemory
 from ottla.testkit.in_memory.disk import MemoryDisk
 from ottla.testkit.in_memory.furnish import message

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from ottla.broker.admin.routes import AdminError, did_you_mean
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.frames import RequestHeader, is_flexible
+from ottla.protocol.requests.frames import RequestHeader, is_flexible
 from ottla.protocol.subject import Subject
 from ottla.protocol.varints import write_unsigned_varint
 

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, ProtocolError
-from ottla.protocol.frames import (
+from ottla.protocol.requests.frames import (
     MAX_ENTRIES,
     MAX_SMALL_REQUEST_BYTES,
     RequestHeader,
@@ -36,8 +36,8 @@ from ottla.protocol.frames import (
     response_prefix,
     skip_tags,
 )
+from ottla.protocol.requests.writer import Encoder, Writer, compile_response, compile_writer
 from ottla.protocol.walker import Reader, SteppedReader, compile_reader, compile_stepped_reader
-from ottla.protocol.writer import Encoder, Writer, compile_response, compile_writer
 
 _CONSUMER: Final = frozenset(
     (

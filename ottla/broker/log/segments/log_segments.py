@@ -10,7 +10,7 @@ from typing import Final
 
 from ottla.broker.log.batches import BadBatch, iter_file
 from ottla.broker.log.log_config import LogConfig
-from ottla.broker.log.log_segment import LogSegment
+from ottla.broker.log.segments.log_segment import LogSegment
 from ottla.broker.ports.disk import Buffer, Disk
 from ottla.broker.ports.slices import FileSlice
 from ottla.protocol.batch_header import HEADER_SIZE, BatchHeader, read_header

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import UUID_SIZE, Reader, UnknownVersion, Writer
-from ottla.protocol.security_records import SECURITY_DECODERS, SECURITY_ENCODERS, SecurityRecord
+from ottla.protocol.internal_topics.security_records import SECURITY_DECODERS, SECURITY_ENCODERS, SecurityRecord
 from ottla.protocol.varints import Buffer, write_unsigned_varint
 
 _FRAME_VERSION = 1

@@ -9,8 +9,8 @@ Source: Kafka's `LogCleaner`, `LogCleanerManager` (4.3.1).
 from logging import getLogger
 
 from ottla.broker.costs import LOOK_US, ROW_US
-from ottla.broker.log.cleaner import Cleaner, LogCleaningAborted, LogToClean
-from ottla.broker.log.compaction import KEY_BYTES, CleanableOffsets, SegmentSizes, cleanable_offsets
+from ottla.broker.log.cleaning.cleaner import Cleaner, LogCleaningAborted, LogToClean
+from ottla.broker.log.cleaning.compaction import KEY_BYTES, CleanableOffsets, SegmentSizes, cleanable_offsets
 from ottla.broker.log.log_config import MAX_INT64
 from ottla.broker.log.log_manager import LogManager
 from ottla.broker.log.long_work import LongWork

@@ -13,14 +13,8 @@ from typing import Final, NamedTuple
 
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.fields import MAX_STRING_BYTES
-from ottla.protocol.frames import MAX_ENTRIES, skip_tags
-from ottla.protocol.primitives import (
-    NodeEndpoint,
-    write_count,
-    write_endpoint_tags,
-    write_string,
-    write_tagged_leader,
-)
+from ottla.protocol.primitives import NodeEndpoint, write_count, write_endpoint_tags, write_string, write_tagged_leader
+from ottla.protocol.requests.frames import MAX_ENTRIES, skip_tags
 from ottla.protocol.values import NO_TIMESTAMP, ZERO_UUID
 from ottla.protocol.varints import Buffer, read_unsigned_varint
 

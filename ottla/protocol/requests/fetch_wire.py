@@ -12,14 +12,8 @@ from struct import Struct
 from typing import Final, NamedTuple, Protocol
 
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.frames import response_header_size
-from ottla.protocol.primitives import (
-    NodeEndpoint,
-    write_count,
-    write_endpoint_tags,
-    write_string,
-    write_tagged_leader,
-)
+from ottla.protocol.primitives import NodeEndpoint, write_count, write_endpoint_tags, write_string, write_tagged_leader
+from ottla.protocol.requests.frames import response_header_size
 from ottla.protocol.values import ZERO_UUID
 from ottla.protocol.varints import Buffer
 

@@ -9,17 +9,17 @@ from collections.abc import Generator, Sequence
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from ottla.broker.admin.trace.passed import MOST_ROWS, Records, Rows, TracedReply, TracedRequest
+from ottla.broker.admin.trace.traced import MOST_ROWS, Records, Rows, TracedReply, TracedRequest
 from ottla.broker.config.loggable import loggable_value
 from ottla.broker.config.option import HIDDEN
 from ottla.broker.costs import REQUEST_ENTRY_US
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch_header import HEADER_SIZE, read_header
 from ottla.protocol.checkpoints import encode_id
 from ottla.protocol.compression import NAMES
 from ottla.protocol.errors import ErrorCode, ProtocolError
-from ottla.protocol.structs import ERROR_FIELDS, structs
+from ottla.protocol.requests import codec
+from ottla.protocol.requests.structs import ERROR_FIELDS, structs
 from ottla.protocol.subject import NameOf
 from ottla.protocol.values import NO_PRODUCER_ID
 from ottla.protocol.walker import STEP_ENTRIES

@@ -11,13 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from ottla.protocol.batch_header import increment_sequence
 from ottla.protocol.records import Headers, NewRecord
-from ottla.protocol.values import (
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    NO_SEQUENCE,
-    NO_TIMESTAMP,
-    ProducerIdAndEpoch,
-)
+from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, ProducerIdAndEpoch
 
 PLAIN: Final = "plain"
 COMMITTED: Final = "committed"
@@ -121,7 +115,9 @@ class ExpectedPartition:
             if transactional and state.current_txn_start_offset < 0:
                 state.current_txn_start_offset = first
 
-    def end(self, producer: ProducerIdAndEpoch, commit: bool, timestamp_ms: int, coordinator_epoch: int = 0) -> None:
+    def end_transaction(
+        self, producer: ProducerIdAndEpoch, commit: bool, timestamp_ms: int, coordinator_epoch: int = 0
+    ) -> None:
         """Append the marker of a transaction, which may have no records here."""
         offset = self.log_end_offset
         self.log_end_offset += 1

@@ -17,7 +17,7 @@ from typing import Any
 
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, _CacheLocator
 
-_PACKAGE = Path(__file__).parents[1]
+_PACKAGE = Path(__file__).parents[2]
 # Where there are kernels, and constants that they are made of.
 _SOURCES = ("protocol", "scan", "audit/checks")
 

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from ottla.broker.costs import BATCH_US, COPY_BYTE_US, LOOK_US, ROW_US
 from ottla.broker.log.batches import iter_file
-from ottla.broker.log.compaction import (
+from ottla.broker.log.cleaning.compaction import (
     CleanableOffsets,
     CleanedTransactionMetadata,
     OffsetMap,
@@ -25,10 +25,10 @@ from ottla.broker.log.compaction import (
     group_segments_by_size,
 )
 from ottla.broker.log.file_deleter import FileDeleter
-from ottla.broker.log.log_segment import LogSegment
 from ottla.broker.log.long_work import LongWork
 from ottla.broker.log.partition import Partition
-from ottla.broker.log.segment_index import SegmentIndex, time_of
+from ottla.broker.log.segments.log_segment import LogSegment
+from ottla.broker.log.segments.segment_index import SegmentIndex, time_of
 from ottla.broker.log.swap import CLEANED, SUFFIXES, SWAP, add_deleted_suffix, change_file_suffixes
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.descriptors import Shortage
@@ -154,10 +154,10 @@ class Cleaner:
             output.close()
             self._check_segments_exist(partition, group)
         except (LogCleaningAborted, ProtocolError):
-            output.discard()
+            output.delete_files()
             raise
         except OSError as error:
-            output.discard()
+            output.delete_files()
             if error.errno != errno.ENOSPC and not isinstance(error, Shortage):
                 raise
             raise LogCleaningAborted(f"{error}") from error
@@ -198,7 +198,7 @@ class Cleaner:
             if partition.offline is None:
                 # The `.log` is first: with its `.cleaned` name the other files count as undecided.
                 change_file_suffixes(self._disk, output.path, SWAP, CLEANED)
-                output.discard()
+                output.delete_files()
             raise
         deleted: list[str] = []
         for segment in group:
@@ -307,7 +307,7 @@ class _CleanedSegment:
         """Close the file, after everything was synced."""
         self._file.close()
 
-    def discard(self) -> None:
+    def delete_files(self) -> None:
         """Close and remove the written files."""
         self._file.close()
         self._remove()

@@ -13,8 +13,8 @@ from ottla.broker.outbox import Part
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch_header import HEADER_SIZE
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.frames import RequestHeader
-from ottla.protocol.produce_wire import ProduceBody, produce_request_steps
+from ottla.protocol.requests.frames import RequestHeader
+from ottla.protocol.requests.produce_wire import ProduceBody, produce_request_steps
 from ottla.protocol.values import ZERO_UUID
 from ottla.protocol.varints import read_unsigned_varint
 

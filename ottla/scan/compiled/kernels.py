@@ -117,7 +117,7 @@ def _callee(function: F, how: Callable[[Any], Callable[..., Any]], quick: F | No
     own = cast(FunctionType, function)
 
     def compile_it() -> Any:
-        from ottla.scan import compiling
+        from ottla.scan.compiled import compiling
 
         return how(compiling)(_calling(own, "compiled"))
 
@@ -132,7 +132,7 @@ def _big_endian(layout: str) -> Callable[[Bytes, Long], Long]:
         return np.int64(integer.unpack_from(buffer, at)[0])
 
     def compile_it() -> Any:
-        from ottla.scan import compiling
+        from ottla.scan.compiled import compiling
 
         return compiling.big_endian(integer.size, is_signed=layout.islower())
 

@@ -12,8 +12,8 @@ from ottla.broker.dispatch import Dispatcher
 from ottla.broker.memory import Reservation
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.workers import DeferredWorkers, Job, OnEnd
+from ottla.broker.request_observer import Refuse, Send
 from ottla.broker.security.session import Session
-from ottla.broker.tap import Refuse, Send
 from ottla.broker.turns import Activity
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import TransactionMarker
@@ -62,7 +62,7 @@ class PeerLink:
         sink.write_marker = self.write_marker
 
     def write_marker(self, topic: str, index: int, marker: TransactionMarker) -> ErrorCode:
-        world, troubles = self._world, self._world.troubles
+        world, troubles = self._world, self._world.faults
         world.violations.extend(promises.of_marker(world, marker))
         if troubles.bad_markers > 0:
             troubles.bad_markers -= 1

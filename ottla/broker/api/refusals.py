@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ottla.broker.api.context import Broker, Request
-from ottla.broker.api.fenced import sender_fields
+from ottla.broker.api.fencing_log import sender_fields
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 

@@ -9,9 +9,9 @@ from functools import cache
 from struct import Struct
 from typing import Any, Final
 
-from ottla.protocol import codec
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.frames import is_flexible, response_header_size
+from ottla.protocol.requests import codec
+from ottla.protocol.requests.frames import is_flexible, response_header_size
 
 _FIELD: Final = "throttle_time_ms"
 _SIZE_BYTES: Final = 4

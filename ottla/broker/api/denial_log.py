@@ -9,7 +9,7 @@ import logging
 from typing import Final
 
 from ottla.broker.api.context import Broker, Request
-from ottla.broker.api.fenced import sender_fields
+from ottla.broker.api.fencing_log import sender_fields
 from ottla.broker.events import shorten
 from ottla.broker.log_limiter import describe_repeats
 from ottla.broker.security.acl import AclAuthorizer, Decision

@@ -1,0 +1,1 @@
+"""Functions that numba compiles, and the cache of the compiled code."""
