@@ -60,7 +60,7 @@ class Reader(Process):
         self.places = places
         self.committed = committed
 
-    def look(self, place: TopicPartition, offset: int) -> Script:
+    def fetch(self, place: TopicPartition, offset: int) -> Script:
         """Send one Fetch. Return a result with a `next_offset`, or None without an answer."""
         raise NotImplementedError
 
@@ -69,7 +69,7 @@ class Reader(Process):
         for place in self.places:
             offset, before = 0, -1
             while offset != before:
-                seen = yield from self.look(place, offset)
+                seen = yield from self.fetch(place, offset)
                 if seen is None:
                     yield from self.sleep(50)
                 else:
@@ -103,12 +103,12 @@ class KeyReader(Reader):
             place = self.random.choice(self.places)
             if self.random.random() < 0.2:
                 positions[place] = 0
-            seen = yield from self.look(place, positions[place])
+            seen = yield from self.fetch(place, positions[place])
             if seen is not None:
                 positions[place] = seen.next_offset
             yield from self.sleep(20 + self.random.random() * 200)
 
-    def look(self, place: TopicPartition, offset: int) -> Script:
+    def fetch(self, place: TopicPartition, offset: int) -> Script:
         """Send one Fetch. An offset out of range returns no records and the log start offset."""
         max_bytes = 1 if self.random.random() < 0.3 else 1 << 20
         try:

@@ -59,7 +59,7 @@ import json
 from pyspark.sql import SparkSession
 def compiled(_):
     import numpy as np, time
-    from ottla.scan import kernels
+    from ottla.scan.compiled import kernels
     varint = kernels.varint.of_kind("compiled")
     varint(np.array([2], dtype=np.uint8), 0, 1)
     time.sleep(1)

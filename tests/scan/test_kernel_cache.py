@@ -22,7 +22,7 @@ sys.path.insert(0, sys.argv[1])
 exec(sys.argv[2])
 import numpy as np
 import ottla
-from ottla.scan import kernels
+from ottla.scan.compiled import kernels
 varint = kernels.varint.of_kind("compiled")
 assert varint(np.array([2], dtype=np.uint8), 0, 1) == (1, 1)
 stats = varint.stats

@@ -30,7 +30,7 @@ NEVER = np.empty((0, 3), dtype=np.int64)
 CHOOSING = """
 import sys
 import numpy as np
-from ottla.scan import kernels
+from ottla.scan.compiled import kernels
 for size in 0, kernels.PLAIN_BYTES, 1:
     kernels.expect(size)
     assert kernels.varint(np.array([2], dtype=np.uint8), 0, 1) == (1, 1)

@@ -25,7 +25,7 @@ def test_messages_of_every_served_api_exist(api_key):
 
 def test_library_is_loaded_on_first_use_only():
     script = (
-        "import sys; from ottla.protocol import codec; assert 'kafka' not in sys.modules;"
+        "import sys; from ottla.protocol.requests import codec; assert 'kafka' not in sys.modules;"
         "codec.request_class(26); assert 'kafka' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

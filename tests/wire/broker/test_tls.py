@@ -285,7 +285,7 @@ def test_a_keystore_that_cannot_be_is_told_at_the_start(tmp_path, certificates):
     command = [*COMMAND, "--data-dir", tmp_path / "d", *(word for flag in flags for word in ("--override", flag))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert re.search(r"Listener SSL: ssl.keystore.location .*ca.pem: there must be one PRIVATE KEY", done.stderr)
+    assert re.search(r"Listener SSL: ssl.keystore.location .*ca.pem: expected one PRIVATE KEY", done.stderr)
 
 
 def may_create(connection, topic):

@@ -106,7 +106,7 @@ def test_who_hangs_up_while_held_leaves_nothing_behind(broker):
     client = broker.client()
     broker.produce(client)
     client.hang_up()
-    assert broker.plan.held(fault.id) == 0
+    assert broker.plan.count_held(fault.id) == 0
     broker.plan.release(fault.id)
     broker.rest()
     assert broker.log.log_end_offset == 0
