@@ -147,4 +147,4 @@ def test_a_port_that_others_can_reach_needs_a_token(upstream):
     command = [sys.executable, "-m", "ottla.cli.main", "proxy", "--upstream", upstream, "--admin-listen", "0.0.0.0:0"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode != 0
-    assert "needs --admin-token-file" in done.stderr
+    assert "set --admin-token-file" in done.stderr
