@@ -182,7 +182,7 @@ class Producer(Process):
     def reply(self, correlation_id: int, timeout_ms: float = REPLY_TIMEOUT_MS) -> Script:
         return super().reply(correlation_id, min(timeout_ms, self.temper.patience_ms))
 
-    def answered(self, ask: wire.Ask, attempt: Attempt | None) -> None:
+    def on_answer(self, ask: wire.Ask, attempt: Attempt | None) -> None:
         if self.temper.echo and self.random.random() < self.temper.echo:
             delay_ms = self.random.random() ** 2 * ECHO_MS
             self.world.met["repeated requests"] += 1
@@ -270,7 +270,7 @@ class Producer(Process):
                 for write, number in zip(batch, numbers, strict=True):
                     answer = yield from self.reply(number)
                     errors[write.op] = self._settle(write, answer.responses[0].partition_responses[0])
-                    self.answered(write.ask, write.attempt)
+                    self.on_answer(write.ask, write.attempt)
             except Lost:
                 for write in batch:
                     write.lost = write.lost or errors.get(write.op) != wire.NONE

@@ -341,8 +341,7 @@ class LogLoader:
                 self._check_damage(bad, at)
                 segment.truncate(bad.position)
                 self._remove_segments(at + 1)
-            # The found records count as written, so they must be on the device before any client reads them.
-            segment.file.sync()
+            self._sync_segment(segment)
             if bad is not None:
                 break
         for segment in self.segments[: self.skipped]:
@@ -352,6 +351,10 @@ class LogLoader:
         self._check_recovery_point()
         if self.end_offset > max(self.snapshot_offset, 0):
             self._save_snapshot(self.end_offset)
+
+    def _sync_segment(self, segment: LogSegment) -> None:
+        """Put a recovered segment on the device: its records count as written, and clients will read them."""
+        segment.file.sync()
 
     def _is_deleted_before(self, segment: LogSegment) -> bool:
         """Whether the missing offsets before `segment` were being deleted.

@@ -108,7 +108,7 @@ def test_time_is_moved_stopped_and_given_back(steered):
     (stopped,) = steered.told("clock", "freeze")["clock"]
     (later,) = steered.told("clock", "advance", "1m")["clock"]
     assert stopped["frozen"] and later["now_ms"] == stopped["now_ms"] + 60_000
-    assert "and stands still." in steered.ctl("clock", "show").stdout
+    assert ", and stopped." in steered.ctl("clock", "show").stdout
     assert not steered.told("clock", "resume")["clock"][0]["frozen"]
     assert steered.told("clock", "reset")["answer"].endswith(": the time of the machine.")
 
@@ -185,7 +185,7 @@ def test_a_plan_is_loaded_as_a_whole(steered, tmp_path):
 def test_faults_that_never_struck_can_fail_a_job(steered):
     (fault,) = steered.told("fault", "add", "drop", "--api", "EndTxn")["faults"]
     cleared = steered.ctl("fault", "clear", "--expect-hits")
-    assert (cleared.exit_code, cleared.stderr) == (1, f"ottla: never struck: fault {fault['id']}\n")
+    assert (cleared.exit_code, cleared.stderr) == (1, f"ottla: never fired: fault {fault['id']}\n")
     assert steered.ctl("fault", "clear", "--expect-hits").exit_code == 0
 
 
@@ -258,12 +258,11 @@ def test_a_port_where_nobody_answers_is_one_line(steered):
         done = steered.ctl("status", "--admin", url)
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr == (
-        f"ottla: nobody answers at {url}: Connection refused. "
-        "--admin names the port that `ottla serve --admin-listen` has opened\n"
+        f"ottla: no answer from {url}: Connection refused. Name the port of `ottla serve --admin-listen` with --admin\n"
     )
 
 
 def test_the_port_for_kafka_clients_is_no_admin_port(steered):
     done = steered.ctl("status", "--admin", f"127.0.0.1:{steered.served.port}")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"ottla: nobody answers at http://127.0.0.1:{steered.served.port}: ")
+    assert done.stderr.startswith(f"ottla: no answer from http://127.0.0.1:{steered.served.port}: ")

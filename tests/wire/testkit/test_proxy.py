@@ -204,8 +204,8 @@ def test_who_leaves_while_it_is_held_has_asked_nothing(proxy, client, topic):
     fault = proxy.add(api="InitProducerId", do="hold")
     with raw(proxy) as sock:
         sock.sendall(frame(init(topic), 4))
-        until(lambda: proxy.plan.held(fault.id) == 1)
-    until(lambda: proxy.plan.held(fault.id) == 0)
+        until(lambda: proxy.plan.count_held(fault.id) == 1)
+    until(lambda: proxy.plan.count_held(fault.id) == 0)
     proxy.plan.release(fault.id)
     assert client.send(init(topic)).producer_epoch == 0
 
@@ -471,8 +471,8 @@ def test_the_command_plays_a_plan_and_leaves_a_history(broker, tmp_path, topic):
         process.terminate()
         _, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1, said  # the second never strikes
-    assert "fault 1: drop at reply of EndTxn, 1 time: struck 1, saw 1" in said
-    assert "fault 2: lose at reply of Produce from number 100, 1 time: struck 0, saw 1" in said
+    assert "fault 1: drop at reply of EndTxn, 1 time: fired 1, seen 1" in said
+    assert "fault 2: lose at reply of Produce from number 100, 1 time: fired 0, seen 1" in said
     told = [json.loads(line) for line in history.read_text().splitlines()]
     assert [line["commit"] for line in told if line["f"] == "end" and line["type"] == "invoke"] == [True]
     seen = [json.loads(line) for line in events.read_text().splitlines()]

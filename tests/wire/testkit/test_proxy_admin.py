@@ -108,7 +108,10 @@ def test_what_needs_a_broker_of_ours_is_refused_with_the_whole_plan(proxy, tmp_p
     assert refused.stderr.startswith("ottla: 'lose' at 'marker' needs an Ottla broker")
     assert proxy.admin.get("/v1/faults") == []
     time = proxy.ctl("clock", "advance", "7d")
-    assert (time.exit_code, time.stderr) == (1, f"ottla: {proxy.url} cannot do that: a proxy moves no broker's time\n")
+    assert (time.exit_code, time.stderr) == (
+        1,
+        f"ottla: {proxy.url} cannot do that: a proxy cannot move the time of a broker\n",
+    )
 
 
 def test_status_says_where_the_proxy_stands_and_what_has_come(proxy, upstream):
