@@ -165,7 +165,8 @@ class Producer(Process):
     def haunt(self) -> Script:
         """Continue as a zombie after the instance was fenced."""
         if self.txn is None:
-            self._name_next()  # refused between two transactions, so its writes belong to one that it did not announce
+            # Refused between two transactions, so its writes belong to one that it did not announce.
+            self._name_next()
         for _ in range(self.random.randint(1, 3)):
             try:
                 if self.random.random() < 0.6:

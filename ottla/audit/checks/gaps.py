@@ -39,8 +39,8 @@ class Missing(NamedTuple):
     lost: int
 
     @property
-    def make_findings(self) -> str:
-        reasons = [
+    def reasons(self) -> str:
+        found = [
             f"{number:,} {reason}"
             for reason, number in (
                 ("control", self.control),
@@ -51,7 +51,7 @@ class Missing(NamedTuple):
             )
             if number
         ]
-        return ", ".join(reasons)
+        return ", ".join(found)
 
 
 def findings(part: Offsets, gaps: Longs, gaps_left_out: int, totals: Longs) -> tuple[Missing, list[Finding]]:
@@ -83,10 +83,10 @@ def findings(part: Offsets, gaps: Longs, gaps_left_out: int, totals: Longs) -> t
         compacted=compacted,
         lost=lost,
     )
-    if missing.make_findings:
+    if missing.reasons:
         # A checkpoint may be above the log end.
         last = max(part.log_end, promised) - 1
-        message = f"of offsets {part.log_start:,} to {last:,}, without a record for consumers: {missing.make_findings}"
+        message = f"of offsets {part.log_start:,} to {last:,}, without a record for consumers: {missing.reasons}"
         found.append(Finding("gaps", "info", *part.place, part.log_start, None, None, message, "nothing to do"))
     return missing, found
 

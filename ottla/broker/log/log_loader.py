@@ -82,7 +82,7 @@ def load_steps(disk: Disk, directory: str, settings: LogConfig, start: Start) ->
         reason = f"{directory} is damaged: {damage}"
         topic, _, index = name.rpartition("-")
         _log.error(
-            "%(topic)s-%(partition)s: %(why)s; --truncate-damaged %(topic)s-%(partition)s gives up what follows",
+            "%(topic)s-%(partition)s: %(why)s; --truncate-damaged %(topic)s-%(partition)s cuts the log there",
             {"topic": topic, "partition": int(index) if index.isdigit() else index, "why": reason},
         )
         for segment in loader.segments:
@@ -133,7 +133,12 @@ class LogLoader:
             sound, log_start = 0, max(log_start, self.segments[0].base_offset)
             _log.info("%s: begins at %d, after segments that were being deleted", self.directory, log_start)
         if self.end_offset < log_start:
-            _log.warning("%s: ends at %d, before its start %d", self.directory, self.end_offset, log_start)
+            _log.warning(
+                "%s: ends at %d, below the log start offset %d: starting an empty log there",
+                self.directory,
+                self.end_offset,
+                log_start,
+            )
             self._remove_segments(0)
             return new_log(self.disk, self.directory, self.settings, log_start, self.start.now_ms)
         self.epochs.truncate_from_end(self.end_offset)
@@ -190,7 +195,7 @@ class LogLoader:
         path = f"{self.directory}/{base:020d}.log"
         if not self.start.truncate_damaged:
             raise Damaged(f"{path}: {checkpoints.NO_SUCH_OFFSET}")
-        _log.warning("%s: removed as asked, %d bytes dropped", path, self.disk.size_bytes(path))
+        _log.warning("%s: removed because of --truncate-damaged, %d bytes dropped", path, self.disk.size_bytes(path))
         self.disk.remove(path)
 
     def _load_epochs(self, sound: int) -> None:

@@ -188,7 +188,7 @@ def changed(content, at, new):
         (packed(changed(one(), 12, b"\0\0\0\0")), "wrong CRC"),
         (packed(changed(one(), 8, b"\0\0\0\x0d")), "of 25 bytes"),
         (packed(changed(one(), 8, b"\xff\xff\xff\xff")), "of 11 bytes"),
-        (packed(one(5) + one(5)), "offset 5 behind 5"),
+        (packed(one(5) + one(5)), "offset 5 after 5"),
         (packed(one(10)), "offset 10 in a compressed message of offset 9"),
         (packed(one(10, magic=1), magic=1), "offset 10 in a compressed message of offset 9"),
         (changed(message(0, b"k", b"v", magic=0), 18, b"\0\0\1\0"), "key of 256 bytes"),

@@ -88,8 +88,8 @@ def test_a_token_that_others_can_read_is_told(serve, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        ("--admin-listen 0.0.0.0:0", "--admin-listen 0.0.0.0:0: others than this machine can reach that"),
-        ("--admin-listen :0", "--admin-listen :0: others than this machine can reach that"),
+        ("--admin-listen 0.0.0.0:0", "--admin-listen 0.0.0.0:0: other machines can reach this address"),
+        ("--admin-listen :0", "--admin-listen :0: other machines can reach this address"),
         ("--admin-listen 9644", "--admin-listen 9644: must be HOST:PORT, such as 127.0.0.1:9644 or [::1]:0"),
         ("--admin-token-file token", "--admin-token-file needs --admin-listen"),
         ("--admin-listen [::1]:0 --admin-token-file nowhere", "--admin-token-file nowhere: No such file or directory"),

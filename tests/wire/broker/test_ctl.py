@@ -176,7 +176,9 @@ def test_a_plan_is_loaded_as_a_whole(broker, tmp_path):
     plan.write_text("- {at: marker, do: hold}\n- {at: marker, do: held}\n")
     refused = broker.ctl("fault", "load", str(plan))
     assert refused.exit_code == 2
-    assert refused.stderr.startswith(f"ottla: {plan}: fault 2: 'held' is no deed at 'marker': did you mean hold?")
+    assert refused.stderr.startswith(
+        f"ottla: {plan}: fault 2: 'held' is an unknown action at 'marker': did you mean hold?"
+    )
     assert len(broker.read("fault", "list")["faults"]) == 2
 
 
@@ -190,7 +192,7 @@ def test_faults_that_never_struck_can_fail_a_job(broker):
 def test_what_the_broker_refuses_is_told_in_its_words(broker):
     refused = broker.ctl("fault", "add", "replly", "--error", "NOT_COORDINATOR")
     assert (refused.exit_code, refused.stdout) == (1, "")
-    assert refused.stderr == "ottla: 'replly' is no deed at 'request': did you mean reply?\n"
+    assert refused.stderr == "ottla: 'replly' is an unknown action at 'request': did you mean reply?\n"
     missing = broker.ctl("fault", "remove", "4711")
     assert (missing.exit_code, missing.stderr.splitlines()) == (1, [missing.stderr.strip()])
     assert "There is no fault 4711" in missing.stderr
@@ -222,7 +224,7 @@ def test_a_broker_that_is_not_for_tests_says_so(plain):
 def test_the_token_is_asked_for_and_never_shown(plain):
     refused = plain.ctl("status")
     assert (refused.exit_code, refused.stdout) == (1, "")
-    assert refused.stderr == "ottla: This port wants its token: Authorization: Bearer TOKEN\n"
+    assert refused.stderr == "ottla: The token is missing or wrong: send Authorization: Bearer TOKEN\n"
     let_in = plain.ctl("status", "--admin-token-file", plain.token_file)
     assert let_in.exit_code == 0 and TOKEN not in let_in.output
 

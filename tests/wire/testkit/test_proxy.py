@@ -249,7 +249,7 @@ def test_a_fault_strikes_whom_it_names(proxy, client, topic):
 
 
 def test_a_fault_inside_a_broker_is_refused(proxy):
-    with pytest.raises(FaultError, match="needs a broker of ours"):
+    with pytest.raises(FaultError, match="needs an Ottla broker"):
         proxy.add(at="marker", do="lose")
 
 
@@ -451,7 +451,7 @@ def test_a_batch_without_a_number_that_arrives_twice_is_found(tmp_path):
         broker.stop()
         (found,) = check(tmp_path, lines, broker.data_dir)
     assert fault.hits == 1
-    assert (found.kind, found.detail) == ("duplicate", "paid stands at ledger/0@0, ledger/0@1")
+    assert (found.kind, found.detail) == ("duplicate", "paid is at ledger/0@0, ledger/0@1")
 
 
 # ---- the command
@@ -482,8 +482,8 @@ def test_the_command_plays_a_plan_and_leaves_a_history(broker, tmp_path, topic):
 @pytest.mark.parametrize(
     ("plan", "said"),
     [
-        ('[{"at": "marker", "do": "lose"}]', "'lose' at 'marker' needs a broker of ours"),
-        ('[{"do": "drop"}, {"do": "dorp"}]', "fault 2: 'dorp' is no deed at 'request': did you mean drop?"),
+        ('[{"at": "marker", "do": "lose"}]', "'lose' at 'marker' needs an Ottla broker"),
+        ('[{"do": "drop"}, {"do": "dorp"}]', "fault 2: 'dorp' is an unknown action at 'request': did you mean drop?"),
         ("[", "plan.json: Expecting value"),
     ],
 )

@@ -84,7 +84,7 @@ def test_the_oldest_pins_and_the_others_wait_behind_it(world):
     ]
     assert {(row["standing"], row["state"], row["coordinator"]) for row in rows} == {("in time", "Ongoing", 1)}
     assert "90 offsets are held back, from 10 on, by producer id 1" in document["answer"]
-    assert "2 open transactions wait behind it" in document["answer"]
+    assert "2 later open transactions wait" in document["answer"]
     assert {row["start_offset"] for row in document["remedies"]} == {10}
 
 
