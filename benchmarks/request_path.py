@@ -121,7 +121,7 @@ class Counted:
     def note(self, what: str, data: bytes) -> None:
         """Ignore the event: only simulations that compare runs record it."""
 
-    def run_guarded(self, work: Callable[[], None]) -> None:
+    def guard(self, work: Callable[[], None]) -> None:
         work()
 
     def on_data(self, link: Link, data: bytes) -> None:

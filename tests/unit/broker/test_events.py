@@ -32,9 +32,9 @@ class Watched:
         self.end(name, commit)
 
     def end(self, name="txn", commit=True):
-        self.events.record_prepared(name, 1, 0, commit)
+        self.events.record_prepare(name, 1, 0, commit)
         self.events.record_marker(name, 1, 0, *LEDGER, commit)
-        self.events.record_completed(name, 1, 0, commit)
+        self.events.record_completion(name, 1, 0, commit)
 
     def pass_time(self, for_ms):
         self.now_ms += for_ms
@@ -82,7 +82,7 @@ def test_seconds_count_what_ended_in_them_and_what_was_open(watched):
     watched.open = 7
     watched.transaction()
     watched.transaction(commit=False)
-    watched.events.record_fenced("txn", 1, 0)
+    watched.events.record_fencing("txn", 1, 0)
     watched.pass_time(3_000)
     watched.open = 2
     watched.transaction()
@@ -96,7 +96,7 @@ def test_seconds_count_what_ended_in_them_and_what_was_open(watched):
 def test_there_is_no_more_of_anything_than_its_limit(watched):
     for number in range(MOST_SECONDS + 50):
         watched.transaction(f"txn-{number}")
-        watched.events.record_refused(f"Api{number}", "ERROR", "client", "peer", None, "why")
+        watched.events.record_refusal(f"Api{number}", "ERROR", "client", "peer", None, "why")
         watched.pass_time(1_000)
     assert len(watched.events.seconds()) == MOST_SECONDS
     assert len([*watched.events.refusals()]) == MOST_REFUSALS
@@ -183,7 +183,7 @@ def test_one_client_that_is_refused_all_the_time_is_one_row_and_does_not_fill_th
     # Hashes of texts differ from run to run, and one id in 256 is kept at every level.
     name = next(name for name in map("txn-{}".format, itertools.count()) if hash(name) & 1)
     for _ in range(10_000):
-        watched.events.record_refused("EndTxn", "INVALID_TXN_STATE", "client", "peer", name, "why", (1, 0))
+        watched.events.record_refusal("EndTxn", "INVALID_TXN_STATE", "client", "peer", name, "why", (1, 0))
     (row,) = watched.events.refusals()
     assert row.times == 10_000
     assert len(watched.kept) < 10_000
@@ -192,7 +192,7 @@ def test_one_client_that_is_refused_all_the_time_is_one_row_and_does_not_fill_th
 
 def test_long_names_are_cut(watched):
     watched.transaction("x" * 30_000)
-    watched.events.record_refused("Produce", "ERROR", "c" * 9_000, "p" * 9_000, "x" * 30_000, "r" * 90_000)
+    watched.events.record_refusal("Produce", "ERROR", "c" * 9_000, "p" * 9_000, "x" * 30_000, "r" * 90_000)
     (row,) = watched.events.refusals()
     assert {len(event.transactional_id) for event in watched.kept} == {NAME_CHARS}
     assert max(map(len, (row.client_id, row.peer, row.transactional_id))) == NAME_CHARS

@@ -41,7 +41,7 @@ def crowded():
         picture.broker.groups._manager.obtain(f"group-{number}")
     for number in range(5_000):
         picture.events.began(f"txn-{number}", 1, 0, [(LEDGER, 0)])
-        picture.events.record_refused(f"Api{number}", "ERROR", "client", "peer", f"txn-{number}", "why")
+        picture.events.record_refusal(f"Api{number}", "ERROR", "client", "peer", f"txn-{number}", "why")
     Producer(picture.lone, timeout_ms=900_000).begin(0)
     yield picture
     assert picture.lone.bugs == []
