@@ -32,8 +32,7 @@ INTERFACES = {
 """Names that many modules or classes define because they are used in the same way."""
 
 LEFT = {
-    "benchmarks": 18,
-    "benchmarks/parts": 34,
+    "benchmarks": 2,
     "docs": 2,
     "lab": 1,
     "lab/crash": 6,
@@ -64,7 +63,6 @@ LEFT = {
     "ottla/testkit/in_memory": 1,
     "ottla/testkit/kit": 6,
     "tests": 5,
-    "tests/api": 29,
     "tests/audit": 24,
     "tests/authorization": 27,
     "tests/browser": 9,
@@ -75,9 +73,7 @@ LEFT = {
     "tests/scan": 18,
     "tests/sim": 8,
     "tests/spark": 14,
-    "tests/tables": 23,
-    "tests/tidy": 3,
-    "tests/unit": 134,
+    "tests/unit": 3,
     "tests/wire": 51,
 }
 """Places that still break a rule, by folder. A folder that is not named has none, and no number may grow."""
