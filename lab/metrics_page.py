@@ -35,23 +35,23 @@ scrape_configs:
 | tool | what it finds |
 |---|---|
 | Grafana dashboard 7589, and the others for `kafka_exporter` | every series that it asks for. No exporter is needed |
-| Strimzi's dashboards | the names ending in `_total`; what is about a JVM, pods or volumes stays empty |
+| Strimzi's dashboards | the names ending in `_total`; panels about a JVM, pods or volumes stay empty |
 | Confluent's dashboards | the names ending in `persec`. Label the target with `job="kafka-broker"` and an `env` |
 | kafka-ui | bytes per second: `metrics: {{type: PROMETHEUS, port: 9644}}`, if it needs no token for the port |
 
-## How much it is
+## Size and cost
 
-A page is written while it is sent, in shares of 2 ms, so clients are served in between and the numbers of a page are
-of some milliseconds rather than of one moment. One of a new broker, 1,750 series with those of the internal topics,
-takes 3 ms of CPU with all that HTTP needs; one of 5,000 is written in 3.5 ms, of which no turn has more than 1.5.
+The broker writes a page while it sends it, in steps of 2 ms, and serves clients between the steps. So the numbers of a
+page may be some milliseconds apart. The page of a new broker has 1,750 series, with those of the internal topics, and
+takes 3 ms of CPU, HTTP included; a page of 5,000 series is written in 3.5 ms, and no turn of it takes more than 1.5.
 
-Clients name topics and groups, and may name any number of them. {MOST_PARTITIONS} partitions have series of their own,
-{MOST_GROUPS} groups, and {MOST_OFFSETS} offsets of groups; a group with a name of more than 249 characters has none.
-What is left out is counted in `ottla_metrics_left_out`. Counters without a topic go on counting all. Versions, errors
-and APIs are Kafka's, so their number is bounded.
+Clients may create any number of topics and groups. {MOST_PARTITIONS} partitions, {MOST_GROUPS} groups and
+{MOST_OFFSETS} offsets of groups have series of their own; a group with a name of more than 249 characters has none.
+`ottla_metrics_left_out` counts the others. Counters without a topic count all topics. Versions, errors and APIs are
+Kafka's, so their number is bounded.
 
-Without an admin port nothing is measured that needs a look at the clock, and nothing is collected: what remains are
-integers that are added to. Durations begin when the broker does, quantiles and idle shares with the first scrape.
+Without an admin port the broker only adds to integers: it measures no durations and collects nothing. Durations are
+measured from the start of the broker, quantiles and idle shares from the first scrape.
 """
 
 _TABLE = """
@@ -64,15 +64,15 @@ _TABLE = """
 """
 
 _EXPORTER = (
-    "As danielqsj/kafka_exporter has them. A consumer that reads committed may "
-    "have a lag that only the end of a transaction takes away: `ottla_consumergroup_stable_lag` tells the two apart."
+    "The metrics of danielqsj/kafka_exporter. A read_committed consumer may have a lag that only the end of a "
+    "transaction removes: `ottla_consumergroup_stable_lag` is the lag without that part."
 )
 _JMX = (
-    "As jmx_exporter makes them of Kafka's own, under the rules of Strimzi or of Confluent. What clients produce is "
-    "counted; Kafka counts markers and the records of coordinators too. Failed requests are told by request, "
-    "not by topic."
+    "Kafka's own metrics, as jmx_exporter names them under the rules of Strimzi or of Confluent. The counters of "
+    "produced records count those of clients; Kafka counts markers and the records of coordinators too. Failed "
+    "requests are counted by API, not by topic."
 )
-_OWN = "What only this broker can tell, and what every process tells."
+_OWN = "Metrics that only Ottla has, and those that every process has."
 
 
 def render() -> str:

@@ -1,104 +1,94 @@
-"""A bug on purpose: a piece of source that reads otherwise for a while, in the functions that are loaded. free
+"""Planted bugs: functions of the broker that are replaced for a while, to see that a test notices. free
 
-A function keeps its identity and gets the code that the changed module has for it, so whoever imported it before runs
-the bug too. A place that is not found exactly once raises `Misplaced`: a plant that fits no more is never taken for a
-rule that nobody tests.
+A replacement is set in the module or the class of the function, and in every loaded module that has imported the
+function. A name that does not exist raises `Misplaced`, so that a plant always changes something.
 """
 
-import ast
-import inspect
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from types import CodeType, FunctionType, ModuleType
-from typing import NamedTuple
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from inspect import getattr_static
+from types import FunctionType, ModuleType
+from typing import Any, NamedTuple
+
+Original = Callable[..., Any]
+"""The function that a bug replaces."""
 
 
 class Misplaced(Exception):
-    """Raised when the text that a plant replaces does not occur exactly once in its module, within a function."""
+    """Raised when the owner of a replacement has no function of its name."""
 
 
-class Change(NamedTuple):
-    """A replacement of `before` by `after` in a function of `module`, where `before` occurs exactly once."""
+class Replacement(NamedTuple):
+    """A function of a module, or a method or a property of a class, and the bug that runs in its place.
 
-    module: ModuleType
-    before: str
-    after: str
+    `bug` is called with the original function and the arguments of the call. It may be a generator function or a
+    coroutine function, as the original may be.
+    """
+
+    owner: ModuleType | type
+    name: str
+    bug: Callable[..., Any]
+
+    @contextmanager
+    def plant(self) -> Iterator[None]:
+        """Replace the function, and restore it at the end."""
+        owner, name = self.owner, self.name
+        found = getattr_static(owner, name, None)
+        function = found.fget if isinstance(found, property) else found
+        if not isinstance(function, FunctionType):
+            raise Misplaced(f"{owner.__name__} has no function {name}")
+        changed: object = _with_bug(function, self.bug)
+        if isinstance(found, property):
+            changed = property(changed)  # type: ignore[arg-type]
+        is_inherited = name not in vars(owner)
+        holders = [(owner, name), *_importers(owner, function)]
+        try:
+            for holder, known_as in holders:
+                setattr(holder, known_as, changed)
+            yield
+        finally:
+            for holder, known_as in holders:
+                setattr(holder, known_as, found)
+            if is_inherited:
+                delattr(owner, name)
 
 
 class Plant:
-    """A planted bug, a context manager that changes the code and restores it at its end. `rule` describes the bug."""
+    """A planted bug, a context manager that replaces functions and restores them at its end. `rule` describes it."""
 
-    def __init__(self, rule: str, *changes: Change) -> None:
+    def __init__(self, rule: str, *replacements: Replacement) -> None:
         self.rule = rule
-        self.changes = changes
+        self.replacements = replacements
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        planted = self._codes()
-        known = [(function, function.__code__) for function, _code in planted]
-        try:
-            for function, code in planted:
-                function.__code__ = code
+        with ExitStack() as stack:
+            for replacement in self.replacements:
+                stack.enter_context(replacement.plant())
             yield
-        finally:
-            for function, code in known:
-                function.__code__ = code
-
-    def _codes(self) -> list[tuple[FunctionType, CodeType]]:
-        modules = dict.fromkeys(change.module for change in self.changes)
-        return [
-            pair
-            for module in modules
-            for pair in _codes(module, [change for change in self.changes if change.module is module])
-        ]
 
 
-def _codes(module: ModuleType, changes: Sequence[Change]) -> Iterator[tuple[FunctionType, CodeType]]:
-    """Return the functions of a module that are changed, each with its code."""
-    source = changed = inspect.getsource(module)
-    names: dict[str, None] = {}
-    for _, before, after in changes:
-        if source.count(before) != 1:
-            raise Misplaced(f"{module.__name__} has {source.count(before)} times, and not once: {before}")
-        line = source.count("\n", 0, source.index(before)) + 1
-        names[_function_around(source, line, module.__name__)] = None
-        changed = changed.replace(before, after)
-    compiled = compile(changed, module.__file__ or module.__name__, "exec", dont_inherit=True)
-    for name in names:
-        yield _loaded(module, name), _code_of(compiled, name)
+def _with_bug(function: FunctionType, bug: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def run_bug(*arguments: Any, **named: Any) -> Any:
+        return bug(function, *arguments, **named)
+
+    return run_bug
 
 
-def _function_around(source: str, line: int, where: str) -> str:
-    """Return the qualified name of the outermost function around a line."""
-    path: list[str] = []
-    body: Sequence[ast.stmt] = ast.parse(source).body
-    while True:
-        around = [node for node in body if node.lineno <= line <= (node.end_lineno or node.lineno)]
-        match around:
-            case [ast.ClassDef(name=name, body=body)]:
-                path.append(name)
-            case [ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name)]:
-                return ".".join([*path, name])
-            case _:
-                raise Misplaced(f"line {line} of {where} is in no function")
+def _importers(owner: ModuleType | type, function: FunctionType) -> list[tuple[ModuleType | type, str]]:
+    """Return the other modules of the owner's package and of `lab` that have the function, with its name there."""
+    packages = {_package_of(function.__module__), _package_of(__name__)}
+    return [
+        (module, name)
+        for module_name, module in list(sys.modules.items())
+        if module is not owner and _package_of(module_name) in packages
+        for name, value in vars(module).items()
+        if value is function
+    ]
 
 
-def _loaded(module: ModuleType, name: str) -> FunctionType:
-    *classes, last = name.split(".")
-    owner: object = module
-    for each in classes:
-        owner = getattr(owner, each)
-    found = vars(owner)[last]
-    while not isinstance(found, FunctionType):  # a property, or decorated
-        found = found.fget if isinstance(found, property) else found.__wrapped__
-    return found
-
-
-def _code_of(compiled: CodeType, name: str) -> CodeType:
-    """The code of the function of this qualified name, in that of a module."""
-    waiting = [compiled]
-    for code in waiting:
-        if code.co_qualname == name:
-            return code
-        waiting += [each for each in code.co_consts if isinstance(each, CodeType)]
-    raise Misplaced(f"{name} is gone with the change")
+def _package_of(module_name: str) -> str:
+    return module_name.partition(".")[0]

@@ -12,8 +12,8 @@ from ottla.protocol.requests import codec
 _HEAD = """# Protocol support
 
 `make docs` makes this page from `ottla/broker/api/table.py`. *Served* are the versions that Ottla answers, *advertised*
-those that ApiVersions lists, and *Kafka 4.3.1* those of its schemas. The head of each file in `ottla/broker/api/` says
-what its handler does in each version.
+those that ApiVersions lists, and *Kafka 4.3.1* those of its schemas. The docstring of each file in `ottla/broker/api/`
+says what its handler does in each version.
 
 | API | key | served | advertised | Kafka 4.3.1 |
 |---|---|---|---|---|
@@ -31,11 +31,11 @@ that is too new is answered in version 0 with UNSUPPORTED_VERSION (KIP-511).
 _RIGHTS: Final = """
 ## What each API asks an authorizer
 
-The rights stand in the order in which they are asked for, named as in `kafka-acls`. A row of the answer, or all of it,
-has the error of what it is about: TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED,
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED or CLUSTER_AUTHORIZATION_FAILED, which InitProducerId says without an id too. Who
-lacks a right in brackets gets no error: what it is about is left out, or the next right will do. Without Describe of
-the cluster Metadata and DescribeCluster tell no operations. When what is asked is Kafka's
+The rights are listed in the order in which Ottla checks them, with the names of `kafka-acls`. If a right is missing,
+the reply, or its row about the resource, has the error TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED,
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED or CLUSTER_AUTHORIZATION_FAILED, which is also InitProducerId's without an id. A
+missing right in brackets causes no error: the reply leaves the resource out, or the next right is enough. Without
+Describe of the cluster, Metadata and DescribeCluster return no operations. Ottla checks rights where Kafka does
 ([who asks for rights](decisions/authorization.md)).
 
 | API | rights |
@@ -51,7 +51,7 @@ def _spoken(name: str) -> str:
 def _rights(needs: Iterable[Need]) -> str:
     said = []
     for need in needs:
-        if need.error is not NO_ERROR:  # what is asked for to say what may be done is no need
+        if need.error is not NO_ERROR:  # a right that only decides which operations a reply lists is not needed
             right = f"{_spoken(need.operation.name)} {_spoken(need.resource_type.name)}"
             said.append(f"({right})" if need.is_quiet else right)
     return ", ".join(dict.fromkeys(said)) or "none"

@@ -72,8 +72,10 @@ def _parser() -> argparse.ArgumentParser:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--seed", type=int)
     which.add_argument("--seeds", metavar="FIRST-LAST")
-    parser.add_argument("--profile", choices=sorted(PROFILES), help="instead of the one that the seed draws")
-    parser.add_argument("--steps", type=int, help="end the working part after so many steps")
+    parser.add_argument(
+        "--profile", choices=sorted(PROFILES), help="use this profile instead of the one that the seed draws"
+    )
+    parser.add_argument("--steps", type=int, help="end the working part after this many steps")
     parser.add_argument("--drop", type=_numbers, default=[], metavar="N,N", help="faults of the plan to leave out")
     parser.add_argument("--clients", type=lambda text: text.split(","), help="the only clients that take part")
     parser.add_argument("--history", type=Path, help="write the history of --seed as JSON lines")

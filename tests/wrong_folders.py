@@ -62,13 +62,13 @@ def typo(place, _log):
     return place / "kafka-lgos", None
 
 
-WITHOUT_LOGS = "not a log directory, no meta.properties and no <topic>-<partition> with a segment in it"
+WITHOUT_LOGS = "not a log directory: it has no meta.properties and no <topic>-<partition> with a segment"
 # Makers of folders, with the reason for which each is refused.
 FOLDERS = {
     parent: WITHOUT_LOGS,
     strimzi: WITHOUT_LOGS,
     several_brokers: WITHOUT_LOGS,
-    empty: "not a log directory, it is empty",
+    empty: "not a log directory: it is empty",
     photos: WITHOUT_LOGS,
     file: "Not a directory",
     typo: "No such file or directory",

@@ -31,8 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the chosen test. Return 0 without problems, 1 otherwise."""
     parser = command_line(__doc__, "python -m lab.crash")
     parser.add_argument("what", choices=["states", "damage", "failures"])
-    parser.add_argument("--states", type=int, default=20_000, help="how many crash states at least")
-    parser.add_argument("--every", type=int, default=1, help="only every so many'th damage or failing call")
+    parser.add_argument("--states", type=int, default=20_000, help="check at least this many crash states")
+    parser.add_argument("--every", type=int, default=1, help="check only every Nth damage or failing call")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     options = parser.parse_args(arguments)
     began = time.perf_counter()

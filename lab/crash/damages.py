@@ -76,8 +76,8 @@ class Outcome(Enum):
     OFFLINE = "the partition is offline, its log untouched"
     REFUSED = "the broker does not start, and says which file is broken"
     SET_ASIDE = "the directory is kept aside as another topic's"
-    UNSEEN = "synced once, so the broker does not look; the reader refuses"
-    MISPLACED = "synced once, so the broker does not look, and no CRC covers the offset"
+    UNSEEN = "synced before, so the broker does not check it; the reader refuses it"
+    MISPLACED = "synced before, so the broker does not check it, and no CRC covers the offset"
 
 
 class Wrong(Exception):
@@ -149,7 +149,7 @@ class StoppedLog:
         try:
             stage.open()
         except LogDirectoryError as refused:
-            _hold(damage.path in str(refused), f"refused without its file: {refused}")
+            _hold(damage.path in str(refused), f"the refusal does not name the file: {refused}")
             return Outcome.REFUSED
         partition = stage.partition(settings=self.shape.settings, leader_epoch=3)
         if any(path.split("/")[2].endswith("-stray") for path in stage.files()):
@@ -162,12 +162,12 @@ class StoppedLog:
                 return outcome
         if damage.kind is Kind.HOLE:
             first = next(batch for batch in self.sound.batches if batch.position + batch.size_bytes > damage.at)
-            _hold(first.base_offset < self.recovery_point, "offline, and it was only a page that never came")
+            _hold(first.base_offset < self.recovery_point, "offline, although only an unsynced page is missing")
         return self._judge_offline(stage, files, damage)
 
     def _judge_aside(self, stage: MemoryLogDirectory) -> Outcome:
         kept = {content for path, content in stage.files().items() if "-stray/" in path}
-        _hold(all(self.files[path] in kept for path in self.logs), "the files set aside are not whole")
+        _hold(all(self.files[path] in kept for path in self.logs), "the files set aside are not complete")
         return Outcome.SET_ASIDE
 
     def _judge_offline(self, stage: MemoryLogDirectory, files: dict[str, bytes], damage: Damage) -> Outcome:
@@ -176,7 +176,7 @@ class StoppedLog:
         _hold(all(after[path] == files[path] for path in self.logs), "offline, and its log was changed")
         told = [line for line in self.loudness.lines if "is damaged" in line]
         _hold(bool(told), "offline without a line in the log")
-        _hold("--truncate-damaged" in told[0], f"nothing to do is named: {told[0]}")
+        _hold("--truncate-damaged" in told[0], f"the log line does not say what to do: {told[0]}")
         return Outcome.OFFLINE
 
     def _judge_fetch(
@@ -197,7 +197,7 @@ class StoppedLog:
         _hold(valid == [_place(batch) for batch in sound], f"{len(sound)} batches, the scanner finds {len(valid)}")
         after = stage.files()
         kept = b"".join(after[path] for path in self.logs if path in after)
-        _hold(kept == served, "the files do not hold what is served")
+        _hold(kept == served, "the files differ from what is served")
         cut = len(sound) < len(self.sound.batches)
         if cut and scanned.damages and scanned.damages[0].size_bytes and damage.kind is not Kind.HOLE:
             self._hold_torn(scanned, len(sound))
@@ -249,10 +249,12 @@ class StoppedLog:
                 return False
             assert isinstance(found.records, bytes)
             at = int.from_bytes(found.records[:8], "big")
-            _hold(at == batch.base_offset, f"offset {batch.last_offset} leads to {at}")
+            _hold(at == batch.base_offset, f"the look-up of offset {batch.last_offset} finds {at}")
             _hold(len(found.records) == batch.size_bytes, f"{len(found.records)} bytes for {batch.base_offset}")
         stable = expected.last_stable_offset
-        _hold(partition.last_stable_offset == stable, f"stable up to {partition.last_stable_offset}, not {stable}")
+        _hold(
+            partition.last_stable_offset == stable, f"last stable offset {partition.last_stable_offset}, not {stable}"
+        )
         if len(self.logs) == 1:
             aborted = [(pid, first) for pid, first, _, _ in expected.aborted_index if first < stable]
             if whole.error is not ErrorCode.NONE:
@@ -273,7 +275,7 @@ class StoppedLog:
                 for record in each.records()
                 if record.timestamp >= batch.max_timestamp
             )
-            _hold(found[:2] == first, f"time {batch.max_timestamp} leads to {found[:2]}, not {first}")
+            _hold(found[:2] == first, f"the look-up of time {batch.max_timestamp} finds {found[:2]}, not {first}")
 
     def _prefix_of(self, count: int) -> ScannedPartition:
         if count not in self._prefixes:

@@ -202,16 +202,16 @@ def _heard(complaints: LogProblems, watched: _Watched, failing: FailOnce, flushi
     yield from (f"traceback: {line}" for line in complaints.tracebacks)
     told = [*complaints.errors, *complaints.warnings, *([watched.refused] if watched.refused else [])]
     if not told:
-        yield "nobody is told"
+        yield "nothing is logged or reported"
     offline = [line for line in complaints.errors if "is offline" in line]
     if offline and "start the broker again" not in offline[0]:
-        yield f"what to do is not said: {offline[0]}"
+        yield f"the log line does not say what to do: {offline[0]}"
     script = watched.script
     if script is not None and flushing and failing.failed in SYNCS:
         # A requested decision may have been durable before the failure; the checks after the restart show whether.
         known = {told.name for told in failing.ledger.transactions if told.state != OPEN}
         later = [told.name for told in script.ledger.transactions if told.state == DONE and told.name not in known]
-        # So may a record whose answer was on its way.
+        # A record whose answer was on its way may have been durable too.
         plain = script.ledger.plain - failing.ledger.plain
         later += sorted(value for value in plain if value.encode() not in failing.durable)
         if later:

@@ -122,5 +122,5 @@ def _time_differences(partition: Partition, scanned: ScannedPartition) -> Iterat
             if record.timestamp >= batch.max_timestamp
         )
         if found is not None and found.offset != expected and partition.offline is None:
-            yield f"wrong time: {batch.max_timestamp} of {partition.name} leads to {found.offset}, not {expected}"
+            yield f"wrong time: {batch.max_timestamp} of {partition.name} finds {found.offset}, not {expected}"
             return

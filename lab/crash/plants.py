@@ -6,6 +6,7 @@ state shows depends on the numbers of the port calls.
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
@@ -14,8 +15,18 @@ from lab.crash.failures import KINDS, SYNCS, Failure, play
 from lab.crash.logs import Shape
 from lab.crash.states import CRASHES, visit_states
 from lab.crash.verdicts import State, judge
-from lab.planting import Change, Plant
-from ottla.broker.log import batches, checkpointer, flusher, log_loader, log_manager, partition, tail_kind, unified_log
+from lab.planting import Original, Plant, Replacement
+from ottla.broker.cluster.kraft_log import METADATA_TOPIC
+from ottla.broker.log import batches, log_loader, tail_kind
+from ottla.broker.log.checkpointer import Checkpointer
+from ottla.broker.log.flusher import Flusher
+from ottla.broker.log.log_config import MAX_INT64
+from ottla.broker.log.log_loader import LogLoader
+from ottla.broker.log.partition import Partition
+from ottla.broker.log.segments.log_segment import LogSegment
+from ottla.broker.log.segments.log_segments import LogSegments
+from ottla.broker.log.tail_kind import TailKind
+from ottla.broker.log.unified_log import UnifiedLog
 
 SMALL: Final = Shape(16_384, 300)
 SEED: Final = 1
@@ -92,17 +103,6 @@ def _in_failures(loss: str, only_syncs: bool, every: int = 7) -> Notice | None:
 Hunt = Callable[[str], Notice | None]
 
 
-class Hunted(NamedTuple):
-    """A bug, and the function that looks for it."""
-
-    bug: Plant
-    hunt: Hunt
-
-
-def _plant(hunt: Hunt, rule: str, module: ModuleType, before: str, after: str) -> Hunted:
-    return Hunted(Plant(rule, Change(module, before, after)), hunt)
-
-
 def _in_flips(loss: str) -> Notice | None:
     return _in_damage(loss, Kind.FLIP, 997)
 
@@ -119,117 +119,187 @@ def _in_syncs(loss: str) -> Notice | None:
     return _in_failures(loss, True)
 
 
+# --- bugs: the first parameter is the function of the broker that the bug replaces
+
+
+def _do_nothing(_original: Original, *_: object) -> None:
+    """Do nothing."""
+
+
+def _answer_no(_original: Original, *_: object) -> bool:
+    return False
+
+
+def _flush_only_metadata(after_append: Original, partition: Partition) -> None:
+    if partition.topic == METADATA_TOPIC:
+        after_append(partition)
+    else:
+        partition._advance(partition.log.log_end_offset)
+
+
+def _flush_all_but_metadata(after_append: Original, partition: Partition) -> None:
+    if partition.topic == METADATA_TOPIC:
+        partition._advance(partition.log.log_end_offset)
+    else:
+        after_append(partition)
+
+
+def _leave_out_names(files_to_flush: Original, log: UnifiedLog) -> list[str]:
+    return [path for path in files_to_flush(log) if path.endswith(".log")]
+
+
+def _move_to_log_end(end_sync: Original, checkpointer: Checkpointer) -> None:
+    sync = checkpointer._sync
+    end_sync(checkpointer)
+    if sync is not None and checkpointer._sync is None:
+        for partition, _offset in sync.covered:
+            partition.log.recovery_point = partition.log.log_end_offset
+
+
+def _roll_as_without_flushes(roll: Original, log: UnifiedLog) -> None:
+    settings = log.config
+    log.config = replace(settings, flush_messages=MAX_INT64)
+    try:
+        roll(log)
+    finally:
+        log.config = settings
+
+
+def _name_no_files(original: Original, owner: UnifiedLog | Checkpointer) -> list[str]:
+    """Write the files, and leave them out of the sync."""
+    original(owner)
+    return []
+
+
+def _ignore_crc(check_run: Original, *arguments: Any) -> Any:
+    *others, _check_crc = arguments
+    return check_run(*others, False)
+
+
+def _call_it_torn(_classify_tail: Original, *_: object) -> TailKind:
+    return TailKind.TORN
+
+
+def _ignore_error(append: Original, *arguments: Any) -> None:
+    with suppress(OSError):
+        append(*arguments)
+
+
+def _ignore_sync_error(end: Original, flusher: Flusher) -> None:
+    flusher._job = None
+    end(flusher)
+
+
+def _flush_again(end: Original, flusher: Flusher) -> None:
+    """Flush the same partitions again after an error, and do not report it."""
+    partitions = [partition for partition, _offset in flusher._covered]
+    report = flusher._failed
+
+    def retry(_error: OSError) -> None:
+        for partition in partitions:
+            flusher.flush(partition)
+
+    flusher._failed = retry
+    try:
+        end(flusher)
+    finally:
+        flusher._failed = report
+
+
+class Hunted(NamedTuple):
+    """A bug, and the function that looks for it."""
+
+    bug: Plant
+    hunt: Hunt
+
+
+def _plant(hunt: Hunt, rule: str, owner: ModuleType | type, name: str, bug: Callable[..., Any]) -> Hunted:
+    return Hunted(Plant(rule, Replacement(owner, name, bug)), hunt)
+
+
 PLANTS: Final[dict[str, Hunted]] = {
     # --- durability at a power loss
     "acknowledged-early": _plant(
         _in_states,
-        "An append is acknowledged before it is on the device.",
-        partition,
-        "if end_offset - log.flushed_offset",
-        'if self.topic == "__cluster_metadata" and end_offset - log.flushed_offset',
+        "The partition acknowledges an append before it is on the device.",
+        Partition,
+        "_after_append",
+        _flush_only_metadata,
     ),
     "recovery-unsynced": _plant(
         _in_states,
-        "What recovery finds is taken for durable, and is not.",
-        log_loader,
-        "segment.file.sync()",
-        "pass",
+        "Recovery takes the records that it finds for durable, and does not sync them.",
+        LogLoader,
+        "_sync_segment",
+        _do_nothing,
     ),
     "names-unsynced": _plant(
         _in_states,
         "A flush puts the content of a new file on the device, and not its name.",
-        unified_log,
-        "if segments[0].base_offset >= self.flushed_offset or len(segments) > 1:",
-        "if False:",
+        UnifiedLog,
+        "files_to_flush",
+        _leave_out_names,
     ),
     "recovery-point-too-far": _plant(
         _in_states,
-        "A recovery point moves to where the log ends when a sync has ended, not to what it has covered.",
-        checkpointer,
-        "log.recovery_point = max(log.recovery_point, offset)",
-        "log.recovery_point = log.log_end_offset",
+        "A recovery point moves to the log end when a sync has ended, not to the offset that the sync has covered.",
+        Checkpointer,
+        "_end_sync",
+        _move_to_log_end,
     ),
     "roll-unsynced": _plant(
         _in_states,
-        "The next segment is written while the end of the one before is not on the device.",
-        unified_log,
-        "if self.config.flush_messages != MAX_INT64:",
-        "if False:",
+        "The log writes the next segment while the end of the one before is not on the device.",
+        UnifiedLog,
+        "_roll",
+        _roll_as_without_flushes,
     ),
     "metadata-unsynced": _plant(
         _in_states,
-        "Topics and blocks of producer ids are handed out before their records are on the device.",
-        partition,
-        "if end_offset - log.flushed_offset",
-        'if self.topic != "__cluster_metadata" and end_offset - log.flushed_offset',
+        "The controller hands out topics and blocks of producer ids before their records are on the device.",
+        Partition,
+        "_after_append",
+        _flush_all_but_metadata,
     ),
-    "stop-unsynced": _plant(
+    "stop-unsynced": Hunted(
+        Plant(
+            "A clean stop writes its mark before the logs are on the device.",
+            Replacement(UnifiedLog, "save", _name_no_files),
+            Replacement(Checkpointer, "unsynced_paths", _name_no_files),
+        ),
         _in_states,
-        "A clean stop says so before the logs are on the device.",
-        log_manager,
-        "self._disk.sync(paths)",
-        "self._disk.sync([])",
     ),
     # --- recovery
     "torn-tail-kept": _plant(
-        _in_states,
-        "Recovery sees a torn tail and leaves it where it is.",
-        log_loader,
-        "segment.truncate(bad.position)",
-        "pass",
+        _in_states, "Recovery finds a torn tail and leaves it in the file.", LogSegment, "truncate", _do_nothing
     ),
     "producers-unread": _plant(
         _in_states,
-        "Recovery takes the newest snapshot for what producers are at the end, and looks at no batch behind it.",
+        "Recovery takes the newest snapshot for the last state of the producers, and reads no batch after it.",
         log_loader,
-        "if header.producer_id < 0:",
-        "if True:",
+        "replay",
+        _do_nothing,
     ),
     "crc-unchecked": _plant(
-        _in_flips,
-        "Recovery believes what it reads.",
-        batches,
-        "if check_crc and crc32c(chunk[at + ATTRIBUTES_OFFSET : batch_end]) != crc:",
-        "if False:",
+        _in_flips, "Recovery does not check the CRC of a batch.", batches, "_check_run", _ignore_crc
     ),
     "cut-at-any-damage": _plant(
         _in_flips,
-        "A log is cut at the first bad batch, whatever stands behind it, as Kafka does.",
-        log_loader,
-        "tail = classify_tail(segment.file, bad, self.end_offset)",
-        "tail = TailKind.TORN",
+        "Recovery cuts a log at the first bad batch, even if sound batches follow, as Kafka does.",
+        tail_kind,
+        "classify_tail",
+        _call_it_torn,
     ),
     "lost-pages-unknown": _plant(
-        _in_holes,
-        "A page that never came is taken for damage.",
-        tail_kind,
-        "if _has_lost_page(file, bad.position):",
-        "if False:",
+        _in_holes, "Recovery takes a page that was never written for damage.", tail_kind, "_has_lost_page", _answer_no
     ),
     # --- failing calls
-    "append-error-ignored": _plant(
-        _in_calls,
-        "A failed write is nobody's business.",
-        unified_log,
-        "segments.append(batch, size_bytes, last_offset, max_timestamp_ms)",
-        """try:
-            segments.append(batch, size_bytes, last_offset, max_timestamp_ms)
-        except OSError:
-            pass""",
-    ),
+    "append-error-ignored": _plant(_in_calls, "The log ignores a failed write.", LogSegments, "append", _ignore_error),
     "sync-error-ignored": _plant(
-        _in_syncs,
-        "A flush that failed acknowledges like any other.",
-        flusher,
-        "if job is not None and job.error is not None:",
-        "if False:",
+        _in_syncs, "A failed flush acknowledges like any other.", Flusher, "_end", _ignore_sync_error
     ),
     "failed-sync-retried": _plant(
-        _in_syncs,
-        "A flush that failed is tried again, and the second one is believed.",
-        flusher,
-        "self._failed(job.error)",
-        "[self.flush(partition) for partition, _ in covered]",
+        _in_syncs, "The flusher repeats a failed flush, and believes the second one.", Flusher, "_end", _flush_again
     ),
 }
 

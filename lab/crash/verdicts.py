@@ -96,7 +96,7 @@ def judge(state: State, power_goes_again: bool = True) -> Found:
         except (LogDirectoryError, OSError) as error:
             found.append(f"the broker does not start: {error!r}")
         except ProtocolError as error:
-            found.append(f"broken log: what a consumer gets is damaged: {error}")
+            found.append(f"broken log: a consumer gets damaged data: {error}")
     problems += [f"traceback: {line}" for line in complaints.tracebacks]
     problems += [f"error: {line}" for line in complaints.errors if OF_POWER_LOSS not in line]
     damaged = sorted({line.partition(":")[0] for line in complaints.errors if OF_POWER_LOSS in line})
@@ -124,7 +124,7 @@ def _lost_again(life: Life, disk: MemoryDisk, state: State) -> Iterator[str]:
         after = seen(_start(left, state)[1])
         gone = [place for place, value in before.items() if after.get(place) != value]
         if gone:
-            yield f"shown and lost with the power ({kind.value}): {len(gone)} records, the first at {gone[0]}"
+            yield f"shown, then lost with the power ({kind.value}): {len(gone)} records, the first at {gone[0]}"
 
 
 def _ends(life: Life) -> dict[str, tuple[int, int]]:
@@ -183,7 +183,7 @@ def _judge_position(life: Life, ledger: Ledger, shown: set[str]) -> Iterator[str
         return
     position = reply.topics[0].partitions[0].committed_offset
     if position != expected:
-        yield f"the group stands at {position}, not at {expected}"
+        yield f"the group is at {position}, not at {expected}"
 
 
 def _work_on(life: Life) -> Iterator[str]:

@@ -103,7 +103,7 @@ class Causes:
         owner = marker.producer_id, marker.producer_epoch
         for process in self._processes:
             if isinstance(process, Producer) and process.producer == owner:
-                # What is open here may be the transaction before, decided already: its own marker is still to come.
+                # The open transaction may be the previous one, which is decided: its own marker has not arrived yet.
                 for txn in {self._find_last_end(process.name): None, process.txn: None}:
                     if txn is not None:
                         self._history.note("cause", cause=LATE_MARKER, txn=txn, of=txn)

@@ -133,18 +133,18 @@ class Invariants:
         for partition in assembly.broker.cluster.partitions():
             if partition.last_stable_offset != partition.log_end_offset and partition.topic != "__cluster_metadata":
                 yield (
-                    f"hanging-txn: {partition.name} is stable up to {partition.last_stable_offset} "
-                    f"of {partition.log_end_offset}"
+                    f"hanging-txn: {partition.name} has the last stable offset {partition.last_stable_offset} "
+                    f"and the end {partition.log_end_offset}"
                 )
         for shard in assembly.broker.transactions.shards():
             for transactional_id, state in shard.states.items():
                 transient = shard.transient.get(transactional_id, NO_PENDING)
                 if state.status not in RESTING or transient.pending is not None:
-                    yield f"stuck: {transactional_id} rests in {state.status.name}, pending {transient.pending}"
+                    yield f"stuck: {transactional_id} stays in {state.status.name}, pending {transient.pending}"
         if assembly.broker.transactions.loading or assembly.broker.groups.list_groups()[0]:
             yield "stuck: a coordinator is still loading its logs"
         if not assembly.broker.long_work.is_idle:
-            yield "stuck: work on batches holds memory for nobody"
+            yield "stuck: work on batches still holds memory"
 
 
 def _check_ends(partition: Partition, before: tuple[int, int, int] | None, now: tuple[int, int, int]) -> Iterator[str]:
@@ -157,7 +157,7 @@ def _check_ends(partition: Partition, before: tuple[int, int, int] | None, now: 
     # A transaction whose marker is above the high watermark is no longer open, but still limits the last stable offset.
     sound = stable == expected if high_watermark == end else stable <= expected
     if partition.topic not in INTERNAL_TOPICS and not sound:
-        yield f"{partition.name}: last stable offset {stable}, by its producers {expected}"
+        yield f"{partition.name}: last stable offset {stable}, but {expected} by its producers"
     if before is not None and (stable < before[0] or high_watermark < before[1] or end < before[2]):
         yield f"{partition.name}: went back from {before} to {now}"
 

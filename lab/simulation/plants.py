@@ -1,230 +1,187 @@
 """Bugs on purpose: each turns off one rule of the broker, to measure how soon the simulation detects it. free"""
 
+from collections.abc import Callable
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
-from lab.planting import Change, Plant
+from lab.planting import Plant, Replacement
+from lab.simulation import bugs
 from ottla.broker.api import produce
-from ottla.broker.group import shard
-from ottla.broker.log import partition, producer_state_entry, producer_state_manager, unified_log
-from ottla.broker.log.cleaning import cleaner, compaction, log_cleaner
-from ottla.broker.txn import end_txn_rules, machine, markers, state_manager, values
-
-STALE_ACCEPTED: Final = Change(producer_state_manager, "return _stale_epoch(producer, epoch)", "return ACCEPTED")
-_VERIFY: Final = "error = error or _verify(broker, request, write)"
-_UNVERIFIED: Final = Change(produce, _VERIFY, "error = error or NO_ERROR")
-_LOGGED: Final = "return self.write_durable(shard, batch, ((transactional_id, decision),))"
-STEPS_UNCHECKED: Final = Change(
-    machine, "if after.producer_id < 0 or after.producer_epoch < 0:", "return\n    if after.producer_id < 0:"
-)
-_PREPARED_V2: Final = "return _prepare_v2(state, transient, commit, now_ms, fresh_producer_id, NO_ERROR)"
+from ottla.broker.group.shard import GroupStore
+from ottla.broker.log import producer_state_entry
+from ottla.broker.log.cleaning import compaction
+from ottla.broker.log.cleaning.cleaner import Cleaner
+from ottla.broker.log.cleaning.compaction import CleanedTransactionMetadata
+from ottla.broker.log.partition import Partition
+from ottla.broker.log.producer_state_manager import ProducerStateManager
+from ottla.broker.txn import end_txn_rules, machine, values
+from ottla.broker.txn.markers import MarkerFanout
+from ottla.broker.txn.state_manager import TransactionStateManager
 
 
-def _plant(rule: str, module: ModuleType, before: str, after: str) -> Plant:
-    return Plant(rule, Change(module, before, after))
+def _plant(rule: str, owner: ModuleType | type, name: str, bug: Callable[..., Any]) -> Plant:
+    return Plant(rule, Replacement(owner, name, bug))
 
+
+_STALE_ACCEPTED: Final = Replacement(ProducerStateManager, "check_batch", bugs.accept_stale_epoch)
+_UNVERIFIED: Final = Replacement(produce, "_verify", bugs.skip_verification)
 
 PLANTS: Final[dict[str, Plant]] = {
     "epochs-unchecked": Plant(
-        "Data of an older epoch is appended, and its producer is not verified.", STALE_ACCEPTED, _UNVERIFIED
+        "The partition appends data of an older epoch, and Produce does not verify the producer.",
+        _STALE_ACCEPTED,
+        _UNVERIFIED,
     ),
     "append-epoch-unchecked": Plant(
-        "Data of an older epoch is appended if the coordinator knows its transaction.", STALE_ACCEPTED
+        "The partition appends data of an older epoch if the coordinator knows the transaction.", _STALE_ACCEPTED
     ),
-    "unverified": Plant("Nobody asks the coordinator whether a write belongs to an open transaction.", _UNVERIFIED),
+    "unverified": Plant(
+        "Produce does not ask the coordinator whether a write belongs to an open transaction.", _UNVERIFIED
+    ),
     "markers-before-prepare": _plant(
-        "Markers are written, and only then the decision is logged.",
-        state_manager,
-        _LOGGED,
-        f"""if record.status in machine.PREPARED:
-            commit = record.status is PREPARE_COMMIT
-            marker = TransactionMarker(
-                record.producer_id, record.producer_epoch, shard.epoch, commit, record.client_version
-            )
-            for topic, index in record.partitions:
-                self._fanout._sink.write_marker(topic, index, marker)
-        {_LOGGED}""",
+        "The coordinator writes the markers before it logs the decision.",
+        TransactionStateManager,
+        "write_durable",
+        bugs.write_markers_first,
     ),
     "duplicates-appended": _plant(
-        "A batch that was sent again is appended again.",
-        producer_state_manager,
-        "return AppendDecision(NO_ERROR, None, duplicate)",
-        "return ACCEPTED",
+        "The partition appends a repeated batch again.", ProducerStateManager, "check_batch", bugs.accept_duplicate
     ),
-    "gaps-accepted": Plant(
-        "Any sequence will do, if it is not a repetition.",
-        Change(producer_state_entry, "if first_sequence == increment_sequence(last, 1):", "if first_sequence > last:"),
-        Change(producer_state_entry, "if first_sequence == 0:", "if True:"),
+    "gaps-accepted": _plant(
+        "The partition accepts every sequence above the last one.",
+        producer_state_entry,
+        "sequence_gap",
+        bugs.accept_gap,
     ),
     "reuse-acknowledged": _plant(
-        "Sequences of an ended transaction are those of its batches, sent again: Kafka's answer, and an option.",
-        unified_log,
-        "check_batch(header, _CLIENT, settings.refuse_sequence_reuse)",
-        "check_batch(header, _CLIENT, False)",
+        "The partition takes sequences of an ended transaction for its batches, sent again, as an option allows.",
+        ProducerStateManager,
+        "check_batch",
+        bugs.acknowledge_reuse,
     ),
     "pending-ignored": Plant(
-        "What waits for its record or its markers stops nobody.",
-        Change(
-            state_manager,
-            "decision = decide(state, transient, NO_PRODUCER_ID)",
-            """if state is not None and state.status in machine.PREPARED:
-            commit = state.status is PREPARE_COMMIT
-            done = TransactionStatus.COMPLETE_COMMIT if commit else TransactionStatus.COMPLETE_ABORT
-            state = state._replace(status=done)
-        transient = transient._replace(pending=None)
-        decision = decide(state, transient, NO_PRODUCER_ID)""",
-        ),
-        STEPS_UNCHECKED,
+        "The coordinator decides requests while a record is being logged or markers are being written.",
+        Replacement(TransactionStateManager, "commit", bugs.ignore_pending),
+        Replacement(machine, "check_step", bugs.skip_step_check),
     ),
     "prepare-forgotten": _plant(
-        "Recovery does not finish what was prepared.",
-        machine,
-        "return _EFFECTS.get(",
-        "return () if before is None and after.status in PREPARED else _EFFECTS.get(",
+        "Recovery does not complete prepared transactions.", machine, "effects", bugs.forget_prepared_transactions
     ),
     "open-forgotten": _plant(
-        "Recovery does not watch the timeout of what was open.",
-        machine,
-        "return _EFFECTS.get(",
-        "return () if before is None and after.status not in PREPARED else _EFFECTS.get(",
+        "Recovery does not watch the timeouts of open transactions.", machine, "effects", bugs.forget_open_transactions
     ),
     "init-does-not-fence": _plant(
-        "A new instance gets the epoch of the old one.",
+        "InitProducerId gives a new instance the epoch of the old one.",
         machine,
-        "return Decision(NO_ERROR, record, last_epoch, state.producer_id, epoch)",
-        """epoch = max(state.producer_epoch, 0)
-    record = record._replace(producer_epoch=epoch)
-    return Decision(NO_ERROR, record, last_epoch, state.producer_id, epoch)""",
+        "_initialize",
+        bugs.keep_epoch_of_old_instance,
     ),
     "markers-once": _plant(
-        "A marker that a leader cannot take now is never tried again.",
-        markers,
-        "step = _NEXT.get(error)",
-        "step = _DONE if _NEXT.get(error) is Next.RETRY else _NEXT.get(error)",
+        "The coordinator does not repeat a marker that a leader cannot take now.",
+        MarkerFanout,
+        "__init__",
+        bugs.write_markers_once,
     ),
     "marker-epochs-unchecked": _plant(
         "A marker of an older epoch ends the transaction of a newer one.",
-        producer_state_manager,
-        "producer = self._by_id.get(producer_id) or ProducerStateEntry(producer_id)",
-        "return ACCEPTED",
+        ProducerStateManager,
+        "check_marker",
+        bugs.accept_marker,
     ),
     "unstable-visible": _plant(
-        "read_committed sees up to the high watermark.", partition, "if unstable is None:", "if True:"
+        "The last stable offset is the high watermark.", Partition, "_move_last_stable_offset", bugs.show_unstable
     ),
     "offsets-never-settle": _plant(
-        "A marker does not end what is pending in a group.",
-        shard,
-        "transaction = self._open.pop(producer_id, None)",
-        "transaction = None",
+        "A marker leaves the offsets of its transaction pending in a group.",
+        GroupStore,
+        "end_transaction",
+        bugs.leave_offsets_pending,
     ),
     "aborted-list-empty": _plant(
-        "The index of aborted transactions is not written.",
-        producer_state_manager,
-        "CompletedTxn(producer_id, first_offset, offset, not commit, stable)",
-        "CompletedTxn(producer_id, first_offset, offset, False, stable)",
+        "The partition does not write the index of aborted transactions.",
+        ProducerStateManager,
+        "apply_marker",
+        bugs.leave_out_of_index,
     ),
     "guard-missing": Plant(
-        "A write that was verified may be appended 30 ms later, whatever came between.",
-        Change(
-            produce,
-            "joined = await _join(",
-            """writes = [
-        write if write.error or _verify(broker, request, write) else write._replace(message="verified")
-        for write in writes
-    ]
-    await verification.sleep(broker.turns, broker.clock, 30)
-    joined = await _join(""",
-        ),
-        Change(produce, _VERIFY, "error = error or (NO_ERROR if message else _verify(broker, request, write))"),
+        "Produce appends a write 30 ms after its verification, even if a marker was written in between.",
+        Replacement(produce, "_append_all", bugs.verify_early),
+        Replacement(produce, "_verify", bugs.verify_once),
     ),
     "overtaking-accepted": _plant(
-        "A batch may come before the one that begins its transaction.",
-        producer_state_manager,
-        "overtaking = self._overtaking(header, producer) if",
-        "overtaking = None if",
+        "The partition appends a batch before the one that begins its transaction.",
+        ProducerStateManager,
+        "_overtaking",
+        bugs.accept_overtaking,
     ),
     "duplicate-early": _plant(
-        "A batch that was sent again is acknowledged although the first one is not durable yet.",
+        "Produce acknowledges a repeated batch before the first one is durable.",
         produce,
-        "if not result.error and write.partition and",
-        "if not result.error and not result.duplicate and write.partition and",
+        "_wait_durable",
+        bugs.answer_duplicate_early,
     ),
     "answered-early": _plant(
-        "The coordinator answers as soon as a record is written; the state follows when it is durable.",
-        state_manager,
-        _LOGGED,
-        """outcome = self.write_durable(shard, batch, ((transactional_id, decision),))
-        return decision if isinstance(outcome, Wait) else outcome""",
+        "The coordinator answers before its record is durable; the state follows later.",
+        TransactionStateManager,
+        "commit",
+        bugs.answer_early,
     ),
     "abort-does-not-fence": _plant(
-        "Transactions V1: a transaction that timed out is aborted in its own epoch, so its producer goes on.",
+        "Transactions V1: the coordinator aborts a transaction that timed out in its own epoch, and does not fence it.",
         end_txn_rules,
-        "return Decision(answer, record, fenced_epoch=fence)",
-        "return Decision(answer, record._replace(producer_epoch=state.producer_epoch))",
+        "decide_abort",
+        bugs.abort_in_same_epoch,
     ),
     # --- transactions V2 (KIP-890)
     "end-keeps-epoch": _plant(
-        "EndTxn 5 ends the transaction and leaves the epoch as it is.",
+        "EndTxn 5 ends the transaction and does not bump the epoch.",
         end_txn_rules,
-        _PREPARED_V2,
-        f"""decision = {_PREPARED_V2.removeprefix("return ")}
-    if decision.record is None or decision.record.next_producer_id >= 0:
-        return decision
-    record = decision.record._replace(producer_epoch=state.producer_epoch)
-    return decision._replace(record=record, producer_epoch=state.producer_epoch)""",
+        "decide_end_v2",
+        bugs.end_in_same_epoch,
     ),
     "empty-abort-keeps-epoch": _plant(
-        "EndTxn 5 aborts where nothing is open by doing nothing.",
+        "EndTxn 5 logs nothing and does not bump the epoch if it aborts and no transaction is open.",
         end_txn_rules,
-        _PREPARED_V2,
-        f"""if outcome is End.EMPTY_ABORT:
-        return Decision(NO_ERROR, producer_id=state.producer_id, producer_epoch=state.producer_epoch)
-    {_PREPARED_V2}""",
+        "decide_end_v2",
+        bugs.skip_empty_abort,
     ),
     "repeated-end-refused": _plant(
-        "EndTxn 5 that was sent again is taken for that of a zombie.",
+        "The coordinator takes a repeated EndTxn 5 for that of a zombie.",
         end_txn_rules,
-        "return Decision(NO_ERROR, producer_id=state.producer_id, producer_epoch=current)",
-        "return ANSWERS[ErrorCode.PRODUCER_FENCED]",
+        "decide_end_v2",
+        bugs.refuse_repeated_end,
+    ),
+    "retry-unrecognised": _plant(
+        "A repeated EndTxn 5 ends the next transaction.", end_txn_rules, "decide_end_v2", bugs.end_next_transaction
     ),
     "equal-marker-accepted": _plant(
-        "A marker of transactions V2 ends a transaction of its own epoch: that of the one before ends the next.",
-        producer_state_manager,
-        "transaction_version >= TRANSACTION_VERSION_2",
-        "False",
+        "A late marker of transactions V2 ends the next transaction, which has its epoch.",
+        ProducerStateManager,
+        "check_marker",
+        bugs.check_marker_as_v1,
     ),
     "join-skipped": Plant(
-        "Produce 12 appends to partitions that the coordinator does not know of.",
-        Change(produce, "if request.api_version >= FIRST_VERSION_THAT_ADDS else {}", "if False else {}"),
-        Change(
-            produce,
-            _VERIFY,
-            "error = error or (request.api_version < FIRST_VERSION_THAT_ADDS and _verify(broker, request, write))",
-        ),
+        "Produce 12 does not add its partitions to the transaction.",
+        Replacement(produce, "_join", bugs.skip_join),
+        Replacement(produce, "_verify", bugs.verify_only_v1),
     ),
     "exhausted-id-kept": _plant(
-        "A producer id whose epochs are used up stays in use.",
-        values,
-        "return epoch >= MAX_PRODUCER_EPOCH - 1",
-        "return False",
+        "The coordinator keeps a producer id whose epochs are used up.", values, "is_exhausted", bugs.keep_exhausted_id
     ),
     "markers-compacted-early": _plant(
-        "The cleaner takes markers for needless whose transactions have records left.",
-        compaction,
-        "needless = self.transactions.on_control_batch(header, control_type_of(header, batch))",
-        "needless = self.transactions.on_control_batch(header, control_type_of(header, batch)) or True",
+        "The cleaner drops markers whose transactions have records left.",
+        CleanedTransactionMetadata,
+        "on_control_batch",
+        bugs.drop_every_marker,
     ),
     "cleaner-ignores-aborts": _plant(
         "The cleaner takes aborted records for committed ones.",
-        cleaner,
-        "aborted = await self._collect_aborted_txns(partition, offsets.first_uncleanable)",
-        "aborted = []",
+        Cleaner,
+        "_collect_aborted_txns",
+        bugs.find_no_aborted_txns,
     ),
     "open-transactions-compacted": _plant(
-        "The cleaner does not stop at the last stable offset.",
-        log_cleaner,
-        "return cleanable_offsets(sizes, first_dirty, uncleanable_offset)",
-        "return cleanable_offsets(sizes, first_dirty, 1 << 62)",
+        "The cleaner does not stop at the last stable offset.", compaction, "cleanable_offsets", bugs.clean_unstable
     ),
 }
 """Every plant by its name."""

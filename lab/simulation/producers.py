@@ -165,7 +165,8 @@ class Producer(Process):
     def haunt(self) -> Script:
         """Continue as a zombie after the instance was fenced."""
         if self.txn is None:
-            self._name_next()  # refused between two transactions, so its writes belong to one that it did not announce
+            # Refused between two transactions, so its writes belong to one that it did not announce.
+            self._name_next()
         for _ in range(self.random.randint(1, 3)):
             try:
                 if self.random.random() < 0.6:
@@ -181,7 +182,7 @@ class Producer(Process):
     def reply(self, correlation_id: int, timeout_ms: float = REPLY_TIMEOUT_MS) -> Script:
         return super().reply(correlation_id, min(timeout_ms, self.temper.patience_ms))
 
-    def answered(self, ask: wire.Ask, attempt: Attempt | None) -> None:
+    def on_answer(self, ask: wire.Ask, attempt: Attempt | None) -> None:
         if self.temper.echo and self.random.random() < self.temper.echo:
             delay_ms = self.random.random() ** 2 * ECHO_MS
             self.world.met["repeated requests"] += 1
@@ -269,7 +270,7 @@ class Producer(Process):
                 for write, number in zip(batch, numbers, strict=True):
                     answer = yield from self.reply(number)
                     errors[write.op] = self._settle(write, answer.responses[0].partition_responses[0])
-                    self.answered(write.ask, write.attempt)
+                    self.on_answer(write.ask, write.attempt)
             except Lost:
                 for write in batch:
                     write.lost = write.lost or errors.get(write.op) != wire.NONE

@@ -49,6 +49,7 @@ MEASURED: Final[dict[str, tuple[str, int | None]]] = {
     "end-keeps-epoch": ("stale", 2),
     "empty-abort-keeps-epoch": ("stale", 2),
     "repeated-end-refused": ("stale", 2),
+    "retry-unrecognised": ("pending-overlap", 2),
     "equal-marker-accepted": ("lossy-markers", 2),
     "join-skipped": ("stale", 2),
     "exhausted-id-kept": ("exhaustion", None),
@@ -87,8 +88,9 @@ def measure(plant: str) -> dict[str, Any]:
 
 
 def noticed(plant: str, problems: Sequence[str]) -> list[str]:
-    """Return the problems without exceptions, which only show that a plant no longer fits the broker's code."""
-    return [each for each in problems if plant in CRASHES or not each.startswith(("error log", "bug"))]
+    """Return the problems without exceptions: they show that a plant or the simulation no longer fits the broker."""
+    failures = () if plant in CRASHES else ("error log", "bug")
+    return [each for each in problems if not each.startswith((*failures, "simulation broke"))]
 
 
 def row(plant: str, rate: dict[str, Any]) -> str:

@@ -46,7 +46,7 @@ def differences(
             groups |= store.groups
     yield from _transaction_differences(assembly)
     if broker.groups.list_groups()[0]:
-        return  # they are still being loaded
+        return  # the groups are still being loaded
     live = {metadata.group.group_id: metadata for metadata in broker.groups.list_groups()[1]}
     for group_id in sorted(live.keys() | groups.keys()):
         left, right = live.get(group_id), groups.get(group_id)
@@ -90,10 +90,10 @@ def _compacted_differences(partition: Partition, ghosts: UncompactedCopies) -> I
                 yield f"{partition.name}: producer {producer.producer_id} was forgotten"
         elif _essence(known, partition.log_start_offset) != _essence(producer, partition.log_start_offset):
             title = f"{partition.name}: producer {producer.producer_id}"
-            yield f"{title} is {known.to_value()}, by its ghost {producer.to_value()}"
+            yield f"{title} is {known.to_value()}, by the whole log {producer.to_value()}"
     first = next(iter(rebuilt.ongoing_txns), partition.log_end_offset)
     if partition.last_stable_offset != max(first, partition.log_start_offset):
-        yield f"{partition.name}: the last stable offset is {partition.last_stable_offset}, by its ghost {first}"
+        yield f"{partition.name}: the last stable offset is {partition.last_stable_offset}, by the whole log {first}"
 
 
 def _essence(producer: ProducerStateEntry, log_start_offset: int) -> tuple[int, int, int]:
@@ -144,7 +144,7 @@ def _transaction_differences(assembly: Assembly) -> Iterator[str]:
         for transactional_id in sorted(states.keys() | shard.states.keys()):
             live, logged = shard.states.get(transactional_id), states.get(transactional_id)
             if live is not None and logged is not None and logged.previous_producer_id == NO_PRODUCER_ID:
-                live = live._replace(previous_producer_id=NO_PRODUCER_ID)  # records of level 0 have no room for it
+                live = live._replace(previous_producer_id=NO_PRODUCER_ID)  # records of level 0 do not have it
             if live != logged:
                 yield (
                     f"{transactional_id} is {shard.states.get(transactional_id)}, "

@@ -130,7 +130,10 @@ class UncompactedCopies:
             if offset >= start and offset not in found and record.value is not None:
                 yield f"compaction: {name} lost {record}, the last of its key"
         if left.last_stable_offset != whole.last_stable_offset and left.batches:
-            yield f"compaction: {name} is stable to {left.last_stable_offset} instead of {whole.last_stable_offset}"
+            yield (
+                f"compaction: {name} has the last stable offset {left.last_stable_offset} "
+                f"instead of {whole.last_stable_offset}"
+            )
 
     def judge_readers(self) -> Iterator[str]:
         """Check the records that consumers got against the final logs."""
@@ -157,10 +160,10 @@ def _judge_reader(
         if record is None or (record.value or b"").decode() != value:
             yield f"compaction: {name} showed {value} at {offset} where {record} is"
         elif seen.committed and record.fate in (ABORTED, OPEN):
-            yield f"compaction: {name} showed {record} to who reads committed"
+            yield f"compaction: {name} showed {record} to a read_committed consumer"
     for offset in last:
         if max(seen.from_offset, start) <= offset < seen.visible.next_offset and offset not in shown:
-            yield f"compaction: {name} hid {last[offset]}, the last of its key, from who reads from {seen.from_offset}"
+            yield f"compaction: {name} hid {last[offset]}, the last of its key, from a reader of {seen.from_offset} on"
 
 
 def _content(record: ScannedRecord | None) -> object:

@@ -88,7 +88,7 @@ takes_run_on = click.option(
     type=click.Choice(["auto", "here", "spark"]),
     default="auto",
     show_default=True,
-    help="here: threads of this process; spark: a session; auto: here, but Spark under spark-submit.",
+    help="here: threads of this process; spark: Spark jobs; auto: spark under spark-submit, else here.",
 )
 _PARAMETERS = (
     click.argument("directories", metavar="DIR...", nargs=-1, required=True, shell_complete=complete_folder),
@@ -97,21 +97,21 @@ _PARAMETERS = (
         metavar="NAMES",
         default="",
         shell_complete=complete_names(CHECKS),
-        help="Comma-separated.  [default: all]",
+        help="Checks to run, comma-separated.  [default: all]",
     ),
-    click.option("--topics", metavar="GLOBS", default="", help="Comma-separated, such as ledger,audit-*."),
-    click.option("--since", metavar="TIME", default="", help="Leave out segments that hold nothing later."),
+    click.option("--topics", metavar="GLOBS", default="", help="Topics, comma-separated, such as ledger,audit-*."),
+    click.option("--since", metavar="TIME", default="", help="Skip segments without records after this time."),
     click.option(
         "--as-of",
         metavar="TIME|OFFSETS",
         default="",
-        help="What a read_committed consumer would have seen then; a time, or offsets: ledger:0:898,ledger:1:12.",
+        help="Audit the log as it was at a time, or up to offsets such as ledger:0:898,ledger:1:12.",
     ),
     click.option(
         "--copies",
         metavar="INPUT=OUTPUT,key|header:NAME",
         multiple=True,
-        help="Each committed record of topic INPUT has exactly one in OUTPUT, told by key or header; may repeat.",
+        help="Check that each committed record of INPUT has exactly one in OUTPUT, by key or header; may repeat.",
     ),
     _expiration("transactional", 7),
     _expiration("producer", 1),
@@ -120,32 +120,32 @@ _PARAMETERS = (
         type=click.Choice(["text", "json"]),
         default="text",
         show_default=True,
-        help="json: one finding a line.",
+        help="json: one finding per line.",
     ),
-    click.option("--all", is_flag=True, help="Show internal topics and what is no finding too."),
+    click.option("--all", is_flag=True, help="Show internal topics and notes too."),
     click.option(
         "--fail-on",
         type=click.Choice(["warning", "error"]),
         default="warning",
         show_default=True,
-        help="Exit with 1 from here on.",
+        help="Exit with 1 if a finding is at least this severe.",
     ),
     click.option(
         "--report",
         metavar="FILE",
         type=click.Path(readable=False),
-        help="Write the audit there as one HTML file to look at; may be a URI.",
+        help="Write the audit as one HTML file; may be a URI.",
     ),
     click.option(
         "--output",
         metavar="DIR",
         shell_complete=complete_folder,
-        help="Write the tables findings, transactions and partitions there; may be a URI.",
+        help="Write the tables findings, transactions and partitions to this folder; may be a URI.",
     ),
     click.option(
         "--output-format",
         type=click.Choice(FORMATS),
-        help="Of the tables; delta needs ottla[delta].  [default: parquet]",
+        help="Format of the tables; delta needs ottla[delta].  [default: parquet]",
     ),
     click.option("--overwrite", is_flag=True, help="Replace the tables of an earlier run in --output."),
     takes_run_on,
@@ -163,11 +163,11 @@ def checks(given: str, *, has_copies: bool) -> tuple[str, ...]:
     """Return the names of checks in the order of reports, `copies` only with topics to compare. Raises BadArgument."""
     names = {name.strip() for name in given.split(",") if name.strip()}
     if unknown := sorted(names - set(CHECKS)):
-        raise BadArgument(f"no check {', '.join(unknown)}; there are {', '.join(CHECKS)}")
+        raise BadArgument(f"--checks: no check {', '.join(unknown)}; the checks are {', '.join(CHECKS)}")
     if _COPIES in names and not has_copies:
-        raise BadArgument("--checks copies: --copies INPUT=OUTPUT,key says which topics to compare")
+        raise BadArgument("--checks copies: no topics to compare; name them with --copies INPUT=OUTPUT,key")
     if names and has_copies and _COPIES not in names:
-        raise BadArgument(f"--copies is for the check {_COPIES}, which --checks leaves out")
+        raise BadArgument(f"--copies: --checks leaves out the check {_COPIES}; add it there")
     return tuple(one for one in CHECKS if one in names or (not names and (one != _COPIES or has_copies)))
 
 
@@ -175,7 +175,7 @@ def output_format(arguments: Arguments) -> str:
     """Return the format of the tables. Raises BadArgument for `--output-format` or `--overwrite` without `--output`."""
     for name, given in (("--output-format", arguments.output_format), ("--overwrite", arguments.overwrite)):
         if given and not arguments.output:
-            raise BadArgument(f"{name} is for the tables that --output DIR writes; --format is that of what is printed")
+            raise BadArgument(f"{name} needs --output DIR; the format of the printed audit is --format")
     return str(arguments.output_format or PARQUET)
 
 
@@ -184,7 +184,7 @@ def time_ms(given: str, option: str) -> int:
     if _is_number(given):
         since_1970_ms = int(given)
         if since_1970_ms < _FIRST_MS:
-            raise BadArgument(f"{option} {given}: too early for milliseconds since 1970; as ISO 8601 it is clear")
+            raise BadArgument(f"{option} {given}: too early for milliseconds since 1970; write it as ISO 8601")
     else:
         try:
             moment = datetime.fromisoformat(given)
@@ -212,16 +212,16 @@ def ahead(as_of_ms: int | None, since_ms: int | None, now_ms: int) -> list[str]:
     """Return warnings about times in the future, with which the audit is not what a reader may expect."""
     told = []
     if as_of_ms is not None and as_of_ms > now_ms:
-        told.append("--as-of is in the future: ages are those of then, all else is what the files hold now")
+        told.append("--as-of is in the future: ages are those at that time, everything else is as it is now")
     if since_ms is not None and since_ms > now_ms:
-        told.append("--since is in the future: what is read is what cannot be left out")
+        told.append("--since is in the future: only the segments that every audit needs are read")
     return told
 
 
 def beyond(until_offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> list[str]:
     """Return warnings about offsets of `--as-of` beyond the log. `ends`: the ends of the logs that were read."""
     return [
-        f"--as-of names offset {offset:,} of {topic}:{partition}, which ends at {end:,}: that is what was read"
+        f"--as-of names offset {offset:,} of {topic}:{partition}, which ends at {end:,}: the audit ends there"
         for (topic, partition), offset in until_offsets.items()
         if offset > (end := ends.get((topic, partition), offset))
     ]

@@ -35,7 +35,7 @@ def _compare(runner: "Runner", pair: Pair, works: Mapping[int, Sequence[Work]]) 
         for index, parts in works.items()
         if parts and parts[0].part.topic in (pair.source, pair.target)
     }
-    # A partition is one piece of work: what is committed in it is known only when all of it was walked.
+    # A partition is one task: its committed records are known only after all of it was read.
     whole = [_join(works[index]) for index in sides]
     numbers = [work.part.number for work in whole]
     named = _Named(pair, {work.part.partition: place for place, work in enumerate(whole)}, sides)

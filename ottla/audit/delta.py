@@ -26,7 +26,7 @@ def check(path: str) -> None:
     if storage.is_remote(path):
         if urlsplit(path).scheme != "s3":
             raise OutputFailed(
-                f"{storage.hide_secrets(path)}: the format delta is for local folders and s3://; write parquet"
+                f"{storage.hide_secrets(path)}: the format delta is for local folders and s3://; use parquet"
             )
         _options(path)
 
@@ -60,9 +60,7 @@ def _options(path: str) -> dict[str, str]:
     given = dict(parse_qsl(urlsplit(path).query))
     scheme = given.pop("scheme", "https")
     if unknown := sorted(set(given) - set(_NAMES)):
-        raise OutputFailed(
-            f"{storage.hide_secrets(path)}: the format delta knows no option {', '.join(unknown)} of a URI"
-        )
+        raise OutputFailed(f"{storage.hide_secrets(path)}: the format delta has no URI option {', '.join(unknown)}")
     options = {_NAMES[name]: value for name, value in given.items()}
     if "endpoint_override" in given:
         options["AWS_ENDPOINT_URL"] = f"{scheme}://{given['endpoint_override']}"

@@ -144,7 +144,7 @@ def _topics_exist(request: "Request", listed: "list[Listed]") -> None:
     names = {(log.topic, log.partition) for log in logs}
     for topic, partition in request.until_offsets:
         if (topic, partition) not in names:
-            raise BadArgument(f"--as-of names {topic}:{partition}, which is not there")
+            raise BadArgument(f"--as-of names {topic}:{partition}, which does not exist")
 
 
 def _ends(found: "Audit") -> dict[TopicPartition, int]:

@@ -104,7 +104,7 @@ def check_outside(given: str, what: str, log_directories: Iterable[str]) -> None
         if storage.is_remote(path) or storage.is_remote(directory):
             continue
         if Path(path).resolve().is_relative_to(Path(directory).resolve()):
-            raise OutputFailed(f"{what}{path} is in the log directory {directory}, which is the broker's: name another")
+            raise OutputFailed(f"{what}{path} is in the log directory {directory} of a broker: name another")
 
 
 def check_here(folder: Folder) -> None:
@@ -115,7 +115,7 @@ def check_here(folder: Folder) -> None:
         if storage.read(folder.below(UNFINISHED)).decode(errors="replace").strip() == folder.token:
             return
     raise OutputFailed(
-        f"{folder.path} on {platform.node()} is not the folder that the driver began: "
+        f"{folder.path} on {platform.node()} is not the folder that the driver created: "
         "name one on a disk that all machines share, or a URI such as s3://BUCKET/FOLDER"
     )
 
@@ -178,7 +178,7 @@ def check_file(path: str, shown: str) -> None:
     if not storage.is_remote(path) and not Path(path).parent.exists():
         raise OutputFailed(f"{shown}: there is no folder {Path(path).parent}")
     if storage.is_remote(path) or not Path(path).exists():
-        # Not the file itself: a report of yesterday stays if this run fails.
+        # Not the file itself: an earlier report stays if this run fails.
         probe = storage.join(storage.parent(path), f"_{storage.name_of(path)}.unfinished")
         with _telling(shown):
             write(probe, b"")
@@ -253,12 +253,12 @@ def _empty(path: str, shown: str, is_ours: Callable[[str], bool], *, overwrite: 
     found = [one for one in entries if one not in kept or is_ours(one.name)]
     others = [one for one in kept if not is_ours(one.name)]
     if others and alone:
-        raise OutputFailed(f"{shown} is not empty, and {others[0].name} there is not ours: name another folder")
+        raise OutputFailed(f"{shown} is not empty, and {others[0].name} is not of ottla: name another folder")
     if not found:
         return
     if not overwrite:
         ended = any(one.name == SUCCESS for one in found)
-        why = "is not empty" if ended else "has what a run left that did not end, or has not yet"
+        why = "is not empty" if ended else "has the output of a run that did not finish, or still runs"
         raise OutputFailed(f"{shown} {why}: --overwrite replaces it")
     # SUCCESS, which marks the output as complete, is deleted first.
     for entry in sorted(found, key=lambda one: one.name != SUCCESS):
@@ -291,6 +291,6 @@ def _telling(shown: str) -> Iterator[None]:
         cause = error.__cause__ if isinstance(error, OutputFailed) else error
         if not isinstance(cause, OSError):
             raise
-        # A file stands where a folder would have to be.
+        # A file has the path of the folder.
         why = os.strerror(errno.ENOTDIR) if cause.errno == errno.EEXIST else cause.strerror
         raise OutputFailed(f"{shown}: cannot be written: {why}") from cause

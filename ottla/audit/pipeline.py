@@ -22,9 +22,9 @@ from ottla.scan.ranges import cut_partition
 
 # A partition is cut for several cores only if it is worth reading its headers twice.
 LEAST_CUT_BYTES = TASK_BYTES
-# The first dirty offset where it is not known.
+# The first dirty offset if it is not known.
 ANYWHERE = 2**62
-# Transactions that are kept of a range, and of all, for the timelines of a report.
+# At most this many transactions of a range, and of all, are kept for the timelines of a report.
 MOST_RECENT = 500
 MOST_RECENT_OF_ALL = 200_000
 LARGEST_CUT_BYTES = 1024 * 1024 * 1024
@@ -45,7 +45,7 @@ def audit_listed(runner: Runner, request: Request, listed: Sequence[Listed]) -> 
     ]
     copied_topics = {topic for pair in request.copies for topic in (pair.source, pair.target)}
     for topic in sorted(copied_topics - {log.topic for log in logs}):
-        raise AuditFailed(f"--copies names {topic}, which is not there")
+        raise AuditFailed(f"--copies names {topic}, which does not exist")
     settings = Settings(
         request.checks,
         request.now_ms,

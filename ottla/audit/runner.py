@@ -86,7 +86,7 @@ class Progress:
             return
         from ottla.scan.compiled.kernels import report_compiling
 
-        with report_compiling(lambda: self.show("compiling, which the first long run on a machine does: some seconds")):
+        with report_compiling(lambda: self.show("compiling for some seconds, once on each machine")):
             yield
 
 

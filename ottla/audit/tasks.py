@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # At most this many anomalies and gaps are kept of each range; the rest is counted.
 MOST_ANOMALIES = 1_000
 MOST_GAPS = 1_000
-# The counts of this many steps are kept apart.
+# At most this many steps keep counts of their own.
 MOST_APART = 64
 
 _OFFSET_KEY_VALUE = [("offset", True), ("key", True), ("value", True)]

@@ -61,13 +61,10 @@ class Admission:
         if limits.per_second < _UNLIMITED:
             self._tokens -= 1
         if self.count >= limits.descriptors:
-            return (
-                f"connections may take {limits.descriptors} of the descriptors that the system allows this process "
-                "(RLIMIT_NOFILE, `ulimit -n`)"
-            )
+            return f"all {limits.descriptors} file descriptors for connections are in use (RLIMIT_NOFILE, `ulimit -n`)"
         most = limits.overrides.get(ip, limits.most_per_ip)
         if self._by_ip[ip] >= most:
-            return f"{ip} has the {most} connections that it may have (max.connections.per.ip)"
+            return f"{ip} has {most} connections, which is its limit (max.connections.per.ip)"
         self._by_ip[ip] += 1
         self.count += 1
         return None

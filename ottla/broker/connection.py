@@ -194,7 +194,7 @@ class Connection(asyncio.BufferedProtocol):
             self._ended = True
             return True
         turns = self._turns
-        if turns.is_spent:  # thousands may hang up at the same time
+        if turns.is_spent:  # thousands of clients may disconnect at the same time
             self._ends_when_sent = True
             turns.rest_last(self._leave)
             return True
@@ -270,7 +270,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _login_is_late(self) -> None:
         log.warning(
-            "Closing the connection of %(peer)s: it has not logged in for %(seconds)d s",
+            "Closing the connection of %(peer)s: it has not logged in within %(seconds)d s",
             {"peer": self.session.peer, "seconds": LOGIN_MS / 1000},
         )
         self._turns.rest_last(self.abort)

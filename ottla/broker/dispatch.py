@@ -33,7 +33,7 @@ from ottla.protocol.walker import STEP_ENTRIES
 
 log = logging.getLogger(__name__)
 
-# Plain numbers, as they stand in the header of each request.
+# Plain numbers, as in the header of each request.
 PRODUCE: Final = ApiKey.PRODUCE.value
 API_VERSIONS: Final = ApiKey.API_VERSIONS.value
 DECODED_AT_ONCE_BYTES: Final = 32_768

@@ -74,7 +74,7 @@ class Health:
         if state is BrokerState.SHUTTING_DOWN:
             return "The broker is stopping"
         if self._logs is not None and self._logs.offline is not None:
-            return "The log directory is offline, and the broker's log says why"
+            return "The log directory is offline: the broker's log has the reason"
         if state is BrokerState.RECOVERY:
             logs, size_mib = remaining["remaining_logs_to_recover"], remaining["remaining_bytes_to_recover"] / MIB
             return f"The broker recovers its logs: {logs} partitions are left, with {size_mib:.1f} MiB to read"

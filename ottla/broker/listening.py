@@ -12,7 +12,7 @@ from ottla.broker.config import Config, Listener
 from ottla.broker.config.listeners import parse_connections_per_ip
 from ottla.broker.connection import Connection
 from ottla.broker.costs import CONNECTION_US
-from ottla.broker.log_limiter import LogLimiter
+from ottla.broker.log_limiter import LogLimiter, describe_repeats
 from ottla.broker.ports.descriptors import connection_share, descriptor_limit, shortage
 from ottla.broker.ports.listener import Listener as SocketListener
 from ottla.broker.ports.network import LoopNetwork, Sockets
@@ -113,7 +113,9 @@ class Listeners:
         """Return the milliseconds that the next connection has to wait, on any listener."""
         wait_ms = self._admission.wait_ms(self._clock.monotonic_ms())
         if wait_ms:
-            self._log_limited("waits", "New connections wait for %s", "max.connections or max.connection.creation.rate")
+            self._log_limited(
+                "waits", "New connections wait because of %s", "max.connections or max.connection.creation.rate"
+            )
         return wait_ms
 
     def accept(self, listener_name: str, ip: str) -> Connection | None:
@@ -121,7 +123,7 @@ class Listeners:
         self._turns.charge(CONNECTION_US)
         if not self._assembly.broker.quotas.connections.enter(ip, self._clock.monotonic_ms()):
             self._log_limited(
-                "refused", "Refused connections: %s", f"{ip} has a quota ({CONNECTION_CREATION_RATE}) of them"
+                "refused", "Refused connections: %s", f"{ip} has reached its quota {CONNECTION_CREATION_RATE}"
             )
             return None
         reason = self._admission.enter(ip)
@@ -180,7 +182,7 @@ class Listeners:
     def _log_limited(self, what: str, line: str, reason: object) -> None:
         times = self._limiters[what].count(self._clock.monotonic_ms())
         if times:
-            log.warning(line + " (%d times since this was said last)", reason, times)
+            log.warning(line + "%s", reason, describe_repeats(times))
 
 
 class _ListenerCallbacks:

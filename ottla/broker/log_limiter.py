@@ -22,3 +22,8 @@ class LogLimiter:
         count, self._count = self._count, 0
         self._logged_ms = now_ms
         return count
+
+
+def describe_repeats(count: int) -> str:
+    """Return the end of a log line about `count` occurrences since the previous such line; empty for one."""
+    return f" ({count - 1} more since the previous such line)" if count > 1 else ""

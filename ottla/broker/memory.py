@@ -115,7 +115,7 @@ class RequestMemory:
 
     def __init__(self, turns: Turns, limit_bytes: int) -> None:
         self._turns = turns
-        # In order of arrival. A dict, because a thousand may give up at once.
+        # In order of arrival. A dict, because a thousand of them may be discarded at once.
         self._waiting: dict[Reservation, None] = {}
         self._lent: dict[Reservation, None] = {}
         self.limit_bytes = limit_bytes

@@ -14,21 +14,21 @@ def foreign_protocol(first: bytes) -> str | None:
     """Return which other protocol the bytes begin and what to do about it, or None. No Kafka frame has such a size."""
     if first.startswith(_TLS_HANDSHAKE):
         return (
-            "a TLS handshake came where PLAINTEXT is spoken: give the client security.protocol=PLAINTEXT, or the "
+            "a TLS handshake arrived on a listener without TLS: give the client security.protocol=PLAINTEXT, or the "
             "address of a listener with SSL"
         )
     if first.startswith(_HTTP):
-        return "an HTTP request came where Kafka's protocol is spoken: this port is for Kafka clients"
+        return "an HTTP request arrived on a listener of the Kafka protocol: this port is for Kafka clients"
     return None
 
 
 def foreign_to_tls(first: bytes) -> str:
     """Return which protocol other than TLS the bytes begin, and what to do about it."""
     if first.startswith(_HTTP):
-        return "an HTTP request came where Kafka's protocol is spoken over TLS: this port is for Kafka clients"
+        return "an HTTP request arrived on a listener with SSL: this port is for Kafka clients"
     return (
-        "it speaks no TLS on a listener with SSL: give the client security.protocol=SSL, or the address of a listener "
-        "with PLAINTEXT"
+        "it does not use TLS on a listener with SSL: give the client security.protocol=SSL, or the address of a "
+        "listener with PLAINTEXT"
     )
 
 

@@ -115,7 +115,7 @@ class Server:
         self._workers = ThreadWorkers(clock.from_thread)
         network = LoopNetwork(loop)
         if not Path(self.config.log_dirs).exists():
-            await try_ports(network, self.config.listeners)  # else a failed start would leave an empty directory
+            await try_ports(network, self.config.listeners)  # otherwise a failed start leaves an empty directory
         if self._admin_settings is not None:
             self._admin = await _bind_admin(self._admin_settings, network, real_clock)
             _serve_health(self._admin, turns, self._health)
@@ -238,9 +238,7 @@ def _answer_all(
     from ottla.broker.admin.picture import picture_routes
 
     if broker.authorizer is not None and settings.token is None:
-        log.warning(
-            "The admin port shows every user of this machine what ACLs protect: set a token (--admin-token-file)"
-        )
+        log.warning("The admin port shows every user of this machine what ACLs protect: set --admin-token-file")
     data_dir = str(Path(broker.config.log_dirs).absolute())
     about = own_routes(broker, clock, started_ms, data_dir)
     metrics = MetricsPage(broker, clock, started_ms)

@@ -91,7 +91,7 @@ def _open_directory(logs: LogManager, directory: str) -> None:
     try:
         logs.open()
         if not logs.clean_start and logs.partition_dirs():
-            log.info("The last stop was not a clean one: recovering")
+            log.info("The last shutdown was not clean: recovering")
     except FileExistsError as error:
         raise OSError(f"Data directory {directory}: {error.filename} is not a directory") from error
     except OSError as error:
@@ -114,7 +114,8 @@ def _tell_users_missing(config: Config, cluster: Cluster) -> None:
     ]
     if missing:
         log.warning(
-            "add.scram is for a new directory; this one has not %s: kafka-configs adds users", ", ".join(missing)
+            "add.scram applies only to a new directory, and this one has no %s: add users with kafka-configs",
+            ", ".join(missing),
         )
 
 

@@ -66,7 +66,7 @@ class Wait(Generic[T]):
         if self._activity is not None:
             self._turns.resume(self._activity)
         else:
-            self.on_discard = None  # nobody will be suspended here (`ended`)
+            self.on_discard = None  # no activity is suspended here any more (`on_resume`)
 
     def __await__(self) -> Generator["Wait[Any]", None, T]:
         if not self.done:
@@ -208,7 +208,7 @@ class Gate:
         def give_up() -> None:
             if wait in self._waiting:
                 self._waiting.remove(wait)
-            else:  # woken, but discarded before it went on
+            else:  # woken, but discarded before it resumed
                 self.leave()
 
         wait.on_discard = give_up
@@ -332,14 +332,14 @@ class Turns:
         For timers that end a session. When the process was stopped or starved, due timers run before the sockets are
         read, but the request that keeps the session alive may be waiting there.
         """
-        # An event loop of libuv runs this before its first look.
+        # An event loop of libuv runs this before it first reads the sockets.
         self._next_turn(lambda: self._run_after_events(work, MOST_LOOKS))
 
     def _run_after_events(self, work: Callable[[], None], looks: int) -> None:
         before = self.events
 
         def looked() -> None:
-            if looks > 1 and self.events > before + 1:  # one of them is this
+            if looks > 1 and self.events > before + 1:  # one of them is this look
                 self._run_after_events(work, looks - 1)
             else:
                 work()

@@ -35,7 +35,7 @@ def opens_admin_port(meaning: str) -> Callable[[Callable[..., Any]], Callable[..
         metavar="FILE",
         type=click.Path(),
         envvar="OTTLA_ADMIN_TOKEN_FILE",
-        help="Who asks the admin port must know the token in this file.  [env: OTTLA_ADMIN_TOKEN_FILE]",
+        help="Require the token in this file at the admin port.  [env: OTTLA_ADMIN_TOKEN_FILE]",
     )
     return lambda command: listen(token(command))
 
@@ -44,7 +44,7 @@ def admin_or_exit(listen: str | None, token_file: str | None) -> "AdminSettings 
     """The settings of the admin port, None for no port; what cannot be is one line on stderr and exit code 2."""
     if listen is None:
         if token_file is not None:
-            _refuse("--admin-token-file: there is no admin port without --admin-listen")
+            _refuse("--admin-token-file needs --admin-listen HOST:PORT, which opens the admin port")
         return None
     from ottla.broker.admin.settings import AdminSettings, address_problem, parse_address
 
@@ -69,8 +69,8 @@ def token_or_exit(flag: str, path: str) -> str:
         token = ""
     if len(token) < LEAST_TOKEN_CHARS or not all("!" <= character <= "~" for character in token):
         _refuse(
-            f"{flag} {path}: must hold {LEAST_TOKEN_CHARS} characters of ASCII or more, without blanks, as "
-            "`openssl rand -hex 16` makes them"
+            f"{flag} {path}: must hold {LEAST_TOKEN_CHARS} ASCII characters or more, without blanks, as "
+            "`openssl rand -hex 16` prints them"
         )
     return token
 
@@ -78,7 +78,7 @@ def token_or_exit(flag: str, path: str) -> str:
 def warn_of_readers(path: str) -> None:
     """Log a warning if others than the file's owner may read the token."""
     if Path(path).stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
-        _log.warning("--admin-token-file %s: others than its owner may read it; chmod 600 keeps the token", path)
+        _log.warning("--admin-token-file %s: other users may read it; chmod 600 keeps the token secret", path)
 
 
 def _refuse(problem: str) -> NoReturn:

@@ -25,7 +25,7 @@ def asks_a_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.FloatRange(min=0.1),
             default=DEFAULT_TIMEOUT_S,
             show_default=True,
-            help="For connecting, and for each answer.",
+            help="Timeout for connecting, and for each answer.",
         ),
         takes_command_config,
         click.option(
@@ -34,7 +34,7 @@ def asks_a_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="HOST:PORT[,...]",
             default="localhost:9092",
             show_default=True,
-            help="Brokers to begin with.",
+            help="Bootstrap brokers.",
         ),
     ):
         command = decorate(command)

@@ -12,7 +12,7 @@ from ottla.client.connection import BlockingConnection
 from ottla.client.login import PLAINTEXT, LoginRefused, SecurityOptions
 from ottla.protocol.errors import ErrorCode, ProtocolError
 
-_PLAINTEXT: Final = " (it was asked in PLAINTEXT; --command-config FILE is for TLS and SASL)"
+_PLAINTEXT: Final = " (PLAINTEXT was used; for TLS or SASL give --command-config FILE)"
 
 Address = tuple[str, int]
 

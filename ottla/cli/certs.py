@@ -17,7 +17,7 @@ REFUSED: Final = 1
 DAYS: Final = 30
 _AUTHORITY: Final = "Ottla throwaway CA"
 _SLACK: Final = timedelta(hours=1)
-"""Clocks differ."""
+"""Tolerance for clocks that differ."""
 
 
 class _Signed(NamedTuple):
@@ -33,26 +33,27 @@ def certs() -> None:
 @certs.command()
 @click.option("--out", metavar="DIR", required=True, type=click.Path(file_okay=False, path_type=Path))
 @click.option(
-    "--host", "hosts", metavar="NAME", multiple=True, help="One more name or address of the broker; may repeat."
+    "--host", "hosts", metavar="NAME", multiple=True, help="Another name or address of the broker; may repeat."
 )
 def dev(out: Path, hosts: tuple[str, ...]) -> None:
-    """Write a throwaway CA, and what a broker and a client need of it.
+    """Write a throwaway CA, and certificates of a broker and a client.
 
-    DIR then holds ca.pem (whom clients trust), broker.pem and client.pem (a key with its certificates, each), and
-    server.properties for `ottla serve`, of which Apache Kafka takes the ssl lines. They are good for thirty days, on
-    localhost, 127.0.0.1, ::1 and every --host. The key of the CA is not kept: nobody can sign more.
+    DIR then contains ca.pem (the CA that clients trust), broker.pem and client.pem (each a key with its certificates),
+    and server.properties for `ottla serve`, whose ssl lines are for Apache Kafka too. The certificates are valid for
+    thirty days, on localhost, 127.0.0.1, ::1 and every --host. The key of the CA is not stored, so no further
+    certificate can be signed.
 
-    Exit codes: 0 written, 1 something of that name is there already or the library is missing, 2 usage.
+    Exit codes: 0 written, 1 one of the files exists already or the library is missing, 2 usage.
     """
     names = ["localhost", "127.0.0.1", "::1", *hosts]
     files = [out / name for name in ("ca.pem", "broker.pem", "client.pem", "server.properties")]
     there = [str(file) for file in files if file.exists()]
     if there:
-        _refuse(f"{', '.join(there)}: there already; nothing is written over")
+        _refuse(f"{', '.join(there)}: already there; nothing was written")
     try:
         import cryptography  # noqa: F401
     except ImportError:
-        _refuse("certificates are made by a library: pip install 'ottla[tls]'")
+        _refuse("the library for certificates is missing: pip install 'ottla[tls]'")
     authority = _authority()
     broker = _issue(authority, "broker", names)
     client = _issue(authority, "client", [])
@@ -68,7 +69,7 @@ def dev(out: Path, hosts: tuple[str, ...]) -> None:
 
 
 _TOLD: Final = """\
-Written to {out}, good for {days} days:
+Written to {out}, valid for {days} days:
 
   ottla serve {config}
 
@@ -96,7 +97,7 @@ ssl.keystore.type=PEM
 ssl.keystore.location={directory / "broker.pem"}
 ssl.truststore.type=PEM
 ssl.truststore.location={directory / "ca.pem"}
-# A client without a certificate is let in; `required` asks everybody for one.
+# Clients without a certificate are accepted; `required` refuses them.
 ssl.client.auth=requested
 """
 

@@ -36,7 +36,7 @@ class _TopicConfig(NamedTuple):
 @click.command()
 @takes_flags
 @click.argument("what", metavar="[server.properties] [GLOB]", nargs=-1, type=click.Path())
-@click.option("--changed", is_flag=True, help="Only options that do not have their default.")
+@click.option("--changed", is_flag=True, help="List only options that differ from their default.")
 @click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def configs(
     what: tuple[str, ...],
@@ -48,8 +48,8 @@ def configs(
 ) -> None:
     """List options with value, default, origin and meaning.
 
-    Takes the same file, flags and environment as `ottla serve`, and says what they come to and which of them decided.
-    GLOB, such as `'log.retention.*'`, picks options by name; without it all are listed.
+    Takes the same file, flags and environment as `ottla serve`, and shows the resulting values and their origins.
+    GLOB, such as `'log.retention.*'`, selects options by name; without it all are listed.
 
     Exit codes: 0 listed, 2 usage, an impossible value, or no option of that name.
     """

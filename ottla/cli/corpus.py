@@ -9,7 +9,7 @@ from ottla.cli.output import complain, output_for
 
 REFUSED, NO_SUCH_CASE = 1, 2
 
-_only = click.option("--only", "glob", metavar="GLOB", default="*", help="Only the cases with such a name.")
+_only = click.option("--only", "glob", metavar="GLOB", default="*", help="Only cases whose name matches.")
 _format = click.option(
     "--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
@@ -17,12 +17,12 @@ _format = click.option(
 
 @click.group()
 def corpus() -> None:
-    """Write log directories with what their readers must make of them.
+    """Write log directories that are hard to read, with the expected results.
 
     For authors of clients, connectors and tools. Each case is a small log directory in Kafka's format that is hard to
-    read, such as one that ends with an abort marker; its case.json says which records a consumer gets at either
-    isolation level, which transactions were aborted, and where the last stable offset is. `ottla serve` and Apache
-    Kafka 4 start on it with the server.properties that stands beside it.
+    read, such as one that ends with an abort marker. Its case.json has the records that a consumer gets at either
+    isolation level, the aborted transactions, and the last stable offset. `ottla serve` and Apache Kafka 4 start on it
+    with the server.properties next to it.
     """
 
 
@@ -30,11 +30,11 @@ def corpus() -> None:
 @_only
 @_format
 def list_(glob: str, format_name: str) -> None:
-    """List the cases: what is in each, and why it is hard to read.
+    """List the cases, with their contents and why they are hard to read.
 
     Exit codes: 0 listed, 2 usage, or no case of that name.
     """
-    from ottla.testkit.corpus.catalogue import cases  # brings a broker: not for help
+    from ottla.testkit.corpus.catalogue import cases  # imports a broker, which --help does not need
 
     found = cases(glob)
     _refuse_none(glob, bool(found))
@@ -51,11 +51,11 @@ def list_(glob: str, format_name: str) -> None:
 def write(directory: Path, glob: str, format_name: str) -> None:
     """Write the cases into DIR, one directory each.
 
-    The same version writes the same bytes. What is there already is left alone: then nothing is written.
+    The same version writes the same bytes. If one of the directories exists already, nothing is written.
 
-    Exit codes: 0 written, 1 there is such a directory already, 2 usage, or no case of that name.
+    Exit codes: 0 written, 1 one of the directories exists already, 2 usage, or no case of that name.
     """
-    from ottla.testkit.corpus.catalogue import cases  # brings a broker: not for help
+    from ottla.testkit.corpus.catalogue import cases  # imports a broker, which --help does not need
     from ottla.testkit.corpus.write import write_case
 
     found = cases(glob)
@@ -78,5 +78,5 @@ def write(directory: Path, glob: str, format_name: str) -> None:
 
 def _refuse_none(glob: str, any_found: bool) -> None:
     if not any_found:
-        complain(f"no case is named {glob}: `ottla corpus list` has them")
+        complain(f"no case is named {glob}; `ottla corpus list` lists all")
         sys.exit(NO_SUCH_CASE)

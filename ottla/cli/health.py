@@ -20,12 +20,12 @@ from ottla.printable import printable
 DEFAULT_URL: Final = "http://127.0.0.1:9644"
 READY, NOT_READY = 0, 1
 ASK_S: Final = 3.0
-"""How long one answer may take."""
+"""Timeout of one answer."""
 PAUSE_S: Final = 0.2
-NO_ADMIN_PORT: Final = "what answers there is no admin port of Ottla"
+NO_ADMIN_PORT: Final = "not an admin port of Ottla"
 
 Check = Callable[[float], str | None]
-"""Why the broker is not ready, None if it is; it may take so many seconds."""
+"""Function that returns why the broker is not ready, or None if it is ready, within this number of seconds."""
 
 
 def _wait(context: click.Context, parameter: click.Parameter, given: str | None) -> float:
@@ -53,9 +53,9 @@ def _wait(context: click.Context, parameter: click.Parameter, given: str | None)
     "--ready-file",
     metavar="FILE",
     type=click.Path(),
-    help="Look for this file of `ottla serve`, and ask the admin port that it names, if any.",
+    help="Check this file of `ottla serve`, and the admin port that it names, if any.",
 )
-@click.option("--wait", "wait_s", metavar="DURATION", callback=_wait, help="Ask again for so long, such as 10s or 1m.")
+@click.option("--wait", "wait_s", metavar="DURATION", callback=_wait, help="Retry for this long, such as 10s or 1m.")
 @click.pass_context
 def health(
     context: click.Context,
@@ -65,9 +65,9 @@ def health(
     ready_file: str | None,
     wait_s: float,
 ) -> None:
-    """Say whether a broker serves, and what is missing.
+    """Check whether a broker is ready, and print what is missing.
 
-    It does when its logs are recovered, its coordinators have read theirs, and clients can connect. No token is needed.
+    It is ready when its logs are recovered, its coordinators are loaded, and clients can connect. No token is needed.
 
     Exit codes: 0 ready, 1 not ready (stderr says what is missing), 2 usage.
     """
@@ -96,7 +96,7 @@ def _check_of(
 ) -> tuple[str, Check]:
     """Return what is checked (an address, a file or a URL), and the function that checks it."""
     if bootstrap is not None:
-        from ottla.cli.brokers import parse_address  # and the client, which takes longer to import than to ask
+        from ottla.cli.brokers import parse_address  # and the client, which is slow to import
         from ottla.cli.client_properties import client_options
 
         try:
@@ -120,7 +120,7 @@ def _told_by_its_port(host: str, port: int, timeout_s: float) -> str | None:
         response = connection.getresponse()
         body = json.loads(response.read(65_536))
     except OSError as error:
-        return f"nobody answers: {error.strerror or error}"
+        return f"no answer: {error.strerror or error}"
     except (HTTPException, ValueError):
         return NO_ADMIN_PORT
     finally:
@@ -136,7 +136,7 @@ def _said_in_a_file(path: str, timeout_s: float) -> str | None:
     try:
         lines = files.read(path).decode(errors="replace").splitlines()
     except OSError as error:
-        return f"the broker has not written that clients can connect: {error.strerror}"
+        return f"the broker has not written the file: {error.strerror}"
     for line in lines:
         word, _, url = line.partition(" ")
         address = _host_and_port(url) if word == "admin" else None
@@ -156,7 +156,7 @@ def _asked_as_a_client(host: str, port: int, security: Mapping[str, object], tim
         with BlockingConnection(host, port, timeout_s=timeout_s, security=security) as connection:
             metadata = connection.send(codec.request_class(ApiKey.METADATA)(topics=[]))
             if not metadata.brokers:
-                return "it knows of no broker"
+                return "its metadata has no broker"
             listings = (
                 (ApiKey.LIST_GROUPS, "group", {"states_filter": ["Dead"]}),
                 (ApiKey.LIST_TRANSACTIONS, "transaction", {"state_filters": ["Dead"], "producer_id_filters": []}),
@@ -169,7 +169,7 @@ def _asked_as_a_client(host: str, port: int, security: Mapping[str, object], tim
     except TimeoutError:
         return f"no answer within {timeout_s:.1f} s"
     except (OSError, ProtocolError) as error:
-        return f"nobody answers: {getattr(error, 'strerror', None) or error}"
+        return f"no answer: {getattr(error, 'strerror', None) or error}"
     return None
 
 

@@ -29,7 +29,7 @@ FIELDS: Final = (
     *("topic", "partition", "transactional_id", "producer_id", "producer_epoch", "group", "client_id", "peer", "api"),
     *("error", "principal", "operation"),
 )
-"""What a line is about, by names that all lines share: who looks for one of them finds all that was said of it."""
+"""Fields of a line. All lines use these names, so that a search for a value finds every line about it."""
 _LINE_ENDS: Final = {code: f"\\x{code:02x}" for code in (*range(32), 127)}
 
 Kind = tuple[str, int, str]
@@ -119,7 +119,7 @@ class BoundedHandler(logging.StreamHandler[TextIO]):
         if not isinstance(peer, str):
             return False
         address = peer.rpartition(":")[0] or peer
-        self._of_one[kind, address] += 1  # of those who have had lines, which are no more than lines
+        self._of_one[kind, address] += 1  # only for addresses with lines, so at most one entry per line
         return self._of_one[kind, address] > MOST_LINES_OF_ONE
 
 

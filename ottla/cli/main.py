@@ -13,32 +13,32 @@ from ottla import __version__
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-# By what they are for. Name of the command: the module that has a function of that name, and the line of its help.
+# Commands by purpose. Name of the command: the module with a function of that name, and the line of its help.
 GROUPS: Final = {
     "Run": {
         "serve": ("ottla.cli.serve", "Run the broker."),
         "configs": ("ottla.cli.configs", "List options with value, default, origin and meaning."),
-        "ctl": ("ottla.cli.ctl.command", "Ask and steer a running broker or proxy over its admin port."),
+        "ctl": ("ottla.cli.ctl.command", "Query and control a running broker or proxy over its admin port."),
     },
     "Look": {
-        "health": ("ottla.cli.health", "Say whether a broker serves, and what is missing."),
+        "health": ("ottla.cli.health", "Check whether a broker is ready, and print what is missing."),
         "top": (
             "ottla.cli.top.command",
             "Watch open transactions, partitions that hold readers back, and lagging groups.",
         ),
-        "trace": ("ottla.cli.trace.command", "Show requests and replies as they pass, a line each."),
+        "trace": ("ottla.cli.trace.command", "Show requests and replies as they happen, one per line."),
         "acl": (
             "ottla.cli.acl.command",
-            "Say which ACL decides whether a principal may do something, or which is missing.",
+            "Show which ACL allows or denies an operation, or which ACL is missing.",
         ),
         "txn": (
             "ottla.cli.txn.command",
-            "Say what holds back committed reads, and which transactions nobody will end.",
+            "Find transactions that hold back committed reads, and those that will never end.",
         ),
         "audit": ("ottla.spark_jobs.command_lines", "Audit data directories, in place."),
-        "alert": ("ottla.spark_jobs.command_lines", "Tell when a transaction begins to hang, while a broker runs."),
-        "inspect": ("ottla.cli.inspect.command", "Say what a data directory holds and in what state."),
-        "dump": ("ottla.cli.dump.command", "Print what stands in segment files and beside them."),
+        "alert": ("ottla.spark_jobs.command_lines", "Report transactions that begin to hang, while a broker runs."),
+        "inspect": ("ottla.cli.inspect.command", "Show the contents and the state of a data directory."),
+        "dump": ("ottla.cli.dump.command", "Print segment files, and the indexes and checkpoints of a log."),
     },
     "Mend": {
         "repair": (
@@ -49,7 +49,7 @@ GROUPS: Final = {
     "Move": {
         "export": (
             "ottla.spark_jobs.command_lines",
-            "Write records to Parquet, by what became of their transactions.",
+            "Write committed records to Parquet.",
         ),
         "graduate": (
             "ottla.cli.graduate.command",
@@ -57,17 +57,17 @@ GROUPS: Final = {
         ),
     },
     "Test": {
-        "proxy": ("ottla.cli.proxy", "Put faults between clients and any Kafka, and record what passes."),
+        "proxy": ("ottla.cli.proxy", "Inject faults between clients and any Kafka, and record the traffic."),
         "certs": ("ottla.cli.certs", "Write certificates for tests of TLS."),
-        "corpus": ("ottla.cli.corpus", "Write log directories with what their readers must make of them."),
+        "corpus": ("ottla.cli.corpus", "Write log directories that are hard to read, with the expected results."),
     },
     "For tests of Ottla itself": {
-        "check-history": ("ottla.cli.check_history", "Judge a client history (JSON lines) against a data directory."),
+        "check-history": ("ottla.cli.check_history", "Check a client history (JSON lines) against a data directory."),
     },
 }
 COMMANDS: Final = {name: command for group in GROUPS.values() for name, command in group.items()}
 PIPE_CLOSED: Final = 141
-"""What a shell says of a program that SIGPIPE ended: nobody reads on, as behind `| head`."""
+"""Exit code of a program that SIGPIPE ended, as in a shell: the reader closed the pipe, such as `| head`."""
 
 
 class LateCommands(click.Group):
@@ -93,7 +93,7 @@ class LateCommands(click.Group):
         from click.shell_completion import CompletionItem
 
         commands = [CompletionItem(name, help=line) for name, (_, line) in COMMANDS.items()]
-        # Past the group's own, which would import every command for its line of help.
+        # Not the completion of click.Group, which would import every command for its line of help.
         options = click.Command.shell_complete(self, ctx, incomplete)
         return [item for item in commands if item.value.startswith(incomplete)] + options
 
@@ -103,7 +103,7 @@ class LateCommands(click.Group):
         try:
             return super().main(*args, **extra)
         except SystemExit:
-            # Click replaces it when it meets a closed pipe, and exits with 1, which says damage elsewhere.
+            # Click replaces stdout if the pipe is closed, and exits with 1, which means damage in some commands.
             if sys.stdout is not stdout:
                 raise SystemExit(PIPE_CLOSED) from None
             raise
@@ -111,7 +111,7 @@ class LateCommands(click.Group):
             try:
                 stdout.flush()
             except BrokenPipeError:
-                # What the interpreter flushes at its end goes nowhere.
+                # The interpreter flushes stdout at its end, which must not fail.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
                 raise SystemExit(PIPE_CLOSED) from None
 
@@ -132,7 +132,7 @@ def _tell_version(context: click.Context, _parameter: click.Parameter, asked: bo
     expose_value=False,
     is_eager=True,
     callback=_tell_version,
-    help="Show the version, and what it runs on, and exit.",
+    help="Show the version and the Python that runs it, and exit.",
 )
 def main() -> None:
     """Kafka's small sibling: the exactly-once half of Kafka in one process, on Kafka's own files."""

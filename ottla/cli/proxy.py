@@ -25,12 +25,12 @@ _file = partial(click.Path, dir_okay=False, path_type=Path)
     metavar="HOST:PORT",
     default="127.0.0.1:0",
     show_default=True,
-    help="Where clients bootstrap. Brokers get the ports above, or any with port 0.",
+    help="Bootstrap address for clients. Brokers get the ports above, or any with port 0.",
 )
 @click.option(
     "--advertised-host",
     metavar="HOST",
-    help="What clients are told.  [default: the host they have reached the proxy at]",
+    help="Host that clients connect to.  [default: the host at which they reach the proxy]",
 )
 @opens_admin_port("Open an admin port, where faults are planned while the proxy runs.")
 @click.option("--faults", "plan", metavar="FILE", type=_file(exists=True), help="A list of faults, as JSON or YAML.")
@@ -50,9 +50,9 @@ _file = partial(click.Path, dir_okay=False, path_type=Path)
     type=click.IntRange(1),
     default=67_108_864,
     show_default=True,
-    help="How much of what passes is kept for that; the oldest goes.",
+    help="Bytes of traffic that are kept for these files; the oldest are dropped.",
 )
-@click.option("--all-must-strike", is_flag=True, help="Exit with 1 if a fault has never struck.")
+@click.option("--all-must-strike", is_flag=True, help="Exit with 1 if a fault has never fired.")
 def proxy(
     upstream: str,
     listen: str,
@@ -65,13 +65,13 @@ def proxy(
     journal_bytes: int,
     all_must_strike: bool,
 ) -> None:
-    """Put faults between clients and any Kafka, and record what passes.
+    """Inject faults between clients and any Kafka, and record the traffic.
 
-    Prints `ready HOST:PORT` when clients may come, and `admin http://HOST:PORT` if it has that port, for `ottla ctl`.
-    Every broker of the cluster gets a port of the proxy, and clients
-    are told that one. SIGTERM and SIGINT end it; it says then how often each fault has struck.
+    Prints `ready HOST:PORT` when clients can connect, and `admin http://HOST:PORT` for `ottla ctl` if it has that port.
+    Every broker of the cluster gets a port of the proxy, which clients use. SIGTERM and SIGINT end the proxy. It then
+    prints how often each fault has fired.
 
-    Exit codes: 0 ended, 1 a fault has never struck and --all-must-strike, 2 usage.
+    Exit codes: 0 ended, 1 a fault has never fired and --all-must-strike, 2 usage.
     """
     from ottla.cli.plan_file import PlanError, read_plan
     from ottla.protocol.errors import ProtocolError
@@ -98,6 +98,6 @@ def proxy(
         sys.exit(REFUSED)
     leave(running, history, event_file)
     for fault in running.plan:
-        click.echo(printable(f"fault {fault.id}: {fault.describe()}: struck {fault.hits}, saw {fault.seen}"), err=True)
+        click.echo(printable(f"fault {fault.id}: {fault.describe()}: fired {fault.hits}, seen {fault.seen}"), err=True)
     if all_must_strike and not all(fault.hits for fault in running.plan):
         sys.exit(NEVER_STRUCK)

@@ -66,12 +66,12 @@ def _levels(context: click.Context, parameter: click.Parameter, given: str) -> d
     "--ready-file",
     metavar="FILE",
     type=click.Path(readable=False),
-    help="Holds the `ready` line while the broker serves.",
+    help="Write the `ready` line to this file while the broker serves.",
 )
 @click.option(
     "--kafka-lines",
     is_flag=True,
-    help="Say also in Kafka's words that the broker has started: testcontainers waits for that.",
+    help="Also print Kafka's line about a started broker, which testcontainers waits for.",
 )
 @opens_admin_port("Open the admin port, an HTTP server for tools and tests, such as 127.0.0.1:9644.")
 @click.option(
@@ -82,12 +82,12 @@ def _levels(context: click.Context, parameter: click.Parameter, given: str) -> d
 @click.option(
     "--as-version",
     metavar="RELEASE",
-    help="With --test-control: have no newer version of any API than this Kafka, such as 2.8 or 3.9.",
+    help="With --test-control: offer no newer version of any API than this Kafka, such as 2.8 or 3.9.",
 )
 @click.option(
     "--until-input-ends",
     is_flag=True,
-    help="Stop when standard input ends, so with whoever has started the broker with a pipe.",
+    help="Stop when standard input ends: when the process at the other end of the pipe exits.",
 )
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
@@ -132,11 +132,11 @@ def serve(
 
     Prints `ready PLAINTEXT://HOST:PORT`, a line for each listener, when it serves, and `admin http://HOST:PORT` if it
     has that port; logs go to stderr. SIGTERM and SIGINT drain and stop it, a second signal forces. SIGHUP does so too,
-    unless a listener has TLS: then keystores are read anew. Flags go before the environment (KAFKA_LOG_SEGMENT_BYTES),
-    that before the file.
+    unless a listener has TLS: then keystores are read again. Flags override the environment (KAFKA_LOG_SEGMENT_BYTES),
+    which overrides the file.
     """
     if ready_file is not None:
-        # At once: the imports and the logs take their time, and an earlier run that was killed has left its file.
+        # First of all: imports and recovery are slow, and an earlier run that was killed has left its file.
         with suppress(OSError):  # a fault of the file is reported when it is written
             Path(ready_file).unlink()
     loaded = load_or_exit(properties, data_dir, listen, override)
@@ -146,10 +146,10 @@ def serve(
     admin = admin_or_exit(admin_listen, admin_token_file)
     seams = None
     if as_version is not None and not test_control:
-        raise click.UsageError("--as-version needs --test-control: a broker that serves for good imitates none")
+        raise click.UsageError("--as-version needs --test-control: it is for tests only")
     if test_control:
         if admin is None:
-            raise click.UsageError("--test-control needs --admin-listen: that port is where a test steers the broker")
+            raise click.UsageError("--test-control needs --admin-listen: a test controls the broker over that port")
         from ottla.testkit.control.control import Control
         from ottla.testkit.control.routes import control_routes
 

@@ -51,11 +51,11 @@ def takes_flags(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--override", metavar="KEY=VALUE", multiple=True, help="Any option of `ottla configs`; may repeat."
         ),
-        click.option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 takes a free one."),
+        click.option("--listen", metavar="HOST:PORT", help="Address to listen at; port 0 takes a free port."),
         click.option(
             "--data-dir",
             metavar="DIR",
-            help="Where the log lives.  [default: ottla-data]",
+            help="Data directory.  [default: ottla-data]",
             shell_complete=_directories,
         ),
     ):
@@ -103,4 +103,4 @@ def _refuse_twice(flags: list[Setting], flag: str, keys: tuple[str, ...]) -> Non
     """Refuse an option given by two flags, because one of them would be ignored silently."""
     for setting in flags:
         if setting.key in keys:
-            raise ConfigError(f"--override {setting.key}={setting.text}: {flag} says this already; give one of the two")
+            raise ConfigError(f"--override {setting.key}={setting.text}: {flag} sets this already; give one of the two")

@@ -68,7 +68,7 @@ class AiokafkaProducer:
         if self._producer._closed:
             return State.CLOSED
         if self._sender_failure() is not None:
-            return State.FATAL  # whatever the manager says: an abortable error may come behind a fatal one there
+            return State.FATAL  # whatever the manager's state: there an abortable error may follow a fatal one
         return _STATES[self._manager.state.name]
 
     @property
@@ -127,7 +127,7 @@ class AiokafkaProducer:
         return explained_send
 
     def forget_sends(self) -> None:
-        del self._producer.send  # the instance's own attributes: the class's methods show again
+        del self._producer.send  # so that the methods of the class apply again
         del self._accumulator._append_batch
         for name in _REGISTRATIONS:
             delattr(self._manager, name)
@@ -136,7 +136,7 @@ class AiokafkaProducer:
         """aiokafka tries again for ever, so that `timeout_ms` is the end."""
         if not await _done(self._producer.flush(), timeout_ms):
             raise TimeoutError(f"records were not acknowledged within {timeout_ms} ms")
-        await asyncio.sleep(0)  # callbacks of the futures run before this goes on
+        await asyncio.sleep(0)  # let the callbacks of the futures run first
 
     async def send_offsets(self, offsets: Any, group_metadata: Any, timeout_ms: int) -> bool:
         from ottla.client.aio_offsets import sends_offsets
@@ -146,7 +146,7 @@ class AiokafkaProducer:
         try:
             return await _done(self._producer.send_offsets_to_transaction(offsets, group_metadata), timeout_ms)
         finally:
-            del sender._do_txn_offset_commit  # the instance's own attribute: the class's method shows again
+            del sender._do_txn_offset_commit  # so that the method of the class applies again
 
     async def commit(self, timeout_ms: int) -> bool:
         return await _done(self._producer.commit_transaction(), timeout_ms)
@@ -154,7 +154,7 @@ class AiokafkaProducer:
     async def abort(self, timeout_ms: int) -> bool:
         """Abort; False when no answer came in time. aiokafka first waits for the answers to what was sent."""
         if self._registered and self._manager.is_empty_transaction():
-            self._manager._txn_consumer_group = ""  # so that it is none: the coordinator has to be told
+            self._manager._txn_consumer_group = ""  # so it is not empty: the coordinator needs an EndTxn
         return await _done(self._producer.abort_transaction(), timeout_ms)
 
     async def bump_epoch(self, timeout_ms: int) -> None:
@@ -185,16 +185,16 @@ class AiokafkaProducer:
         self._accumulator._closed = True
         if task is not None:
             task.cancel()
-        await producer.client.close()  # what is under way ends with its connection, and the sender after that
+        await producer.client.close()  # requests end with their connection, and the sender ends after them
         if task is not None and not (await asyncio.wait({task}, timeout=_CLOSE_S))[0]:
-            task.cancel()  # once more: it may look for a coordinator for ever
+            task.cancel()  # again: it may search for a coordinator forever
             await asyncio.wait({task}, timeout=_CLOSE_S)
         if (ending := self._manager.wait_for_transaction_end()) is not None:
             ending.add_done_callback(_mark_retrieved)
         for batches in self._accumulator._batches.values():
-            # aiokafka removes each batch that it sent before from this set, also one that waits for a retry.
+            # aiokafka removes every sent batch from this set, also one that waits for a retry.
             self._accumulator._pending_batches.update(batch for batch in batches if batch.retry_count)
-        self._accumulator.fail_all(ProducerClosed())  # last: the sender would stumble over a batch that is done
+        self._accumulator.fail_all(ProducerClosed())  # last: the sender would fail on a batch that is done
 
     def as_exception(self, error: BaseException | None) -> BaseException | None:
         return error
@@ -211,7 +211,7 @@ class AiokafkaProducer:
 
     def consumer(self, consumer: Any, config: Mapping[str, Any] | None) -> "AiokafkaConsumer":
         if config is not None:
-            raise TypeError("consumer_config= is for a confluent_kafka.Consumer: an AIOKafkaConsumer tells its own")
+            raise TypeError("consumer_config= is for a confluent_kafka.Consumer: remove it for an AIOKafkaConsumer")
         return AiokafkaConsumer(consumer)
 
     def _sender_failure(self) -> BaseException | None:
@@ -233,7 +233,7 @@ class AiokafkaConsumer:
         if not comes_from(consumer, "aiokafka.AIOKafkaConsumer"):
             raise TypeError(
                 f"the positions of a {type(consumer).__name__} cannot go into a transaction of aiokafka: "
-                "that takes an aiokafka.AIOKafkaConsumer"
+                "pass an aiokafka.AIOKafkaConsumer"
             )
         from ottla.client.aio_offsets import report_group_errors
 
@@ -269,7 +269,7 @@ class AiokafkaConsumer:
         return list(self._consumer.assignment())
 
     def next_offsets(self) -> dict[Any, int]:
-        # `position()` would wait for one.
+        # `position()` would wait for a position.
         subscription = self._consumer._subscription.subscription
         if subscription is None or subscription.assignment is None:
             return {}

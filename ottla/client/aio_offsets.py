@@ -30,7 +30,7 @@ class FencedInstanceIdError(errors.BrokerResponseError):
     message = "FENCED_INSTANCE_ID"
 
 
-# The consumer is not what it was, the producer is: as in TxnOffsetCommitHandler of Kafka's TransactionManager.
+# The consumer lost its membership, the producer stays usable: as in TxnOffsetCommitHandler of TransactionManager.
 _OUTDATED: Final = {
     ErrorCode.ILLEGAL_GENERATION.value: errors.IllegalGenerationError,
     ErrorCode.UNKNOWN_MEMBER_ID.value: errors.UnknownMemberIdError,

@@ -25,13 +25,13 @@ from ottla.client.errors import UNDELIVERED
 from ottla.client.libraries import State, comes_from, needs_one
 from ottla.protocol.errors import ErrorCode
 
-_ANSWER_TIMEOUT_MS: Final = 60_000  # the producer does not tell its transaction.timeout.ms, whose default this is
-_FLUSH_SLICE_S: Final = 0.1  # signals are seen between slices
+_ANSWER_TIMEOUT_MS: Final = 60_000  # the default of transaction.timeout.ms: a producer does not return its own
+_FLUSH_SLICE_S: Final = 0.1  # signals are handled between slices
 _PAUSE_S: Final = 0.02
 _CLOSE_S: Final = 1.0
 _NOT_CONFIGURED, _TIMED_OUT, _WRONG_STATE, _MESSAGE_TIMED_OUT = -145, -185, -172, -192  # RD_KAFKA_RESP_ERR__*
 
-# That the abort of a producer with a fatal error fails is known.
+# The abort of a producer with a fatal error always fails.
 warnings.filterwarnings("ignore", "Producer abort_transaction failed during close", RuntimeWarning)
 
 
@@ -115,7 +115,7 @@ class ConfluentProducer:
         self._producer.produce = watched_produce
 
     def forget_sends(self) -> None:
-        # The instance's own attribute: the class's method shows again.
+        # So that the method of the class applies again.
         getattr(self._producer, "__dict__", {}).pop("produce", None)
 
     @property
@@ -140,7 +140,7 @@ class ConfluentProducer:
 
     async def abort(self, timeout_ms: int) -> bool:
         """Abort; False when no answer came in time. FATAL afterwards if sequences may be used again."""
-        # Half of the time for the answers to records, so that the other half is there for the abort.
+        # Half of the time for the answers to records, so that the other half is left for the abort.
         unanswered = self._flush(timeout_ms / 2000)
         answered = self._repeat(lambda left_s: self._producer.abort_transaction(left_s), timeout_ms // 2)
         if not answered:
@@ -148,8 +148,8 @@ class ConfluentProducer:
         elif unanswered:
             self._state = State.FATAL
             self._last_error = TimeoutError(
-                f"{unanswered} records were not answered when their transaction was aborted, and librdkafka would use "
-                "their sequence numbers again (a topic that is not there is reported after "
+                f"{unanswered} records had no answer when their transaction was aborted, and librdkafka would use "
+                "their sequence numbers again (a missing topic is reported after "
                 "topic.metadata.propagation.max.ms, if that is below timeout_ms)"
             )
         else:
@@ -227,7 +227,7 @@ class ConfluentProducer:
             if kafka_error is None and self._state is not State.CLOSED:
                 raise
             return
-        self._call(lambda: self._producer.abort_transaction(_CLOSE_S))  # empty, so it asks nobody
+        self._call(lambda: self._producer.abort_transaction(_CLOSE_S))  # it is empty, so no request is sent
         self._state = State.READY
 
     def _flush(self, timeout_s: float) -> int:
@@ -280,12 +280,12 @@ class ConfluentConsumer:
         if not comes_from(consumer, "cimpl.Consumer", "confluent_kafka.Consumer"):
             raise TypeError(
                 f"the positions of a {type(consumer).__name__} cannot go into a transaction of confluent-kafka: "
-                "that takes a confluent_kafka.Consumer"
+                "pass a confluent_kafka.Consumer"
             )
         if config is None:
             raise TypeError(
-                "a confluent_kafka.Consumer does not tell its configuration, and without enable.auto.commit=False it "
-                "would commit its positions outside the transaction: pass what it was made from as consumer_config="
+                "a confluent_kafka.Consumer does not return its configuration, and without enable.auto.commit=False it "
+                "would commit its positions outside the transaction: pass the configuration as consumer_config="
             )
         self._consumer = consumer
         topic_config = config.get("default.topic.config") or {}
@@ -354,7 +354,7 @@ class ConfluentConsumer:
         from confluent_kafka import KafkaError
 
         if code is ErrorCode.UNKNOWN_MEMBER_ID:
-            self.key.was_member = False  # it has to poll now; or it is another consumer at the address of a member
+            self.key.was_member = False  # it must poll first; or it is a new object at the address of a former member
         return _exception(KafkaError(code.value))
 
     async def committed_offset(self, tp: Any, timeout_ms: int) -> int | None:
@@ -376,7 +376,7 @@ class ConfluentConsumer:
                 return
             except Exception as error:
                 if tp not in self.assignment():
-                    return  # it was revoked since
+                    return  # it was revoked in the meantime
                 kafka_error = _kafka_error(error)
                 if kafka_error is None or kafka_error.code() != _WRONG_STATE or time.monotonic() >= deadline:
                     raise

@@ -61,7 +61,7 @@ class Exchange:
         best = min(highest, served[1])
         if best < max(lowest, served[0]):
             raise ProtocolError(
-                f"the broker serves {ApiKey(api_key).title} {served[0]}-{served[1]}, known are {lowest}-{highest}"
+                f"the broker serves {ApiKey(api_key).title} {served[0]}-{served[1]}, this client {lowest}-{highest}"
             )
         return best
 
@@ -84,13 +84,13 @@ class Exchange:
             return None
         try:
             if not self._pending:
-                raise ProtocolError("a response that no request asked for")
+                raise ProtocolError("a response without a request")
             expected, api_key, version = self._pending.popleft()
             correlation_id, response = codec.decode_response(api_key, version, frame)
         finally:
             self.inbox.release()
         if correlation_id != expected:
-            raise ProtocolError(f"response {correlation_id} where {expected} was due")
+            raise ProtocolError(f"response {correlation_id} instead of {expected}")
         return response
 
     def hello(self) -> tuple[Any, int]:

@@ -22,7 +22,7 @@ UNDELIVERED: Final = -149
 _OUTDATED = {"IllegalGeneration": ErrorCode.ILLEGAL_GENERATION, "UnknownMemberId": ErrorCode.UNKNOWN_MEMBER_ID}
 _FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 
-# Running the same records again would fail the same way, until somebody does this.
+# The same records would fail again until this is done.
 _REMEDIES: Final = {
     # Each library has looked for the topic again until it gave up.
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "create the topic, or allow this user WRITE on it",
@@ -40,10 +40,10 @@ _REMEDIES: Final = {
     ErrorCode.INVALID_TIMESTAMP: "send timestamps that the topic's message.timestamp.* options allow",
     ErrorCode.UNSUPPORTED_VERSION: "use a broker that supports transactions",
     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: "use a broker that supports transactions",
-    ErrorCode.POLICY_VIOLATION: "keep to the policy of the broker",
+    ErrorCode.POLICY_VIOLATION: "follow the policy of the broker",
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "use another compression",
     ErrorCode.INVALID_RECORD: "correct the record: a compacted topic needs keys",
-    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "lower the one, or raise the other",
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "lower transaction_timeout_ms, or raise the limit of the broker",
     ErrorCode.FENCED_INSTANCE_ID: "stop this consumer, or give it a group.instance.id of its own",
 }
 
@@ -56,7 +56,7 @@ _OF_A_RECORD = frozenset(
     }
 )
 
-# Their exceptions carry names of topics or of the group.
+# Their exceptions name the topics or the group.
 _NAMING: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -67,7 +67,7 @@ _NAMING: Final = frozenset(
 )
 
 _REASONS = {
-    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "the broker did not get, or no longer has, a record that came before",
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "the broker did not get, or no longer has, an earlier record",
     ErrorCode.UNKNOWN_PRODUCER_ID: "the broker has forgotten this producer's records",
     ErrorCode.INVALID_PRODUCER_ID_MAPPING: "the broker has forgotten this transactional id: it was idle for longer "
     "than transactional.id.expiration.ms, or the broker's data is gone",
@@ -75,7 +75,7 @@ _REASONS = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "no permission to write with this transactional id",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "no permission for idempotent writes",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "no permission to write to a topic, or to see it",
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "a topic or a partition is not there, or this user may not see it",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "a topic or a partition does not exist, or this user may not see it",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "no permission to commit offsets for the group",
     ErrorCode.INVALID_TRANSACTION_TIMEOUT: "transaction_timeout_ms is above the broker's transaction.max.timeout.ms",
     ErrorCode.MESSAGE_TOO_LARGE: "a record is above the topic's max.message.bytes or the client's own limit",
@@ -88,7 +88,7 @@ _REASONS = {
     ErrorCode.INVALID_REQUIRED_ACKS: "transactions need acks=all",
     ErrorCode.INVALID_GROUP_ID: "the consumer's group id is invalid",
     ErrorCode.SASL_AUTHENTICATION_FAILED: "the broker refused the login",
-    ErrorCode.INVALID_TIMESTAMP: "a record's timestamp is outside of what the topic takes",
+    ErrorCode.INVALID_TIMESTAMP: "a record's timestamp is outside the range of the topic",
     ErrorCode.UNSUPPORTED_VERSION: "the broker does not support a request that transactions need",
     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: "the topic's message format has no transactions",
     ErrorCode.POLICY_VIOLATION: "a policy of the broker refused the request",
@@ -99,8 +99,8 @@ _REASONS = {
 
 _ANEW = (
     "The producer is closed. Make a new one and call init_transactions() (start() of aiokafka), which aborts or "
-    "finishes what is left; "
-    "then go on from what is committed"
+    "finishes the open transaction; "
+    "then continue from the committed offsets"
 )
 
 
@@ -249,8 +249,8 @@ def _remedy(error: BaseException) -> str:
     """Return what to do before the same records can be sent."""
     if is_undelivered(error):
         return (
-            "find the reason (a topic that is not there, whose name is invalid, or that this user may not see): it is "
-            "in the delivery reports, produce(..., on_delivery=block.on_delivery) of `with transaction(...) as block`"
+            "find the reason (a topic does not exist, has an invalid name, or is hidden from this user) in the "
+            "delivery reports, produce(..., on_delivery=block.on_delivery) of `with transaction(...) as block`"
         )
     code = code_of(error)
     return _REMEDIES[code] if code is not None else ""
@@ -279,10 +279,10 @@ def fatal(transactional_id: str, error: BaseException, since: BaseException | No
             f"the producer {transactional_id!r} was fenced ({code.name}): a newer producer with the same transactional "
             "id has taken over, or a transaction outlived its transaction_timeout_ms and the broker aborted it. "
             "The producer is closed. If another instance runs, stop this one; if it was the timeout, make a new "
-            f"producer, call init_transactions() and go on from what is committed.{first}",
+            f"producer, call init_transactions() and continue from the committed offsets.{first}",
             code=code,
         )
-    why = f"the producer {transactional_id!r} cannot go on: {_why(error)}."
+    why = f"the producer {transactional_id!r} has failed: {_why(error)}."
     if is_hopeless(error):
         why += f" A new one would fail again: first {_remedy(error)}."
     return TransactionFatal(f"{why} {_ANEW}.{first}", code=code)
@@ -306,6 +306,6 @@ def commit_unknown(transactional_id: str, timeout_ms: int) -> CommitUnknown:
     """No answer to the commit."""
     return CommitUnknown(
         f"the coordinator of {transactional_id!r} did not confirm the commit within {timeout_ms} ms: it may have "
-        f"happened or not. Do not send the records again before you know. {_ANEW} (the committed offsets of the "
-        "group, or the last record a read_committed consumer finds, tell which it was)."
+        f"happened or not. Do not send the records again before you know. {_ANEW} (these offsets of the "
+        "group, or the last record of a read_committed consumer, show whether it happened)."
     )

@@ -109,7 +109,7 @@ class KafkaPythonProducer:
         return metadata._last_successful_refresh_ms > since_ms and not metadata.partitions_for_topic(topic)
 
     def forget_sends(self) -> None:
-        del self._producer.send  # the instance's own attribute: the class's method shows again
+        del self._producer.send  # so that the method of the class applies again
 
     async def flush(self, timeout_ms: int) -> None:
         """Wait until every record is acknowledged or failed, or until the transaction is lost anyway.
@@ -191,7 +191,7 @@ class KafkaPythonProducer:
     def consumer(self, consumer: Any, config: Mapping[str, Any] | None) -> "KafkaPythonConsumer":
         """The consumer whose positions go into the transaction."""
         if config is not None:
-            raise TypeError("consumer_config= is for a confluent_kafka.Consumer: a KafkaConsumer tells its own")
+            raise TypeError("consumer_config= is for a confluent_kafka.Consumer: remove it for a KafkaConsumer")
         return KafkaPythonConsumer(consumer)
 
 
@@ -273,6 +273,6 @@ class KafkaPythonConsumer:
     async def seek(self, tp: Any, offset: int | None, timeout_ms: int) -> None:
         if offset is None:
             self._consumer.seek_to_beginning(tp)
-            self._consumer.position(tp, timeout_ms=timeout_ms)  # where that is
+            self._consumer.position(tp, timeout_ms=timeout_ms)  # finds the offset of the beginning
         else:
             self._consumer.seek(tp, offset)

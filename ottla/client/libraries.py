@@ -18,7 +18,7 @@ class State(Enum):
     OPEN = auto()
     ENDING = auto()  # a commit or an abort is under way
     MUST_ABORT = auto()
-    BUMPING = auto()  # asks for the next epoch, which aborts what was open
+    BUMPING = auto()  # requests the next epoch, which aborts the open transaction
     FATAL = auto()
     CLOSED = auto()
 

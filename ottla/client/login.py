@@ -16,7 +16,7 @@ from ottla.protocol.requests import codec
 SecurityOptions = Mapping[str, Any]
 PLAINTEXT: Final[SecurityOptions] = {}
 _HANDSHAKE: Final = 1
-"""The version that announces requests; tokens are bare behind the one before."""
+"""Version of SaslHandshake with tokens in SaslAuthenticate requests; after version 0 they have no header."""
 
 
 class LoginRefused(ConnectionError):
@@ -44,7 +44,7 @@ def log_in(send: Callable[[Any, int], Any], options: SecurityOptions) -> None:
     answer = send(codec.request_class(ApiKey.SASL_HANDSHAKE)(mechanism=name), _HANDSHAKE)
     if answer.error_code:
         raise LoginRefused(
-            f"{name} is refused: {_error_name(answer.error_code)}; there are {', '.join(answer.mechanisms)}"
+            f"{name} is refused: {_error_name(answer.error_code)}; the broker has {', '.join(answer.mechanisms)}"
         )
     mechanism = get_sasl_mechanism(name)(**options)
     while not mechanism.is_done():
@@ -53,7 +53,7 @@ def log_in(send: Callable[[Any, int], Any], options: SecurityOptions) -> None:
             raise LoginRefused(answer.error_message or _error_name(answer.error_code))
         try:
             mechanism.receive(bytes(answer.auth_bytes))
-        except ValueError as error:  # what proves nothing, or is no token
+        except ValueError as error:  # an invalid proof, or no token
             raise LoginRefused(f"{name}: the broker's answer is wrong: {error}") from None
 
 

@@ -91,7 +91,7 @@ class Positions:
         before = self._committed_in(consumer.generation())
         self._sent = {tp: offset for tp, offset in consumer.next_offsets().items() if before.get(tp) != offset}
         if self._sent and consumer.subscribed and not consumer.is_member():
-            # Without a member id the broker would take the offsets from anybody, as from clients before KIP-447.
+            # Without a member id the broker would accept the offsets of any client, as before KIP-447.
             raise consumer.error_of(ErrorCode.UNKNOWN_MEMBER_ID)
         return consumer.offsets(self._sent)
 
@@ -120,7 +120,7 @@ class Positions:
         """
         consumer = self._consumer
         _memories.pop(consumer.key, None)
-        for tp in consumer.next_offsets():  # nothing was read of the others
+        for tp in consumer.next_offsets():  # the others were not read
             await consumer.seek(tp, await self._start(tp, timeout_ms), timeout_ms)
         _memories[consumer.key] = _Memory(consumer.generation(), consumer.next_offsets(), went_back=True)
 
@@ -131,7 +131,7 @@ class Positions:
             return offset
         if tp not in self._at_begin:
             raise LookupError(
-                f"nothing is committed for {tp}, and where a group begins that does not begin with the first record is "
-                "not known: commit a position before the first transaction"
+                f"no offset is committed for {tp}, and without auto_offset_reset='earliest' its start is unknown: "
+                "commit a position before the first transaction"
             )
         return self._at_begin[tp]

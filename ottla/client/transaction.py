@@ -27,10 +27,10 @@ from ottla.protocol.errors import ErrorCode
 
 T = TypeVar("T")
 
-# What a library says of a commit when it gives up waiting for the answer: nobody refused it.
+# Codes of a commit when a library gives up waiting for the answer: no broker refused it.
 _NO_ANSWER = (None, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NETWORK_EXCEPTION)
 
-_in_transaction: set[int] = set()  # ids of producers: not every library's can be referenced weakly
+_in_transaction: set[int] = set()  # ids of producers: those of some libraries cannot be referenced weakly
 
 
 def transaction(
@@ -231,15 +231,15 @@ class Transaction:
         block sent anything."""
         went_back, rebalanced_inside = positions.is_rewound, positions.rebalanced_inside
         if went_back:
-            self._positions = None  # to go there once more would throw away what it is fetching
+            self._positions = None  # seeking there again would discard the records that it is fetching
         outcome = await self._give_up(positions.generation_error())
         if isinstance(outcome, TransactionFatal) or ((sent or rebalanced_inside) and not went_back):
             raise outcome
         if sent:
             raise RuntimeError(
-                "the consumer went back to its committed positions when the last transaction was not committed, and "
-                "nothing was polled since: what this block sent comes of records that will be polled again, so it was "
-                "aborted. Poll inside what you run again, and send what comes of no record without consumer="
+                "the consumer went back to its committed positions because the last transaction was not committed, and "
+                "has not polled since. The next poll returns the same records again, so the transaction was aborted. "
+                "Poll inside the code that you run again; send records that do not come from a poll without consumer="
             )
 
     async def _send_offsets(self) -> None:
@@ -309,6 +309,6 @@ class Transaction:
                 outcome = fatal(self._client.transactional_id, failure)
             outcome.add_note(
                 f"The consumer could not be taken back to its committed positions ({failure}): close it too, "
-                "and go on with a new one."
+                "and continue with a new one."
             )
         return outcome

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python's own, at import
+warnings.simplefilter("ignore", DeprecationWarning)  # of kafka-python, at import
 
 from kafka.errors import KafkaError  # noqa: E402
 
@@ -28,8 +28,8 @@ from ottla.demo.stories import STORIES, TOPICS  # noqa: E402
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m ottla.demo", description="Kafka's transactions to watch.")
-    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="play on a running broker instead of starting one")
+    parser = argparse.ArgumentParser(prog="python -m ottla.demo", description="Show Kafka's transactions.")
+    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="use a running broker instead of starting one")
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="its data directory, to audit")
     parser.add_argument("--no-audit", action="store_true", help="leave out the audit")
     parser.add_argument("--keep", action="store_true", help="keep the data directory afterwards")
@@ -62,7 +62,7 @@ def _play_story(story: Callable[[DemoClients], None], stage: DemoClients) -> Non
     except BrokenPipeError:
         raise  # the output has no reader
     except Exception as error:
-        stage.screen.claim(False, f"the story broke off: {type(error).__name__}: {error}")
+        stage.screen.claim(False, f"the story failed: {type(error).__name__}: {error}")
 
 
 def main() -> int:
@@ -82,7 +82,7 @@ def main() -> int:
             _play(broker, screen, not options.no_audit)
             if broker.process is not None:
                 screen.line()
-                screen.claim(broker.stop(), "the broker stopped in good order when it was asked to")
+                screen.claim(broker.stop(), "the broker stopped cleanly")
     except (StageError, KafkaError, subprocess.TimeoutExpired) as error:
         screen.line()
         screen.claim(False, str(error))

@@ -21,12 +21,12 @@ def audit(screen: Screen, data_dir: Path) -> None:
     """Print the audit, or the reason why it cannot run."""
     screen.section(
         "What the files say",
-        "The audit reads the segment files where they lie, while the broker runs, and resolves every transaction.",
-        f"The open one in {SHIPMENTS} comes out with its transactional id. On a cluster, spark-submit does the same.",
+        "The audit reads the segment files in place, while the broker runs, and resolves every transaction.",
+        f"It shows the open one in {SHIPMENTS} with its transactional id. On a cluster, spark-submit does the same.",
     )
     missing = missing_libraries()
     if missing is not None:
-        screen.line(f"  Left out: {missing}. Everything above needed nothing of it.")
+        screen.line(f"  Left out: {missing}. The stories above do not need it.")
         return
     done = subprocess.run(
         [sys.executable, "-m", "ottla", "audit", str(data_dir)],

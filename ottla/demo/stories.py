@@ -49,7 +49,7 @@ def both_or_neither(stage: DemoClients) -> None:
                 producer.send(LEDGER, key=ACCOUNT, value=amount)
                 producer.send(AUDIT_LOG, key=ACCOUNT, value=f"{amount} by order {number}")
                 if balance < 0:
-                    producer.flush()  # the records are in the log: to abort is not to have never written
+                    producer.flush()  # the records are in the log: an abort does not remove them
                     raise InsufficientFunds(f"{ACCOUNT} would be at {balance}.00")
             screen.step(f"transaction {number}", f"{amount:>8}  committed", style="green")
         except InsufficientFunds as error:
@@ -60,7 +60,7 @@ def both_or_neither(stage: DemoClients) -> None:
     written = len(stage.read(AUDIT_LOG, "read_uncommitted"))
     screen.claim(ledger == ["+100.00", "-40.00", "-10.00"], f"{LEDGER} shows {', '.join(ledger)}")
     same = [line.split()[0] for line in audit] == ledger
-    screen.claim(same and written == 4, f"{AUDIT_LOG} shows the same three; the fourth is in the log, and passed over")
+    screen.claim(same and written == 4, f"{AUDIT_LOG} shows the same three; the aborted one is in the log only")
 
 
 def what_readers_see(stage: DemoClients) -> None:
@@ -84,15 +84,15 @@ def what_readers_see(stage: DemoClients) -> None:
         seen = _fates(stage)
         screen.bars(["open", "aborted", "committed"], list(seen.items()))
         screen.claim(seen["read_uncommitted"] == (1, 1, 1), "read_uncommitted sees everything: 1 1 1")
-        screen.claim(seen["read_committed"] == (0, 0, 1), "read_committed sees what is settled: 0 0 1")
+        screen.claim(seen["read_committed"] == (0, 0, 1), "read_committed sees only the committed record: 0 0 1")
         with transaction(other):
             other.send(STOCK, key=ACCOUNT, value="committed")
         behind = _fates(stage)["read_committed"]
-        screen.step("stock-counter", "commits one more record, behind the open transaction")
+        screen.step("stock-counter", "commits one more record, after the open transaction")
         screen.claim(behind == (0, 0, 1), "it stays hidden: the last stable offset waits for the open transaction")
     after = _fates(stage)["read_committed"]
     screen.step("stock-keeper", "commits the open transaction", style="green")
-    screen.claim(after == (1, 0, 2), "now both are there, in the order of the log; the aborted one never appears")
+    screen.claim(after == (1, 0, 2), "now both are visible, in the order of the log; the aborted one never appears")
 
 
 def _fates(stage: DemoClients) -> dict[str, tuple[int, int, int]]:
@@ -107,7 +107,7 @@ def a_lost_acknowledgement(stage: DemoClients) -> None:
     screen = stage.screen
     screen.section(
         "A lost acknowledgement",
-        "A proxy between producer and broker swallows one answer to Produce: the record is in the log, the producer",
+        "A proxy between producer and broker drops one answer to Produce: the record is in the log, the producer",
         "does not know, and sends it again. The same happens to a plain producer and to an idempotent one.",
     )
     rows: list[tuple[str, int, int, int]] = []
@@ -137,7 +137,7 @@ def a_second_instance(stage: DemoClients) -> None:
     screen.section(
         "A second instance takes over",
         "The first instance of settlement-01 has written and not committed when a second one starts with the same",
-        "transactional id. The first comes back from its pause and tries to go on.",
+        "transactional id. The first one then tries to continue.",
     )
     first = stage.producer("settlement-01")
     screen.step("first instance", f"writes to {LEDGER}: {_epoch(first)}")
@@ -155,14 +155,12 @@ def a_second_instance(stage: DemoClients) -> None:
         fenced = error
         screen.step("first instance", f"ProducerFenced: {str(error).split('. ')[0]}.", style="yellow")
     screen.line()
-    screen.claim(
-        fenced is not None and not fenced.retriable, "the first instance is refused, and told not to try again"
-    )
+    screen.claim(fenced is not None and not fenced.retriable, "the first instance gets an error that is not retriable")
     values = [record.value for record in stage.read(LEDGER)]
     trail = [record.value for record in stage.read(AUDIT_LOG, "read_uncommitted")]
     alone = "+5.00" in values and "zombie" not in values
     screen.claim(alone, f"{LEDGER} has the second instance's record and not the first's")
-    screen.claim("zombie" not in trail, f"nothing of the zombie reached {AUDIT_LOG}")
+    screen.claim("zombie" not in trail, f"no record of the zombie reached {AUDIT_LOG}")
 
 
 def consume_transform_produce(stage: DemoClients) -> None:
@@ -170,7 +168,7 @@ def consume_transform_produce(stage: DemoClients) -> None:
     screen.section(
         "Consume, transform, produce",
         f"A loop reads {ORDERS}, writes {SETTLEMENTS}, and commits its positions in the same transaction. It fails in",
-        "the middle once: the consumer is taken back to the committed positions and does the records again.",
+        "the middle once: the consumer goes back to the committed positions, and the loop repeats the records.",
     )
     source = stage.producer()
     for number in range(1, 9):
@@ -188,7 +186,7 @@ def consume_transform_produce(stage: DemoClients) -> None:
                     producer.send(SETTLEMENTS, key=ACCOUNT, value=f"settled {record.value.decode()}").get(timeout=10)
                 if settled and records and not failed:
                     failed = True
-                    raise InsufficientFunds("the process stumbles")
+                    raise InsufficientFunds("the process fails")
             settled += len(records)
             if records:
                 screen.step(
@@ -201,7 +199,7 @@ def consume_transform_produce(stage: DemoClients) -> None:
     tries = len(stage.read(SETTLEMENTS, "read_uncommitted")) - already
     expected = sorted(f"settled order {number}" for number in range(1, 9))
     screen.claim(sorted(done) == expected, f"8 orders, {len(done)} settlements, each exactly once")
-    screen.claim(failed and tries > 8, f"the log holds {tries}: read_committed readers pass over the aborted ones")
+    screen.claim(failed and tries > 8, f"the log holds {tries}: read_committed readers skip the aborted ones")
     ends = consumer.end_offsets(consumer.assignment())
     behind = sum(ends[partition] - (consumer.committed(partition) or 0) for partition in ends)
     screen.claim(behind == 0 and len(ends) == 2, "the group's committed positions are at the end of both partitions")
@@ -211,8 +209,8 @@ def one_is_left_hanging(stage: DemoClients) -> None:
     screen = stage.screen
     screen.section(
         "One transaction is left hanging",
-        f"{HANGING_ID} writes to {SHIPMENTS} and is never heard of again. Its timeout is ten minutes.",
-        "Another producer's committed record is stuck behind it.",
+        f"{HANGING_ID} writes to {SHIPMENTS} and then stops. Its timeout is ten minutes.",
+        "It holds back the committed record of another producer.",
     )
     hanging, healthy = (
         stage.producer(HANGING_ID, transaction_timeout_ms=_HANGING_TIMEOUT_MS),
@@ -223,12 +221,12 @@ def one_is_left_hanging(stage: DemoClients) -> None:
     hanging.send(SHIPMENTS, key=ACCOUNT, value="forgotten").get(timeout=10)
     with transaction(healthy):
         healthy.send(SHIPMENTS, key=ACCOUNT, value="shipped")
-    screen.step(HANGING_ID, f"begins, writes, falls silent: {_epoch(hanging)}", style="yellow")
+    screen.step(HANGING_ID, f"begins, writes, stops: {_epoch(hanging)}", style="yellow")
     screen.step("shipper-01", "writes and commits", style="green")
     screen.line()
     visible = len(stage.read(SHIPMENTS)) - before
     written = len(stage.read(SHIPMENTS, "read_uncommitted")) - before
-    screen.claim(visible == 0 and written >= 2, "read_committed consumers get nothing, and no client tells them why")
+    screen.claim(visible == 0 and written >= 2, "read_committed consumers get nothing, without any error")
 
 
 STORIES = (

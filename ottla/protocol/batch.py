@@ -32,7 +32,7 @@ KRAFT_VOTERS = 6
 MARKER_SIZE = 78
 _CONTROL_KEY = Struct(">hh")
 _MARKER_VALUE = Struct(">hi")
-# The header behind its CRC, then the one record: length, attributes, two deltas, key length; key; value length; value;
+# The header after its CRC, then the one record: length, attributes, two deltas, key length; key; value length; value;
 # headers.
 _MARKER = Struct(f"{BEHIND_CRC.format}5bhhbhib")
 _MARKER_KEY_FRAME = (32, 0, 0, 0, 8)  # zig-zag: a record of 16 bytes, a key of 4
@@ -119,7 +119,7 @@ def build_marker(
 
 def build_record_batch(key: bytes, value: bytes, timestamp_ms: int, base_sequence: int = NO_SEQUENCE) -> bytearray:
     """`build_batch` of one record without producer, codec and headers: what coordinators log all day."""
-    # Attributes, timestamp delta and offset delta of the record in front, its headers behind: all of them 0.
+    # Before it the record's attributes, timestamp delta and offset delta, after it its headers: all of them 0.
     try:
         record = b"\0\0\0%b%b%b%b\0" % (SMALL_VARINTS[len(key)], key, SMALL_VARINTS[len(value)], value)
         size = SMALL_VARINTS[len(record)]

@@ -27,7 +27,7 @@ from ottla.protocol.values import (
 from ottla.protocol.varints import Buffer
 
 HEADER_SIZE = 61
-# The size field counts the bytes behind itself: total size = LOG_OVERHEAD + batch_length.
+# The size field counts the bytes after itself: total size = LOG_OVERHEAD + batch_length.
 LOG_OVERHEAD = 12
 MIN_BATCH_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 MAGIC = 2
@@ -57,7 +57,7 @@ HEADER = Struct(">qiibIhiqqqhii")
 BEHIND_CRC = Struct(">hiqqqhii")
 """The fields of the header that the CRC covers, with the records behind them."""
 _UP_TO_CRC = Struct(">qiibI")
-_new = tuple.__new__  # half of what the class itself takes, for what every request and every append makes
+_new = tuple.__new__  # takes half the time of the class itself; every request and append makes one
 _OFFSET_AND_SIZE = Struct(">qi")
 _OFFSET = Struct(">q")
 _LEADER_EPOCH = Struct(">i")

@@ -30,7 +30,7 @@ _GZIP_HEAD_SIZE: Final = 10
 _GZIP_TRAILER: Final = Struct("<II")
 _GZIP_HEAD_CRC, _GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT = 2, 4, 8, 16
 # The JDK reads so many bytes at once. After a member it looks for another one if bytes follow that it has not read, or
-# if it has read more than these behind the deflated content.
+# if it has read more than these after the deflated content.
 _JDK_BUFFER_BYTES, _JDK_LEAST_BYTES = 8192, 26
 
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
@@ -44,10 +44,10 @@ _PRIME_1, _PRIME_2, _PRIME_3, _PRIME_4, _PRIME_5 = 2654435761, 2246822519, 32664
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
-# snappy-java tells a further header by these, and takes no larger chunk.
+# snappy-java recognizes a further header by these bytes, and takes no larger chunk.
 _XERIAL_BEGIN: Final = 4
 _XERIAL_MOST_BYTES: Final = 512 * 1024 * 1024
-# A copy of 64 bytes takes three bytes: a block that states more does not decompress.
+# A copy of 64 bytes takes three bytes: a block that claims a larger output does not decompress.
 _SNAPPY_MOST_RATIO: Final = 22
 
 _ZSTD_CUT: Final = "incomplete frame"
@@ -93,7 +93,7 @@ def gzip_blocks(payload: memoryview, out: Output) -> Iterator[int]:
     """Inflate the members. Bytes after a member that begin no other one are ignored, as the JDK ignores them."""
     at, end, written = _gzip_head(payload, 0), len(payload), 0
     if at < 0:
-        raise ProtocolError("no gzip member")
+        raise ProtocolError("not a gzip member")
     filled = at
     while True:
         begin, crc = written, 0
@@ -110,7 +110,7 @@ def gzip_blocks(payload: memoryview, out: Output) -> Iterator[int]:
         if trailer > end:
             raise ProtocolError("the gzip member is cut short")
         if _GZIP_TRAILER.unpack_from(payload, at) != (crc, written - begin & 0xFFFFFFFF):
-            raise ProtocolError("the gzip member has another CRC or size")
+            raise ProtocolError("the gzip member has a wrong CRC or size")
         if at > filled:
             filled = min(end, filled - (filled - at) // _JDK_BUFFER_BYTES * _JDK_BUFFER_BYTES)
         if filled == end and end - at <= _JDK_LEAST_BYTES:
@@ -201,7 +201,7 @@ def _lz4_head(payload: memoryview) -> tuple[int, int, int]:
     if at >= len(payload):
         raise ProtocolError("the lz4 frame is cut short")
     if payload[at] != descriptor_checksum(bytes(payload[4:at])):
-        raise ProtocolError("the head of the lz4 frame has another checksum")
+        raise ProtocolError("the header of the lz4 frame has a wrong checksum")
     return at + 1, flags, most
 
 
@@ -218,7 +218,9 @@ def _unpack_block(block: memoryview, out: Output, at: int, most: int) -> int:
         return int(cramjam.lz4.decompress_block_into(block, out[at : at + room], room))
     except cramjam.DecompressionError:
         if room < most:
-            cramjam.lz4.decompress_block(block, output_len=most)  # raises what is wrong with it, if it is not too large
+            cramjam.lz4.decompress_block(
+                block, output_len=most
+            )  # raises the error if the block is broken, not too large
             raise Full from None
         raise
 
@@ -284,7 +286,7 @@ def _snappy_parts(payload: memoryview) -> Iterator[memoryview]:
     at, end = len(XERIAL_HEADER), len(payload)
     if end < at or bytes(payload[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         if not end:
-            raise ProtocolError("no snappy block")
+            raise ProtocolError("not a snappy block")
         yield payload
         return
     while at + _INT32.size <= end:
@@ -307,7 +309,7 @@ def _snappy_parts(payload: memoryview) -> Iterator[memoryview]:
 def _snappy_size(block: memoryview) -> int:
     size: int = cramjam.snappy.decompress_raw_len(block)
     if size > _SNAPPY_MOST_RATIO * len(block):
-        raise ProtocolError(f"snappy block of {len(block)} bytes states {size}")
+        raise ProtocolError(f"snappy block of {len(block)} bytes claims an output of {size} bytes")
     return size
 
 

@@ -134,7 +134,7 @@ class Reader:
         for _ in range(count):
             tag = self.unsigned_varint()
             if tag <= last:
-                raise ProtocolError(f"tag {tag} behind tag {last}")
+                raise ProtocolError(f"tag {tag} after tag {last}")
             found[tag] = Reader(self.raw(self.unsigned_varint()), flexible=True)
             last = tag
         return found
@@ -142,7 +142,7 @@ class Reader:
     def end(self) -> None:
         """Raises ProtocolError unless everything has been read."""
         if self.position != len(self._buffer):
-            raise ProtocolError(f"{len(self._buffer) - self.position} bytes behind the end of the message")
+            raise ProtocolError(f"{len(self._buffer) - self.position} bytes after the end of the message")
 
 
 class Writer:

@@ -114,7 +114,7 @@ def _inner_records(raw: memoryview, header: BatchHeader) -> Iterator[LegacyRecor
         offset += base_offset
         _check_inner(raw[at + MAGIC_OFFSET : end], crc, magic, attributes, offset)
         if offset <= previous:
-            raise ProtocolError(f"offset {offset} behind {previous} in a compressed message")
+            raise ProtocolError(f"offset {offset} after {previous} in a compressed message")
         previous = offset
         timestamp = NO_TIMESTAMP
         if magic:

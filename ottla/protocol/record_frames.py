@@ -27,7 +27,7 @@ from ottla.protocol.varints import MAX_VARLONG_SIZE, Buffer, read_unsigned_varin
 
 Frame: TypeAlias = tuple[int, int, bytes | None, bool, int, int]
 
-# Records looked at in one go, about 1 ms: whoever drives these generators serves others in between.
+# Records of one step, about 1 ms. The driver of these generators does other work between the steps.
 SLICE_RECORDS = 500
 
 _NULL = 1  # zig-zag of -1
@@ -67,7 +67,7 @@ def iter_frames(raw: Buffer, count: int, *, keys: bool = True) -> Generator[list
             raise ProtocolError("the last record overruns the batch") from None
         yield frames
     if at != len(raw):
-        raise ProtocolError(f"{len(raw) - at} bytes behind the last record")
+        raise ProtocolError(f"{len(raw) - at} bytes after the last record")
 
 
 def _read_frames(raw: Buffer, at: int, count: int, frames: list[Frame], keys: bool) -> int:
@@ -81,7 +81,7 @@ def _read_frames(raw: Buffer, at: int, count: int, frames: list[Frame], keys: bo
         stop = at + (x >> 1)
         if x & 1 or stop > end:
             raise ProtocolError(f"a record overruns its batch at {at}")
-        x = raw[at + 1]  # behind the attributes
+        x = raw[at + 1]  # after the attributes
         at += 2
         if x > 127:
             x, at = read_unsigned_varint(raw, at - 1, MAX_VARLONG_SIZE)

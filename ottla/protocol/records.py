@@ -85,7 +85,7 @@ def iter_records(
     if end > len(buffer):
         raise ProtocolError(f"batch at position {position} is cut short")
     if not header.record_count:
-        return  # Kafka does not look at the bytes of such a batch
+        return  # Kafka ignores the bytes of such a batch
     payload = memoryview(buffer)[position + HEADER_SIZE : end]
     if header.compression == NONE:
         raw = bytes(payload)
@@ -96,7 +96,7 @@ def iter_records(
         record, at = decode_record(raw, at, header)
         yield record
     if at != len(raw):
-        raise ProtocolError(f"{len(raw) - at} bytes behind the last record of the batch at position {position}")
+        raise ProtocolError(f"{len(raw) - at} bytes after the last record of the batch at position {position}")
 
 
 def decode_record(raw: bytes, position: int, header: BatchHeader) -> tuple[Record, int]:

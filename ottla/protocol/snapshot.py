@@ -18,7 +18,7 @@ _HEAD = Struct(">hIi")
 _ENTRY = Struct(">qhiqiqiq")
 HEAD_BYTES = _HEAD.size
 ENTRY_BYTES = _ENTRY.size
-# The CRC-32C covers everything behind itself, from the entry count on.
+# The CRC-32C covers everything after itself, from the entry count on.
 _CRC_FROM = 6
 
 

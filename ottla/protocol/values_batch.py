@@ -28,7 +28,7 @@ class ValuesBatch:
     def add(self, values: Iterable[bytes]) -> None:
         out, delta = self._payload, self.count
         for value in values:
-            # A body is attributes, two deltas, key, value, headers; of a fixed size but for the varints.
+            # A body is attributes, two deltas, key, value, headers; of a fixed size except for the varints.
             offset_delta = bytearray()
             write_varint(offset_delta, delta)
             size = bytearray()

@@ -56,7 +56,7 @@ def _check_room(raw: Buffer, count: int) -> None:
 
 def _check_end(raw: Buffer, at: int) -> None:
     if at != len(raw):
-        raise ProtocolError(f"{len(raw) - at} bytes behind the last record")
+        raise ProtocolError(f"{len(raw) - at} bytes after the last record")
 
 
 def _combine(one: Walked, other: Walked) -> Walked:
@@ -176,7 +176,7 @@ def walk_slice(raw: Buffer, at: int, first: int, behind: int) -> Slice:
         stop = at + (x >> 1)
         if x & 1 or stop > end:
             raise ProtocolError(f"record {index} overruns the batch")
-        x = raw[at + 1]  # behind the attributes, which mean nothing yet
+        x = raw[at + 1]  # after the attributes, which have no meaning yet
         at += 2
         if x > 127:
             x, at = _timestamp_delta(raw, at - 1)
@@ -195,7 +195,7 @@ def walk_slice(raw: Buffer, at: int, first: int, behind: int) -> Slice:
             else:
                 x, at = read_unsigned_varint(raw, at - 1)
         if x != index << 1:
-            raise ProtocolError(f"record {index} has another offset delta")
+            raise ProtocolError(f"record {index} has a wrong offset delta")
         x = raw[at]
         at += 1
         if x > 127:

@@ -12,7 +12,7 @@ S = TypeVar("S")
 
 READ_BYTES = 8 * 1024 * 1024
 WINDOWS_AHEAD = 2
-# Requests that wait for the store; they cost next to no CPU.
+# Requests that wait for the store; they need almost no CPU.
 THREADS = 32
 
 
@@ -79,7 +79,7 @@ class ReadAhead:
                 self._ask(source)
                 self._start, self._window = start, memoryview(coming.result())
                 return
-        # Not where it was expected: go on from here.
+        # The caller reads at another position than expected: continue from there.
         self._next = max(position + needed, self._window_end(position))
         size = self._next - position
         self._ask(source)
@@ -116,5 +116,5 @@ def each(function: Callable[[S], T], items: Iterable[S]) -> list[T]:
 
 @lru_cache(maxsize=1)
 def _pool(process: int) -> ThreadPoolExecutor:
-    # A process that was forked has none of its parent's threads.
+    # A forked process has none of its parent's threads.
     return ThreadPoolExecutor(THREADS, thread_name_prefix=f"ottla-ahead-{process}")

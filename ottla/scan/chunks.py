@@ -26,10 +26,10 @@ from ottla.scan.compiled.kernels import Bytes, Longs, expect
 from ottla.scan.damage_log import Damage, DamageLog
 from ottla.scan.legacy import walk_messages
 
-# With what is decoded from it, a chunk should stay in the cache.
+# A chunk and its decoded rows should fit into the CPU cache.
 CHUNK_BYTES = 2 * 1024 * 1024
 ROWS_PER_CHUNK = 16_384
-# So many remote pieces are opened before their turn, and no more once there is so much to read in them.
+# At most this many remote pieces are opened in advance, and no more once they have this many bytes to read.
 PIECES_AHEAD = 8
 BYTES_AHEAD = 16 * 1024 * 1024
 
@@ -215,7 +215,7 @@ class SegmentReader:
             self._buffer = np.empty(needed, dtype=np.uint8)
         self._buffer[:left] = buffer[at : self._filled]
         self._base += at
-        # Not beyond the piece: what is there belongs to another reader, who may be elsewhere.
+        # Not beyond the piece: another reader, maybe on another machine, reads the rest.
         least = max(piece.end - self._base, needed, HEADER_SIZE)
         want = min(len(self._buffer), piece.file_bytes - self._base, least)
         view = self._buffer.data

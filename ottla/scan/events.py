@@ -13,8 +13,8 @@ from ottla.scan.states import States, Table, slot_of
 
 # Columns of `ended`: a row for every COMMIT and ABORT marker.
 ENDED_PRODUCER_ID = 0
-ENDED_EPOCH = 1  # of its data; of the marker if it closed nothing
-ENDED_FIRST_OFFSET = 2  # -1: the marker closed nothing
+ENDED_EPOCH = 1  # of its data; of the marker if no transaction was open
+ENDED_FIRST_OFFSET = 2  # -1: no transaction was open
 ENDED_LAST_OFFSET = 3  # of its data in the log, -1: none
 ENDED_MARKER_OFFSET = 4
 ENDED_FATE = 5  # ABORT or COMMIT of protocol.batch
@@ -52,9 +52,9 @@ ZOMBIE_AFTER_MARKER = 4  # data of an older epoch than a marker that fenced it
 ZOMBIE_MARKER = 5  # a marker of an older epoch than seen before
 COORDINATOR_EPOCH_BACK = 6  # a marker of an older coordinator than the marker before it
 PLAIN_IN_TRANSACTION = 7  # not transactional, though the producer has a transaction open
-EPOCH_IN_TRANSACTION = 8  # transactional data of a newer epoch, though no marker ended what is open
-# A COMMIT ends nothing, and the producer's last data batch, of the same epoch, was aborted. EXPECTED is the sequence
-# that was due, FOUND the first one of that batch.
+EPOCH_IN_TRANSACTION = 8  # transactional data of a newer epoch, though no marker ended the open transaction
+# A COMMIT without an open transaction, after an abort of the producer's last data batch, of the same epoch. EXPECTED
+# is the next sequence, FOUND the first sequence of that batch.
 EMPTY_COMMIT = 9
 KINDS = (
     "sequence gap",
@@ -66,16 +66,16 @@ KINDS = (
     "coordinator epoch went back",
     "plain batch in a transaction",
     "newer epoch in a transaction",
-    "commit without records behind an abort",
+    "commit without records after an abort",
 )
 
-# Columns of `gaps`: offsets [FROM, TO) are missing before the first batch of SEGMENT behind them.
+# Columns of `gaps`: offsets [FROM, TO) are missing before the first batch of SEGMENT after them.
 GAP_FROM = 0
 GAP_TO = 1
 GAP_SEGMENT = 2
 GAP_COLUMNS = 3
 
-# Totals of a walk, of batches that reach the log start (transactions: whose marker does).
+# Totals of a walk, of the batches (transactions: of the markers) at or after the log start.
 BATCHES = 0
 BYTES = 1
 PLAIN_RECORDS = 2
@@ -86,11 +86,11 @@ ABORTED = 6
 ABORTED_RECORDS = 7
 DATA_RECORDS = 8
 MISSING_IN_BATCHES = 9  # records that compaction took out of batches
-EXPLAINED_GAPS = 10  # gaps in sequences that missing offsets or a forgotten producer explain
+EXPLAINED_GAPS = 10  # gaps in sequences that missing offsets or an expired producer explain
 TOTALS = 11
 
 
-# Where a walk stands: number of states, ends of the list of open transactions, and the lengths of the three outputs.
+# State of a walk: number of producer states, ends of the list of open transactions, lengths of the three outputs.
 _COUNT = 0
 _FIRST_OPEN = 1
 _LAST_OPEN = 2
@@ -149,14 +149,14 @@ class Follower:
 
     def _make_room(self, rows: int) -> None:
         self._ended: Longs = np.empty((rows, ENDED_COLUMNS), dtype=np.int64)
-        # A batch breaks two rules at most.
+        # A batch has at most two anomalies.
         self._anomalies: Longs = np.empty((2 * rows, ANOMALY_COLUMNS), dtype=np.int64)
         self._gaps: Longs = np.empty((rows, GAP_COLUMNS), dtype=np.int64)
 
 
 _FIRST_ROWS = 512
 
-# What is the same for all rows of a call.
+# Values that are the same for all rows of a call.
 _FILE_POSITION = 0
 _SEGMENT = 1
 _LOG_START = 2

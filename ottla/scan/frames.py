@@ -10,7 +10,7 @@ from ottla.protocol.batch_header import HEADER_SIZE, MAX_SEQUENCE, TIMESTAMP_TYP
 from ottla.scan import headers
 from ottla.scan.compiled.kernels import Bytes, Ints, Long, Longs, inline, kernel, plainly, varint, zigzag
 
-# What is known of a record once its batch is parsed. Starts are positions in the payload, lengths are -1 for null.
+# Columns of a parsed record. Starts are positions in the payload, lengths are -1 for null.
 DELTA = 0  # of its offset
 TIMESTAMP_MS = 1
 KEY_START = 2
@@ -37,13 +37,13 @@ VALUE = 1
 HEADERS = 2
 LISTS = 3
 
-# What is in the columns so far: records, nulls of each list (rows FILLED_NULLS + list), bytes of headers.
+# Fill levels of the columns: records, nulls of each list (rows FILLED_NULLS + list), bytes of headers.
 FILLED_ROWS = 0
 FILLED_NULLS = 1
 FILLED_HEADERS = FILLED_NULLS + LISTS
 FILLED = FILLED_HEADERS + 1
 
-# Why decoding stopped.
+# Reasons why decoding stopped.
 DONE = 0
 NO_ROOM = 1
 MALFORMED = 2

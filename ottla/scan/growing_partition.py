@@ -91,7 +91,7 @@ class GrowingPartition:
         for segment in log.segments:
             if segment.base_offset == self._segment:
                 return segment.size_bytes >= self._position
-        # The segment was deleted: all of it was read, or what is left of the log begins behind a hole.
+        # The segment was deleted: all of it was read, or the rest of the log begins after missing offsets.
         return bool(log.segments) and log.segments[0].base_offset >= self._follower.next_offset
 
     def _begin(self, log: PartitionLog) -> None:

@@ -41,7 +41,7 @@ COLUMNS = 15
 # CONTROL_TYPE of a data batch, and of a control batch that compaction left empty.
 NOT_CONTROL = -1
 EMPTY_CONTROL = -2
-# Of a type that no version of Kafka knows, whatever number it has (`ControlRecordType.UNKNOWN`).
+# CONTROL_TYPE of every type that Kafka does not have (`ControlRecordType.UNKNOWN`).
 UNKNOWN_CONTROL = 32_767
 _BROKEN = -3
 NO_EPOCH = -1
@@ -49,7 +49,7 @@ NO_EPOCH = -1
 # Set in ATTRIBUTES of a message of magic 0, whose timestamp has no type; beyond the 16 bits of a batch's attributes.
 NO_TIMESTAMP_TYPE = 0x1_0000
 
-# Why a walk ended.
+# Reasons why a walk ended.
 CUT = 0  # the batch at the position is not wholly in the buffer
 FULL = 1  # no row is left
 MAGIC_UNKNOWN = 2
@@ -80,7 +80,7 @@ _RECORD_COUNT_OFFSET = 57
 _LAST_CODEC = 4
 # Version and coordinator epoch.
 _MARKER_VALUE_SIZE = 6
-# The codecs of old messages, and where the length of their key stands in magic 0; in magic 1 a timestamp is before it.
+# Codecs of old messages, and the position of the key length in magic 0; in magic 1 a timestamp is before it.
 _LAST_OLD_CODEC = 3
 _OLD_KEY_OFFSET = 18
 # The smallest record: its length, attributes, two deltas, two null lengths and the header count, a byte each.

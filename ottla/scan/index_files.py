@@ -37,7 +37,7 @@ _SNAPSHOT_ENTRY = np.dtype(
         ("first_offset", ">i8"),
     ]
 )
-# As `states` orders them.
+# In the order of `states`.
 _SNAPSHOT_COLUMNS = (
     "producer_id",
     "epoch",

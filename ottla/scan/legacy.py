@@ -72,10 +72,10 @@ def _deep(view: memoryview, header: BatchHeader, at: int, next_offset: int) -> B
     try:
         deep = deep_header(view, header, at, SHALLOW_LIMIT_BYTES)
     except TooLarge:
-        # It is sound. Its records are not read, and that is said where they are asked for.
+        # The message is sound, but its records are not read; reading them reports that.
         return header._replace(base_offset=next_offset, last_offset_delta=header.last_offset - next_offset)
     if deep.base_offset < next_offset:
-        raise ProtocolError(f"offset {deep.base_offset} where {next_offset} is the next")
+        raise ProtocolError(f"offset {deep.base_offset} instead of {next_offset} or later")
     return deep
 
 

@@ -128,9 +128,9 @@ def list_partitions(directory: str) -> list[PartitionLog]:
     root = storage_path(directory)
     names = check_log_directory(root)
     places = {name: place for name in names if (place := parse_directory_name(name))}
-    # A coordinator knows a transaction before a partition does, so its log is looked at after all others.
+    # A coordinator knows a transaction before a partition does, so its log is listed after all others.
     places = dict(sorted(places.items(), key=lambda named: named[1][0] == COORDINATORS))
-    # Before the sizes: a running broker flushes what it has written, never what it has not.
+    # Read before the sizes: a running broker flushes only what it has written, so the sizes are at least as large.
     starts = read_checkpoint(storage.join(root, LOG_STARTS))
     recovery_points = read_checkpoint(storage.join(root, RECOVERY_POINTS))
     folders = None
@@ -190,9 +190,9 @@ def describe_missing_topics(logs: Iterable[PartitionLog], patterns: tuple[str, .
     unmatched = [pattern for pattern in patterns if not any(fnmatchcase(topic, pattern) for topic in topics)]
     if not unmatched:
         return ""
-    # Those of users first.
+    # Topics of users first.
     topics.sort(key=lambda topic: topic.startswith("__"))
-    there = f"there are {first_names(topics, MOST_TOPICS_NAMED)}" if topics else "there is none"
+    there = f"there are {first_names(topics, MOST_TOPICS_NAMED)}" if topics else "there are no topics"
     return f"no topic matches {', '.join(unmatched)}; {there}"
 
 
@@ -222,7 +222,7 @@ def _files_in(folder: str) -> list[storage.Entry] | None:
             elif _SNAPSHOT.match(entry.name):
                 files.append(entry)
         except FileNotFoundError:
-            # Retention takes segments from the front, so what is left still ends at the log end.
+            # Retention deletes segments from the start, so the remaining ones still end at the log end.
             continue
         except OSError as error:
             raise UnreadableDirectory(f"{error.filename}: {error.strerror}") from error

@@ -20,7 +20,7 @@ MOST_FOLDERS: Final = 500
 MOST_NAMED: Final = 3
 
 Children = Callable[[str], Mapping[str, str | None]]
-"""Names in a folder -> their paths; None for what is known to be no folder. Raises OSError."""
+"""Names in a folder -> their paths, or None for files. Raises OSError."""
 
 
 def is_log_directory(names: Mapping[str, str | None], children: Children) -> bool:
@@ -70,10 +70,10 @@ def describe_refusal(
 ) -> str:
     """Return why a folder is no log directory, and which log directories are below it, as `show` prints a path."""
     if not names:
-        return "not a log directory, it is empty"
+        return "not a log directory: it is empty"
     if any(SEGMENT.match(name) for name in names):
-        return "not a log directory, the folder of one partition; name the one above it"
-    why = f"not a log directory, no {META_PROPERTIES} and no <topic>-<partition> with a segment in it"
+        return "not a log directory but the folder of one partition; name the folder above it"
+    why = f"not a log directory: it has no {META_PROPERTIES} and no <topic>-<partition> with a segment"
     hint = describe_below(folder, children, show)
     return f"{why}; {hint}" if hint else why
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ottla.scan.ranges import LogRange
     from ottla.scan.records import ReadFilter
 
-# Behind all offsets.
+# After all offsets.
 NO_OFFSET = 2**63 - 1
 
 

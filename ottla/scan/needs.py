@@ -29,7 +29,7 @@ def lacking() -> tuple[str, ...]:
 def check_worker() -> None:
     """Raise WorkerLacks unless everything is there; every task of Spark begins with it."""
     if "pyspark.worker" in sys.modules:
-        # Spark's worker collects garbage behind every task: 70 ms once numba and Arrow are loaded, 1 ms if what is
+        # Spark's worker collects garbage after every task: 70 ms once numba and Arrow are loaded, 1 ms if what is
         # loaded is left alone.
         gc.freeze()
     if missing := lacking():
@@ -47,5 +47,5 @@ def check_planner() -> None:
     if importlib.util.find_spec("pyarrow") is None:
         raise WorkerLacks(
             f"Spark starts {sys.executable}, Python {platform.python_version()} on {platform.node()}, which lacks "
-            "pyarrow: import ottla.spark_jobs in the script, or let PYSPARK_PYTHON name the Python with ottla[spark]"
+            "pyarrow: import ottla.spark_jobs in the script, or set PYSPARK_PYTHON to the Python with ottla[spark]"
         )

@@ -63,7 +63,7 @@ def cut_partitions(logs: Sequence[PartitionLog], target_bytes: int) -> Iterator[
     def cut(one: tuple[PartitionLog, SegmentFile]) -> list[SegmentPiece]:
         return cut_segment(one[1], target_bytes, one[0].recovery_point)
 
-    # Of remote ones, many indexes are asked for at once.
+    # Many indexes of remote segments are requested at once.
     segments = [(log, segment) for log in logs for segment in log.segments]
     is_remote = any(storage.is_remote(log.path) for log in logs)
     pieces = iter(ahead.each(cut, segments) if is_remote else map(cut, segments))

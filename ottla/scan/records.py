@@ -21,7 +21,7 @@ from ottla.scan.legacy import convert_message
 from ottla.scan.listing import PartitionLog
 from ottla.scan.ranges import LogRange
 
-# Plainly a record takes as long as so many bytes of small batches.
+# Without compiled kernels, a record takes as long as this many bytes of small batches.
 _RECORD_COST_BYTES = 256
 
 

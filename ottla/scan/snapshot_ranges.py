@@ -146,8 +146,8 @@ def check_leaving(one: SnapshotRange, leaving: States) -> None:
 def _disagrees(segment: SegmentFile) -> DamagedSegment:
     path = storage.beside(segment.path, ".snapshot")
     return DamagedSegment(
-        f"{path}: the open transactions in it are not those of the segments below; "
-        'option("verify", "true") reads without it, ottla audit --checks index tells what differs'
+        f"{path}: the open transactions in it are not those of the earlier segments; "
+        'option("verify", "true") reads without it, ottla audit --checks index shows the differences'
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from ottla.protocol.batch_header import MAX_SEQUENCE
 from ottla.scan.compiled.kernels import Long, Longs, expect, inline, kernel
 
-# What a broker holds. -1 (OFFSET_DELTA: 0) is none.
+# State of a producer as a broker has it. -1 (OFFSET_DELTA: 0): none.
 PRODUCER_ID = 0
 EPOCH = 1
 COORDINATOR_EPOCH = 2
@@ -22,43 +22,43 @@ LAST_OFFSET = 4  # of the last data batch
 OFFSET_DELTA = 5
 LAST_TIMESTAMP = 6
 FIRST_OFFSET = 7  # of the open transaction, -1: none is open
-# The open transaction as far as the log has it: OPEN_BATCHES is 0 if it lies wholly below the first batch at hand.
+# The open transaction as far as the log has it: OPEN_BATCHES is 0 if all of it is before the first batch read.
 OPEN_LAST_OFFSET = 8
 OPEN_RECORDS = 9
 OPEN_BYTES = 10
 OPEN_BATCHES = 11
 OPEN_START_MS = 12  # -1: unknown
 OPEN_EPOCH = 13
-# The last marker met, -1: none.
+# The last marker, -1: none.
 LAST_MARKER_OFFSET = 14
 LAST_MARKER_TYPE = 15
 LAST_MARKER_EPOCH = 16
-# The first ABORT behind the last data batch while no COMMIT came: its offset; or NO_MARKER, or HAS_COMMITTED.
+# The first ABORT after the last data batch, without a COMMIT between: its offset; or NO_MARKER, or HAS_COMMITTED.
 ABORTED_AT = 17
-# What the next batch is judged by: the log alone counts, never a snapshot. -1: unknown.
+# The next batch is checked against these: from the log only, never from a snapshot. -1: unknown.
 HIGHEST_EPOCH = 18
 EXPECTED_SEQUENCE = 19  # of the next batch in HIGHEST_EPOCH
-MISSING_SINCE = 20  # offsets that the log lacks behind the producer's last batch
-FIRST_CLOCK = 21  # the broker's clock when the range met the producer first, in a batch with a sequence; else NEVER
+MISSING_SINCE = 20  # offsets that the log lacks after the producer's last batch
+FIRST_CLOCK = 21  # the broker's clock at the producer's first batch with a sequence in the range; else NEVER
 FLAGS = 22
 PREVIOUS_OPEN = 23  # links of the list of open transactions, by first offset; -1: none
 NEXT_OPEN = 24
 COLUMNS = 25
 
 # Flags.
-FROM_SNAPSHOT = 1  # a snapshot named it; alone: no batch of it is in the log
+FROM_SNAPSHOT = 1  # from a snapshot; as the only flag: no batch of it is in the log
 SEEN_BATCH = 2
 SEEN_MARKER = 4
 EPOCH_CHANGED = 8  # a batch or marker had another epoch than the one before
 SEQUENCED = 16  # EXPECTED_SEQUENCE follows a batch, not a mere rise of the epoch
-FORGOTTEN = 32  # idle long enough for a broker to forget it, then it wrote again
+FORGOTTEN = 32  # idle until a broker would expire it, then it wrote again
 
-# In ABORTED_AT.
+# Values of ABORTED_AT.
 NO_MARKER = -1
 HAS_COMMITTED = -2
 
 NEVER = -(2**62)
-# Sequences run in a circle: less than half of it ahead is ahead.
+# Sequences wrap around: one is ahead of another if the distance is less than half of the range.
 HALF_CIRCLE = 2**30
 
 DEFAULT_EXPIRATION_MS = 86_400_000  # producer.id.expiration.ms

@@ -21,10 +21,10 @@ from ottla.scan import ahead
 
 T = TypeVar("T")
 
-# What a store lists at once.
+# Names that a store lists per request.
 NAMES_PER_REQUEST = 1_000
 
-# What Hadoop calls the same store -> what Arrow calls it.
+# Hadoop's name of a store -> Arrow's name.
 _SCHEMES = {"s3a": "s3", "s3n": "s3"}
 _SECRET = re.compile(r"(?<=://)[^/@]*:[^/]*@")
 _URI = re.compile(r"[a-z][a-z0-9+.-]+://")
@@ -313,7 +313,9 @@ def locate(path: str) -> tuple[Any, str]:
         return fs.LocalFileSystem(), os.path.abspath(path)  # noqa: PTH100
     parts = urlsplit(path)
     if parts.password is not None:
-        raise PermissionError(errno.EPERM, "leave the secret out of the URI, which findings show", hide_secrets(path))
+        raise PermissionError(
+            errno.EPERM, "the URI has a secret, which findings show: leave it out", hide_secrets(path)
+        )
     query = f"?{parts.query}" if parts.query else ""
     scheme = _SCHEMES.get(parts.scheme, parts.scheme)
     filesystem, base = _connect_once(f"{scheme}://{parts.netloc}{query}")

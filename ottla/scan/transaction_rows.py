@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     Columns = dict[str, Longs]
 
-# By the number of the marker's type; the last is for those without a marker.
+# By the number of the marker's type; the last one is for transactions without a marker.
 FATES = ("aborted", "committed", "open")
 _OPEN = 2
 _OF_MARKERS = ("markerOffset", "markerPosition", "markerEpoch", "coordinatorEpoch", "endTime", "lastStableOffset")

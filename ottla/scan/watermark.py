@@ -17,7 +17,7 @@ def below_high_watermark(directory: str, logs: Sequence[PartitionLog], on_damage
     """The partitions of `directory`, each as far as its checkpointed high watermark. Raises UnreadableDirectory."""
     watermarks = find_checkpoint(storage.join(storage_path(directory), HIGH_WATERMARKS))
     if watermarks is None:
-        raise UnreadableDirectory(f"{storage.hide_secrets(directory)}: no {HIGH_WATERMARKS} in it that can be read")
+        raise UnreadableDirectory(f"{storage.hide_secrets(directory)}: it has no readable {HIGH_WATERMARKS}")
     return [_cut(log, watermarks.get((log.topic, log.partition), 0), on_damage) for log in logs]
 
 

@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from ottla.spark_jobs.command_lines import AlertArguments
 
 ENDED = 0
-# The delay until Ctrl-C is handled, at most.
+# Ctrl-C is handled within this time.
 ANSWER_SECONDS = 1
-# The last line of a Python traceback with an error of Ottla.
+# Beginning of the last line of a Python traceback with an error of Ottla.
 _RAISED = re.compile(r"ottla[\w.]*: ")
-# In the folder of `--checkpoint`: the alerts that `--once` printed, and what Spark stores of a stream.
+# In the folder of `--checkpoint`: the alerts that `--once` printed, and a folder of Spark for the state of a stream.
 _TOLD = "told.json"
 _SPARKS = "offsets"
 
@@ -74,7 +74,7 @@ def run(arguments: "AlertArguments") -> int:
         if arguments.once:
             return _check_once(arguments)
         check_utf8((arguments.directory,))
-        # The processes of the stream log it to the stderr of the JVM, which is not shown.
+        # Logged here: the processes of the stream log to the stderr of the JVM, which is not shown.
         if unmatched := describe_missing_topics(logs, topic_patterns(arguments.topics)):
             sys.stderr.write(printable(f"ottla alert: {unmatched}") + "\n")
         return _follow(arguments)
@@ -154,9 +154,9 @@ def _printed_file(checkpoint: str | None) -> Path | None:
     if checkpoint is None:
         return None
     if "://" in checkpoint:
-        raise BadArgument(f"--checkpoint {checkpoint}: a local folder, with --once")
+        raise BadArgument(f"--checkpoint {checkpoint}: not a local folder, which --once needs")
     if (Path(checkpoint) / _SPARKS).exists():
-        raise BadArgument(f"--checkpoint {checkpoint}: is that of an alert without --once; name another folder")
+        raise BadArgument(f"--checkpoint {checkpoint}: an alert without --once uses this folder; name another")
     return Path(checkpoint) / _TOLD
 
 
@@ -211,11 +211,11 @@ def _printer(style: str) -> "Callable[[DataFrame, int], None]":
 def _print(rows: list[dict[str, Any]], style: str) -> None:
     if not show("".join(_json(row) if style == "json" else _text(row) for row in rows)):
         # The checkpoint must not cover alerts that were not printed.
-        raise OutputClosed("stdout is closed: nobody reads the alerts")
+        raise OutputClosed("stdout is closed: the alerts cannot be printed")
 
 
 def _json(row: dict[str, Any]) -> str:
-    # Spark returns datetimes of the local zone without a time zone.
+    # Spark returns datetimes in the local time zone, without the zone.
     return json.dumps({**row, "seen": row["seen"].astimezone(UTC).isoformat()}) + "\n"
 
 
@@ -223,7 +223,7 @@ def _text(row: dict[str, Any]) -> str:
     place = f"{row['topic']}-{row['partition']}@{row['firstOffset']}"
     who = row["transactionalId"] or f"producer id {row['producerId']}"
     if row["event"] == "ended":
-        return printable(f"{datetime.now():%F %T}  ended    {place}  {who}, seen first {row['seen']:%F %T}") + "\n"
+        return printable(f"{datetime.now():%F %T}  ended    {place}  {who}, first seen {row['seen']:%F %T}") + "\n"
     told = printable(f"{row['seen']:%F %T}  HANGING  {place}  {who}: {row['message']}")
     return f"{told}\n    {printable(row['action'])}\n"
 

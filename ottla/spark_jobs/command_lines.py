@@ -17,7 +17,7 @@ from ottla.spark_jobs.options import READ_COMMITTED, READ_UNCOMMITTED
 
 COMPRESSIONS = ("zstd", "snappy", "lz4", "gzip", "none")
 MOST_SECONDS = 86_400
-# The settings of the group that has these commands.
+# Settings of the group `ottla`, which has these commands.
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
@@ -54,9 +54,9 @@ class ExportArguments:
 def audit(**given: Any) -> None:
     """Audit data directories, in place.
 
-    Was everything in the log directories of a broker written exactly once? They may be in use. DIR is a log directory
-    of Ottla or Apache Kafka, and may be a URI such as s3://BUCKET/FOLDER; several are of one cluster. Times are
-    ISO 8601, UTC unless they say otherwise, or milliseconds since 1970.
+    Check that everything in log directories was written exactly once. The broker may be running. DIR is a log directory
+    of Ottla or Apache Kafka, and may be a URI such as s3://BUCKET/FOLDER. Several must be of one cluster. Times are
+    ISO 8601 (UTC without a time zone), or milliseconds since 1970.
 
     Exit codes: 0 clean, 1 findings of the severity of --fail-on or worse, 2 could not run, 130 interrupted.
     """
@@ -77,7 +77,7 @@ def _seconds(context: click.Context, option: click.Parameter, given: str) -> flo
 
 @click.command(context_settings=_SETTINGS)
 @click.argument("directory", metavar="DIR", shell_complete=complete_folder)
-@click.option("--topics", metavar="GLOBS", default="", help="Comma-separated, such as ledger,audit-*.")
+@click.option("--topics", metavar="GLOBS", default="", help="Topics, comma-separated, such as ledger,audit-*.")
 @click.option(
     "--interval",
     metavar="SECONDS",
@@ -85,17 +85,17 @@ def _seconds(context: click.Context, option: click.Parameter, given: str) -> flo
     default="10",
     show_default=True,
     callback=_seconds,
-    help="Between two looks.",
+    help="Time between two checks.",
 )
 @click.option(
-    "--checkpoint", metavar="FOLDER", shell_complete=complete_folder, help="What was told already, for the next start."
+    "--checkpoint", metavar="FOLDER", shell_complete=complete_folder, help="Store alerts here; a restart repeats none."
 )
-@click.option("--once", is_flag=True, help="Look once, then end: needs no Spark.")
+@click.option("--once", is_flag=True, help="Check once and exit; needs no Spark.")
 @click.option("--format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def alert(**given: Any) -> None:
-    """Tell when a transaction begins to hang, while a broker runs.
+    """Report transactions that begin to hang, while a broker runs.
 
-    And when it has ended. DIR is a log directory of Ottla or Apache Kafka, of a running broker.
+    Report their end, too. DIR is the log directory of a running broker, Ottla or Apache Kafka.
 
     Exit codes: 0 ended by a signal or --once, 2 could not run.
     """
@@ -112,38 +112,38 @@ def alert(**given: Any) -> None:
     type=click.Choice([PARQUET, DELTA]),
     default=PARQUET,
     show_default=True,
-    help="delta: the files are a Delta table too, which needs ottla[delta].",
+    help="delta: write a Delta table; needs ottla[delta].",
 )
 @click.option("--overwrite", is_flag=True, help="Replace what an earlier export wrote to OUT.")
-@click.option("--topics", metavar="GLOBS", default="", help="Comma-separated.  [default: every user topic]")
+@click.option("--topics", metavar="GLOBS", default="", help="Topics, comma-separated.  [default: every user topic]")
 @click.option(
     "--columns",
     metavar="NAMES",
     default="",
     shell_complete=complete_names(schemas.VIEWS[schemas.RECORDS]),
-    help="Comma-separated.  [default: all of view records]",
+    help="Columns, comma-separated.  [default: all of the view records]",
 )
 @click.option(
     "--isolation-level",
     type=click.Choice([READ_COMMITTED, READ_UNCOMMITTED]),
     default=READ_COMMITTED,
     show_default=True,
-    help="read_uncommitted: with aborted and open ones.",
+    help="read_uncommitted: write aborted and open transactions too.",
 )
 @click.option(
     "--on-damage",
     type=click.Choice(["fail", "report"]),
     default="fail",
     show_default=True,
-    help="report: leave out what is broken.",
+    help="report: leave out damaged records, and report them.",
 )
 @click.option("--compression", type=click.Choice(COMPRESSIONS), default="zstd", show_default=True)
 @takes_run_on
 def export(**given: Any) -> None:
-    """Write records to Parquet, by what became of their transactions.
+    """Write committed records to Parquet.
 
-    Those of aborted and open transactions are left out. DIR is a log directory of Ottla or Apache Kafka, in use or not;
-    OUT a folder that does not exist, or is empty. Both may be URIs such as s3://BUCKET/FOLDER.
+    Records of aborted and open transactions are left out. DIR is a log directory of Ottla or Apache Kafka; its broker
+    may be running. OUT is a new or empty folder. Both may be URIs such as s3://BUCKET/FOLDER.
 
     Exit codes: 0 done, 2 could not run, 130 interrupted.
     """

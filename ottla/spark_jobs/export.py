@@ -83,8 +83,8 @@ def run(arguments: "ExportArguments") -> int:
     try:
         written = _export(arguments)
     except (CannotExport, DamagedSegment, NoSpark, OptionError, OSError, UnreadableDirectory, WorkerLacks) as error:
-        # The error names the option of the reader, which has another name here.
-        return _report_failure(str(error).replace(REMEDY, "--on-damage report leaves it out"))
+        # The error names the option of the data source, which has another name here.
+        return _report_failure(str(error).replace(REMEDY, "--on-damage report leaves the damage out"))
     show(f"{written.rows:,} records in {written.files:,} files in {hide_secrets(arguments.output)}\n")
     return DONE
 
@@ -156,7 +156,7 @@ def _topics_exist(options: Options) -> None:
     (directory,) = options.paths
     patterns = topic_patterns(options.topics)
     logs = list_partitions(directory)
-    # The plan logs globs that match nothing next to others that do.
+    # If only some patterns match no topic, the plan logs them.
     if not select_topics(logs, patterns) and (unmatched := describe_missing_topics(logs, patterns)):
         raise CannotExport(f"{directory}: {unmatched}")
 
@@ -168,7 +168,7 @@ def _columns(given: str) -> tuple[str, ...]:
         raise CannotExport(f"no column {', '.join(unknown)}; records have {', '.join(known)}")
     kept = tuple(name for name in names if name not in IN_FOLDERS)
     if not kept:
-        raise CannotExport("topic and partition are the names of the folders; name another column")
+        raise CannotExport("topic and partition are only folder names; name another column")
     return kept
 
 

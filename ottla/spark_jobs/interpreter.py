@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 WORKERS = "PYSPARK_PYTHON"
-# The Python of the workers that look for data sources and plan them, where it is set.
+# The Python of the workers that find and plan data sources, if it is set.
 _DRIVER = "PYSPARK_DRIVER_PYTHON"
 
 

@@ -4,33 +4,31 @@
 _INSTEAD = {
     "subscribe": "option topics names topics, separated by commas: ledger,audit-*",
     "subscribepattern": "option topics takes globs, separated by commas: ledger,audit-*",
-    "assign": "options topics and partitions choose them: topics=ledger, partitions=0,2",
-    "kafka.bootstrap.servers": "no broker is asked: .load(DIR) names the log directory",
-    "kafka.isolation.level": "option isolation.level does that",
-    "kafka.group.id": "no consumer group is needed: nothing but files is read",
-    "groupidprefix": "no consumer group is needed: nothing but files is read",
+    "assign": "options topics and partitions select partitions: topics=ledger, partitions=0,2",
+    "kafka.bootstrap.servers": "no broker is used: .load(DIR) names the log directory",
+    "kafka.isolation.level": "use option isolation.level",
+    "kafka.group.id": "no consumer group is needed: only files are read",
+    "groupidprefix": "no consumer group is needed: only files are read",
     "includeheaders": "the column headers is always there; .schema(...) without it leaves it out",
     "startingoffsetsbytimestamp": "option startingTimestamp is one time for all partitions, in ms since 1970",
     "endingoffsetsbytimestamp": "option endingTimestamp is one time for all partitions, in ms since 1970",
-    "startingoffsetsbytimestampstrategy": "a partition with nothing as late is read from its end",
-    "maxrecordsperpartition": "tasks are cut by size: option minPartitions makes more of them",
-    "minoffsetspertrigger": "option maxOffsetsPerTrigger and the trigger's interval shape micro-batches",
-    "maxtriggerdelay": "option maxOffsetsPerTrigger and the trigger's interval shape micro-batches",
-    "kafkaconsumer.polltimeoutms": "nothing is polled, files are read",
-    "fetchoffset.numretries": "nothing is fetched, files are read",
-    "fetchoffset.retryintervalms": "nothing is fetched, files are read",
+    "startingoffsetsbytimestampstrategy": "a partition without such a late record is read from its end",
+    "maxrecordsperpartition": "tasks are divided by size: option minPartitions makes more of them",
+    "minoffsetspertrigger": "use option maxOffsetsPerTrigger and the interval of the trigger",
+    "maxtriggerdelay": "use option maxOffsetsPerTrigger and the interval of the trigger",
+    "kafkaconsumer.polltimeoutms": "no consumer polls: only files are read",
+    "fetchoffset.numretries": "no broker is used: only files are read",
+    "fetchoffset.retryintervalms": "no broker is used: only files are read",
 }
-# Options that a stream has and a batch read has not.
-_STREAM_ONLY = {
-    "maxoffsetspertrigger": "spark.readStream has it; spark.read takes what is in the files, .limit(N) takes a part"
-}
+# Options of a stream that a batch read does not have.
+_STREAM_ONLY = {"maxoffsetspertrigger": "only spark.readStream has it; spark.read reads everything, .limit(N) a part"}
 
 
 def instead_of(name: str) -> str | None:
     """Return the equivalent of an option of Spark's Kafka source; None if that has no such option either."""
     key = name.lower()
     if key.startswith("kafka.") and key not in _INSTEAD:
-        return "no broker is asked, so settings of Kafka's consumer mean nothing"
+        return "no broker is used, so settings of Kafka's consumer have no effect"
     return _INSTEAD.get(key) or _STREAM_ONLY.get(key)
 
 

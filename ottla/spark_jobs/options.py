@@ -15,7 +15,7 @@ from ottla.spark_jobs.kafka_options import instead_of, is_met
 
 READ_COMMITTED = "read_committed"
 READ_UNCOMMITTED = "read_uncommitted"
-# The end of a read of a replica, in the words of Kafka's FetchIsolation; its third is read_committed.
+# The end of a read of a replica, named as in Kafka's FetchIsolation; its third value is read_committed.
 LOG_END, HIGH_WATERMARK = "log_end", "high_watermark"
 _FLAGS = ("false", "true")
 
@@ -39,12 +39,12 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "fetchIsolation": (LOG_END, (LOG_END, HIGH_WATERMARK)),
 }
 _CANONICAL = {name.lower(): name for name in OPTIONS}
-# Features that are used in another way.
+# Features that are not options, and how to use them.
 _ELSEWHERE = {"cache": "ottla.spark_jobs.cached(spark, DIR, CACHE) reads a log from a cache"}
 # Options that Spark itself adds.
 _SPARKS_OPTIONS = ("path", "paths", "serialization.format")
 
-# The views that read less when offsets, times or producers are named; the others ignore these.
+# The views that an option is for; the other views refuse it.
 _BOUNDED = {
     "startingOffsets": (schemas.RECORDS, schemas.BATCHES, schemas.SEGMENTS),
     "endingOffsets": (schemas.RECORDS, schemas.BATCHES, schemas.SEGMENTS),
@@ -59,13 +59,13 @@ _BOUNDED = {
 EARLIEST_OFFSET, LATEST_OFFSET = -2, -1
 _NO_PATH = (
     "the ottla source needs a log directory: .load(DIR), or OPTIONS (path 'DIR') in SQL, where CREATE TABLE names no "
-    "columns (Spark forgets the options of a table that names them)"
+    "columns (else Spark loses the options of the table)"
 )
 
 OffsetsByPartition = dict[TopicPartition, int]
 
 
-LOSS_HINT = 'option("failOnDataLoss", "false") goes on with what is there'
+LOSS_HINT = 'option("failOnDataLoss", "false") continues with the offsets that are there'
 
 
 class DataLost(Exception):
@@ -111,7 +111,7 @@ def read_options(given: dict[str, str]) -> Options:
         values[key] = value.strip() if key in OPTIONS else value
         allowed = OPTIONS[key][1] if key in OPTIONS else ()
         if allowed and value not in allowed:
-            raise OptionError(f"option {key} is one of {', '.join(allowed)}, not {value!r}")
+            raise OptionError(f"option {key} must be one of {', '.join(allowed)}, not {value!r}")
     for name, views in _BOUNDED.items():
         if values[name] != OPTIONS[name][0] and values["view"] not in views:
             raise OptionError(f"option {name} is for the views {' and '.join(views)}, not {values['view']}")
@@ -143,13 +143,13 @@ def _paths(values: dict[str, str]) -> tuple[str, ...]:
             raise OptionError(_NO_PATH)
         return (values["path"],)
     if "path" in values:
-        raise OptionError(f"load() names log directories, and option path names {values['path']}: not both")
+        raise OptionError(f"load() names log directories, and option path names {values['path']}: remove one of them")
     try:
         paths: Any = json.loads(values["paths"])
     except ValueError:
         paths = None
     if not isinstance(paths, list) or not paths or not all(isinstance(path, str) and path for path in paths):
-        raise OptionError(f'option paths is JSON such as ["/disk1/kafka", "/disk2/kafka"], not {values["paths"]!r}')
+        raise OptionError(f'option paths must be JSON such as ["/disk1/kafka", "/disk2"], not {values["paths"]!r}')
     return tuple(dict.fromkeys(paths))
 
 
@@ -171,18 +171,18 @@ def _integers(name: str, text: str) -> tuple[int, ...] | None:
     try:
         return tuple(sorted({int(part) for part in text.split(",")}))
     except ValueError:
-        raise OptionError(f"option {name} is a comma-separated list of numbers, not {text!r}") from None
+        raise OptionError(f"option {name} must be a comma-separated list of numbers, not {text!r}") from None
 
 
 def _is_true(name: str, text: str) -> bool:
     if text.lower() not in _FLAGS:
-        raise OptionError(f"option {name} is true or false, not {text!r}")
+        raise OptionError(f"option {name} must be true or false, not {text!r}")
     return text.lower() == "true"
 
 
 def _above_zero(name: str, text: str) -> int | None:
     if text and not (text.isdecimal() and int(text) > 0):
-        raise OptionError(f"option {name} is a number above 0, not {text!r}")
+        raise OptionError(f"option {name} must be a number above 0, not {text!r}")
     return int(text) if text else None
 
 
@@ -192,7 +192,7 @@ def _milliseconds(name: str, text: str) -> int | None:
     try:
         return int(text)
     except ValueError:
-        raise OptionError(f"option {name} is a time in ms since 1970, not {text!r}") from None
+        raise OptionError(f"option {name} must be a time in ms since 1970, not {text!r}") from None
 
 
 def _offsets(name: str, text: str, unbounded: int) -> OffsetsByPartition | None:
@@ -207,7 +207,7 @@ def _offsets(name: str, text: str, unbounded: int) -> OffsetsByPartition | None:
 
 def offsets_by_partition(name: str, text: str, form: str, words: tuple[int, ...]) -> OffsetsByPartition:
     """Return the offsets in the JSON of an option; `words` are the negative ones with a meaning. Raises OptionError."""
-    wrong = OptionError(f"option {name} is {form}, not {text!r}")
+    wrong = OptionError(f"option {name} must be {form}, not {text!r}")
     try:
         given: Any = json.loads(text)
         offsets = {
@@ -236,6 +236,6 @@ def check_partitions(option: str, given: OffsetsByPartition, names: set[TopicPar
         more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
         there = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(names)[:5]) or "none"
         raise OptionError(
-            f"option {option} names {told}{more}, not among the {len(names)} partitions that are read ({there}"
+            f"option {option} names {told}{more}, which is not among the {len(names)} partitions that are read ({there}"
             f"{', ...' if len(names) > 5 else ''})"
         )

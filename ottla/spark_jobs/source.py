@@ -17,12 +17,11 @@ from ottla.spark_jobs.table_options import kept_options, options_of_table, table
 # A log has one writer, the broker that leads it.
 _READ_ONLY = (
     "the ottla source only reads: the broker writes the log directory. To send records to it, write with format kafka "
-    "and kafka.bootstrap.servers (the package spark-sql-kafka-0-10); to keep what was read, write with format parquet "
-    "or delta"
+    "and kafka.bootstrap.servers (the package spark-sql-kafka-0-10); to store the result, write with format parquet or "
+    "delta"
 )
 _OLD_STREAMS = (
-    "streams of the ottla source need Spark 4.2 or later: an older one asks a stream in Python how far to read, and "
-    "does not say where it stands"
+    "streams of the ottla source need Spark 4.2 or later: an older one does not pass the position of a stream in Python"
 )
 
 
@@ -53,7 +52,7 @@ class OttlaSource(DataSource):
     """
 
     def __init__(self, options: dict[str, str]) -> None:
-        # Spark's own code imports Arrow next, and if that ends the process Spark only reports a crash.
+        # Spark imports Arrow next. If Arrow is missing, the process ends and Spark only reports a crash.
         check_planner()
         super().__init__(options)
 

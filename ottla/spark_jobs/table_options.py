@@ -12,9 +12,9 @@ from pyspark.sql.types import StructType
 from ottla.scan import schemas
 
 _METADATA = "ottla.options"
-# Among the properties of a table, which Spark passes together with its options.
+# Properties of a table, which Spark passes together with its options.
 _PROVIDER, _PREFIX = "provider", "option."
-# Words of SQL whose names in the JSON of a schema differ.
+# Types whose names in the JSON of a schema differ from those in SQL.
 _JSON: dict[str, Any] = {"int": "integer", "bigint": "long"}
 
 

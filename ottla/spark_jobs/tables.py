@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # The default of Kafka's `producer.id.expiration.ms`.
 EXPIRATION_MS = 86_400_000
-# The files of a running broker are not read at one instant, so younger transactions are not judged.
+# The files of a running broker are not read at one instant, so younger transactions get no verdict.
 SETTLED_MS = 60_000
 
 _LOG = ("topic", "partition")
@@ -133,7 +133,7 @@ def _with_coordinator_state(opened: "DataFrame", transaction_state: "DataFrame")
         F.col("startTime").alias("began"),
         F.col("updateTime").alias("moved"),
     )
-    # An id may be the previous one of several: who owns it now comes first.
+    # Several transactional ids may have had a producer id: the one that has it now comes first.
     mine = Window.partitionBy("knownAs").orderBy((F.col("ownerId") == F.col("knownAs")).desc(), "transactionalId")
     states = states.withColumn("rank", F.row_number().over(mine)).where("rank = 1")
     lists = F.exists(
@@ -202,7 +202,7 @@ def torn(transactions: "DataFrame", transaction_state: "DataFrame") -> "DataFram
         (F.col("decision") != F.col("marker"))
         | (F.col("decision").isNull() & (F.col("at") > F.col("knownSince")) & F.col("transactionalId").isNotNull())
     )
-    # Timestamps of producers may be anything: they count if the transaction took no longer than the longest timeout.
+    # Producers may set any timestamp: it counts if the transaction took no longer than the longest timeout.
     longest = transaction_state.agg(F.coalesce(F.max("timeoutMs"), F.lit(0)).alias("longestMs"))
     in_time = F.col("durationMs").between(F.lit(0), F.col("longestMs")) | (F.col("fate") == "open")
     began = F.when(in_time, F.col("startTime")).otherwise(F.col("endTime"))

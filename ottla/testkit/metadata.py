@@ -26,7 +26,7 @@ def complete(work: Coroutine[Any, None, R]) -> R:
             work.send(None)
         except StopIteration as ended:
             return ended.value  # type: ignore[no-any-return]
-    raise RuntimeError("it waits for somebody else")
+    raise RuntimeError("the handler waits for another activity")
 
 
 def sync(cluster: Cluster) -> None:

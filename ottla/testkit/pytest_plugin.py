@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ottla.testkit.kit.proxied import ProxiedBroker
 
 _MARKER: Final = (
-    "ottla(transaction_version=2, properties={}, as_version=None): run the test on a broker of these settings; "
-    "properties are those of server.properties, as_version is an older Kafka to imitate"
+    "ottla(transaction_version=2, properties={}, as_version=None): run the test on a broker with these settings; "
+    "properties are options of server.properties, as_version is an older Kafka to imitate"
 )
 _KEYWORDS: Final = ("transaction_version", "properties", "as_version")
 _TAIL_LINES: Final = 40
@@ -32,19 +32,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--ottla-bootstrap",
         metavar="HOST:PORT",
-        help="Test on this broker, which may be any Kafka, instead of starting one. It cannot be steered.",
+        help="Test on this broker, which may be any Kafka, instead of starting one, without faults and its clock.",
     )
     group.addoption(
         "--ottla-port",
         type=int,
         default=0,
         metavar="PORT",
-        help="Where the shared broker listens, for code that has an address written into it; not with pytest-xdist.",
+        help="The port of the shared broker, for code with a fixed address; not with pytest-xdist.",
     )
     group.addoption(
         "--ottla-keep",
         action="store_true",
-        help="Keep the data directories of brokers, also when all is well.",
+        help="Keep the data directories of brokers, also if all tests pass.",
     )
 
 
@@ -96,7 +96,9 @@ def make_ottla(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
     option = request.config.getoption
     if option("--ottla-port") and hasattr(request.config, "workerinput"):
-        raise pytest.UsageError("--ottla-port is one port, and each worker of pytest-xdist has a broker of its own")
+        raise pytest.UsageError(
+            "--ottla-port is one port, but each worker of pytest-xdist starts a broker: run without -n"
+        )
     pool = BrokerPool(tmp_path_factory.mktemp("ottla"), keep=option("--ottla-keep"), port=option("--ottla-port"))
     yield pool
     pool.close()
@@ -113,7 +115,7 @@ def ottla_noproc(request: pytest.FixtureRequest) -> "Iterator[Broker]":
     """The broker of `--ottla-bootstrap`."""
     bootstrap = request.config.getoption("--ottla-bootstrap")
     if not bootstrap:
-        pytest.skip("no broker is named: --ottla-bootstrap HOST:PORT")
+        pytest.skip("no broker is given: set --ottla-bootstrap HOST:PORT")
     from ottla.testkit.kit.broker import Broker
 
     broker = Broker(bootstrap)
@@ -138,7 +140,7 @@ def ottla_broker(request: pytest.FixtureRequest) -> "Iterator[Broker]":
 def _fail_if_never_fired(hollow: "Sequence[PlannedFault]") -> None:
     if hollow:
         planned = "".join(f"\n  {fault!r}" for fault in hollow)
-        pytest.fail(f"planned faults never struck, so this test has not tested them:{planned}", pytrace=False)
+        pytest.fail(f"planned faults never fired, so this test has not tested them:{planned}", pytrace=False)
 
 
 def _broker_of(request: pytest.FixtureRequest) -> "Broker":
@@ -197,7 +199,7 @@ def ottla_ledger(ottla_broker: "Broker") -> "Callable[[], list[LedgerEntry]]":
 
 def _require_control(broker: "Broker") -> None:
     if broker.process is None:
-        pytest.skip("the broker of --ottla-bootstrap cannot be steered")
+        pytest.skip("the test needs a broker that the kit starts: run it without --ottla-bootstrap")
 
 
 @pytest.fixture

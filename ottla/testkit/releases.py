@@ -68,5 +68,5 @@ def _known(release: str) -> str:
     """The release of a patch: 2.8 for 2.8.1."""
     name = release if release in _RAISED else release.rpartition(".")[0]
     if name not in _RAISED:
-        raise ValueError(f"{release!r} is no release that is known: {', '.join(_RAISED)}")
+        raise ValueError(f"{release!r} is an unknown release; known are {', '.join(_RAISED)}")
     return name

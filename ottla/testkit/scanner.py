@@ -125,7 +125,7 @@ class ScannedBatch:
                 fate=fate,
             )
         if position != len(data):
-            raise ValueError(f"{self.path}: {len(data) - position} bytes behind the records of {self.base_offset}")
+            raise ValueError(f"{self.path}: {len(data) - position} bytes after the records of {self.base_offset}")
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ def scan_content(path: Path, data: bytes) -> tuple[list[ScannedBatch], Damage | 
         if batch is None:
             return batches, Damage(path, position, len(data) - position, reason)
         if batches and batch.base_offset <= batches[-1].last_offset:
-            reason = f"offset {batch.base_offset} behind {batches[-1].last_offset}"
+            reason = f"offset {batch.base_offset} after {batches[-1].last_offset}"
             return batches, Damage(path, position, len(data) - position, reason)
         batches.append(batch)
         position += batch.size_bytes

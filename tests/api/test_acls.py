@@ -176,7 +176,7 @@ def test_a_filter_means_what_kafka_means(lone, wanted, found):
         (entry(operation=77), "Invalid operation UNKNOWN"),
         (entry(permission=PermissionType.ANY), "Invalid permissionType ANY"),
         (entry(principal="alice"), "Could not parse principal from `alice` (no colon is present"),
-        (entry(host=""), "The host must be an address"),
+        (entry(host=""), "The host must be an IP address"),
     ],
 )
 def test_what_is_no_entry_is_refused_by_itself(lone, bad, words):

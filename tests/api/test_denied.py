@@ -41,7 +41,7 @@ def test_what_is_refused_is_told_in_the_words_of_kafka_once_a_minute(lone, lines
     assert lines() == [f"{LINE}DefaultDeny"]
     lone.rest(LOG_AGAIN_MS)
     cause_denial(lone)
-    assert lines()[1:] == [f"{LINE}DefaultDeny (3 times since this was said last)"]
+    assert lines()[1:] == [f"{LINE}DefaultDeny (2 more since the previous such line)"]
 
 
 def test_the_entry_that_denies_is_named_as_kafka_names_it(lone, lines):

@@ -88,7 +88,7 @@ def test_who_has_which_epoch_and_whom_that_fences(lone, new_lines):
     assert init(lone, producer_id=first.producer_id, epoch=0).error_code == E.PRODUCER_FENCED
     assert new_lines() == [
         f"Fenced client client at client:0: producerId {first.producer_id}, producer epoch 0 of transactionalId orders "
-        "is not its last"
+        "is not the current one"
     ]
 
 
@@ -194,9 +194,12 @@ def test_members_that_go_together_are_named_in_one_line(lone, new_lines):
 @pytest.mark.parametrize(
     ("sent", "named"),
     [
-        (bytes.fromhex("16030100c8010000c40303"), "a TLS handshake came where PLAINTEXT is spoken"),
-        (b"GET /metrics HTTP/1.1\r\nHost: broker\r\n\r\n", "an HTTP request came where Kafka's protocol is spoken"),
-        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "an HTTP request came"),
+        (bytes.fromhex("16030100c8010000c40303"), "a TLS handshake arrived on a listener without TLS"),
+        (
+            b"GET /metrics HTTP/1.1\r\nHost: broker\r\n\r\n",
+            "an HTTP request arrived on a listener of the Kafka protocol",
+        ),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "an HTTP request arrived"),
         (b"\x7f\xff\xff\xff\x00\x00\x00\x00", "frame size"),
     ],
     ids=["tls", "http", "http2", "nothing"],

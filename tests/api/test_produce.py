@@ -187,7 +187,7 @@ def finished(life, handler):
             _, message = codec.decode_response(ApiKey.PRODUCE, WITH_IDS, b"".join(map(bytes, end.value.buffers))[4:])
             return message
         life.advance(2 * SYNC_MS)
-    raise AssertionError("it waits for somebody")
+    raise AssertionError("the handler waits")
 
 
 def deletion(name):

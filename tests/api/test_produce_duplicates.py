@@ -84,7 +84,7 @@ def test_one_that_differs_is_acknowledged_and_told_of(lines):
     assert (ledger.partition.log_end_offset, ledger.counted) == (2, 1)
     (line,) = lines()
     assert line.startswith("Acknowledged records of client:0 that are not in the log: 'ledger'-0: ")
-    assert "producer 7 at epoch 0 with no transactional id sent sequences 5 to 6 once more" in line
+    assert "producer 7 at epoch 0 with no transactional id sent sequences 5 to 6 again" in line
     assert line.endswith("the batch at offset 0; 1 such batches since the start")
 
 
@@ -94,7 +94,7 @@ def test_one_that_differs_is_refused_where_that_is_wanted(lines):
     ledger.send(batch(sequence=2))
     (row,) = ledger.rows(batch(OTHERS, sequence=2))
     assert (row.error_code, row.base_offset, row.log_start_offset) == (E.INVALID_RECORD, -1, 0)
-    assert "sent sequences 2 to 3 once more" in row.error_message
+    assert "sent sequences 2 to 3 again" in row.error_message
     assert row.error_message.endswith("with other keys, values or headers than those of the batch at offset 2")
     assert (ledger.partition.log_end_offset, ledger.counted) == (4, 1)
     (line,) = lines()

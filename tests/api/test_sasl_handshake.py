@@ -130,7 +130,7 @@ def test_who_says_nothing_is_closed_in_time(lone, caplog):
     assert not guest.closed and not slow.closed
     lone.rest(200)
     assert guest.closed and slow.closed and member.works()
-    assert caplog.text.count("it has not logged in for 60 s") == 2
+    assert caplog.text.count("it has not logged in within 60 s") == 2
 
 
 def test_who_hangs_up_is_forgotten(lone, caplog):

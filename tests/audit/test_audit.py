@@ -346,10 +346,10 @@ def test_what_a_broker_compacts_meanwhile_is_not_lost(run_audit, write_log, monk
         ([".", "--since", "yesterday"], "--since yesterday"),
         (
             [".", "--checks", "torn", "--copies", "a=b,key"],
-            "--copies is for the check copies, which",
+            "--copies: --checks leaves out the check copies",
         ),
-        ([".", "--output-format", "json"], "--output-format is for the tables that --output DIR writes"),
-        ([".", "--overwrite"], "--overwrite is for the tables"),
+        ([".", "--output-format", "json"], "--output-format needs --output DIR"),
+        ([".", "--overwrite"], "--overwrite needs --output DIR"),
         ([".", "--since", "20261122"], "too early for milliseconds since 1970"),
         ([".", "--as-of", "1795253827"], "too early for milliseconds since 1970"),
         ([".", "--copies", "orders"], "--copies orders"),
@@ -376,10 +376,13 @@ def test_times_that_have_not_come_are_told_beside_the_answer(run_audit, write_lo
     code, out, err = run_audit(write_log.root, "--as-of", "9999-12-31", "--format", "json")
     assert (code, err) == (
         0,
-        "ottla audit: --as-of is in the future: ages are those of then, all else is what the files hold now\n",
+        "ottla audit: --as-of is in the future: ages are those at that time, everything else is as it is now\n",
     )
     code, out, err = run_audit(write_log.root, "--since", "9999-12-31")
-    assert (code, err) == (0, "ottla audit: --since is in the future: what is read is what cannot be left out\n")
+    assert (code, err) == (
+        0,
+        "ottla audit: --since is in the future: only the segments that every audit needs are read\n",
+    )
     assert out.startswith("Audit of ")
     assert run_audit(write_log.root, "--as-of", "1980-01-01", "--since", "1979-01-01")[2] == ""
 

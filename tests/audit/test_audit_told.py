@@ -19,7 +19,7 @@ def test_offsets_where_the_log_has_not_come_are_told_beside_the_answer(run_audit
     code, out, err = run_audit(write_log.root, "--as-of", "ledger:0:1006")
     assert (code, err) == (
         0,
-        "ottla audit: --as-of names offset 1,006 of ledger:0, which ends at 5: that is what was read\n",
+        "ottla audit: --as-of names offset 1,006 of ledger:0, which ends at 5: the audit ends there\n",
     )
     assert out.startswith("Audit of ")
 
@@ -29,11 +29,11 @@ def test_logs_without_a_batch_are_not_called_clean(run_audit, write_log):
     log.path.touch()
     code, out, _ = run_audit(write_log.root)
     assert code == 0
-    assert "Nothing was there to check: no batch in 1 partition." in out and "Clean" not in out
+    assert "Nothing to check: no batch in 1 partition." in out and "Clean" not in out
     log.data(2)
     assert "Clean: every transaction is decided" in run_audit(write_log.root)[1]
     out = run_audit(write_log.root, "--as-of", "ledger:0:0")[1]
-    assert "Nothing was there to check: no batch in 1 partition as of ledger:0:0." in out
+    assert "Nothing to check: no batch in 1 partition as of ledger:0:0." in out
 
 
 def test_lines_of_json_are_as_documented(run_audit, reference, tmp_path):

@@ -49,7 +49,7 @@ def two_partitions(write_log, *ends, epoch=3, marker_epoch=4):
 def test_commit_and_abort_of_one_transaction_are_torn_on_both_sides(write_log):
     one, other = torn(two_partitions(write_log, True, False))
     assert (one[2], other[2]) == ("ledger-0@2", "ledger-1@2")
-    assert "COMMIT stands here, ABORT in ledger-1@2, for one transaction of producer 7, epoch 4" in one[3]
+    assert "COMMIT in this partition, ABORT in ledger-1@2, for one transaction of producer 7, epoch 4" in one[3]
 
 
 def test_where_most_partitions_agree_the_other_is_told(write_log):
@@ -62,7 +62,7 @@ def test_open_here_and_ended_there_is_incomplete_and_a_commit_must_not_be_aborte
     root = two_partitions(write_log, True, None)
     (one,) = torn(root)
     assert one[2] == "ledger-1@0"
-    assert "incomplete: COMMIT stands in ledger-0@2" in one[3]
+    assert "incomplete: COMMIT in ledger-0@2" in one[3]
     (hangs,) = [one for one in found(root) if one[0] == "hanging"]
     assert "decided: the coordinator completed it as COMMIT" in hangs[3]
 

@@ -54,7 +54,7 @@ def test_records_that_apache_kafka_acknowledged_and_dropped_are_suspected(kafkas
     assert wrong[0].message.endswith("; order-1 (producer 0, epoch 0)")
     (count,) = found(kafkas, severity="info")
     assert (count.topic, count.partition, count.offset) == ("orders", 0, None)
-    assert re.match(r"2 commits without records behind aborts, of 1 producer, from .* 00:18:43.770", count.message)
+    assert re.match(r"2 commits without records after aborts, of 1 producer, from .* 00:18:43.770", count.message)
     read = {record.value.decode() for record in scan_partition(kafkas / "orders-0").records("read_committed")}
     assert read == {"before-0-0", "before-0-1", "before-0-2", "after-1-0-0", "after-1-0-1", "after-2-0-0"}
 
@@ -259,6 +259,6 @@ def test_a_partition_tells_how_many_there_are_beyond_those_that_are_kept(write_l
         log.marker(producer_id, True, timestamp_ms=2000 + producer_id)
     rest, *one_by_one = found(write_log.root)
     assert len(one_by_one) == 5
-    assert rest.message == "4 more places like these: commit without records behind an abort"
+    assert rest.message == "4 more places like these: commit without records after an abort"
     (count,) = found(write_log.root, severity="info")
-    assert count.message.startswith("9 commits without records behind aborts, those told of 5 producers, from ")
+    assert count.message.startswith("9 commits without records after aborts, those shown are of 5 producers, from ")

@@ -89,7 +89,7 @@ def test_lost_commit_must_not_be_aborted_by_hand():
     (finding,) = judged(decided(*ALTERNATING), *SOUND[:2], swallowing)
     assert "do not abort" in finding.action
     assert finding.offset == 2
-    assert "its records ended with the transaction behind them, as ABORT" in finding.message
+    assert "its records ended with the next transaction, as ABORT" in finding.message
 
 
 def test_many_lost_with_their_offsets_are_one_finding():
@@ -103,7 +103,7 @@ def test_opposite_marker_is_torn_at_its_place():
     (finding,) = judged(decided(*ALTERNATING), SOUND[0], SOUND[1], marker(ABORT, 10_021, 2), SOUND[3])
     assert (finding.severity, finding.offset, finding.position) == ("error", 2, 200)
     assert finding.file == "/log/ledger-0/00000000000000000000.log"
-    assert "decided COMMIT" in finding.message and "stands ABORT" in finding.message
+    assert "decided COMMIT" in finding.message and "has ABORT" in finding.message
 
 
 def test_repeated_marker_is_what_a_restarted_coordinator_sends():
@@ -210,7 +210,7 @@ def test_lost_marker_does_not_keep_open_what_began_behind_a_later_one():
     markers = [marker(COMMIT, 10_001, 0), marker(COMMIT, 10_041, 5, first=2)]
     (finding,) = judged(known, *markers, open_from={7: 6})
     assert finding.offset == 2
-    assert "ended with the transaction behind them, as COMMIT" in finding.message
+    assert "ended with the next transaction, as COMMIT" in finding.message
 
 
 def test_decision_on_a_topic_that_was_created_later_is_unverifiable():

@@ -101,8 +101,8 @@ def test_without_deltalake_the_extra_is_named_before_anything_is_written(write_l
 @pytest.mark.parametrize(
     ("uri", "said"),
     [
-        ("hdfs://name/logs", "hdfs://name/logs: the format delta is for local folders and s3://; write parquet"),
-        ("s3://logs/x?allow_bucket_creation=true", "knows no option allow_bucket_creation of a URI"),
+        ("hdfs://name/logs", "hdfs://name/logs: the format delta is for local folders and s3://; use parquet"),
+        ("s3://logs/x?allow_bucket_creation=true", "has no URI option allow_bucket_creation"),
     ],
 )
 def test_stores_that_delta_tables_are_not_written_to_are_told(write_log, monkeypatch, capsys, uri, said):

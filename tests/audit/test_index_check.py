@@ -163,7 +163,7 @@ def test_what_was_rebuilt_from_the_log_start_lacks_what_is_below_it(write_log):
     checkpoint.write_text("0\n0\n")
     assert [one.message.partition(": ")[2] for one in check(write_log.root) if one.severity == "error"] == [
         "the transaction aborted at offset 3 (first offset 1) has no entry",
-        "producer id 8: coordinator epoch -1, the log says 0",
+        "producer id 8: coordinator epoch -1, but 0 in the log",
         "lacks producer id 7, last at offset 2",
     ]
 

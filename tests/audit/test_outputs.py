@@ -125,7 +125,7 @@ def test_an_export_that_fails_takes_back_what_it_wrote(write_log, place, capsys,
     log.roll()  # what is broken is no torn tail
     log.data(1)
     assert export.main([str(write_log.root), place("records")]) == 2
-    assert "--on-damage report leaves it out" in capsys.readouterr().err
+    assert "--on-damage report leaves the damage out" in capsys.readouterr().err
     assert tree(place("records")) == {}
     assert export.main([str(write_log.root), place("records"), "--on-damage", "report"]) == 0
 
@@ -170,7 +170,7 @@ def test_an_export_is_replaced_only_when_told_to_and_only_if_all_is_of_an_export
     put(folder, "notes.txt", b"mine")
     before = tree(folder)
     assert export.main([str(write_log.root), folder, "--overwrite"]) == 2
-    assert "is not empty, and notes.txt there is not ours" in capsys.readouterr().err
+    assert "is not empty, and notes.txt is not of ottla" in capsys.readouterr().err
     assert tree(folder) == before
 
 
@@ -178,7 +178,7 @@ def test_what_a_killed_run_left_is_told_from_what_is_whole(write_log, place, cap
     write_log().data(1)
     put(place("records"), UNFINISHED, b"token")
     assert export.main([str(write_log.root), place("records")]) == 2
-    assert "has what a run left that did not end, or has not yet: --overwrite replaces it" in capsys.readouterr().err
+    assert "has the output of a run that did not finish, or still runs: --overwrite" in capsys.readouterr().err
     assert export.main([str(write_log.root), place("records"), "--overwrite"]) == 0
     assert UNFINISHED not in tree(place("records"))
 
@@ -209,7 +209,7 @@ def test_a_bucket_that_is_not_there_and_a_secret_are_told_before_anything_is_rea
     assert "s3://no-such/report.html" in (told := capsys.readouterr().err)
     assert told.endswith("cannot be written: no such bucket\n")
     assert audit.main([str(write_log.root), "--output", f"s3://key:hidden@outputs/tables{query}"]) == 2
-    assert "leave the secret out of the URI" in (told := capsys.readouterr().err)
+    assert "the URI has a secret, which findings show: leave it out" in (told := capsys.readouterr().err)
     assert "hidden" not in told
 
 
@@ -243,9 +243,9 @@ def test_tasks_find_out_that_the_folder_is_not_the_drivers(write_log, tmp_path, 
     monkeypatch.setattr(pipeline, "tasks", SimpleNamespace(**{**vars(tasks), "scan": elsewhere}))
     assert audit.main([str(write_log.root), "--output", str(folder)]) == 2
     told = capsys.readouterr().err
-    assert f"{folder} on {platform.node()} is not the folder that the driver began" in told
+    assert f"{folder} on {platform.node()} is not the folder that the driver created" in told
     assert "s3://BUCKET/FOLDER" in told
-    with pytest.raises(OutputFailed, match="is not the folder that the driver began"):
+    with pytest.raises(OutputFailed, match="is not the folder that the driver created"):
         outputs.check_here(Folder(str(tmp_path / "nowhere"), "token"))
 
 

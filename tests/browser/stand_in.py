@@ -139,7 +139,7 @@ def handler_of(broker):
             elif not url.path.startswith("/v1/"):
                 self.page()
             elif broker.token is not None and self.headers["Authorization"] != f"Bearer {broker.token}":
-                self.reply(401, "application/json", b'{"error": "This port wants its token"}')
+                self.reply(401, "application/json", b'{"error": "The token is missing or wrong"}')
             elif url.path == "/v1/events":
                 self.stream(int(query["since"]))
             elif url.path == "/v1/export":

@@ -245,7 +245,7 @@ def test_everything_moves_to_kafka_and_back(ottla, tmp_path):
     assert len(set(ids)) == len(ids) == 4
 
     again = graduate(ottla.data_dir, kafka.properties)
-    assert again.returncode == 0 and "goes on as it is" in again.stdout
+    assert again.returncode == 0 and "stays as it is" in again.stdout
     kafka.start()
     try:
         assert observe(kafka.bootstrap) == at_home

@@ -121,4 +121,4 @@ def test_the_java_client_without_a_certificate_is_told(broker, directory, certif
     told = refused(client.topics)
     assert isinstance(told, DriverError) and "Ssl" in told.kind + told.message, told
     client.close()
-    assert "it shows no certificate, and ssl.client.auth is required" in broker.log_tail()
+    assert "it presents no certificate, and ssl.client.auth is required" in broker.log_tail()

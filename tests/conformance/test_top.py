@@ -60,8 +60,8 @@ def test_open_and_forgotten_transactions_and_lag_are_shown(broker):
     finally:
         client.close()
     assert found["answer"] == (
-        "1 open transaction, 0 overdue; 6 offsets held back in 3 partitions (1 of them by a transaction that nobody "
-        "will end); 1 group, the largest lag is 7."
+        "1 open transaction, 0 overdue; 6 offsets held back in 3 partitions (1 of them by a transaction that will "
+        "never end); 1 group, the largest lag is 7."
     )
     (transaction,) = found["transactions"]
     assert transaction.pop("age_ms") + transaction.pop("time_left_ms") == CALM_MS

@@ -7,7 +7,7 @@ from lab.crash.states import sample
 
 NOTICED_AS = {
     "acknowledged-early": "lost record",
-    "recovery-unsynced": "shown and lost with the power",
+    "recovery-unsynced": "shown, then lost with the power",
     "names-unsynced": "lost record",
     "recovery-point-too-far": "wrong time",
     "roll-unsynced": "offline: ",
@@ -17,8 +17,8 @@ NOTICED_AS = {
     "producers-unread": "wrong records",
     "crc-unchecked": "recovered although it is wrong",
     "cut-at-any-damage": "sound batches were cut off",
-    "lost-pages-unknown": "only a page that never came",
-    "append-error-ignored": "nobody is told",
+    "lost-pages-unknown": "only an unsynced page is missing",
+    "append-error-ignored": "nothing is logged or reported",
     "sync-error-ignored": "acknowledged after a failed sync",
     "failed-sync-retried": "acknowledged after a failed sync",
 }

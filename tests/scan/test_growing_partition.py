@@ -38,7 +38,7 @@ def followed(write_log):
 
 
 def aborted(partition):
-    return partition.aborted(0, 2**62).tolist()
+    return partition.find_aborted(0, 2**62).tolist()
 
 
 def test_what_is_appended_is_read_and_nothing_twice(followed):
@@ -59,7 +59,7 @@ def test_what_is_aborted_is_told_of_the_transactions_that_reach_into_the_offsets
     followed.ends()
     first, second = [8, 0, 1], [7, 2, 3]
     told = {
-        bounds: followed.partition.aborted(*bounds).tolist()
+        bounds: followed.partition.find_aborted(*bounds).tolist()
         for bounds in [(0, 4), (0, 2), (1, 3), (2, 4), (3, 9), (4, 9)]
     }
     assert told == {

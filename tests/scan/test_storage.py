@@ -265,7 +265,7 @@ def test_local_paths_may_hold_what_uris_do_not():
 def test_secrets_in_uris_are_refused_and_not_repeated():
     with pytest.raises(UnreadableDirectory) as told:
         list_partitions("s3://key:hidden@logs/kafka")
-    assert str(told.value) == "s3://logs/kafka: leave the secret out of the URI, which findings show"
+    assert str(told.value) == "s3://logs/kafka: the URI has a secret, which findings show: leave it out"
 
 
 def test_a_scheme_that_arrow_does_not_know_is_told(capsys):

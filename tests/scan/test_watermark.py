@@ -64,7 +64,7 @@ def test_a_partition_that_the_checkpoint_does_not_name_has_none(ahead, write_log
 
 
 def test_a_directory_without_the_checkpoint_is_an_error(ahead):
-    with pytest.raises(UnreadableDirectory, match="no replication-offset-checkpoint in it"):
+    with pytest.raises(UnreadableDirectory, match="no readable replication-offset-checkpoint"):
         offsets(ahead, **CAPPED)
 
 

@@ -15,6 +15,7 @@ from lab.simulation.producers import Abortable, Producer, ProducerBehaviour
 from lab.simulation.rates import MEASURED, main, noticed, row
 from lab.simulation.world import World
 from ottla.protocol.values import TransactionMarker
+from ottla.testkit.in_memory import wire
 
 RATES = json.loads((Path(__file__).parent / "rates.json").read_text(encoding="utf-8"))
 """Written by `python -m lab.simulation.rates tests/sim/rates.json`."""
@@ -39,6 +40,11 @@ def test_a_plant_is_measured_again_and_the_others_stay(tmp_path, capsys):
     assert found["aborted-list-empty"]["caught"] > 0
 
 
+def test_an_exception_is_no_sign_that_a_bug_was_noticed():
+    problems = ["simulation broke: KeyError", "bug: TypeError", "error log: x", "hanging-txn: data-0"]
+    assert noticed("unverified", problems) == ["hanging-txn: data-0"]
+
+
 @pytest.mark.parametrize("plant", [name for name in PLANTS if RATES.get(name, {}).get("caught")])
 def test_a_planted_bug_is_noticed(plant):
     """By the first seeds that noticed it; when the simulation has changed, by others of the same profile."""
@@ -57,13 +63,13 @@ ZERO, ONE = ("data", 0), ("data", 1)
 
 
 class Stage(World):
-    """A world with one producer of `t0`, who does as he is told."""
+    """A world with one producer of `t0`, which runs a script."""
 
     def __init__(self, script, level, profile=QUIET):
         super().__init__(1, profile._replace(call_ms=(0.0,), small_segments=0.0, v2_clients=1.0), level=level)
         self._script = script
 
-    def _hire(self):
+    def _start_clients(self):
         actor = Producer(self, "p", Random(1), "t0", [ZERO, ONE], ProducerBehaviour(depth=2))
         self._processes.append(actor)
         actor.start(lambda: self._script(self, actor), 0)
@@ -118,12 +124,23 @@ def batches_while_the_markers_wait(world, actor):
     """The first batch of a transaction waits for the one before and is refused, the second one waits long enough."""
     yield from actor.initialise()
     yield from transaction(actor, (ZERO, "first"))
-    world.troubles.bad_markers = 3
+    world.faults.bad_markers = 3
     yield from actor.end(True)
     try:
         yield from transaction(actor, (ONE, "second"), (ONE, "third"), commit=True)
     except Abortable:
         yield from actor.recover()
+
+
+def end_of_the_transaction_before(world, actor):
+    """An EndTxn that was answered arrives again, while the next transaction is open in the epoch that it brought."""
+    yield from actor.initialise()
+    yield from transaction(actor, (ZERO, "first"))
+    again = wire.end_txn(actor.generation, actor.transactional_id, actor.producer, True)
+    yield from actor.end(True)
+    yield from transaction(actor, (ZERO, "second"))
+    yield from actor.call(again)
+    yield from actor.end(False)
 
 
 def marker_of_the_transaction_before(world, actor):
@@ -193,6 +210,7 @@ DIRECTED = [
     ("empty-abort-keeps-epoch", late_batch_after_an_empty_abort, 2, QUIET),
     ("guard-missing", abort_beside_a_batch, 1, QUIET),
     ("overtaking-accepted", batches_while_the_markers_wait, 2, QUIET),
+    ("retry-unrecognised", end_of_the_transaction_before, 2, QUIET),
     ("equal-marker-accepted", marker_of_the_transaction_before, 2, QUIET),
     ("gaps-accepted", forgotten_batch, 1, QUIET),
     ("gaps-accepted", forgotten_batch, 2, QUIET),

@@ -128,7 +128,7 @@ def test_alerts_that_nobody_reads_are_told_again_at_the_next_start(spark, refere
     run = [str(reference("unclean")), "--once", "--format", "json", "--checkpoint", str(tmp_path / "told")]
     monkeypatch.setattr(alert, "show", lambda text: False)
     assert alert.main(run) == 2
-    assert capsys.readouterr().err == "ottla alert: stdout is closed: nobody reads the alerts\n"
+    assert capsys.readouterr().err == "ottla alert: stdout is closed: the alerts cannot be printed\n"
     monkeypatch.undo()
     assert alert.main(run) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
@@ -174,7 +174,7 @@ def test_a_single_look_needs_no_java(reference, tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().out == ""
     (tmp_path / "told" / "offsets").mkdir()
     assert alert.main(run) == 2
-    assert "that of an alert without --once" in capsys.readouterr().err
+    assert "an alert without --once uses this folder" in capsys.readouterr().err
 
 
 def test_a_query_that_fails_is_told_in_one_line(spark, reference, tmp_path, capsys, monkeypatch):

@@ -55,9 +55,9 @@ sys.path.insert(0, {str(pack_packages(tmp_path))!r})
 import ottla, pyspark_ottla
 from ottla.audit.pipeline import audit
 from ottla.audit.request import Request
-from ottla.audit.runner import HereRunner
+from ottla.audit.runner import ThreadRunner
 assert "ottla.zip" in ottla.__file__ and "ottla.zip" in pyspark_ottla.__file__
-found = audit(HereRunner(1), Request(({str(reference("clean"))!r},), (), 1795253827000))
+found = audit(ThreadRunner(1), Request(({str(reference("clean"))!r},), (), 1795253827000))
 print(sum(one.aborted.transactions for one in found.partitions))
 """
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "numba")}

@@ -179,10 +179,10 @@ def test_queries_at_once_fill_a_cache(spark, reference, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"view": "batches"}, "takes no option view"),
-        ({"fetchIsolation": "high_watermark"}, "takes no option fetchIsolation"),
-        ({"minPartitions": "3"}, "takes no option minPartitions"),
-        ({"isolation.level": "some"}, "is one of read_committed"),
+        ({"view": "batches"}, "has no option view"),
+        ({"fetchIsolation": "high_watermark"}, "has no option fetchIsolation"),
+        ({"minPartitions": "3"}, "has no option minPartitions"),
+        ({"isolation.level": "some"}, "must be one of read_committed"),
     ],
 )
 def test_options_that_it_does_not_take(spark, write_log, tmp_path, options, words):
@@ -205,7 +205,7 @@ def test_places_that_a_cache_cannot_be(spark, write_log, tmp_path):
     for inside in (write_log.root, write_log.root / "cache", write_log.root / "ledger-0"):
         with pytest.raises(OutputFailed, match="in the log directory"):
             cached(spark, root, inside)
-    with pytest.raises(OptionError, match="for a pattern"):
+    with pytest.raises(OptionError, match="as a pattern"):
         cached(spark, root, tmp_path / "cache[1]")
     with pytest.raises(OptionError, match="local folder"):
         cached(spark, root, "s3://bucket/cache")
@@ -225,5 +225,5 @@ def test_a_session_without_a_jvm_is_refused(write_log, tmp_path):
     from ottla.spark_jobs import cached
     from ottla.spark_jobs.cache.upkeep import CacheFailed
 
-    with pytest.raises(CacheFailed, match="not Spark Connect"):
+    with pytest.raises(CacheFailed, match="does not work with Spark Connect"):
         cached(object(), str(write_log.root), tmp_path / "cache")

@@ -114,7 +114,7 @@ def test_each_partition_ends_at_its_own_stable_offset_or_watermark(disks):
     everything = [("audit", 0, 0), ("ledger", 0, 0), ("ledger", 0, 1), *(("ledger", 1, n) for n in range(3))]
     assert places(rows(disks.paths)) == everything
     (disks.a / "replication-offset-checkpoint").write_text("0\n1\nledger 0 2\n")
-    with pytest.raises(UnreadableDirectory, match=f"{disks.b}: no replication-offset-checkpoint in it"):
+    with pytest.raises(UnreadableDirectory, match=f"{disks.b}: it has no readable replication-offset-checkpoint"):
         rows(disks.paths, fetchIsolation="high_watermark")
     # Watermarks of the other directory's partitions have no effect.
     (disks.b / "replication-offset-checkpoint").write_text("0\n2\nledger 0 0\nledger 1 3\n")
@@ -185,7 +185,7 @@ def test_views_that_name_files_show_all_copies(disks):
 
 def test_directories_of_two_clusters_are_refused(disks):
     (disks.b / "meta.properties").write_text("cluster.id=two\n")
-    with pytest.raises(OptionError, match=f"not {disks.a} of one, {disks.b} of two"):
+    with pytest.raises(OptionError, match=f"together: {disks.a} of one, {disks.b} of two"):
         rows(disks.paths)
     (disks.b / "meta.properties").unlink()
     assert len(rows(disks.paths)) == 6
@@ -199,7 +199,7 @@ def test_a_directory_that_is_missing_is_named(disks):
 def test_offsets_that_are_gone_are_told_with_their_directory(disks):
     (disks.b / "log-start-offset-checkpoint").write_text("0\n1\nledger 1 2\n")
     given = {"startingOffsets": '{"ledger": {"0": 1, "1": 1}}'}
-    with pytest.raises(DataLost, match=f"{disks.b}: ledger-1 begins at 2, startingOffsets says 1"):
+    with pytest.raises(DataLost, match=f"{disks.b}: ledger-1 begins at 2, startingOffsets names 1"):
         rows(disks.paths, **given)
     given["startingOffsets"] = '{"ledger": {"0": 1, "1": 2}}'
     assert places(rows(disks.paths, topics="ledger", **given)) == [("ledger", 0, 1), ("ledger", 1, 2)]
@@ -207,7 +207,7 @@ def test_offsets_that_are_gone_are_told_with_their_directory(disks):
 
 @pytest.mark.parametrize("given", ["/a,/b", "[]", "{}", '["/a", ""]', '["/a", 1]'])
 def test_paths_that_are_no_list_are_refused(given):
-    with pytest.raises(OptionError, match="option paths is JSON such as"):
+    with pytest.raises(OptionError, match="option paths must be JSON such as"):
         read_options({"paths": given})
 
 

@@ -229,11 +229,11 @@ def test_producers_are_bounded_by_an_option(rolled):
 def test_offsets_below_the_log_start_fail_the_read_or_are_told(rolled, caplog, view):
     (rolled / "log-start-offset-checkpoint").write_text("0\n1\nledger 0 150\n")
     given = {"startingOffsets": '{"ledger": {"0": 149}}', "partitions": "0", **UNCOMMITTED}
-    with pytest.raises(DataLost, match="ledger-0 begins at 150, startingOffsets says 149; option"):
+    with pytest.raises(DataLost, match="ledger-0 begins at 150, startingOffsets names 149; option"):
         read_view(rolled, view, **given)
     at_the_start = read_view(rolled, view, **{**given, "startingOffsets": '{"ledger": {"0": 150}}'})
     assert read_view(rolled, view, failOnDataLoss="False", **given) == at_the_start != []
-    assert "ledger-0 begins at 150, startingOffsets says 149" in caplog.text
+    assert "ledger-0 begins at 150, startingOffsets names 149" in caplog.text
 
 
 def test_more_tasks_are_made_where_they_are_asked_for(rolled):
@@ -247,7 +247,7 @@ def test_more_tasks_are_made_where_they_are_asked_for(rolled):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"minPartitions": "0"}, "minPartitions is a number above 0, not '0'"),
+        ({"minPartitions": "0"}, "minPartitions must be a number above 0, not '0'"),
         ({"view": "producers", "minPartitions": "2"}, "minPartitions is for the views records and batches and damage"),
         ({"startingOffsets": "latest"}, "earliest or JSON"),
         ({"startingOffsets": '{"ledger": 3}'}, "earliest or JSON"),
@@ -258,8 +258,11 @@ def test_more_tasks_are_made_where_they_are_asked_for(rolled):
         ({"history": "true"}, "history is for the views transaction_state and group_offsets, not records"),
         ({"view": "transactions", "startingOffsets": '{"ledger": {"0": 1}}'}, "not transactions"),
         ({"startingOffsets": '{"ledger": {"0": -1}}'}, r"-2 is earliest"),
-        ({"paths": '["a", "b"]'}, r"load\(\) names log directories, and option path names somewhere: not both"),
-        ({"pushdown": "yes"}, "pushdown is one of false, true"),
+        (
+            {"paths": '["a", "b"]'},
+            r"load\(\) names log directories, and option path names somewhere: remove one of them",
+        ),
+        ({"pushdown": "yes"}, "pushdown must be one of false, true"),
     ],
 )
 def test_bound_that_cannot_be_is_told(options, message):

@@ -150,22 +150,22 @@ def test_filter_and_limit_work_though_nothing_is_pushed_down(read, reference):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"isolation_level": "committed"}, "isolation.level is one of read_committed, read_uncommitted"),
+        ({"isolation_level": "committed"}, "isolation.level must be one of read_committed, read_uncommitted"),
         ({"isolation_levle": "read_committed"}, "no option"),
         ({"subscribePattern": "ledger.*"}, "option topics takes globs"),
         ({"maxOffsetsPerTrigger": "5"}, "spark.readStream has it"),
-        ({"failOnDataLoss": "perhaps"}, "failOnDataLoss is true or false"),
+        ({"failOnDataLoss": "perhaps"}, "failOnDataLoss must be true or false"),
         (
             {"startingOffsets": '{"ledger": {"0": -1}}', "endingOffsets": "latest"},
-            "endingOffsets is for spark.read and -1 in startingOffsets for spark.readStream",
+            "endingOffsets is for spark.read and -1 in startingOffsets is for spark.readStream",
         ),
         (
             {"maxOffsetsPerTrigger": "5", "endingOffsets": "latest"},
-            "endingOffsets is for spark.read and maxOffsetsPerTrigger for spark.readStream",
+            "endingOffsets is for spark.read and maxOffsetsPerTrigger is for spark.readStream",
         ),
-        ({"startingOffsets": '{"ledgre": {"0": 1}}'}, "startingOffsets names ledgre-0, not among"),
-        ({"endingOffsets": '{"ledger": {"99": 1}}'}, "endingOffsets names ledger-99, not among"),
-        ({"view": "nothing"}, "view is one of records, batches, "),
+        ({"startingOffsets": '{"ledgre": {"0": 1}}'}, "startingOffsets names ledgre-0, which is not among"),
+        ({"endingOffsets": '{"ledger": {"99": 1}}'}, "endingOffsets names ledger-99, which is not among"),
+        ({"view": "nothing"}, "view must be one of records, batches, "),
         ({"schema": "offset string"}, "column offset of the records is bigint, not string"),
         ({"schema": "offsets long"}, "no column 'offsets'"),
     ],
@@ -226,7 +226,7 @@ def test_batch_that_does_not_decompress_is_damage(read, write_log):
         log.data(1)
     rows = read(write_log.root, on_damage="report").collect()
     assert sorted(row.offset for row in rows) == [1, 3, 5, 7]
-    with pytest.raises(Exception, match=f"{log.path}: position 0 .*no gzip member"):
+    with pytest.raises(Exception, match=f"{log.path}: position 0 .*not a gzip member"):
         read(write_log.root).collect()
 
 

@@ -134,7 +134,7 @@ def test_retention_in_front_of_the_stream_goes_unnoticed_and_behind_it_is_an_err
     log.data(1, value=b"d")
     second.unlink()
     third.unlink()
-    with pytest.raises(Exception, match="begins at 8, offset 7 was to come next"):
+    with pytest.raises(Exception, match="begins at 8, but the next offset is 7"):
         stream(write_log.root)
     assert [row[3] for row in stream(write_log.root, failOnDataLoss="false")] == [b"d"]
 
@@ -171,7 +171,7 @@ def test_a_topic_that_was_made_again_is_an_error_or_read_from_its_start(stream, 
     log = write_log()
     log.data(3, value=b"new")
     named("AAAAAAAAAAAAAAAAAAAAAg")
-    with pytest.raises(Exception, match="was deleted and made again"):
+    with pytest.raises(Exception, match="was deleted and created again"):
         stream(write_log.root)
     assert len(stream(write_log.root, failOnDataLoss="false")) == 3
 
@@ -221,11 +221,15 @@ def test_everything_that_kafkas_consumer_returned(stream, reference, consumed):
         ("kafka.bootstrap.servers", "localhost:9092", r"\.load\(DIR\) names the log directory"),
         ("includeHeaders", "false", "the column headers is always there"),
         ("startingOffsetsByTimestamp", '{"ledger": {"0": 5}}', "option startingTimestamp is one time"),
-        ("startingOffsets", '{"ledgre": {"0": 5}}', r"names ledgre-0, not among the 1 partitions .*\(ledger-0\)"),
-        ("startingOffsets", '{"ledger": {"0": 5, "7": -1}}', "names ledger-7, not among"),
-        ("failOnDataLoss", "maybe", "is true or false"),
-        ("maxOffsetsPerTrigger", "-1", "is a number above 0"),
-        ("startingOffsets", "somewhere", "is earliest or JSON"),
+        (
+            "startingOffsets",
+            '{"ledgre": {"0": 5}}',
+            r"names ledgre-0, which is not among the 1 partitions .*\(ledger-0\)",
+        ),
+        ("startingOffsets", '{"ledger": {"0": 5, "7": -1}}', "names ledger-7, which is not among"),
+        ("failOnDataLoss", "maybe", "must be true or false"),
+        ("maxOffsetsPerTrigger", "-1", "must be a number above 0"),
+        ("startingOffsets", "somewhere", "must be earliest or JSON"),
     ],
 )
 def test_options_that_a_stream_does_not_take(spark, write_log, option, value, words, tmp_path):

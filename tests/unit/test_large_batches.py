@@ -85,7 +85,7 @@ def test_export(log, tmp_path):
     pytest.importorskip("numba", reason="the audit extra is not installed")
     code, _, said = ottla("export", log, tmp_path / "out")
     assert code == 2 and len(said) == 1
-    assert LARGER in said[0] and "(batch at offset 3); --on-damage report leaves it out" in said[0]
+    assert LARGER in said[0] and "(batch at offset 3); --on-damage report leaves the damage out" in said[0]
     code, out, said = ottla("export", log, tmp_path / "out", "--on-damage", "report")
     assert code == 0 and out.startswith("12 records in 1 files")
     assert len(said) == 4 and all(line.startswith("large batch, not read: ") for line in said)

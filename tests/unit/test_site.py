@@ -50,9 +50,9 @@ def test_nothing_is_loaded_from_elsewhere(site):
         ("use.md", "[r](run.md#options)", "[r](run.md#options)"),
         ("decisions/ledger.md", "[s](../simulation.md)", "[s](../simulation.md)"),
         ("decisions/ledger.md", "[c](../../CONTRIBUTING.md)", "[c](../contributing.md)"),
-        ("model.md", "[the code](../ottla/testkit/scanner.py)", "the code"),
+        ("simulation.md", "[the code](../ottla/testkit/scanner.py)", "the code"),
         (
-            "model.md",
+            "simulation.md",
             "[there](https://example.org/a#b) and [here](#below)",
             "[there](https://example.org/a#b) and [here](#below)",
         ),

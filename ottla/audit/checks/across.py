@@ -33,10 +33,10 @@ _NONE = np.empty(0, dtype=np.int64)
 _SAID: dict[int, tuple[Severity, str, str]] = {
     events.EPOCH_IN_TRANSACTION: (
         "error",
-        "torn: data of epoch {found} while the transaction of epoch {expected} is open: its marker is not here, and "
-        "its records end with this one",
-        "restore this partition from a replica, or see how the transaction before ended in its other partitions and "
-        "correct by hand what consumers were given",
+        "torn: data of epoch {found} while the transaction of epoch {expected} is open: the marker of epoch {expected} "
+        "is missing here, so its records end with the transaction of epoch {found}",
+        "restore this partition from a replica, or check how the earlier transaction ended in its other partitions, "
+        "and correct the data of consumers by hand",
     ),
 }
 
@@ -201,10 +201,10 @@ def _contradiction(
         marker.offset,
         producer_id,
         name,
-        f"torn: {here} stands here, {elsewhere} in {_places(others, there)}, for one transaction of "
+        f"torn: {here} in this partition, {elsewhere} in {_places(others, there)}, for one transaction of "
         f"{name_producer(name, producer_id, epoch)}, ended {at_time(marker.end_ms)}",
-        "the coordinator's decision is not at hand: see its __transaction_state or another replica; treat it as an "
-        "incident, and correct by hand what consumers were given",
+        "the coordinator's decision is unknown: look it up in __transaction_state, or in another replica; treat this "
+        "as an incident, and correct the data of consumers by hand",
         f"{part.folder}/{marker.segment:020d}.log",
         marker.position,
     )
@@ -222,7 +222,7 @@ def _incomplete(
     producer = name_producer(name, one.producer_id, one.producer_epoch)
     since = at_time(ended.end_ms).removeprefix("at ")
     text = (
-        f"incomplete: {_KINDS[ended.number & 1]} stands in {_places(markers, there)} since {since}, and here the "
+        f"incomplete: {_KINDS[ended.number & 1]} in {_places(markers, there)} since {since}, but in this partition the "
         f"transaction of {producer} is open: {count(one.records, 'record')}"
     )
     action = "let the coordinator send the marker, or abort it here as well"

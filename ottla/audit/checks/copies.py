@@ -107,9 +107,9 @@ def findings(pair: Pair, rows: Longs, left_out: int, tally: Tally, partitions: S
     return found
 
 
-_LOST = "the loop that copies did not commit positions and output together: process these inputs again"
-_TWICE = "the loop that copies is not transactional, or its id changed between runs: remove the copies downstream"
-_FOREIGN = "somebody else writes to the output, or its input was deleted"
+_LOST = "the application did not commit its offsets and its output in one transaction: process these inputs again"
+_TWICE = "the application is not transactional, or its id changed between runs: remove the copies downstream"
+_FOREIGN = "another application writes to the output, or the input was deleted"
 
 
 def _finding(pair: Pair, rows: Sequence[Sequence[int]], partitions: Sequence[int]) -> Finding:

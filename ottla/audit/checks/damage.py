@@ -28,7 +28,7 @@ def findings(place: TopicPartition, damaged: Iterable[Damage], torn: Iterable[Da
                 None,
                 None,
                 f"{one.reason}; bytes {one.position:,} to {one.end_position:,} cannot be read",
-                "restore the segment from a replica; `ottla repair` tells what cutting the log here would cost",
+                "restore the segment from a replica; `ottla repair` shows the cost of cutting the log here",
                 one.path,
                 one.position,
             )
@@ -42,7 +42,7 @@ def findings(place: TopicPartition, damaged: Iterable[Damage], torn: Iterable[Da
                 None,
                 None,
                 None,
-                f"torn tail: {one.reason}; the log ends before it, as after a crash or amid a write",
+                f"torn tail: {one.reason}; the log ends before it, as after a crash or during a write",
                 "nothing to do: the broker cuts it off when it starts",
                 one.path,
                 one.position,
@@ -60,7 +60,7 @@ def _unread(place: TopicPartition, one: Damage, offset: int | None) -> Finding:
         None,
         None,
         f"not checked: {one.reason}; bytes {one.position:,} to {one.end_position:,}",
-        "nothing is known to be wrong with it; `kafka-dump-log --deep-iteration` reads it",
+        "no fault is known; `kafka-dump-log --deep-iteration` reads the batch",
         one.path,
         one.position,
     )

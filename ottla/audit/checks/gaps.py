@@ -39,19 +39,19 @@ class Missing(NamedTuple):
     lost: int
 
     @property
-    def make_findings(self) -> str:
-        reasons = [
+    def reasons(self) -> str:
+        found = [
             f"{number:,} {reason}"
             for reason, number in (
                 ("control", self.control),
                 ("aborted", self.aborted),
-                ("at or behind the last stable offset", self.waiting),
+                ("at or after the last stable offset", self.waiting),
                 ("compacted", self.compacted),
                 ("lost", self.lost),
             )
             if number
         ]
-        return ", ".join(reasons)
+        return ", ".join(found)
 
 
 def findings(part: Offsets, gaps: Longs, gaps_left_out: int, totals: Longs) -> tuple[Missing, list[Finding]]:
@@ -83,10 +83,10 @@ def findings(part: Offsets, gaps: Longs, gaps_left_out: int, totals: Longs) -> t
         compacted=compacted,
         lost=lost,
     )
-    if missing.make_findings:
-        # The end by a checkpoint may be above that of the log.
+    if missing.reasons:
+        # A checkpoint may be above the log end.
         last = max(part.log_end, promised) - 1
-        message = f"of offsets {part.log_start:,} to {last:,}, without a record for consumers: {missing.make_findings}"
+        message = f"of offsets {part.log_start:,} to {last:,}, without a record for consumers: {missing.reasons}"
         found.append(Finding("gaps", "info", *part.place, part.log_start, None, None, message, "nothing to do"))
     return missing, found
 
@@ -100,7 +100,7 @@ def _lost(part: Offsets, first: int, behind: int, file: str) -> Finding:
         None,
         None,
         f"lost: {count(behind - first, 'offset')}, {first:,} to {behind - 1:,}, are not in the log, "
-        "and compaction never came here",
+        "and compaction has never reached them",
         "restore the segments from a replica",
         file,
     )
@@ -114,8 +114,8 @@ def _perhaps(part: Offsets, first: int, behind: int) -> Finding:
         first,
         None,
         None,
-        f"{count(behind - first, 'offset')}, {first:,} to {behind - 1:,}, are not in the log: compacted, or lost; "
-        "nothing in the directory tells which",
+        f"{count(behind - first, 'offset')}, {first:,} to {behind - 1:,}, are not in the log: compacted or lost; "
+        "the directory does not show which",
         "if cleanup.policy of the topic was never compact, restore the segments from a replica",
     )
 

@@ -20,7 +20,7 @@ from ottla.scan.compiled.kernels import Longs
 from ottla.scan.fates import OpenTransaction
 from ottla.verdict import SKEW_MS, KnownTransaction, Standing
 
-# Files that change while they are read may disagree, so transactions younger than this are not judged.
+# Files that change during the audit may disagree, so transactions younger than this get no verdict.
 SETTLED_MS = 60_000
 CHANGED: Final = "the files changed while they were read: audit again"
 
@@ -91,18 +91,18 @@ class OpenFinding(NamedTuple):
         """The verdict in words."""
         limit = f"its timeout of {duration(self.timeout_ms)}" if self.timeout_ms is not None else "its timeout"
         if self.verdict is Verdict.DECIDED:
-            return f"decided: the coordinator completed it as {self.decided}, its marker never came here"
+            return f"decided: the coordinator completed it as {self.decided}, but its marker is missing here"
         if self.verdict is Verdict.OVERDUE:
-            return f"overdue: open beyond {limit}, and its coordinator has to abort it"
+            return f"overdue: open longer than {limit}; its coordinator has to abort it"
         if self.verdict is Verdict.FORGOTTEN:
-            return "forgotten: the coordinator holds no such transaction open"
+            return "forgotten: the coordinator has no such open transaction"
         if self.verdict is Verdict.BEHIND:
             return "ended in a longer replica"
         if self.verdict is Verdict.UNVERIFIABLE:
             return f"unverifiable: {self.reason}"
         if self.verdict is Verdict.ENDING:
-            return "ending: its outcome is decided, its marker is on its way"
-        return "open at the cut" if self.verdict is Verdict.THEN else f"in time: {limit}"
+            return "ending: its outcome is decided, its marker is not written yet"
+        return "open at the offsets of --as-of" if self.verdict is Verdict.THEN else f"in time: {limit}"
 
     @property
     def action(self) -> str:
@@ -199,8 +199,8 @@ def findings(judged: Iterable[OpenFinding]) -> list[Finding]:
 
 
 _AHEAD: Final = (
-    "a clock is wrong: it began in the future, so no time tells whether it hangs; set the clock of this machine, or of "
-    "what wrote the time"
+    "a clock is wrong: the transaction began in the future, so its age is unknown; correct the clock of this machine, "
+    "or of the machine that wrote the timestamp"
 )
 
 

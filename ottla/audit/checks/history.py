@@ -231,8 +231,8 @@ class History:
         if self.whole:
             return ()
         numbers = ", ".join(map(str, sorted(self._known_from_ms)))
-        of_all = f", of {self.count}" if self.count else ", and the topic may have more"
-        return (f"of {TOPIC} only partitions {numbers} are here{of_all}",)
+        of_all = f", of its {self.count}" if self.count else "; the topic may have more"
+        return (f"only partitions {numbers} of {TOPIC} are here{of_all}",)
 
     def doubts(self, transactional_id: str) -> tuple[str, ...]:
         """Return reasons why the last state of an id that was read may not be its last."""

@@ -79,7 +79,7 @@ class IndexCheck:
         self._times = self._load(piece, ".timeindex", index_files.time_entries)
         content = self._read(piece, ".txnindex")
         self._aborted = _NOTHING
-        # The entries of what comes before a later piece of a segment are for that piece.
+        # A later piece of a segment leaves the entries of earlier pieces out.
         self._aborted_at = 0 if piece.start == 0 else -1
         if content is not None:
             self._aborted = index_files.aborted_entries(content)
@@ -179,7 +179,7 @@ class IndexCheck:
                 self._compare_entry(step.piece, row, entry, places[marker])
             elif first >= self._part.log_start and not (self._aborted.fault and marker > _last(entries)):
                 text = f"the transaction aborted at offset {marker} (first offset {first}) has no entry"
-                # Ottla writes the entries of the segment in use with a flush; a start rebuilds what is above it.
+                # Ottla writes the entries of the active segment with a flush; a start rebuilds the later entries.
                 is_due = not step.piece.is_last or marker < max(step.piece.recovery_point, _last(entries))
                 severity: Severity = "error" if is_due else "info"
                 text += "" if is_due else " yet; it is written with the next flush"
@@ -217,11 +217,11 @@ class IndexCheck:
         left = self._aborted.rows[self._aborted_at :]
         if not piece.is_last:
             for at, (marker, producer_id, _, _) in enumerate(left.tolist(), self._aborted_at):
-                text = f"an entry for the abort at offset {marker}, behind the end of the segment"
+                text = f"an entry for the abort at offset {marker}, after the end of the segment"
                 self._add(piece, ".txnindex", "error", marker, producer_id, at * 34, text)
         beyond = self._offsets.rows[self._offsets.rows[:, 1] >= piece.file_bytes] if not piece.is_last else ()
         for offset, position in beyond:
-            text = f"the entry for offset {offset} names position {position}, behind the end of the segment"
+            text = f"the entry for offset {offset} names position {position}, after the end of the segment"
             self._add(piece, ".index", "error", int(offset), None, None, text)
         self._compare_snapshot(piece, walked.leaving)
 
@@ -252,7 +252,7 @@ class IndexCheck:
             other = mine.pop(row[0], None)
             if other is None:
                 if not (self._holes or row[states.LAST_OFFSET] < self._first_offset):
-                    yield "error", row[0], f"names producer id {row[0]}, of which the log has nothing"
+                    yield "error", row[0], f"names producer id {row[0]}, which is not in the log"
             elif row != other and (text := self._difference(row, other, marked[row[0]])):
                 yield "error", row[0], f"producer id {row[0]}: {text}"
         clock_ms = max(now.clock_ms, storage.status(path).modified_ms)
@@ -275,7 +275,7 @@ class IndexCheck:
             if self._holes or stored[states.LAST_OFFSET] < self._first_offset:
                 # Compaction and retention delete the batches that a state came from.
                 continue
-            return f"{word} {said}, the log says {found}"
+            return f"{word} {said}, but {found} in the log"
         return ""
 
     def _add(

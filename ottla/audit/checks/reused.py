@@ -26,8 +26,8 @@ _SAID: dict[int, tuple[Severity, str, str]] = {
         "warning",
         "the COMMIT {at} has no record here, and its producer's last batch was aborted at offset {abort:,} "
         "({offsets}, {sequences}): records sent with the same sequences would have been acknowledged and dropped",
-        "if its client is built on librdkafka, what this transaction was told to have written at these offsets is "
-        "lost: write it again",
+        "if its client is built on librdkafka, the records that this transaction got acknowledged at these offsets are "
+        "lost: write them again",
     ),
 }
 
@@ -49,6 +49,6 @@ def _count(place: TopicPartition, kept: Longs, more: int) -> Finding:
     producers = count(len(set(kept[:, events.ANOMALY_PRODUCER_ID].tolist())), "producer")
     times = kept[:, events.ANOMALY_TIME_MS]
     first, last = (at_time(int(one)).removeprefix("at ") for one in (times.min(), times.max()))
-    message = f"{count(len(kept) + more, 'commit')} without records behind aborts, {'those told ' if more else ''}"
+    message = f"{count(len(kept) + more, 'commit')} without records after aborts, {'those shown are ' if more else ''}"
     message += f"of {producers}, from {first} to {last}"
     return Finding("reused", "info", *place, None, None, None, message, "see the findings on each")

@@ -19,18 +19,18 @@ from ottla.scan.compiled.kernels import Longs
 _SAID: dict[int, tuple[Severity, str, str]] = {
     events.SEQUENCE_GAP: (
         "error",
-        "sequence {found:,} follows where {expected:,} was due: what lies between is not in the log",
-        "records of this producer were lost: compare with a replica, and with what the application was acknowledged",
+        "sequence {found:,} instead of {expected:,}: the records between are not in the log",
+        "records of this producer were lost: compare with a replica, and with the acknowledgements that it got",
     ),
     events.SEQUENCE_DUPLICATE: (
         "error",
-        "sequence {found:,} again, {expected:,} was due: the batch is in the log twice, or out of order",
-        "consumers were given these records twice: remove the copies downstream by producer id, epoch and sequence",
+        "sequence {found:,} again, instead of {expected:,}: the batch is in the log twice, or out of order",
+        "consumers got these records twice: remove the copies downstream by producer id, epoch and sequence",
     ),
     events.SEQUENCE_RESTART: (
         "warning",
         "the epoch begins with sequence {found:,} instead of {expected:,}",
-        "the first records of this epoch are missing, or the broker had forgotten the producer",
+        "the first records of this epoch are missing, or the state of the producer had expired",
     ),
     events.PLAIN_IN_TRANSACTION: (
         "warning",

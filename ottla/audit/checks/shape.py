@@ -175,8 +175,8 @@ def findings(shape: Shape, outcome: once.Outcome) -> list[Finding]:
     marker_share = shape.marker_bytes / max(shape.marker_bytes + shape.data_bytes, 1)
     message = (
         f"{', '.join(once.phrases(outcome))}; of {count(ended, 'end')} in partitions {shape.aborted / ended:.1%} are "
-        f"aborts, {per_transaction:,.1f} records each, {duration(round(quantile(durations, 0.5)))} in the middle, "
-        f"{duration(round(quantile(durations, 0.99)))} the slowest hundredth; markers take {marker_share:.1%} of "
+        f"aborts, {per_transaction:,.1f} records each, {duration(round(quantile(durations, 0.5)))} at the median, "
+        f"{duration(round(quantile(durations, 0.99)))} at the 99th percentile; markers take {marker_share:.1%} of "
         "the bytes"
     )
     found = [Finding("shape", "info", None, None, None, None, None, message, _advice(marker_share))]
@@ -192,7 +192,7 @@ def _make_finding(model: Model, now: float) -> Finding:
         f"O_tx = {model.overhead_ms:.3g} ms: {_rate(model.bytes_per_second(now))} for one producer at {now:,.0f} "
         f"records, {_rate(model.bytes_per_second(10 * now))} at ten times as many"
     )
-    action = f"half the time goes into the fixed cost at {model.half_speed_records:,.0f} records a transaction"
+    action = f"half of the time is the fixed cost at {model.half_speed_records:,.0f} records a transaction"
     return Finding("shape", "info", None, None, None, None, None, message, action)
 
 

@@ -21,7 +21,7 @@ from ottla.scan.compiled.kernels import Longs
 
 TRANSACTIONAL_ID_EXPIRATION_MS = 7 * 86_400_000
 PRODUCER_ID_EXPIRATION_MS = 86_400_000
-# Something is about to expire in this last part of its time.
+# "About to expire" is the last part of the expiration time.
 SOON_SHARE = 0.1
 MOST_TOLD = 50
 

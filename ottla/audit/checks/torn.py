@@ -22,7 +22,7 @@ from ottla.protocol.values import TopicPartition
 from ottla.scan import events, headers
 from ottla.scan.compiled.kernels import Longs
 
-# Columns of a marker that is beside its decision or without one. DECISION indexes the decisions of the place, -1: none.
+# Columns of a marker that contradicts or repeats its decision, or has none. DECISION: index of the decision, or -1.
 PRODUCER_ID = 0
 EPOCH = 1
 FATE = 2
@@ -36,7 +36,7 @@ MARKER_COLUMNS = 9
 
 # At most this many markers are kept of a range: more of them add nothing.
 MOST_MARKERS = 10_000
-# By this much a marker may seem older than its decision, because the clocks of two brokers differ.
+# A marker may seem older than its decision by this much, because the clocks of two brokers differ.
 SKEW_MS = 5_000
 
 _KINDS = ("ABORT", "COMMIT")
@@ -113,7 +113,7 @@ class MarkerMatcher:
         again[at[first & (self._first_offsets[mine] == NOWHERE)]] = False
         at = np.flatnonzero(again)
         following = np.minimum(decision[at] + 1, len(self._decisions) - 1)
-        # It may be the marker of the next decision, from a broker whose clock is slow.
+        # A broker with a slow clock may have written it as the marker of the next decision.
         is_next = (self._keys[following] == self._keys[decision[at]]) & (following > decision[at])
         is_next &= self._decisions[following, history.UPDATED_MS] <= markers[at, END_MS] + SKEW_MS
         again[at[is_next]] = False
@@ -206,7 +206,7 @@ def judge(
     missing = [int(index) for index in np.flatnonzero((carried_out == 0) & settled)]
     _pair_across_clocks(missing, others, decisions)
     undone: list[int] = []
-    # By the times on both sides the partition may be younger than these, but what is open here awaits them.
+    # Decisions that may be older than the partition, but an open transaction here may await their markers.
     unproven: list[int] = []
     again = [row for row in others if _agrees(row, decisions)]
     others = [row for row in others if not _agrees(row, decisions)]
@@ -229,7 +229,7 @@ def judge(
     producers = decisions[:, history.PRODUCER_ID]
     last = {int(producers[index]): index for index in undone}
     lacking = frozenset(last)
-    # Where a later decision was carried out, the open transaction began after it.
+    # If a later decision has its marker, the open transaction began after that marker.
     last = {one: at for one, at in last.items() if not carried_out[at:][producers[at:] == one].any()}
     told.all_missing(undone, set(last.values()), first_offsets)
     for row in others:
@@ -290,9 +290,9 @@ class _TornFindings:
             marker,
             name,
             f"torn: the coordinator decided {decided} for {producer} "
-            f"{at_time(int(decision[history.UPDATED_MS]))}, and here stands {here}",
-            f"the other partitions of this transaction show {decided}; treat it as an incident: compare what consumers "
-            "of this partition were given with them, and correct it by hand",
+            f"{at_time(int(decision[history.UPDATED_MS]))}, but this partition has {here}",
+            f"the other partitions of this transaction have {decided}: treat this as an incident, and correct the data "
+            "of this partition's consumers by hand",
         )
 
     def all_missing(self, undone: Sequence[int], last: set[int], first_offsets: Longs) -> None:
@@ -305,7 +305,7 @@ class _TornFindings:
             open_from = self._part.open_from.get(producer_id) if index in last else None
             self._missing(decision, open_from, *self._find_records_without_marker(index, first_offsets))
         if many := len(undone) - len(one_by_one):
-            message = f"torn: {count(many, 'decided transaction')} without a marker, as offsets are lost here"
+            message = f"torn: {count(many, 'decided transaction')} without a marker, because offsets are lost here"
             action = "restore the segments from a replica: see the findings of gaps and damage"
             self.findings.append(Finding("torn", "error", topic, number, None, None, None, message, action))
 
@@ -326,16 +326,16 @@ class _TornFindings:
         if open_from is not None:
             state = f", and {what} stay open"
         elif swallowed_from is not None:
-            state = f"; {what} ended with the transaction behind them, as {swallowed_as}"
+            state = f"; {what} ended with the next transaction, as {swallowed_as}"
         else:
-            state = f", nor has it {what} open"
+            state = f", and {what} are not open here"
         abort = f"kafka-transactions.sh --bootstrap-server HOST:PORT abort --topic {topic} --partition {number}"
         if decision[history.KIND]:
             action = "do not abort it, others have committed: restore this partition from a replica"
         elif open_from is not None:
             action = f"end it as decided: {abort} --start-offset {open_from}"
         else:
-            action = "restore this partition from a replica, or correct by hand what consumers were given"
+            action = "restore this partition from a replica, or correct the data of consumers by hand"
         self.findings.append(
             Finding(
                 "torn",
@@ -359,7 +359,7 @@ class _TornFindings:
             return
         name = self._known.name_of(producer_id)
         producer = name_producer(name, producer_id, epoch)
-        closed = "" if marker[FIRST_OFFSET] >= 0 else "; it ended nothing"
+        closed = "" if marker[FIRST_OFFSET] >= 0 else "; no transaction was open"
         severity: Severity = "info" if marker[FIRST_OFFSET] < 0 else "error" if marker[FATE] else "warning"
         self._add(
             severity,
@@ -381,12 +381,12 @@ class _TornFindings:
             "error" if marker[FATE] else "warning",
             marker,
             name,
-            f"torn: {kind} for {name_producer(name, producer_id, int(marker[EPOCH]))} again: the one that was decided "
-            f"{at_time(int(decision[history.UPDATED_MS]))} was here before, and this one ended what was written behind "
-            f"it, from offset {int(marker[FIRST_OFFSET]):,} on",
+            f"torn: {kind} for {name_producer(name, producer_id, int(marker[EPOCH]))} again: the marker of the "
+            f"decision {at_time(int(decision[history.UPDATED_MS]))} is before it, and this one ended the records from "
+            f"offset {int(marker[FIRST_OFFSET]):,} on",
             "if an administrator aborted a transaction here (kafka-transactions.sh abort), nothing is wrong"
             if not marker[FATE]
-            else "a marker that came late ended the next transaction before it was decided (KIP-890), or its decision "
+            else "a late marker ended the next transaction before that was decided (KIP-890), or its decision "
             "is lost: compare with the other partitions of that transaction",
         )
 
@@ -396,7 +396,7 @@ class _TornFindings:
         topic, number = self._part.place
         things = " and ".join(count(many, word[:-1]) for word, many in sorted(self.unverifiable.items()) if many)
         why = (
-            "the other side of them is compacted, deleted or not read"
+            "their counterparts are compacted, deleted or not read"
             if self._known.at_hand
             else "the directory has no __transaction_state"
         )

@@ -13,19 +13,19 @@ from ottla.protocol.values import TopicPartition
 from ottla.scan import events
 from ottla.scan.compiled.kernels import Longs
 
-_FENCING = "fencing failed here: compare with the other replicas, and treat these records as written by nobody"
+_FENCING = "fencing failed here: compare with the other replicas, and treat these records as invalid"
 _SAID: dict[int, tuple[Severity, str, str]] = {
-    events.ZOMBIE_EPOCH: ("error", "data of epoch {found} behind data of epoch {expected}", _FENCING),
-    events.ZOMBIE_AFTER_MARKER: ("error", "data of epoch {found} behind the marker of epoch {expected}", _FENCING),
+    events.ZOMBIE_EPOCH: ("error", "data of epoch {found} after data of epoch {expected}", _FENCING),
+    events.ZOMBIE_AFTER_MARKER: ("error", "data of epoch {found} after the marker of epoch {expected}", _FENCING),
     events.ZOMBIE_MARKER: (
         "error",
-        "a marker of epoch {found} behind epoch {expected}",
-        "a coordinator that had lost its partition wrote it: see whether the transaction ended the same way elsewhere",
+        "a marker of epoch {found} after epoch {expected}",
+        "a coordinator that had lost its partition wrote it: check how the transaction ended in its other partitions",
     ),
     events.COORDINATOR_EPOCH_BACK: (
         "warning",
-        "a marker of coordinator epoch {found} behind one of {expected}",
-        "a coordinator that had been replaced wrote it: see whether the transaction ended the same way elsewhere",
+        "a marker of coordinator epoch {found} after one of {expected}",
+        "a coordinator that had been replaced wrote it: check how the transaction ended in its other partitions",
     ),
 }
 

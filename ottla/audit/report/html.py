@@ -221,7 +221,7 @@ class _Report:
             facts += f"; {who} open since offset {held.first_offset:,} ({duration(held.age_ms)}, {held.verdict})"
         begin = timeline.drawn_from(one, spans)
         if one.plain_records:
-            facts += f"; {count(one.plain_records, 'record')} outside of transactions, where no bar is"
+            facts += f"; {count(one.plain_records, 'record')} outside of transactions are not drawn"
             facts += f"; drawn from offset {begin:,} on" if begin > one.log_start else ""
         by_time = timeline.over_time(one, spans, self._audit.now_ms)
         head = element("h3", escape(one.name), id=anchor(one.name)) + element("p", escape(facts), class_="soft")
@@ -298,7 +298,7 @@ class _Report:
             for one in shown
         )
         more = f"<p>{len(self._notes) - len(shown):,} more</p>" if len(shown) < len(self._notes) else ""
-        head = element("summary", f"{count(len(self._notes), 'note')} beside the findings")
+        head = element("summary", f"{count(len(self._notes), 'note')} in addition to the findings")
         return element("details", head + lines + more)
 
 

@@ -104,7 +104,7 @@ def verdict(audit: Audit) -> tuple[str, Severity | Literal["clean", "waiting"]]:
         if not any(one.batches for one in audit.partitions):
             then = f" as of {audit.as_of}" if audit.as_of else ""
             return (
-                f"Nothing was there to check: no batch in {count(len(audit.partitions), 'partition')}{then}.",
+                f"Nothing to check: no batch in {count(len(audit.partitions), 'partition')}{then}.",
                 "clean",
             )
         return _without_findings(audit)
@@ -190,7 +190,7 @@ def _open_transactions(audit: Audit, style: Style, width: int) -> str:
     return "\n".join(out)
 
 
-# A narrow terminal does without the last ones.
+# A narrow terminal leaves out the last ones.
 _OPEN_HEADS = ("transactional id", "open since", "topic", "partition", "withheld", "verdict", "first offset", "records")
 _OPEN_NUMERIC = (False, False, False, True, True, False, True, True)
 _OPEN_AT_LEAST = 6
@@ -241,7 +241,7 @@ def split_action(action: str) -> tuple[str, str]:
 
 def _notes(notes: Counter[str]) -> str:
     parts = [f"{check} {notes[check]:,}" for check in CHECKS if notes[check]]
-    return f"{count(sum(notes.values()), 'note')} beside the findings ({', '.join(parts)}); --all shows them"
+    return f"{count(sum(notes.values()), 'note')} in addition to the findings ({', '.join(parts)}); --all shows them"
 
 
 def _wrap(text: str, width: int, indent: str = "") -> str:

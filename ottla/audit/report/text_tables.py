@@ -64,7 +64,7 @@ def partition_table(rows: Sequence[PartitionAudit], replicated: set[str], style:
         if one.name in replicated:
             lines[index][_TOPIC] = printable(f"{one.log.topic} ({hide_secrets(one.directory)})")
     if len(rows) > 1:
-        # A transaction is in several partitions: their sum counts nothing.
+        # A transaction may be in several partitions, so a sum would count it more than once.
         sums: list[Cell] = [
             sum(int(line[at] or 0) for line in lines) if head.group == "records" else None
             for at, head in enumerate(_HEADS)

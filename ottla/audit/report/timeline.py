@@ -104,7 +104,7 @@ def over_time(one: PartitionAudit, spans: Sequence[Span], now_ms: int) -> str:
         return ""
     ended = [span.end_ms for span in timed if span.fate != "open"]
     starts = [span.start_ms for span in timed]
-    # What is open since long before would press all others into a point at the right: the axis ends with the log.
+    # A transaction that is open for long would squeeze all others to the right, so the axis ends with the log.
     high = max([*ended, *starts])
     low = min(starts)
     axis = Axis(low, high + max(1, (high - low) // 50))
@@ -166,7 +166,7 @@ class _Picture:
         if self._left_out:
             text = f"{count(self._left_out, 'transaction')} did not fit into the lanes"
             parts.append(f'<text x="100%" y="{bottom - 2}" text-anchor="end">{text}</text>')
-        # What stands above the lanes is drawn where there is anything to point at.
+        # The space above the lanes is for labels and marks.
         top = 0 if stable is not None or more else TOP - 6
         return (
             f'<svg height="{bottom + BOTTOM - top}" role="img" aria-label="{escape(label)}">'
@@ -183,7 +183,7 @@ def _tick_labels(ticks: Sequence[tuple[float, str]], y: int) -> list[str]:
         return []
     widest = max(len(text) for _, text in ticks) * LETTER_PX
     step = (ticks[1][0] - ticks[0][0]) / 100 if len(ticks) > 1 else 1.0
-    # A label at an edge stands aside by half its width.
+    # A label at an edge is moved by half its width.
     on_desk, on_phone = (math.ceil(1.5 * widest / (step * width)) for width in (DESK_PX, PHONE_PX))
     on_phone = math.ceil(on_phone / on_desk) * on_desk
     labels = []

@@ -20,7 +20,7 @@ _BROKER: Final[dict[str, Any]] = {
         "cluster_id": TEXT,
         "listeners": {
             "type": "array",
-            "description": "The addresses that clients are given, a listener's each.",
+            "description": "The advertised address of each listener.",
             "items": {"type": "object", "properties": {"name": TEXT, "host": TEXT, "port": {"type": "integer"}}},
         },
         "features": {
@@ -54,7 +54,7 @@ def own_routes(broker: Broker, clock: Clock, started_ms: int, data_dir: str) -> 
         )
 
     return [
-        Route("GET", "/v1/broker", show, "Say which broker this is", response_schema=_BROKER),
+        Route("GET", "/v1/broker", show, "Show the identity of this broker", response_schema=_BROKER),
         *LogLevels(clock).routes,
         *Trace(broker, clock).routes,
     ]

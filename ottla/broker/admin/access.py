@@ -39,20 +39,22 @@ class Access(NamedTuple):
         """
         host = headers.get(b"host", b"").decode("latin-1")
         if b"host" in headers and not self._is_ours(_host_of(host)):
-            raise AdminError(403, f"This port is not known as {host}: ask for {self._names()}")
+            raise AdminError(
+                403, f"The Host header {host} is not a name of this port: send requests to {self._names()}"
+            )
         origin = headers.get(b"origin")
         site = headers.get(b"sec-fetch-site")
         if origin is not None and origin.decode("latin-1").lower() != f"http://{host.lower()}":
-            raise AdminError(403, f"A page of {origin.decode('latin-1')} may not ask this port")
+            raise AdminError(403, f"A web page of {origin.decode('latin-1')} may not send requests to this port")
         is_elsewhere = site is not None and site.decode("latin-1").lower() not in _FROM_HERE
         if is_elsewhere and not (is_entry and _opens_a_page(headers)):
-            raise AdminError(403, "A page of another site may not ask this port")
+            raise AdminError(403, "A web page of another site may not send requests to this port")
         if self.token is not None and not is_public and not _is_token(headers.get(b"authorization", b""), self.token):
             challenge = (("WWW-Authenticate", 'Bearer realm="ottla"'),)
-            raise AdminError(401, "This port wants its token: Authorization: Bearer TOKEN", challenge)
+            raise AdminError(401, "The token is missing or wrong: send Authorization: Bearer TOKEN", challenge)
 
     def _is_ours(self, host: str) -> bool:
-        # On every interface, any name may lead here. A token is required then, and pages of other sites lack it.
+        # On every interface, any host name may lead here. A token is required then, which pages of other sites lack.
         return is_every_interface(self.host) or is_loopback(host) or _same(host, self.host)
 
     def _names(self) -> str:
@@ -64,7 +66,7 @@ def single(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
     found: dict[bytes, bytes] = {}
     for name, value in headers:
         if name in found and name in _ONCE:
-            raise AdminError(400, f"The header {name.decode('latin-1')} is there twice")
+            raise AdminError(400, f"The header {name.decode('latin-1')} occurs twice")
         found[name] = value
     return found
 

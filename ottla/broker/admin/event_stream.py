@@ -34,19 +34,21 @@ class EventStreams:
         self._events = events
         self._clock = clock
         self._glance = glance
-        # A reader that has disconnected is discarded with the coroutine that holds it, and so leaves this set.
+        # A reader that has disconnected is discarded with its coroutine, which removes it from this set.
         self._streams: WeakSet[_EventStream] = WeakSet()
 
     def route(self) -> Route:
         """The route."""
         handler: AdminHandler = self._open_stream
-        query = {"since": "Events behind this seq, as far as they are kept; those from now on if nothing is said."}
-        summary = "Stream what happens to transactions, as server-sent events: txn, overview, gap"
+        query = {"since": "Events after this seq that are still kept; by default new events only."}
+        summary = "Stream the events of transactions as server-sent events: txn, overview, gap"
         return Route("GET", "/v1/events", handler, summary, query=query)
 
     async def _open_stream(self, request: AdminRequest) -> AdminResponse:
         if len(self._streams) >= MOST_STREAMS:
-            told = f"{MOST_STREAMS} read the events already: close one, or ask /v1/history"
+            told = (
+                f"{MOST_STREAMS} clients read the events, which is the most: close one of them, or use GET /v1/history"
+            )
             raise AdminError(503, told, (("Retry-After", "10"),))
         events = self._events
         since = whole_number(request, "since", events.next_seq - 1, 0, MOST_MS)

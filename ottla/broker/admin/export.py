@@ -14,7 +14,7 @@ from ottla.broker.events import Events
 
 def export_route(broker: Broker, events: Events, glance: Overview, lists: Mapping[str, Route]) -> Route:
     """Return the route. `lists` are the routes whose first rows the page has, by the names of their data."""
-    before, behind = exported_page()  # it takes as long as two shares
+    before, behind = exported_page()  # as long as two turns of the event loop
 
     async def export(request: AdminRequest) -> AdminResponse:
         from_ms, to_ms = window(broker, request)
@@ -39,7 +39,7 @@ def export_route(broker: Broker, events: Events, glance: Overview, lists: Mappin
         return AdminResponse(body=stream, content_type=HTML, headers=(("Content-Disposition", name),))
 
     handler: AdminHandler = export
-    summary = "Save what the page shows as one HTML file, to be opened without a broker"
+    summary = "Export the page with its data as one HTML file, which needs no broker"
     return Route("GET", "/v1/export", handler, summary, query=WINDOW_QUERY)
 
 

@@ -29,14 +29,18 @@ MOST_OF_ALL: Final = 10_000
 _MEMBER: Final[dict[str, Any]] = {
     "member_id": TEXT,
     "client_id": TEXT,
-    "assignment": {"type": "array", "description": "[topic, [partition, ...]] each.", "items": {"type": "array"}},
+    "assignment": {
+        "type": "array",
+        "description": "Items of the form [topic, [partition, ...]].",
+        "items": {"type": "array"},
+    },
 }
 _OFFSET: Final[dict[str, Any]] = {
     **PLACE,
     "committed": NUMBER_OR_NULL,
     "pending": {
         "type": "array",
-        "description": "What open transactions have committed.",
+        "description": "Offsets that open transactions have committed.",
         "items": {
             "type": "object",
             "properties": {
@@ -48,8 +52,8 @@ _OFFSET: Final[dict[str, Any]] = {
     },
     "log_end_offset": NUMBER_OR_NULL,
     "last_stable_offset": NUMBER_OR_NULL,
-    "lag": {**NUMBER_OR_NULL, "description": "Up to the high watermark."},
-    "lag_below_lso": {**NUMBER_OR_NULL, "description": "Up to the last stable offset."},
+    "lag": {**NUMBER_OR_NULL, "description": "Lag up to the high watermark."},
+    "lag_below_lso": {**NUMBER_OR_NULL, "description": "Lag up to the last stable offset."},
 }
 SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
@@ -65,7 +69,7 @@ SCHEMA: Final[dict[str, Any]] = {
                     "members": {"type": "array", "items": {"type": "object", "properties": _MEMBER}},
                     "members_left_out": NUMBER,
                     "offsets": {"type": "array", "items": {"type": "object", "properties": _OFFSET}},
-                    "offsets_left_out": {**NUMBER, "description": "So many more at most."},
+                    "offsets_left_out": {**NUMBER, "description": "An upper bound of the offsets that are left out."},
                 },
             },
         },
@@ -98,7 +102,7 @@ def groups_route(broker: Broker) -> Route:
         return rows.finish(total=found.total, left_out=found.left_out)
 
     handler: AdminHandler = show
-    query = {"prefix": "Groups that begin so.", "limit": LIMIT_MEANS}
+    query = {"prefix": "Only groups whose ids begin with this text.", "limit": LIMIT_MEANS}
     return Route("GET", "/v1/groups", handler, "Show consumer groups", query=query, response_schema=SCHEMA)
 
 

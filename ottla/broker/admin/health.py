@@ -12,7 +12,7 @@ from ottla.broker.health import Health
 
 UNAVAILABLE: Final = 503
 RETRY_LATER: Final = (("Retry-After", "1"),)
-STARTING: Final = AdminError(UNAVAILABLE, "The broker is starting: GET /readyz says what is left", RETRY_LATER)
+STARTING: Final = AdminError(UNAVAILABLE, "The broker is starting: GET /readyz shows what is left to do", RETRY_LATER)
 """The reply to any other request before the broker has started."""
 
 _STATUS: Final[dict[str, Any]] = {"type": "object", "properties": {"status": {"type": "string"}}}
@@ -23,11 +23,14 @@ _READINESS: Final[dict[str, Any]] = {
         "status": {"type": "string", "description": "ready, or not ready with status 503."},
         "error": {"type": "string", "description": "Why it is not ready."},
         "broker_state": {"type": "string", "description": "Kafka's BrokerState."},
-        "remaining_logs_to_recover": {**_COUNT, "description": "Partitions that must be opened after a crash."},
-        "remaining_bytes_to_recover": {**_COUNT, "description": "About how much of them must be read."},
+        "remaining_logs_to_recover": {
+            **_COUNT,
+            "description": "Partitions that are still to be recovered after a crash.",
+        },
+        "remaining_bytes_to_recover": {**_COUNT, "description": "The bytes of them that are still to be read, about."},
         "remaining_coordinators_to_load": {
             **_COUNT,
-            "description": "Partitions of __transaction_state and __consumer_offsets that are still read.",
+            "description": "Partitions of __transaction_state and __consumer_offsets that are being loaded.",
         },
     },
 }
@@ -52,10 +55,10 @@ def health_routes(health: Health) -> Sequence[Route]:
         return AdminResponse(UNAVAILABLE, {"status": "booting"}, headers=RETRY_LATER)
 
     return [
-        _route("/livez", live, "Say that the broker lives", _STATUS),
-        _route("/readyz", ready, "Say whether the broker serves", _READINESS),
+        _route("/livez", live, "Return 200 while the broker runs", _STATUS),
+        _route("/readyz", ready, "Show whether the broker serves clients", _READINESS),
         # Redpanda answers 200 to both; a client that checks only the status would take a booting broker for ready.
-        _route("/v1/status/ready", status, "The same for Redpanda's tools", _STATUS),
+        _route("/v1/status/ready", status, "Show whether the broker serves clients, for Redpanda's tools", _STATUS),
     ]
 
 

@@ -18,7 +18,7 @@ WINDOW_MS: Final = MOST_SECONDS * SECOND_MS
 
 EVENT_SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
-    "description": "One thing that happened to a transactional id; what its kind has nothing to say of is left out.",
+    "description": "An event of a transactional id. Fields that its kind does not have are left out.",
     "properties": {
         "seq": NUMBER,
         "at_ms": NUMBER,
@@ -40,7 +40,10 @@ HISTORY_SCHEMA: Final[dict[str, Any]] = {
         "from_ms": NUMBER,
         "to_ms": NUMBER,
         "events": {"type": "array", "items": EVENT_SCHEMA},
-        "left_out": {**NUMBER, "description": "Events that were sampled away, or are not kept any more."},
+        "left_out": {
+            **NUMBER,
+            "description": "Events that were not recorded because of sampling, or are not kept any more.",
+        },
         "buckets": {"type": "array", "items": BUCKET_SCHEMA},
     },
 }
@@ -59,15 +62,15 @@ REFUSALS_SCHEMA: Final[dict[str, Any]] = {
                     "peer": TEXT,
                     "transactional_id": {"type": ["string", "null"]},
                     "reason": TEXT,
-                    "count": {**NUMBER, "description": "How often the same was refused; at_ms is of the last time."},
+                    "count": {**NUMBER, "description": "How often such a request was refused; at_ms is the last time."},
                 },
             },
         }
     },
 }
 WINDOW_QUERY: Final = {
-    "from_ms": "Milliseconds since 1970 of the beginning; ten minutes ago if nothing is said.",
-    "to_ms": "Of the end; now if nothing is said.",
+    "from_ms": "The start of the window in milliseconds since 1970; by default ten minutes ago.",
+    "to_ms": "The end of the window in milliseconds since 1970; by default now.",
 }
 
 
@@ -89,7 +92,7 @@ def history_routes(broker: Broker, events: Events) -> list[Route]:
     show_refusals: AdminHandler = refusals
     return [
         Route(
-            *("GET", "/v1/history", tell, "Show what happened to transactions lately"),
+            *("GET", "/v1/history", tell, "Show the recent events of transactions"),
             query=WINDOW_QUERY,
             response_schema=HISTORY_SCHEMA,
         ),

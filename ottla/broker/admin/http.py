@@ -61,13 +61,13 @@ TOKENS: Final = 256
 TOKEN_US: Final = 1.0
 """Cost of writing a piece of JSON."""
 
-BUSY: Final = "All places for requests are taken, or all that one address may have: ask again, or end another request"
+BUSY: Final = "All places for requests are in use, or all places for one address: try again, or end another request"
 
 _BODILESS: Final = frozenset((204, 304))
 _UNREAD: Final = (h11.IDLE, h11.SEND_BODY, h11.ERROR)
 """States of a client whose request was not read to its end."""
 _REFUSALS: Final = frozenset((400, 413, 431, 501, 505))
-# h11 would refuse these too, but takes 0.8 s if 16 KiB of blanks stand before them.
+# h11 refuses these too, but takes 0.8 s if 16 KiB of blanks come before them.
 _CONTROL: Final = re.compile(rb"[\x00\x0b\x0c]|\r(?!\n)")
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
 _ALWAYS: Final = (
@@ -137,7 +137,7 @@ class HttpConnection(StreamProtocol):
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
-        transport.set_write_buffer_limits(0)  # so that after `_all_sent` the socket has taken everything
+        transport.set_write_buffer_limits(0)  # so that the socket has taken everything after `_all_sent`
         name = transport.get_extra_info("peername")
         self.peer = f"{name[0]}:{name[1]}" if name else "?"
         self._turns.event(self._begin)
@@ -279,29 +279,29 @@ class HttpConnection(StreamProtocol):
             await self._arrive()
         if len(self._received) == size_bytes:
             if self._is_late:
-                raise AdminError(408, f"A request must be whole in {REQUEST_MS / 1000:.0f} s")
-            raise AdminError(400, "The request ended before it was whole")
+                raise AdminError(408, f"The request was not complete after {REQUEST_MS / 1000:.0f} s")
+            raise AdminError(400, "The request ended before it was complete")
 
     async def _head(self) -> h11.Request:
         self._turns.charge(REQUEST_US)
         searched = 0
         while (end := _HEAD_END.search(self._received, searched, HEAD_BYTES)) is None:
             if len(self._received) >= HEAD_BYTES:
-                raise AdminError(431, f"The head of a request may have {HEAD_BYTES} bytes")
+                raise AdminError(431, f"The head of a request must have at most {HEAD_BYTES} bytes")
             if not 0x20 < self._received[0] < 0x7F:
-                raise AdminError(400, "This is no HTTP: the admin port is for HTTP/1.1, and for nothing else")
+                raise AdminError(400, "This is not HTTP: the admin port serves HTTP/1.1 only")
             searched = max(0, len(self._received) - 2)
             await self._more()
         if self._received.count(b"\n", 0, end.end()) > HEAD_LINES:
-            raise AdminError(431, f"The head of a request may have {HEAD_LINES} lines")
+            raise AdminError(431, f"The head of a request must have at most {HEAD_LINES} lines")
         if _CONTROL.search(self._received, 0, end.end()) is not None:
-            raise AdminError(400, "This is no HTTP/1.1: a control character in its head")
+            raise AdminError(400, "This is not HTTP/1.1: the head contains a control character")
         self._turns.charge(end.end() * HEAD_BYTE_US)
         self._feed(end.end())
         head = self._next_event()
         assert isinstance(head, h11.Request)
         if head.http_version not in (b"1.0", b"1.1"):
-            raise AdminError(505, "This port speaks HTTP/1.1")
+            raise AdminError(505, "This port serves HTTP/1.1 only")
         return head
 
     async def _request(self, head: h11.Request, method: str) -> tuple[AdminRequest, Route]:
@@ -335,7 +335,7 @@ class HttpConnection(StreamProtocol):
     async def _read(self, headers: Mapping[bytes, bytes]) -> Any:
         """Return the body as a value. AdminError 400 or 413."""
         if int(headers.get(b"content-length", 0)) > BODY_BYTES:
-            raise AdminError(413, f"A body may have {BODY_BYTES} bytes")
+            raise AdminError(413, f"A body must have at most {BODY_BYTES} bytes")
         most_bytes = CHUNK_BYTES if b"transfer-encoding" in headers else PIECE_BYTES
         data = bytearray()
         while True:
@@ -351,7 +351,7 @@ class HttpConnection(StreamProtocol):
             elif isinstance(event, h11.Data):
                 data += event.data
                 if len(data) > BODY_BYTES:
-                    raise AdminError(413, f"A body may have {BODY_BYTES} bytes")
+                    raise AdminError(413, f"A body must have at most {BODY_BYTES} bytes")
             else:
                 break
         return await self._parse(data)
@@ -367,7 +367,7 @@ class HttpConnection(StreamProtocol):
         except UnicodeDecodeError:
             raise AdminError(400, "The body is not UTF-8") from None
         except BadJson as error:
-            raise AdminError(400, f"The body is no JSON: {error}") from None
+            raise AdminError(400, f"The body is not JSON: {error}") from None
 
     async def _answer(self, request: AdminRequest, route: Route) -> AdminResponse:
         self._limit(None)
@@ -378,7 +378,7 @@ class HttpConnection(StreamProtocol):
             response = refused.response()
         except Exception as error:
             log.error("%s %s on the admin port failed", route.method, route.pattern, exc_info=error)
-            response = AdminResponse(500, {"error": f"This failed, and the log of the broker says more: {error!r}"})
+            response = AdminResponse(500, {"error": f"The request failed, see the log of the broker: {error!r}"})
         self._answering = False
         self._stream_ended = response.ended
         return response
@@ -390,8 +390,10 @@ class HttpConnection(StreamProtocol):
         try:
             pieces = await self._pieces(response)
         except (TypeError, ValueError) as error:
-            log.error("What the admin port answers is no JSON: %.1000r", response.body, exc_info=error)
-            response = AdminResponse(500, {"error": f"The answer is no JSON, and the broker's log has it: {error!r}"})
+            log.error("A reply of the admin port cannot be written as JSON: %.1000r", response.body, exc_info=error)
+            response = AdminResponse(
+                500, {"error": f"The reply cannot be written as JSON, see the log of the broker: {error!r}"}
+            )
             pieces = await self._pieces(response)
         headers: Headers = ()
         if pieces is not None:
@@ -407,7 +409,7 @@ class HttpConnection(StreamProtocol):
         self._write_head(response, (("Content-Type", response.content_type),), may_go_on)
         if method != "HEAD":
             stream: Stream = response.body
-            self._answering = True  # a client that closes its side has gone
+            self._answering = True  # a client that closes its side wants no more
             await self._all_sent()
             await stream(self._send)
             self._answering = False
@@ -477,7 +479,7 @@ class HttpConnection(StreamProtocol):
         except h11.RemoteProtocolError as error:
             self._turns.charge(BAD_US)
             status = error.error_status_hint
-            raise AdminError(status if status in _REFUSALS else 400, f"This is no HTTP/1.1: {error}") from None
+            raise AdminError(status if status in _REFUSALS else 400, f"This is not HTTP/1.1: {error}") from None
 
     def _write(self, event: h11.Event) -> None:
         data = self._http.send(event)

@@ -66,7 +66,7 @@ class _Reader:
             return (yield from self._string())
         if first in ("{", "["):
             if depth == MOST_DEPTH:
-                raise self._bad(f"more than {MOST_DEPTH} values within each other")
+                raise self._bad(f"more than {MOST_DEPTH} nested values")
             self._at += 1
             return (yield from (self._object(depth + 1) if first == "{" else self._array(depth + 1)))
         if first in _WORDS:
@@ -80,7 +80,7 @@ class _Reader:
         """Raise BadJson if text follows the value."""
         self._skip_space()
         if self._at < len(self._text):
-            raise self._bad("something behind the value")
+            raise self._bad("text after the value")
 
     def _object(self, depth: int) -> Steps:
         found: dict[str, Any] = {}
@@ -94,7 +94,7 @@ class _Reader:
             name = yield from self._string()
             if name in found:
                 self._at = place
-                raise self._bad(f"the name {json.dumps(name[:100])} is there twice")
+                raise self._bad(f"the name {json.dumps(name[:100])} occurs twice")
             if not self._takes(":"):
                 raise self._bad("a colon is missing")
             found[name] = yield from self.value(depth)
@@ -133,9 +133,9 @@ class _Reader:
                 case "\\":
                     pieces.append(self._read_escape())
                 case "":
-                    raise self._bad("a string has no end")
+                    raise self._bad("a string is not closed")
                 case _:
-                    raise self._bad("a control character in a string, which must be escaped")
+                    raise self._bad("a string contains a control character that is not escaped")
 
     def _read_escape(self) -> str:
         """The character of an escape, or of two that are a pair of surrogates."""
@@ -151,21 +151,21 @@ class _Reader:
                 return chr(0x10000 + ((unit - 0xD800) << 10) + (low - 0xDC00))
         if 0xD800 <= unit < 0xE000:
             self._at = place
-            raise self._bad("half of a pair of surrogates")
+            raise self._bad("half of a surrogate pair")
         return chr(unit)
 
     def _unit(self) -> int:
         """The number of an escape such as \\u00e9."""
         digits = _HEX.match(self._text, self._at + 2) if self._text.startswith("\\u", self._at) else None
         if digits is None:
-            raise self._bad("an escape that there is not")
+            raise self._bad("an unknown escape")
         self._at += 6
         return int(digits[0], 16)
 
     def _number(self) -> int | float:
         found = _NUMBER.match(self._text, self._at)
         if found is None:
-            raise self._bad("a value is missing" if self._peek() in ("", ",", "}", "]") else "no value of JSON")
+            raise self._bad("a value is missing" if self._peek() in ("", ",", "}", "]") else "not a JSON value")
         text = found[0]
         self._items += len(text) // _ITEM_CHARS
         if len(text) > MOST_DIGITS:

@@ -13,7 +13,7 @@ from ottla.broker.turns import Turns
 
 DEFAULT_LIMIT: Final = 100
 MOST_ROWS: Final = 1_000
-LIMIT_MEANS: Final = f"How many rows at most: {DEFAULT_LIMIT} if nothing is said, {MOST_ROWS} at most."
+LIMIT_MEANS: Final = f"The most rows: {DEFAULT_LIMIT} by default, {MOST_ROWS} at most."
 ROW_JSON_US: Final = 15.0
 """Cost of making and writing a row."""
 ITEM_US: Final = 2.0

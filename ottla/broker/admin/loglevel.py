@@ -20,8 +20,14 @@ _LEVEL: Final[Mapping[str, Any]] = {
     "properties": {
         "logger": {"type": "string"},
         "level": {"type": "string"},
-        "until_ms": {"type": ["integer", "null"], "description": "Milliseconds since 1970; null for a lasting level."},
-        "then": {"type": ["string", "null"], "description": "The level after that; null for the one of its parent."},
+        "until_ms": {
+            "type": ["integer", "null"],
+            "description": "The end of the level in milliseconds since 1970; null if it has no end.",
+        },
+        "then": {
+            "type": ["string", "null"],
+            "description": "The level after that time; null for the level of its parent.",
+        },
     },
 }
 _CHANGE: Final[Mapping[str, Any]] = {
@@ -32,7 +38,11 @@ _CHANGE: Final[Mapping[str, Any]] = {
     },
     "required": ["level"],
 }
-_LEVELS: Final = {"type": "array", "items": _LEVEL, "description": "The root, and all that have a level of their own."}
+_LEVELS: Final = {
+    "type": "array",
+    "items": _LEVEL,
+    "description": "The root logger, and all loggers with a level of their own.",
+}
 
 
 class _Change(NamedTuple):
@@ -57,7 +67,7 @@ class LogLevels:
         return (
             Route("GET", "/v1/loglevel", self.show, "List the levels of loggers", response_schema=_LEVELS),
             Route("PUT", named, self.change, "Change a logger's level for `for_ms`", _CHANGE, response_schema=_LEVEL),
-            Route("DELETE", named, self.restore, "Give a logger its level back", response_schema=_LEVEL),
+            Route("DELETE", named, self.restore, "Restore the previous level of a logger", response_schema=_LEVEL),
         )
 
     async def show(self, request: AdminRequest) -> AdminResponse:
@@ -73,7 +83,7 @@ class LogLevels:
         before = self._forget(name)
         timer = self._clock.call_later(for_ms, lambda: self._restore(name))
         self._changes[name] = _Change(before, self._clock.now_ms() + for_ms, timer)
-        log.info("Logger %s tells %s for %d s, as the admin port was asked", name, request.body["level"], for_ms / 1000)
+        log.info("Logger %s has level %s for %d s, set at the admin port", name, request.body["level"], for_ms / 1000)
         _logger(name).setLevel(LEVELS[request.body["level"]])
         return AdminResponse(body=self._to_json(name))
 
@@ -81,13 +91,13 @@ class LogLevels:
         """Restore the previous level at once."""
         name = _check_logger_name(request.parameters["logger"])
         if name not in self._changes:
-            raise AdminError(404, f"The level of {name} was not changed: GET /v1/loglevel says which are")
+            raise AdminError(404, f"The level of {name} is not changed: GET /v1/loglevel lists the levels")
         self._restore(name)
         return AdminResponse(body=self._to_json(name))
 
     def _restore(self, name: str) -> None:
         _logger(name).setLevel(self._forget(name))
-        log.info("Logger %s tells %s again", name, level_name(_logger(name).getEffectiveLevel()))
+        log.info("Logger %s has level %s again", name, level_name(_logger(name).getEffectiveLevel()))
 
     def _forget(self, name: str) -> int:
         """Cancel the change of a logger, and return its lasting level."""

@@ -17,7 +17,7 @@ LOGS_EVERY_MS: Final = 10_000.0
 _FIGURE: Final = {"type": ["number", "null"]}
 BUCKET_SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
-    "description": "One second. left_out is how many of its events were not kept.",
+    "description": "One second. left_out is the number of its events that were not kept.",
     "properties": dict.fromkeys(("at_ms", "committed", "aborted", "open", "fenced", "left_out"), NUMBER),
 }
 SCHEMA: Final[dict[str, Any]] = {
@@ -28,7 +28,10 @@ SCHEMA: Final[dict[str, Any]] = {
         "node_id": NUMBER,
         "cluster_id": TEXT,
         "transaction_version": NUMBER,
-        "over_ms": {**NUMBER, "description": "The time that rates and durations are over: ten seconds, if watched."},
+        "over_ms": {
+            **NUMBER,
+            "description": "The period of the rates and durations: ten seconds while a client reads them.",
+        },
         "rates": {
             "type": "object",
             "description": "Per second.",
@@ -36,19 +39,22 @@ SCHEMA: Final[dict[str, Any]] = {
         },
         "latency_ms": {
             "type": "object",
-            "description": "From a whole request to its reply, waits included; null where there was none.",
+            "description": "From a complete request to its reply, waits included; null without such a request.",
             "properties": {name: {"type": "object", "properties": {"p50": _FIGURE, "p99": _FIGURE}} for name in TIMED},
         },
         "loop": {"type": "object", "properties": {"turn_p99_ms": _FIGURE}},
         "disk": {
             "type": "object",
             "properties": {
-                "bytes": {**NUMBER, "description": "Of the segments of open logs, up to ten seconds ago."},
+                "bytes": {**NUMBER, "description": "Bytes of the segments of open logs, at most ten seconds old."},
                 "sync_p99_ms": _FIGURE,
                 "offline": {"type": "boolean"},
             },
         },
-        "memory_bytes": {"type": ["integer", "null"], "description": "Resident, where the system tells."},
+        "memory_bytes": {
+            "type": ["integer", "null"],
+            "description": "Resident memory; null where the system does not report it.",
+        },
         "connections": NUMBER,
         "open_transactions": NUMBER,
         "oldest_open_ms": {"type": ["integer", "null"], "description": "How long the oldest one has been open."},

@@ -33,7 +33,10 @@ SCHEMA: Final[dict[str, Any]] = {
                     "last_stable_offset": NUMBER,
                     "log_end_offset": NUMBER,
                     "bytes": NUMBER,
-                    "offline": {"type": ["string", "null"], "description": "Why nothing can be read or appended."},
+                    "offline": {
+                        "type": ["string", "null"],
+                        "description": "Why the partition is offline; null if it is online.",
+                    },
                     "open": {
                         "type": "array",
                         "description": f"The first {MOST_OPEN} open transactions.",
@@ -49,14 +52,14 @@ SCHEMA: Final[dict[str, Any]] = {
                         },
                     },
                     "open_left_out": NUMBER,
-                    "waiting_fetches": {**NUMBER, "description": "Fetches that wait for more."},
-                    "waiting_committed": {**NUMBER, "description": "Those of them that read committed."},
+                    "waiting_fetches": {**NUMBER, "description": "Fetches that wait for more records."},
+                    "waiting_committed": {**NUMBER, "description": "Waiting fetches with read_committed."},
                 },
             },
         },
         "total": NUMBER,
         "left_out": NUMBER,
-        "unopened": {**NUMBER, "description": "Partitions that nobody has used since the start."},
+        "unopened": {**NUMBER, "description": "Partitions that no client has used since the start."},
     },
 }
 
@@ -82,8 +85,8 @@ def partitions_route(broker: Broker) -> Route:
         return rows.finish(total=found.total, left_out=found.left_out, unopened=unopened)
 
     handler: AdminHandler = show
-    query = {"prefix": "Topics that begin so.", "limit": LIMIT_MEANS}
-    summary = "Show partitions, those that an open transaction holds back first"
+    query = {"prefix": "Only topics whose names begin with this text.", "limit": LIMIT_MEANS}
+    summary = "Show partitions, first those whose readers an open transaction holds back"
     return Route("GET", "/v1/partitions", handler, summary, query=query, response_schema=SCHEMA)
 
 

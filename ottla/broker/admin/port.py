@@ -10,7 +10,7 @@ from ottla.broker.admin.http import HttpConnection
 from ottla.broker.admin.routes import AdminError, Route, Router
 from ottla.broker.admin.settings import AdminSettings, address_text
 from ottla.broker.costs import CONNECTION_US
-from ottla.broker.log_limiter import LogLimiter
+from ottla.broker.log_limiter import LogLimiter, describe_repeats
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.descriptors import descriptor_limit, shortage
 from ottla.broker.ports.listener import Listener
@@ -39,7 +39,7 @@ class AdminPort:
         self._settings = settings
         self._network = network
         self._clock = clock
-        # Connections that have asked for health checks at most, and connections with a place, each with its address.
+        # Connections without a place, which may send health checks only, and those with a place; each with its address.
         self._at_door: dict[HttpConnection, str] = {}
         self._placed: dict[HttpConnection, str] = {}
         self._sockets: Sockets = []
@@ -120,7 +120,9 @@ class AdminPort:
         else:
             free = len(placed) < self._most or _close_one(placed, list(placed), UNREAD_MS)
         if not free:
-            self._log("requests", f"{connection.peer}: there are {self._most} places, half of them for one address")
+            self._log(
+                "requests", f"{connection.peer}: all of the {self._most} places are in use, or the half for one address"
+            )
             return False
         self._at_door.pop(connection, None)
         placed[connection] = ip
@@ -149,10 +151,10 @@ class AdminPort:
         times = self._limiters[what].count(self._clock.monotonic_ms())
         if times:
             log.warning(
-                "Refused %s to the admin port, the last one: %s (%d times since this was said last)",
+                "Refused %s to the admin port, the last one: %s%s",
                 what,
                 reason,
-                times,
+                describe_repeats(times),
             )
 
 

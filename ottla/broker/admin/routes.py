@@ -129,7 +129,7 @@ class Router:
         for route in routes:
             methods = self._methods.setdefault(tuple(map(_without_name, _segments_of(route.pattern))), {})
             if route.method in methods:
-                raise ValueError(f"{route.method} {route.pattern} is there twice")
+                raise ValueError(f"{route.method} {route.pattern} occurs twice")
             methods[route.method] = route
         self._patterns = sorted(self._methods, key=lambda pattern: [segment == _ANY for segment in pattern])
 
@@ -137,13 +137,13 @@ class Router:
         """Return the route for a request line; HEAD uses the route of GET. AdminError 400, 404 or 405."""
         path, _, query = target.partition("?")
         if not path.startswith("/"):
-            raise AdminError(400, "Ask for a path that begins with /")
+            raise AdminError(400, "The path must begin with /")
         segments = [_decode(segment) for segment in _segments_of(path)]
         pattern = self._pattern_of(segments)
         if pattern is None:
             if self._elsewhere is not None:
-                raise self._elsewhere.with_traceback(None)  # else its traceback grows each time it is raised
-            raise AdminError(404, f"There is nothing at {path}; GET /openapi.json says what there is")
+                raise self._elsewhere.with_traceback(None)  # otherwise its traceback grows each time it is raised
+            raise AdminError(404, f"There is nothing at {path}: GET /openapi.json lists the paths")
         methods = self._methods[pattern]
         route = methods.get("GET" if method == "HEAD" else method)
         if route is None:
@@ -195,13 +195,15 @@ def _decode(segment: str) -> str:
 def _read_query(query: str, route: Route) -> dict[str, str]:
     try:
         pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=MOST_QUERY_FIELDS)
-    except ValueError as error:  # of which not being UTF-8 is one
+    except ValueError as error:  # also for bytes that are not UTF-8
         raise AdminError(400, f"The query cannot be read: {error}") from None
     found: dict[str, str] = {}
     for name, value in pairs:
         if name not in route.query:
-            raise AdminError(400, f"The query has {name!r}: {did_you_mean(name, list(route.query))}")
+            raise AdminError(
+                400, f"The query has an unknown parameter {name!r}: {did_you_mean(name, list(route.query))}"
+            )
         if name in found:
-            raise AdminError(400, f"The query has {name!r} twice")
+            raise AdminError(400, f"The query has the parameter {name!r} twice")
         found[name] = value
     return found

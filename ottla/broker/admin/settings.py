@@ -38,7 +38,7 @@ def parse_address(text: str) -> tuple[str, int]:
 def address_problem(host: str, token: str | None) -> str | None:
     """Return the reason why a port on this host may not be opened; None if it may."""
     if token is None and not is_loopback(host):
-        return "others than this machine can reach that, so it needs --admin-token-file"
+        return "other machines can reach this address: set --admin-token-file"
     return None
 
 

@@ -32,7 +32,10 @@ SCHEMA: Final[dict[str, Any]] = {
                     "producer_id": NUMBER,
                     "producer_epoch": NUMBER,
                     "state": {**TEXT, "description": "Kafka's name: Ongoing, PrepareCommit, ..."},
-                    "started_ms": {**NUMBER, "description": "Milliseconds since 1970; -1 if it never began one."},
+                    "started_ms": {
+                        **NUMBER,
+                        "description": "Milliseconds since 1970; -1 if the id never began a transaction.",
+                    },
                     "last_update_ms": NUMBER,
                     "timeout_ms": NUMBER,
                     "partitions": {
@@ -40,9 +43,12 @@ SCHEMA: Final[dict[str, Any]] = {
                         "items": {"type": "object", "properties": {**PLACE, "first_offset": NUMBER_OR_NULL}},
                     },
                     "partitions_left_out": NUMBER,
-                    "records": {**NUMBER_OR_NULL, "description": "null for one from before the broker started."},
+                    "records": {
+                        **NUMBER_OR_NULL,
+                        "description": "null if the transaction began before the broker started.",
+                    },
                     "bytes": NUMBER_OR_NULL,
-                    "waits_for": {"type": ["string", "null"], "description": "What it needs to end."},
+                    "waits_for": {"type": ["string", "null"], "description": "What the transaction needs to end."},
                 },
             },
         },
@@ -72,8 +78,8 @@ def transactions_route(broker: Broker, events: Events) -> Route:
 
     handler: AdminHandler = show
     query = {
-        "state": "open: those that have begun and not ended (if nothing is said); all: every id that is known.",
-        "prefix": "Ids that begin so.",
+        "state": "open (the default): transactions that have begun and not ended; all: every known transactional id.",
+        "prefix": "Only transactional ids that begin with this text.",
         "limit": LIMIT_MEANS,
     }
     return Route("GET", "/v1/transactions", handler, "Show transactions", query=query, response_schema=SCHEMA)
@@ -150,7 +156,7 @@ def waits_for(state: TransactionState, transient: TransientState, now_ms: int) -
         return "its producer: it never times out"
     left_ms = state.start_ms + state.timeout_ms - now_ms
     if left_ms < 0:
-        return "the coordinator, which aborts it when it looks next: its time is over"
+        return "the coordinator, which aborts it at its next check: it has timed out"
     return f"its producer, or the timeout in {duration(left_ms)}"
 
 

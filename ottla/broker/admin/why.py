@@ -22,8 +22,12 @@ MOST_DIGITS: Final = 9
 SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {
-        "text": {**TEXT, "description": "What pins the last stable offset, and what can be done, as `ottla txn why`."},
-        "commands": {"type": "array", "description": "Commands that end what pins it.", "items": TEXT},
+        "text": {**TEXT, "description": "What holds the last stable offset back, and what to do, as `ottla txn why`."},
+        "commands": {
+            "type": "array",
+            "description": "Commands that end the transactions that hold it back.",
+            "items": TEXT,
+        },
         "remedies": {
             "type": "array",
             "items": {
@@ -52,7 +56,7 @@ def why_route(broker: Broker) -> Route:
         return AdminResponse(body={"text": answer(found), "commands": commands, "remedies": remedies})
 
     handler: AdminHandler = show_why
-    summary = "Say what holds the readers of a partition back, and what ends it"
+    summary = "Explain what holds the readers of a partition back, and what ends it"
     return Route("GET", "/v1/partitions/{topic}/{partition}/why", handler, summary, response_schema=SCHEMA)
 
 
@@ -62,7 +66,7 @@ async def _partition(broker: Broker, request: AdminRequest) -> Partition:
         partition = await broker.cluster.get_or_open(topic, int(index))
         if partition is not None:
             return partition
-    raise AdminError(404, "There is no such partition: GET /v1/partitions shows those that there are")
+    raise AdminError(404, "There is no such partition: GET /v1/partitions lists the partitions")
 
 
 async def explain(broker: Broker, partition: Partition) -> Explanation:
@@ -71,7 +75,7 @@ async def explain(broker: Broker, partition: Partition) -> Explanation:
     known = by_producer(await _known(broker, {each.producer_id for each in before.values()}))
     now_ms, gaps = broker.clock.now_ms(), _gaps(broker)
     # A transaction that was open before the coordinator was read and is open now was open all the time: the
-    # coordinator knows it, or has forgotten it. Nothing is known of others.
+    # coordinator knows it, or has forgotten it. Nothing is known about other transactions.
     rows = [
         (each, judge(each, known.get(each.producer_id, ()), now_ms, gaps))
         for each in _list_open(partition)

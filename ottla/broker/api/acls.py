@@ -67,7 +67,7 @@ def entry_problem(entry: AccessControlEntryRecord) -> str:
             "from the principal name)"
         )
     if not entry.host:
-        return 'The host must be an address, or "*" for every one'
+        return 'The host must be an IP address, or "*" for every host'
     return ""
 
 

@@ -133,7 +133,7 @@ def _refuse_kind(resource: Resource) -> ApiError | None:
     if resource.kind == GROUP_RESOURCE and not resource.name:
         return ApiError(invalid, "Default group resources are not allowed.")
     if resource.kind in _OTHER_RESOURCES:
-        return ApiError(invalid, f"{_OTHER_RESOURCES[resource.kind]} have no configs here")
+        return ApiError(invalid, f"{_OTHER_RESOURCES[resource.kind]} have no configs in Ottla")
     return None
 
 

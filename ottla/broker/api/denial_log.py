@@ -11,6 +11,7 @@ from typing import Final
 from ottla.broker.api.context import Broker, Request
 from ottla.broker.api.fencing_log import sender_fields
 from ottla.broker.events import shorten
+from ottla.broker.log_limiter import describe_repeats
 from ottla.broker.security.acl import AclAuthorizer, Decision
 from ottla.broker.security.authorizer import Need
 from ottla.broker.security.denials import Denial, Denials
@@ -51,7 +52,7 @@ class DenialLog:
                 api, need.error.name, request.client_id or "", request.peer, transactional_id, sentence
             )
         if times:
-            again = f" ({times} times since this was said last)" if times > 1 else ""
+            again = describe_repeats(times)
             log.info("%(sentence)s%(again)s", _fields(denial, request, need) | {"sentence": sentence, "again": again})
 
 

@@ -28,7 +28,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         return encode_reply(
             request,
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if mismatch else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-            error_message="Only brokers are described here: this listener is not a controller's",
+            error_message="Only brokers can be described: this is not a controller listener",
             endpoint_type=request.body.endpoint_type,
         )
     endpoint = broker.endpoints.get(request.session.listener_name)

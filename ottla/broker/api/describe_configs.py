@@ -74,4 +74,4 @@ def _entries(
         if not name:
             return ErrorCode.INVALID_REQUEST, "Group name must not be empty", []
         return ErrorCode.NONE, None, describe_group(broker.cluster.image.group_configs.get(name, {}))
-    return ErrorCode.INVALID_REQUEST, f"Resources of type {kind} have no configs here", []
+    return ErrorCode.INVALID_REQUEST, f"Resources of type {kind} have no configs in Ottla", []

@@ -81,7 +81,7 @@ def _describe(request: Request, duplicate: Duplicate) -> str:
     owner = "no transactional id" if transactional_id is None else f"transactional id {transactional_id[:MOST_TOLD]!r}"
     return (
         f"producer {header.producer_id} at epoch {header.producer_epoch} with {owner} sent sequences "
-        f"{header.base_sequence} to {header.last_sequence} once more, with other keys, values or headers than those of "
+        f"{header.base_sequence} to {header.last_sequence} again, with other keys, values or headers than those of "
         f"the batch at offset {duplicate.result.base_offset}"
     )
 
@@ -108,7 +108,7 @@ async def _is_another(broker: Broker, duplicate: Duplicate) -> bool:
             another = await broker.long_work.drive(differ(batch, header, there, stored, limit_bytes))
         except ProtocolError as broken:
             log.warning(
-                "%(topic)s-%(partition)d: the batch at offset %(offset)d cannot be compared: %(why)s",
+                "%(topic)s-%(partition)d: the batch at offset %(offset)d cannot be compared with a duplicate: %(why)s",
                 partition.about | {"offset": result.base_offset, "why": broken},
             )
     room.built(0)

@@ -30,6 +30,6 @@ def log_fenced(broker: Broker, request: Request, error_code: int) -> None:
 def sender_fields(body: Any) -> dict[str, Any]:
     """Return the fields of a request that identify its sender: transactional id, producer, group and member, if
     present."""
-    # AddPartitionsToTxn of a client has other names.
+    # In AddPartitionsToTxn of clients these fields have other names.
     said = {name: getattr(body, name, getattr(body, f"v3_and_below_{name}", None)) for name in _SAID}
     return {name: value for name, value in said.items() if value not in (None, "")}

@@ -167,7 +167,7 @@ async def _has_enough(
                 continue  # a client that keeps asking for it waits for the other partitions, as in Kafka
             return True
         waits = True
-        if asked.offset < asked.partition.log.log_start_offset:  # raised since by DeleteRecords or retention
+        if asked.offset < asked.partition.log.log_start_offset:  # DeleteRecords or retention raised it
             return True
         missing -= asked.partition.bytes_available(asked.offset, isolation, missing)
         if missing <= 0:
@@ -260,7 +260,7 @@ async def _wait_for_wake(
         goes_on = False
     else:
         await wait
-    wait.on_discard = None  # else they would keep each other, and the request, until the next garbage collection
+    wait.on_discard = None  # otherwise a reference cycle keeps the request until the next garbage collection
     leave()
     return goes_on
 
@@ -302,7 +302,7 @@ async def _read(
             offsets = partition.high_watermark, partition.last_stable_offset, partition.log.log_start_offset
             fetched.append(FetchPartitionData(index, NO_ERROR, *offsets, aborted, records))
             if aborted:
-                turns.charged_us += len(aborted) * LOOK_US  # they are encoded
+                turns.charged_us += len(aborted) * LOOK_US  # the cost of encoding them
             if records:
                 if counts:
                     partition.bytes_out += len(records)

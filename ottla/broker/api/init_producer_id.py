@@ -86,7 +86,7 @@ def _log_answer(broker: Broker, request: Request, answer: Decision, expected_epo
     elif answer.error is ErrorCode.PRODUCER_FENCED:
         log.info(
             "Fenced client %(client_id).100s at %(peer)s: producerId %(producer_id)d, producer epoch "
-            "%(producer_epoch)d of transactionalId %(transactional_id).100s is not its last",
+            "%(producer_epoch)d of transactionalId %(transactional_id).100s is not the current one",
             about | {"producer_id": body.producer_id, "producer_epoch": body.producer_epoch},
         )
     elif answer.error is ErrorCode.INVALID_TRANSACTION_TIMEOUT:

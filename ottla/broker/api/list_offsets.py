@@ -79,7 +79,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 async def _find(broker: Broker, version: int, topic: str, row: Any, isolation: FetchIsolation) -> Found:
     if row.timestamp < 0 and version < _FIRST_VERSION.get(row.timestamp, version + 1):
         return Found(ErrorCode.UNSUPPORTED_VERSION)
-    await broker.turns.yield_if_due()  # to look at a partition may be to open it
+    await broker.turns.yield_if_due()  # looking at a partition may open it
     partition = await broker.cluster.get_or_open(topic, row.partition_index)
     if partition is None:
         return Found(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -60,7 +60,7 @@ class Pattern:
         """Whether all of `text` matches; PatternError if it is too long for so large an expression."""
         encoded = text.encode()
         if self._step_us * len(encoded) > MAX_MATCH_US:
-            raise PatternError("the expression is too large for the ids that are there")
+            raise PatternError("the expression is too large to be matched against the existing ids")
         return self._program.fullmatch(encoded) is not None
 
 
@@ -100,7 +100,7 @@ def _as_re2(text: str) -> str:
         if found["quoted"]:
             return piece
         if found["brace"] or piece == r"\C":
-            raise PatternError(f"{piece} stands where it cannot")
+            raise PatternError(f"{piece} is not allowed here")
         return _ESCAPE.sub(lambda escape: escape[0] if escape[1].isascii() else escape[1], piece)
 
     return _READ_OTHERWISE.sub(rewrite, text)

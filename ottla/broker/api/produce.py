@@ -72,7 +72,7 @@ _BAD_INPUT = frozenset(
 )
 _WHY_UNVERIFIED = {
     ErrorCode.INVALID_TXN_STATE: "Partition was not added to the transaction",
-    ErrorCode.NOT_ENOUGH_REPLICAS: "The coordinator cannot say yet whether the partition belongs to the transaction",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "The coordinator does not know yet whether the partition belongs to the transaction",
 }
 _TOO_LARGE = "The batch of {} bytes exceeds the topic's max.message.bytes, {}"
 
@@ -136,7 +136,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     results = await _append_all(broker, request, writes, joined)
     if body.acks:
         for at, (write, result) in enumerate(zip(writes, results, strict=True)):
-            # The log's own high watermark decides: its flush may have been given up since the append.
+            # The high watermark of the log decides: the flush of this append may have failed.
             if not result.error and write.partition and result.last_offset >= write.partition.high_watermark:
                 results[at] = await _wait_durable(broker, write.partition, result)
             turns.charged_us += LOOK_US
@@ -464,7 +464,8 @@ def _log_sequence_reuse(broker: Broker, request: Request, reused: list[Partition
     """Log refusals with UNKNOWN_PRODUCER_ID. Kafka would have acknowledged some of these batches and dropped them."""
     broker.metrics.reused_sequences += len(reused)
     log.warning(
-        "Refused sequences that transactional id %(owner)r at %(peer)s used before: %(why)s; %(count)d since the start",
+        "Refused batches of transactional id %(owner)r at %(peer)s that reuse its sequences: %(why)s; "
+        "%(count)d such batches since the start",
         _about(request, reused)
         | {
             "owner": (request.body.transactional_id or "")[:MOST_TOLD],

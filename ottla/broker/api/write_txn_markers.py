@@ -79,7 +79,7 @@ async def _write(broker: Broker, name: str, index: int, marker: TransactionMarke
     if partition is None or partition.offline is not None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if marker.producer_id < 0 or marker.producer_epoch < 0 or marker.transaction_version == UNKNOWN_GENERATION:
-        return ErrorCode.UNKNOWN_SERVER_ERROR  # what Kafka makes of the exception that building such a marker throws
+        return ErrorCode.UNKNOWN_SERVER_ERROR  # Kafka's answer when it cannot build such a marker
     return broker.transactions.sink.write_marker(name, index, marker)
 
 

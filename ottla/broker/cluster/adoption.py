@@ -65,14 +65,14 @@ class Adoption:
             if next_block > _LAST_BLOCK:
                 raise LogDirectoryError(
                     f"{self._store.directory}: producer id {self._highest_producer_id} is in use, and no block of ids "
-                    f"comes after it: put back the metadata ({METADATA_TOPIC}-0), which says the next id"
+                    f"comes after it: put back the metadata ({METADATA_TOPIC}-0), which has the next id"
                 )
             records.append(ProducerIdsRecord(self._node_id, 0, next_block))
         if topics:
             kept = ", ".join(f"{key}={value}" for key, value in KEEP_EVERYTHING.items())
             log.warning(
-                "No metadata here: took %d topics from their directories; their configs are not known, so each begins "
-                "with %s (%s)",
+                "The log directory has no metadata: registered the %d topics found there. Their configs are unknown, "
+                "so each has %s (%s)",
                 len(topics),
                 kept,
                 ", ".join(topic.name for topic in topics[:20]) + (", ..." if len(topics) > 20 else ""),
@@ -92,7 +92,7 @@ class Adoption:
         for index in topic.indexes:
             partition = self._store.open_partition(topic.name, index, topic_id, NO_PARTITION_LEADER_EPOCH, settings)
             if partition.offline is not None:
-                # Its leader epoch and producer ids are unknown, and must not be used again.
+                # Its leader epoch and producer ids are unknown, but must not be used again.
                 raise LogDirectoryError(f"{partition.name} cannot be taken over: {partition.offline}")
             epochs[index] = partition.log.epochs.latest_epoch + 1
             partition.lead(epochs[index])

@@ -50,7 +50,9 @@ def find_topics(places: Iterable[TopicPartition], id_on_disk: Callable[[str, int
     found: dict[str, dict[int, bytes | None]] = {}
     for name, index in sorted(places):
         if index >= MAX_PARTITIONS:
-            raise Contradiction(f"{name}-{index} looks like a partition: move it elsewhere if it is none")
+            raise Contradiction(
+                f"{name}-{index} is named like a partition, but its number is too large: move the directory elsewhere"
+            )
         found.setdefault(name, {})[index] = id_on_disk(name, index)
     topics = []
     for name, ids in found.items():

@@ -128,7 +128,7 @@ class Controller:
         self._reserving = False
         self._without_id: list[Wait[ErrorCode]] = []
 
-    # --- who may change what --------------------------------------------------------------------------------------
+    # --- changes, one at a time for each name ---------------------------------------------------------------------
 
     async def exclusively(self, names: Iterable[str], change: Handler[R]) -> R:
         """Run `change` while no other change holds these topic names, and wait until it is applied.
@@ -189,7 +189,7 @@ class Controller:
         self._log.when_durable(wait.wake)
         error = await wait
         if error:
-            raise OSError(f"the metadata log did not keep a record: {error.name}")
+            raise OSError(f"a record of the metadata log was lost: {error.name}")
 
     # --- topics: called in a change that has claimed the name ------------------------------------------------------
 
@@ -318,7 +318,7 @@ class Controller:
 
         self._log.append_batch(batch, apply)
 
-    # --- who may do what, and how much ----------------------------------------------------------------------------
+    # --- ACLs, SCRAM credentials and quotas -----------------------------------------------------------------------
 
     async def change_security(
         self, claims: Iterable[str], decide: Callable[[], Handler[Sequence[SecurityRecord]]]
@@ -450,4 +450,4 @@ def _done(result: None) -> None:
 
 
 def _bug(error: Exception) -> None:
-    log.error("A deleted topic was not removed to its end", exc_info=error)
+    log.error("Removing a deleted topic failed", exc_info=error)

@@ -159,7 +159,7 @@ def read_metadata(files: Mapping[str, bytes], image: MetadataImage) -> MetadataB
             if not crc_is_valid(data, header, position):
                 raise ProtocolError(f"{name}: wrong CRC at position {position}")
             if header.base_offset > next_offset:
-                raise ProtocolError(f"{name}: offset {header.base_offset} where {next_offset} is the next")
+                raise ProtocolError(f"{name}: offset {header.base_offset} where {next_offset} is expected")
             if header.next_offset > next_offset:
                 loader.load_batch(header, data[position:end], next_offset)
                 next_offset = header.next_offset

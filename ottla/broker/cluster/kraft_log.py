@@ -165,11 +165,11 @@ class MetadataLog:
         partition = self.partition
         problem = partition.offline
         if problem is None and partition.log_start_offset > snapshot.end_offset:
-            problem = f"begins at offset {partition.log_start_offset}, and no snapshot holds what was before"
+            problem = f"begins at offset {partition.log_start_offset}, and no snapshot has the records before it"
         if problem is None and partition.log_end_offset < snapshot.end_offset:
             problem = (
                 f"ends at offset {partition.log_end_offset}, before the snapshot {snapshot_name(snapshot)}: start "
-                "Apache Kafka on it once and stop it"
+                "Apache Kafka on this directory once and stop it"
             )
         if problem is not None:
             raise LogDirectoryError(f"{partition.name}: {problem}")
@@ -210,7 +210,7 @@ class MetadataLog:
             for header, batch in self.partition.scan(from_offset):
                 at_offset = header.base_offset
                 if at_offset > next_offset:
-                    raise ProtocolError(f"{next_offset} is the next that is needed")
+                    raise ProtocolError(f"offset {next_offset} is expected")
                 next_offset = header.next_offset
                 if not crc_is_valid(batch, header):
                     raise ProtocolError("wrong CRC")
@@ -226,9 +226,11 @@ class MetadataLog:
         for number, count in sorted(self._loader.skipped.items()):
             name = RECORD_TYPES.get(number, "an unknown type")
             if number in PROTECTING_TYPES:
-                log.warning("%s holds %d records of type %d (%s): not enforced here", self._name, count, number, name)
+                log.warning(
+                    "%s holds %d records of type %d (%s), which Ottla does not enforce", self._name, count, number, name
+                )
             else:
-                log.info("%s: passed over %d records of type %d (%s)", self._name, count, number, name)
+                log.info("%s: ignored %d records of type %d (%s)", self._name, count, number, name)
 
     @property
     def _name(self) -> str:
@@ -255,7 +257,7 @@ class MetadataLog:
         self.partition.lead(epoch)
         self._append_bytes(build_batch([leader_change(self.node_id)], timestamp_ms=self._clock.now_ms(), control=True))
         self._new_epoch = None
-        log.info("Writing metadata in epoch %d, behind what Apache Kafka wrote", epoch)
+        log.info("Writing metadata in epoch %d, after the records of Apache Kafka", epoch)
 
     def _batch(self, records: Sequence[MetadataRecord]) -> tuple[ValuesBatch, Callable[[], None]]:
         """Return a batch and the function that replays it."""

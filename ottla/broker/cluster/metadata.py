@@ -144,7 +144,7 @@ class Cluster:
             if not self._store.clean_start:
                 for index in range(topic.partition_count):
                     yield from self._open_steps(topic, index)
-                    yield 0.0  # charged where it was done
+                    yield 0.0  # the work was charged where it was done
         if self._store.offline is not None:
             raise LogDirectoryError(self._store.offline)
 
@@ -191,7 +191,7 @@ class Cluster:
         if len(self._absent) == count:
             raise LogDirectoryError(
                 f"{METADATA_TOPIC}-0 names {count} partitions such as {topic_name}-{index}, and none is in this "
-                "directory: it is a controller's, or another node's; serve the log.dirs of a broker"
+                "directory, which belongs to a controller or another node: serve the log.dirs of a broker"
             )
         log.warning(
             "%d of %d partitions, such as %s-%d, have no replica in this directory: they are offline",
@@ -404,7 +404,7 @@ class Cluster:
         for cost_us in self._store.load_in_steps(name, index, topic.topic_id, settings):
             self._turns.charge(cost_us)
             await self._turns.yield_if_due()
-        await self._turns.yield_if_due()  # the file look-ups have been charged where they were made
+        await self._turns.yield_if_due()  # the file look-ups were charged where they were made
 
     def _start_open_new(self) -> None:
         self._start(self._open_new())

@@ -189,7 +189,7 @@ class MetadataSnapshots:
             await self._delete_segments(partition)
             if partition.offline is None:
                 self._store.side_files.delete_later(self._path(oldest))
-                log.info("The snapshot %s of the metadata goes", snapshot_name(oldest))
+                log.info("Deleting the snapshot %s of the metadata", snapshot_name(oldest))
 
     def _may_go(self, snapshot: SnapshotId, found: Sequence[SnapshotId]) -> bool:
         """Return whether to remove a snapshot, the oldest left of `found`, for size, its age, or the log's start."""
@@ -209,7 +209,9 @@ class MetadataSnapshots:
             try:
                 found = snapshot_timestamp_ms(self._store.side_files.read(self._path(snapshot)))
             except ProtocolError as damage:
-                log.warning("%s: %s; it goes by size alone", self._path(snapshot), damage)
+                log.warning(
+                    "%s: %s; only metadata.max.retention.bytes deletes this snapshot", self._path(snapshot), damage
+                )
                 found = None
             self._timestamps_ms[snapshot] = found
         return self._timestamps_ms[snapshot]
@@ -222,7 +224,7 @@ class MetadataSnapshots:
         if isinstance(error, OSError):
             self._store.fail_unless_short(error)
         else:
-            log.error("A snapshot of the metadata was given up", exc_info=error)
+            log.error("Writing a snapshot of the metadata failed", exc_info=error)
 
 
 def _some_at_once(values: Iterable[bytes]) -> Iterator[Sequence[bytes]]:

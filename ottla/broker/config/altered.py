@@ -105,7 +105,7 @@ def _list_after(option: Option, own: str | None, operation: Operation, value: st
 
 def _check(family: Family, own: Mapping[str, str], values: dict[str, str | None]) -> Altered:
     altered = {name: value for name, value in values.items() if value != own.get(name)}
-    # A log directory of Kafka's may hold configs of features that Ottla lacks: no reason to refuse others.
+    # A log directory of Kafka's may hold configs of features that Ottla lacks: they must not prevent other changes.
     after = {name: value for name, value in own.items() if name in family.options} | altered
     problem = family.problem({name: value for name, value in after.items() if value is not None})
     return Altered({}, problem, family.error) if problem else Altered(altered)

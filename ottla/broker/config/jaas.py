@@ -75,7 +75,7 @@ def _read_entry(tokens: Sequence[_Token]) -> tuple[LoginModule, list[_Token]]:
     while at < len(tokens) and tokens[at] != (";", True):
         key, equals, value = [*tokens[at : at + 3], *[_Token("", True)] * 3][:3]
         if key.is_sign or equals != ("=", True) or value.is_sign:
-            raise ValueError(f"a JAAS entry whose option {len(options) + 1} is KEY=VALUE, in quotes if need be")
+            raise ValueError(f'a JAAS entry whose option {len(options) + 1} is KEY=VALUE or KEY="VALUE"')
         options[key.text] = value.text
         at += 3
     if at >= len(tokens):
@@ -88,7 +88,7 @@ def _tokens(text: str) -> list[_Token]:
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
-            raise ValueError(f"JAAS, in which the character at {position} must stand in quotes")
+            raise ValueError(f"a JAAS entry; put the value with the character at position {position} in quotes")
         position = match.end()
         if match["quoted"] is not None:
             found.append(_Token(_ESCAPE.sub(_unescape, match["quoted"][1:-1]), is_sign=False))

@@ -74,9 +74,11 @@ def broker_listeners(
     for listener in found:
         protocol = protocols.get(listener.name)
         if protocol is None:
-            raise ValueError(f"a protocol for the listener {listener.name} in listener.security.protocol.map")
+            raise ValueError(
+                f"listeners with a protocol in listener.security.protocol.map, and {listener.name} has none"
+            )
     if not found:
-        raise ValueError("at least one listener beside the controller's")
+        raise ValueError("at least one listener besides those of the controller")
     return found
 
 
@@ -94,7 +96,7 @@ def _refuse_shared_ports(listeners: Iterable[Listener]) -> None:
     for port, hosts in by_port.items():
         if len(hosts) > 1 and sorted(map(_ip_version, hosts)) != [4, 6]:
             raise ValueError(
-                f"listeners with different ports, or an IPv4 and an IPv6 address on one ({port} is there twice)"
+                f"listeners with different ports, or an IPv4 and an IPv6 address on one ({port} occurs twice)"
             )
 
 

@@ -138,9 +138,12 @@ def _check(config: Config, chosen: dict[str, Setting]) -> Config:
     if not config.log_dirs or "," in config.log_dirs:
         raise refuse("log.dirs", "one directory")
     if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
-        raise refuse("group.min.session.timeout.ms", f"at most {config.group_max_session_timeout_ms}, the maximum")
+        raise refuse(
+            "group.min.session.timeout.ms",
+            f"at most {config.group_max_session_timeout_ms} (group.max.session.timeout.ms)",
+        )
     if config.authorizer_class_name not in ("", STANDARD_AUTHORIZER):
-        raise refuse("authorizer.class.name", f"{STANDARD_AUTHORIZER}, or empty: no other can be loaded here")
+        raise refuse("authorizer.class.name", f"{STANDARD_AUTHORIZER}, or empty")
     try:
         parse_super_users(config.super_users)
     except ValueError as error:
@@ -174,11 +177,11 @@ def _check_listeners(config: Config, refuse: Callable[[str, str], ConfigError]) 
     if any(listener.name not in names for listener in advertised):
         raise refuse("advertised.listeners", f"listeners named in `listeners` ({', '.join(sorted(names))})")
     if config.advertised_listeners and not advertised:
-        raise refuse("advertised.listeners", "at least one listener beside the controller's")
+        raise refuse("advertised.listeners", "at least one listener besides those of the controller")
     if any(listener.host in ("0.0.0.0", "::") for listener in advertised or listeners):
         raise refuse("advertised.listeners", f"{LISTENER_RANGE}, with a host that clients can reach")
     told = [listener.name for listener in advertised or listeners]
     between_brokers = listener_names(config.inter_broker_listener_name)
     if not between_brokers.issubset(told):
-        raise refuse("inter.broker.listener.name", f"a listener that is advertised ({', '.join(sorted(told))})")
+        raise refuse("inter.broker.listener.name", f"an advertised listener ({', '.join(sorted(told))})")
     return dataclasses.replace(config, listeners=listeners, advertised_listeners=advertised)

@@ -86,7 +86,7 @@ def oauth_problem(settings: OAuthSettings, options: Mapping[str, str]) -> str:
             return str(error)
         return ""
     if settings.validator not in ("", SIGNED):
-        return f"{settings.validator} of sasl.server.callback.handler.class is not here; {SIGNED} and {UNSECURED} are"
+        return f"{settings.validator} of sasl.server.callback.handler.class is unknown. Set {SIGNED} or {UNSECURED}"
     if not settings.jwks_endpoint_url.startswith(_SCHEMES):
         return f"OAUTHBEARER needs keys. Set {_PREFIX}jwks.endpoint.url to a file://, http:// or https:// URL"
     for what, value, is_waived in (
@@ -95,7 +95,7 @@ def oauth_problem(settings: OAuthSettings, options: Mapping[str, str]) -> str:
     ):
         if not value and not is_waived:
             return (
-                f"OAUTHBEARER would take tokens of any {what}. Set {_PREFIX}expected.{what}, or "
+                f"OAUTHBEARER would accept tokens of any {what}. Set {_PREFIX}expected.{what}, or "
                 f"{_PREFIX}allow.unverified.{what}=true"
             )
     if find_spec("joserfc") is None:

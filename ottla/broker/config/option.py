@@ -121,7 +121,9 @@ class Option:
             if not _WHOLE_NUMBER.fullmatch(text):
                 raise ValueError(self.range)
             number = int(text)
-            return self._within(number * multiplier if number > 0 else number)  # -1 hours are no limit, not -3600000 ms
+            return self._within(
+                number * multiplier if number > 0 else number
+            )  # -1 hours mean no limit, not -3600000 ms
         if self.kind is Kind.DOUBLE:
             return self._within(float(text))
         return ",".join(self._items(text))

@@ -59,7 +59,7 @@ def parse_principal_rules(text: str) -> tuple[PrincipalRule, ...]:
             try:
                 compiled = re.compile(_NAMED_GROUP.sub("(?P<", pattern))
             except re.error as error:
-                raise ValueError(f"{RANGE}, with a pattern that is one ({error})") from None
+                raise ValueError(f"{RANGE}, with a valid pattern ({error})") from None
             found.append(_check_replacement(PrincipalRule(compiled, replacement, case)))
     return tuple(found)
 
@@ -74,7 +74,7 @@ def _check_replacement(rule: PrincipalRule) -> PrincipalRule:
     assert rule.pattern is not None
     names = {match[2] for match in _REFERENCE.finditer(rule.replacement) if match[2]}
     if not names <= rule.pattern.groupindex.keys():
-        raise ValueError(f"{RANGE}, with a replacement of groups that are in the pattern")
+        raise ValueError(f"{RANGE}, with a replacement that names only groups of the pattern")
     return rule
 
 

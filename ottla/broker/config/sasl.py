@@ -85,7 +85,7 @@ def sasl_settings(config: Config, listener_name: str) -> SaslSettings:
         module = _of_file(config.jaas_file, listener_name, mechanism) if jaas is None else parse_jaas(jaas)
         if module is None and mechanism == "PLAIN":
             raise ValueError(
-                f"Listener {listener_name}: PLAIN needs its users. Set {prefix}.plain.{_JAAS} to "
+                f"Listener {listener_name}: PLAIN has no users. Set {prefix}.plain.{_JAAS} to "
                 f'{_PACKAGES}plain.PlainLoginModule required user_NAME="PASSWORD";'
             )
         modules[mechanism] = module or LoginModule(MODULES[mechanism], {})
@@ -103,7 +103,7 @@ def _of_file(text: str, listener_name: str, mechanism: str) -> LoginModule | Non
     try:
         found = parse_jaas_file(text)
     except ValueError as error:
-        raise ValueError(f"java.security.auth.login.config: the file must be {error}") from None
+        raise ValueError(f"java.security.auth.login.config: the file must contain {error}") from None
     modules = found.get(f"{listener_name.lower()}.{_ENTRY}", found.get(_ENTRY, []))
     return next((module for module in modules if module.name == MODULES[mechanism]), None)
 

@@ -16,7 +16,7 @@ LEAST_ITERATIONS: Final = 4_096
 MOST_ITERATIONS: Final = 16_384
 _USER: Final = re.compile(r"\s*([^=,\[\]]*)=\[([^\]]*)\]\s*(?:,|$)")
 _KEYS: Final = ("name", "password", "saltedpassword", "salt", "iterations")
-_FORM: Final = "MECHANISM=[name=NAME,password=PASSWORD], with a comma between two of these"
+_FORM: Final = "MECHANISM=[name=NAME,password=PASSWORD], comma separated"
 
 
 class ScramUser(NamedTuple):
@@ -43,7 +43,7 @@ def parse_scram_users(text: str) -> tuple[ScramUser, ...]:
             raise ValueError(_FORM)
         user = _user(found[1].strip(), found[2])
         if (user.mechanism, user.name) in users:
-            raise ValueError("a list that names each user once for a mechanism")
+            raise ValueError("a list that names each user at most once for a mechanism")
         users[user.mechanism, user.name] = user
         position = found.end()
     return tuple(users.values())
@@ -56,16 +56,16 @@ def _user(mechanism: str, text: str) -> ScramUser:
     for part in text.split(","):
         key, equals, value = part.partition("=")
         if not equals or key not in _KEYS:
-            raise ValueError(f"{_FORM}; inside the brackets may be {', '.join(_KEYS)}, and no value holds a comma")
+            raise ValueError(f"{_FORM}; the keys are {', '.join(_KEYS)}, and a value contains no comma")
         quoted = len(value) >= 2 and value[0] == value[-1] == '"'
         given[key] = value[1:-1] if quoted else value
     name = given.get("name", "")
     if not name or not name.isascii() or "\0" in name:
-        raise ValueError("a list of users with names, of ASCII: nobody can log in by SCRAM with another")
+        raise ValueError("a list of users with names of ASCII characters, which SCRAM needs")
     password = given.get("password") or None
     salted_password, salt = (_bytes(given, key) for key in ("saltedpassword", "salt"))
     if password is None and (salted_password is None or salt is None):
-        raise ValueError("a list of users with a password each, or saltedpassword and salt")
+        raise ValueError("a list of users that each have a password, or saltedpassword and salt")
     iterations = given.get("iterations", str(LEAST_ITERATIONS))
     if not re.fullmatch("[0-9]{1,9}", iterations) or not LEAST_ITERATIONS <= int(iterations) <= MOST_ITERATIONS:
         raise ValueError(f"a list of users with iterations from {LEAST_ITERATIONS} to {MOST_ITERATIONS}")

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-RANGE: Final = "TYPE:NAME, mostly User:NAME, with semicolons between them"
+RANGE: Final = "TYPE:NAME (usually User:NAME), semicolon separated"
 
 
 def parse_super_users(text: str) -> frozenset[str]:

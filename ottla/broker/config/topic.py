@@ -35,32 +35,34 @@ class TopicConfig:
     )
     segment_ms: int = int64(7 * _DAY_MS, "The age at which a segment is closed.", at_least=1, broker="log.roll.ms")
     segment_index_bytes: int = int32(
-        10485760, "The size of an index file.", at_least=4, broker="log.index.size.max.bytes"
+        10485760, "The largest size of an index file.", at_least=4, broker="log.index.size.max.bytes"
     )
     index_interval_bytes: int = int32(
-        4096, "The bytes of log for which the offset index gets one entry.", broker="log.index.interval.bytes"
+        4096, "The bytes of log for each entry of the offset index.", broker="log.index.interval.bytes"
     )
-    max_message_bytes: int = int32(1048588, "The largest record batch, compressed.", broker="message.max.bytes")
+    max_message_bytes: int = int32(1048588, "The largest record batch, as compressed.", broker="message.max.bytes")
     message_timestamp_type: str = text(
         "CreateTime",
-        "Whose clock stamps a record.",
+        "The clock of record timestamps: the producer's (CreateTime) or the broker's.",
         one_of=("CreateTime", "LogAppendTime"),
         broker="log.message.timestamp.type",
     )
     message_timestamp_before_max_ms: int = int64(
         INT64_MAX,
-        "How far a record's time may lie before the broker's.",
+        "The most by which a record's time may be before the broker's.",
         broker="log.message.timestamp.before.max.ms",
     )
     message_timestamp_after_max_ms: int = int64(
-        3600000, "How far a record's time may lie after the broker's.", broker="log.message.timestamp.after.max.ms"
+        3600000,
+        "The most by which a record's time may be after the broker's.",
+        broker="log.message.timestamp.after.max.ms",
     )
     file_delete_delay_ms: int = int64(
-        60000, "How long the files of deleted segments stay on disk.", broker="log.segment.delete.delay.ms"
+        60000, "The time that files of deleted segments stay on disk.", broker="log.segment.delete.delay.ms"
     )
     cleanup_policy: str = text(
         "delete",
-        "What becomes of old segments.",
+        "What is done with old segments.",
         kind=Kind.LIST,
         one_of=("compact", "delete"),
         broker="log.cleanup.policy",
@@ -78,7 +80,7 @@ class TopicConfig:
         _DAY_MS, "How long a compacted log keeps tombstones.", broker="log.cleaner.delete.retention.ms"
     )
     min_cleanable_dirty_ratio: float = ratio(
-        0.5, "The dirty share at which a log is compacted.", broker="log.cleaner.min.cleanable.ratio"
+        0.5, "The dirty ratio from which on a log is compacted.", broker="log.cleaner.min.cleanable.ratio"
     )
     min_compaction_lag_ms: int = int64(
         0, "The age below which a record is not compacted.", broker="log.cleaner.min.compaction.lag.ms"
@@ -90,15 +92,21 @@ class TopicConfig:
         broker="log.cleaner.max.compaction.lag.ms",
     )
     compression_type: str = text(
-        "producer", "The codec on disk; producer keeps the batch's.", one_of=CODECS, broker="compression.type"
+        "producer",
+        "The codec of batches on disk; producer keeps the codec of the producer.",
+        one_of=CODECS,
+        broker="compression.type",
     )
     compression_gzip_level: str = text(
-        "-1", "The level of gzip.", one_of=GZIP_LEVELS, kind=Kind.INT, broker="compression.gzip.level"
+        "-1", "The compression level of gzip.", one_of=GZIP_LEVELS, kind=Kind.INT, broker="compression.gzip.level"
     )
-    compression_lz4_level: int = int32(9, "The level of lz4.", at_least=1, at_most=17, broker="compression.lz4.level")
+    compression_lz4_level: int = int32(
+        9, "The compression level of lz4.", at_least=1, at_most=17, broker="compression.lz4.level"
+    )
     compression_zstd_level: int = int32(
         3,
-        "The level of zstd. For records of more than 2 MB it is lowered to one that takes no more than 48 MiB: 18.",
+        "The compression level of zstd. For batches of more than 2 MB it is lowered to a level that needs at most "
+        "48 MiB of memory, such as 18 instead of 22.",
         at_least=-131072,
         at_most=22,
         broker="compression.zstd.level",
@@ -108,13 +116,13 @@ class TopicConfig:
     )
     flush_ms: int = int64(INT64_MAX, "The time after which the log is synced.", acted_on=False)
     segment_jitter_ms: int = int64(
-        0, "The most by which a segment is closed earlier, by chance.", broker="log.roll.jitter.ms"
+        0, "The longest random time by which a segment is closed earlier.", broker="log.roll.jitter.ms"
     )
     preallocate: bool = boolean(False, "Whether segments are created at full size.", acted_on=False)
-    min_insync_replicas: int = int32(1, "Replicas needed for acks=all; there is one.", at_least=1, acted_on=False)
-    unclean_leader_election_enable: bool = boolean(False, "There is no election.", acted_on=False)
-    leader_replication_throttled_replicas: str = text("", "There is no replication.", kind=Kind.LIST, acted_on=False)
-    follower_replication_throttled_replicas: str = text("", "There is no replication.", kind=Kind.LIST, acted_on=False)
+    min_insync_replicas: int = int32(1, "The replicas that acks=all needs; Ottla has one.", at_least=1, acted_on=False)
+    unclean_leader_election_enable: bool = boolean(False, "Ottla has no elections.", acted_on=False)
+    leader_replication_throttled_replicas: str = text("", "Ottla has no replication.", kind=Kind.LIST, acted_on=False)
+    follower_replication_throttled_replicas: str = text("", "Ottla has no replication.", kind=Kind.LIST, acted_on=False)
 
 
 TOPIC_OPTIONS: Final[tuple[Option, ...]] = options_of(TopicConfig)

@@ -102,4 +102,4 @@ class CoordinatorLoader(Generic[S]):
         )
 
     def _log_failure(self, error: Exception) -> None:
-        log.error("Loading of %s failed: what is not loaded stays unavailable", self._topic, exc_info=error)
+        log.error("Loading of %s failed: partitions that are not loaded stay unavailable", self._topic, exc_info=error)

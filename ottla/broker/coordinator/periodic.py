@@ -43,5 +43,5 @@ class Periodic:
         self._activity = self._turns.start(self.scan(), lambda _none: self.start(), self._restart_after_error)
 
     def _restart_after_error(self, error: Exception) -> None:
-        log.error("The scan for %s failed; the next one comes as planned", self._name, exc_info=error)
+        log.error("The scan for %s failed; the next scan starts at its usual time", self._name, exc_info=error)
         self.start()

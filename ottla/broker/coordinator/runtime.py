@@ -61,7 +61,7 @@ class CoordinatorRuntime(ABC, Generic[S, C, R]):
         self._partition_count = 0
         self._hashed = lru_cache(HASHES_KEPT)(self._hash)
 
-    # ---- what a coordinator brings
+    # ---- implemented by each coordinator
 
     @abstractmethod
     def new_shard(self, partition: StateLog) -> S:
@@ -89,7 +89,7 @@ class CoordinatorRuntime(ABC, Generic[S, C, R]):
         """
         raise NotImplementedError
 
-    # ---- life
+    # ---- start and stop
 
     def start(self) -> None:
         """Start to replay all partitions of the topic, over as many turns as needed."""
@@ -101,7 +101,7 @@ class CoordinatorRuntime(ABC, Generic[S, C, R]):
         """Stop the replay."""
         self._loader.stop()
 
-    # ---- where
+    # ---- shards
 
     def shard_of(self, key: str) -> S | ErrorCode:
         """Return the shard that owns an id, or the error for the client if the shard is not available."""

@@ -22,7 +22,7 @@ from ottla.protocol.internal_topics.offsets_records import GroupValue
 
 # A new member cannot send heartbeats before it knows its id, and a parked JoinGroup hides that its client is gone.
 NEW_MEMBER_TIMEOUT_MS: Final = 5 * 60 * 1000
-# When nobody joined, the rebalance is put off by the members' own timeout, which may be 0.
+# When no member has joined, the members' own timeout delays the rebalance again. It may be 0.
 LEAST_PUT_OFF_MS: Final = 100
 MAX_GENERATION: Final = 0x7FFFFFFF
 CONSUMERS: Final = "consumer"

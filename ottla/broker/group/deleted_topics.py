@@ -97,7 +97,9 @@ class DeletedTopics:
             covered += [key for key, is_older in older.items() if is_older is None]
             error = self._tombstones.bury(metadata, [key for key, is_older in older.items() if is_older])
             if error:
-                log.error("Offsets of deleted topics stay in partition %d: %s", metadata.index, error.name)
+                log.error(
+                    "Offsets of deleted topics were not removed from partition %d: %s", metadata.index, error.name
+                )
                 return False
             await self._turns.yield_if_due()
         if covered:
@@ -105,4 +107,4 @@ class DeletedTopics:
         return True
 
     def _broke(self, error: Exception) -> None:
-        log.error("Offsets of deleted topics stay", exc_info=error)
+        log.error("Removing the offsets of deleted topics failed", exc_info=error)

@@ -73,7 +73,7 @@ class GroupDeletion:
                 self._deletions.discard(activity)
             if bug is not None and wait.done:
                 about = {"group": metadata.group.group_id}
-                log.error("Group %(group).100s was not deleted to its end", about, exc_info=bug)
+                log.error("Group %(group).100s: deleting it failed", about, exc_info=bug)
             wait.wake((error, bug))
 
         metadata.ending = True

@@ -89,11 +89,11 @@ def describe_silent(member_ids: Sequence[str]) -> str:
 
 
 def late_to_join(member_ids: Sequence[str]) -> str:
-    return f"removed {_some(member_ids)}, who did not join again in time"
+    return f"removed {_some(member_ids)}, which did not join again in time"
 
 
 def late_to_sync(member_ids: Sequence[str]) -> str:
-    return f"removed {_some(member_ids)}, who did not ask for the assignment in time"
+    return f"removed {_some(member_ids)}, which did not send SyncGroup in time"
 
 
 def _some(member_ids: Sequence[str]) -> str:

@@ -63,7 +63,7 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
         self._initial_rebalance_delay_ms = initial_rebalance_delay_ms
         self._on_loaded = on_loaded
 
-    # ---- what the runtime asks
+    # ---- called by the runtime
 
     def new_shard(self, partition: StateLog) -> GroupShard:
         """A shard without groups."""
@@ -186,7 +186,7 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
             return None, shard
         metadata = shard.groups.get(group_id)
         if metadata is not None and metadata.ending:
-            return None, ErrorCode.COORDINATOR_NOT_AVAILABLE  # what Kafka says of a group that is dead
+            return None, ErrorCode.COORDINATOR_NOT_AVAILABLE  # Kafka's answer for a dead group
         return metadata, NO_ERROR
 
     def ends(self) -> dict[int, int]:

@@ -45,7 +45,9 @@ class OffsetExpiration:
             try:
                 await self._expire_group(metadata)
             except Exception:
-                log.exception("The look for expired offsets in partition %d failed; it is tried again", metadata.index)
+                log.exception(
+                    "The scan for expired offsets in partition %d failed; the next scan tries again", metadata.index
+                )
                 broken.add(metadata.index)
             await self._turns.yield_if_due()
 

@@ -287,7 +287,7 @@ def _check_legacy_run(
         elif check_crc and not crc_is_valid(chunk, header, at):
             reason = "wrong CRC"
         elif not is_message(chunk, header, at):
-            reason = f"magic {header.magic} of what is no message"
+            reason = f"magic {header.magic}, which is not a message"
         if reason is not None:
             return Run(position, chunk[:at], headers, BadBatch(position + at, reason))
         headers.append(header)
@@ -305,4 +305,4 @@ def _fault(header: BatchHeader, least_offset: int, left_bytes: int) -> str:
         return f"magic {header.magic}"
     if header.size_bytes > left_bytes:
         return f"batch of {header.size_bytes} bytes with {left_bytes} left in the file"
-    return f"offsets {header.base_offset} to {header.last_offset} where {least_offset} is the next"
+    return f"offsets {header.base_offset} to {header.last_offset} where {least_offset} is expected"

@@ -82,7 +82,7 @@ def load_steps(disk: Disk, directory: str, settings: LogConfig, start: Start) ->
         reason = f"{directory} is damaged: {damage}"
         topic, _, index = name.rpartition("-")
         _log.error(
-            "%(topic)s-%(partition)s: %(why)s; --truncate-damaged %(topic)s-%(partition)s gives up what follows",
+            "%(topic)s-%(partition)s: %(why)s; --truncate-damaged %(topic)s-%(partition)s cuts the log there",
             {"topic": topic, "partition": int(index) if index.isdigit() else index, "why": reason},
         )
         for segment in loader.segments:
@@ -133,7 +133,12 @@ class LogLoader:
             sound, log_start = 0, max(log_start, self.segments[0].base_offset)
             _log.info("%s: begins at %d, after segments that were being deleted", self.directory, log_start)
         if self.end_offset < log_start:
-            _log.warning("%s: ends at %d, before its start %d", self.directory, self.end_offset, log_start)
+            _log.warning(
+                "%s: ends at %d, below the log start offset %d: starting an empty log there",
+                self.directory,
+                self.end_offset,
+                log_start,
+            )
             self._remove_segments(0)
             return new_log(self.disk, self.directory, self.settings, log_start, self.start.now_ms)
         self.epochs.truncate_from_end(self.end_offset)
@@ -190,7 +195,7 @@ class LogLoader:
         path = f"{self.directory}/{base:020d}.log"
         if not self.start.truncate_damaged:
             raise Damaged(f"{path}: {checkpoints.NO_SUCH_OFFSET}")
-        _log.warning("%s: removed as asked, %d bytes dropped", path, self.disk.size_bytes(path))
+        _log.warning("%s: removed because of --truncate-damaged, %d bytes dropped", path, self.disk.size_bytes(path))
         self.disk.remove(path)
 
     def _load_epochs(self, sound: int) -> None:
@@ -336,8 +341,7 @@ class LogLoader:
                 self._check_damage(bad, at)
                 segment.truncate(bad.position)
                 self._remove_segments(at + 1)
-            # The found records count as written, so they must be on the device before any client reads them.
-            segment.file.sync()
+            self._sync_segment(segment)
             if bad is not None:
                 break
         for segment in self.segments[: self.skipped]:
@@ -347,6 +351,10 @@ class LogLoader:
         self._check_recovery_point()
         if self.end_offset > max(self.snapshot_offset, 0):
             self._save_snapshot(self.end_offset)
+
+    def _sync_segment(self, segment: LogSegment) -> None:
+        """Put a recovered segment on the device: its records count as written, and clients will read them."""
+        segment.file.sync()
 
     def _is_deleted_before(self, segment: LogSegment) -> bool:
         """Whether the missing offsets before `segment` were being deleted.

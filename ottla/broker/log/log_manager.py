@@ -397,7 +397,7 @@ class LogManager:
             self.fail(error)
         elif self._clock.monotonic_ms() - self._shortage_logged_ms >= SHORTAGE_LOG_INTERVAL_MS:
             self._shortage_logged_ms = self._clock.monotonic_ms()
-            _log.warning("%s: %s; it is tried again", error.filename or self.directory, limit)
+            _log.warning("%s: %s; the broker tries again", error.filename or self.directory, limit)
 
     def fail(self, error: OSError) -> None:
         """Take the directory and all its partitions offline after an IO error. No effect if it is offline."""

@@ -59,7 +59,7 @@ def validate(checked: Checked, batch: memoryview, settings: LogConfig, now_ms: i
     raw = checked.raw
     if _must_validate_records(check, header, settings, now_ms):
         if settings.log_append_time and not (check.has_null_key and settings.cleanup_compact):
-            message = "the batch claims LogAppendTime, which only the broker may set"
+            message = "the batch has the timestamp type LogAppendTime, which only the broker may set"
             return ValidationResult(settings, ValidationFailure(ErrorCode.INVALID_TIMESTAMP, message))
         raw = raw if raw is not None else (yield from _decompress(header, batch))
         failure = yield from _validate_records(header, raw, settings, now_ms)
@@ -77,7 +77,7 @@ def validate_at_once(check: BatchCheck, batch: memoryview, settings: LogConfig, 
     header = check.header
     size_bytes = len(batch) if header is None else min(len(batch), header.size_bytes)
     if size_bytes > settings.max_message_bytes:
-        message = f"batch of {size_bytes} bytes, the topic allows {settings.max_message_bytes}"
+        message = f"batch of {size_bytes} bytes exceeds the topic's max.message.bytes, {settings.max_message_bytes}"
         return ValidationResult(settings, ValidationFailure(ErrorCode.MESSAGE_TOO_LARGE, message))
     if check.error is not NO_ERROR or header is None:
         return ValidationResult(settings, ValidationFailure(check.error, check.message))
@@ -110,7 +110,7 @@ def is_recompressed(batch: memoryview, settings: LogConfig) -> bool:
 
 def _too_large_for_segment(size_bytes: int, settings: LogConfig) -> ValidationFailure:
     """Return the error of a batch that would be larger than a segment when it is written."""
-    message = f"batch of {size_bytes} bytes, a segment holds {settings.segment_bytes}"
+    message = f"batch of {size_bytes} bytes exceeds the topic's segment.bytes, {settings.segment_bytes}"
     return ValidationFailure(ErrorCode.RECORD_LIST_TOO_LARGE, message)
 
 
@@ -162,7 +162,7 @@ def _decompress(header: BatchHeader, batch: memoryview) -> Steps[Buffer]:
 
 def _validate_timestamp(timestamp_ms: int, header: BatchHeader, settings: LogConfig, now_ms: int) -> str | None:
     if settings.log_append_time or timestamp_ms == NO_TIMESTAMP:
-        return "the batch claims LogAppendTime" if header.is_log_append_time else None
+        return "the batch has the timestamp type LogAppendTime" if header.is_log_append_time else None
     if now_ms - timestamp_ms > settings.timestamp_before_max_ms:
         return f"timestamp {timestamp_ms} is more than {settings.timestamp_before_max_ms} ms old"
     if timestamp_ms - now_ms > settings.timestamp_after_max_ms:
@@ -181,7 +181,10 @@ def _recompress(
     payload = yield from compress_steps(own, codec, settings.compression_level)
     size_bytes = HEADER_SIZE + len(payload)
     if size_bytes > settings.max_message_bytes:
-        return ValidationFailure(ErrorCode.MESSAGE_TOO_LARGE, f"{size_bytes} bytes as {settings.compression_type}")
+        return ValidationFailure(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"batch of {size_bytes} bytes as {settings.compression_type} exceeds the topic's max.message.bytes",
+        )
     if size_bytes > settings.segment_bytes:
         return _too_large_for_segment(size_bytes, settings)
     yield 2 * size_bytes * BYTE_US

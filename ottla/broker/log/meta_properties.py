@@ -86,8 +86,8 @@ def _node_id(found: str, path: str, settings: LogManagerConfig) -> int:
         )
     if settings.node_id_given or not found:
         raise LogDirectoryError(
-            f"{path} belongs to node {found or '(none)'}, this broker is {settings.node_id}: serve it without "
-            "node.id, which takes the directory's"
+            f"{path} belongs to node {found or '(none)'}, this broker is {settings.node_id}: start it without "
+            "node.id to take the id of the directory"
         )
     _log.info("This broker is node %d, as in %s", int(found), path)
     return int(found)

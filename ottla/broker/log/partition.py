@@ -444,7 +444,7 @@ class Partition:
             return
         self.take_offline(f"{self.log.directory} is damaged: {error}")
         _log.error(
-            "%(topic)s-%(partition)d: %(why)s; --truncate-damaged %(topic)s-%(partition)d gives up what follows",
+            "%(topic)s-%(partition)d: %(why)s; --truncate-damaged %(topic)s-%(partition)d cuts the log there",
             self.about | {"why": self.offline},
         )
 

@@ -113,7 +113,7 @@ def refuse_reused_sequence(
     producer: ProducerStateEntry, header: BatchHeader, duplicate: BatchMetadata | None
 ) -> AppendDecision:
     """Refuse a batch for which `is_reuse` holds, with the code that makes clients begin a new epoch and continue."""
-    those = f"the batch at offset {duplicate.first_offset}" if duplicate else "batches of other counts"
+    those = f"the batch at offset {duplicate.first_offset}" if duplicate else "batches with other record counts"
     return AppendDecision(
         ErrorCode.UNKNOWN_PRODUCER_ID,
         f"producer {producer.producer_id} at epoch {producer.epoch} sent sequences {header.base_sequence} to "

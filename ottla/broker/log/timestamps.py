@@ -84,7 +84,10 @@ def _find_in_log(
         except Moved:
             continue
         except TooLarge as large:
-            _log.error("%(topic)s-%(partition)d: no offset for a timestamp: %(why)s", partition.about | {"why": large})
+            _log.error(
+                "%(topic)s-%(partition)d: cannot find the offset for a timestamp: %(why)s",
+                partition.about | {"why": large},
+            )
         except (ProtocolError, OSError) as error:
             partition.fail_read(error)
         else:

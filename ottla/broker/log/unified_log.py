@@ -171,10 +171,13 @@ class UnifiedLog:
         if size_bytes > settings.max_message_bytes:
             return self._refuse(
                 ErrorCode.MESSAGE_TOO_LARGE,
-                f"batch of {size_bytes} bytes, the topic allows {settings.max_message_bytes}",
+                f"batch of {size_bytes} bytes exceeds the topic's max.message.bytes, {settings.max_message_bytes}",
             )
         if size_bytes > settings.segment_bytes:
-            return self._refuse(ErrorCode.RECORD_LIST_TOO_LARGE, f"batch of {size_bytes} bytes for a segment")
+            return self._refuse(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"batch of {size_bytes} bytes exceeds the topic's segment.bytes, {settings.segment_bytes}",
+            )
         last_offset_delta, max_timestamp_ms, producer_id = read_append_fields(batch)
         header = read_header(batch) if producer_id >= 0 else None
         if header is not None:

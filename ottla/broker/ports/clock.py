@@ -55,7 +55,7 @@ class LoopClock:
         self._loop.call_soon(self.enter, callback)
 
     def from_thread(self, callback: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # the loop is closed: no caller waits any more
+        with suppress(RuntimeError):  # the loop is closed, so no caller waits any more
             self._loop.call_soon_threadsafe(self.enter, callback)
 
 

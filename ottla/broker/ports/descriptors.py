@@ -34,9 +34,11 @@ def shortage(error: OSError) -> str | None:
     """Return a description of the limit that caused the error; None if the error has another cause."""
     match error.errno:
         case errno.EMFILE:
-            return f"this process may have {descriptor_limit()} files and connections open (RLIMIT_NOFILE, `ulimit -n`)"
+            return (
+                f"this process has all its {descriptor_limit()} files and connections open (RLIMIT_NOFILE, `ulimit -n`)"
+            )
         case errno.ENFILE:
-            return "the machine may have no more files open (`sysctl fs.file-max`)"
+            return "the machine has reached its limit of open files (`sysctl fs.file-max`)"
         case errno.ENOMEM:
             return "the machine has no memory left"
     return None

@@ -116,7 +116,7 @@ class Greeting:
             self._timer = self._loop.call_later(LOOK_S, self._tick)
             return
         self.discard()
-        self._on_end(os.strerror(error) if error else f"no TLS handshake came in {HELLO_S:.0f} s")
+        self._on_end(os.strerror(error) if error else f"no TLS handshake arrived in {HELLO_S:.0f} s")
 
     def _look(self) -> None:
         try:
@@ -129,7 +129,7 @@ class Greeting:
             return
         if len(first) < self._expected_bytes:  # the system wakes for fewer bytes only at the end of the stream
             self.discard()
-            self._on_end("it hung up before a TLS handshake")
+            self._on_end("it closed the connection before a TLS handshake")
         elif first[0] != _HANDSHAKE:
             self.discard()
             self._on_foreign(first)

@@ -68,7 +68,7 @@ class RealLock:
         if descriptor >= 0:
             with _guard:
                 _locked.pop(self._file, None)
-                with suppress(OSError):  # the number is for people
+                with suppress(OSError):  # the process id is for human readers
                     os.ftruncate(descriptor, 0)
                 os.close(descriptor)
 

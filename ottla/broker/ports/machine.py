@@ -14,7 +14,7 @@ def machine_bytes() -> int:
     """Return the memory of the machine, or the memory limit of the container of this process."""
     found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for path in _LIMITS:
-        with suppress(OSError, ValueError):  # there is no such file, or it says "max"
+        with suppress(OSError, ValueError):  # the file does not exist, or contains "max"
             found = min(found, int(Path(path).read_text()))
     return found
 

@@ -66,8 +66,8 @@ def spread_steps(
     """
     try:
         selector = selectors.DefaultSelector()
-    except OSError as error:  # it takes a descriptor
-        _log.warning("No process to read logs side by side: %s", error)
+    except OSError as error:  # no descriptor is free
+        _log.warning("Cannot start processes that read logs in parallel: %s", error)
         return {}
     children: list[int] = []
     parent = os.getpid()
@@ -79,7 +79,7 @@ def spread_steps(
             ends = reader, writer = os.pipe()
             pid = os.fork()
         except OSError as error:
-            _log.warning("No process to read logs side by side: %s", error)
+            _log.warning("Cannot start processes that read logs in parallel: %s", error)
             for descriptor in ends:
                 os.close(descriptor)
             break
@@ -110,10 +110,10 @@ def spread_steps(
         selector.close()
     for pid in children:
         status = 0
-        with suppress(ChildProcessError):  # where SIGCHLD is ignored, there is no status
+        with suppress(ChildProcessError):  # without a status if SIGCHLD is ignored
             _, status = os.waitpid(pid, 0)
         if status:
-            _log.warning("A process that read logs ended with status %d; they are read once more", status)
+            _log.warning("A process that read logs ended with status %d; this process reads them again", status)
     failure = found.pop(_FAILURE, None)
     if isinstance(failure, OSError):
         raise failure

@@ -104,11 +104,11 @@ def _run(queue: _Queue) -> None:
     kernel = KernelSyncs()
     while (job := queue.get()) is not None:
         if isinstance(job, int):
-            with suppress(OSError):  # it is closed all the same, and its writes were synced or are lost already
+            with suppress(OSError):  # the file is closed in any case, and its writes were synced or are lost already
                 os.close(job)
         else:
             job.run(kernel)
-        del job  # else it would keep its waiting callback alive
+        del job  # otherwise it keeps its waiting callback alive
     kernel.close()
 
 
@@ -169,7 +169,7 @@ def _open_descriptor(path: str, wait: bool) -> int | None:
             if not wait:
                 return _NOT_YET
             if not waited:
-                _log.warning("A sync of %s waits: %s", path, limit)
+                _log.warning("The sync of %s waits: %s", path, limit)
                 waited = True
             time.sleep(_WAIT_SECONDS)
 

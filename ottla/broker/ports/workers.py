@@ -119,7 +119,7 @@ def _stop(queues: tuple[_Queue, _Queue], started: list[int]) -> None:
 def _run(queue: _Queue) -> None:
     while (job := queue.get()) is not None:
         job.run()
-        del job  # else it would keep its waiting callback alive
+        del job  # otherwise it keeps its waiting callback alive
 
 
 class DeferredJob:

@@ -32,7 +32,7 @@ class HashedPasswords:
         credential, is_known = self._users.find(name, mechanism)
         is_right = await self._is_right(mechanism, credential, password.encode())
         if not is_known:
-            return "nobody has this name"
+            return "no user has this name"
         return "" if is_right else "the password is wrong"
 
     async def _is_right(self, mechanism: ScramMechanism, credential: UserScramCredentialRecord, given: bytes) -> bool:

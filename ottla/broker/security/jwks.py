@@ -93,7 +93,9 @@ class Jwks:
             return found
         if not self._keys:
             raise TokenRefused("the broker has no keys to check it with")
-        raise TokenRefused(f"no key that it may be checked with: {head.algorithm} {head.key_id!r}"[:_SAID_CHARS_MOST])
+        raise TokenRefused(
+            f"the broker has no key for its signature: {head.algorithm} {head.key_id!r}"[:_SAID_CHARS_MOST]
+        )
 
     def _find(self, head: Head) -> VerificationKey | None:
         """Return the key that a token names. Without a name, return the key only if exactly one is suitable."""
@@ -126,7 +128,7 @@ class Jwks:
             self._backoff_ms = float(self._settings.jwks_endpoint_retry_backoff_ms)
             again_ms = float(self._settings.jwks_endpoint_refresh_ms)
         else:
-            stays = "; those of before stay" if self._keys else "; nobody can log in with a token"
+            stays = "; the previous keys stay in use" if self._keys else "; no client can log in with a token"
             log.warning(
                 "Cannot fetch %s from %s: %s%s", where, _redact_url(self._settings.jwks_endpoint_url), failure, stays
             )

@@ -48,14 +48,12 @@ def parse_keys(content: bytes) -> tuple[VerificationKey, ...]:
         found = json.loads(content)
         given = found["keys"]
     except (ValueError, RecursionError, TypeError, KeyError):
-        raise ValueError("it is no key set: a JSON object with keys") from None
+        raise ValueError("it is not a key set (a JSON object with keys)") from None
     if not isinstance(given, list) or len(given) > MOST_KEYS:
-        raise ValueError(f"it is no key set of at most {MOST_KEYS} keys")
+        raise ValueError(f"it is not a key set of at most {MOST_KEYS} keys")
     keys = [key for each in given if isinstance(each, dict) and (key := _parse_key(each)) is not None]
     if not keys:
-        raise ValueError(
-            "there is no key of RSA (2,048 bits or more) or an elliptic curve in it that checks signatures"
-        )
+        raise ValueError("it has no key that checks signatures, of RSA (2,048 bits or more) or an elliptic curve")
     return tuple(keys)
 
 
@@ -73,7 +71,7 @@ def _parse_key(given: dict[str, Any]) -> VerificationKey | None:
     if not algorithms or not is_for_checks:
         return None
     if kind == "RSA" and len(str(given.get("n"))) * _BITS_OF_BASE64 < _RSA_BITS.start:
-        return None  # joserfc would warn of it
+        return None  # joserfc would warn about it
     names = ("kty", "n", "e", "crv", "x", "y")
     try:
         key = JWKRegistry.import_key({name: str(given[name]) for name in names if name in given})
@@ -93,10 +91,10 @@ def read_head(token: str) -> Head:
     try:
         header = jws.extract_compact(token.encode(), registry=_registry(None)).headers()
     except (JoseError, ValueError, TypeError, RecursionError):
-        raise TokenRefused("it is no JWT") from None
+        raise TokenRefused("it is not a JWT") from None
     algorithm, key_id = header.get("alg"), header.get("kid", "")
     if not isinstance(algorithm, str) or not isinstance(key_id, str):
-        raise TokenRefused("its header is none of a JWT")
+        raise TokenRefused("its header is not the header of a JWT")
     return Head(algorithm, key_id)
 
 
@@ -108,9 +106,9 @@ def verified_claims(token: str, head: Head, key: VerificationKey) -> dict[str, A
     try:
         return jwt.decode(token, key.key, registry=_registry(head.algorithm)).claims
     except BadSignatureError:
-        raise TokenRefused("its signature is not by the key that it names") from None
+        raise TokenRefused("its signature does not match the key that it names") from None
     except (JoseError, ValueError, TypeError, RecursionError) as error:
-        raise TokenRefused(f"it is no JWT: {type(error).__name__}") from None
+        raise TokenRefused(f"it is not a JWT: {type(error).__name__}") from None
 
 
 def _registry(algorithm: str | None) -> Any:

@@ -9,7 +9,7 @@ from ottla.broker.config import Config, Listener
 from ottla.broker.config.principal_rules import mapped_name, parse_principal_rules
 from ottla.broker.config.tls import TlsSettings, tls_settings
 from ottla.broker.costs import HANDSHAKE_US
-from ottla.broker.log_limiter import LogLimiter
+from ottla.broker.log_limiter import LogLimiter, describe_repeats
 from ottla.broker.non_kafka import ForeignClients, foreign_to_tls
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.key_files import stamp
@@ -69,7 +69,7 @@ class ListenerTls:
         name = distinguished_name(certificate)
         user = mapped_name(self._rules, name)
         if user is None:
-            raise ValueError(f"no rule of ssl.principal.mapping.rules is for the name in its certificate, {name}")
+            raise ValueError(f"no rule of ssl.principal.mapping.rules matches the name in its certificate, {name}")
         return f"User:{user}"
 
     def change(self, config: Config) -> None:
@@ -110,7 +110,7 @@ class ListenerTls:
         times = self._limiter.count(self._clock.monotonic_ms())
         if times:
             told = _explain(reason)
-            log.warning("%s: no TLS with %s: %s (%d times since this was said last)", self._name, peer, told, times)
+            log.warning("Listener %s: no TLS with %s: %s%s", self._name, peer, told, describe_repeats(times))
 
     def report_foreign(self, peer: str, first: bytes) -> None:
         """Log a client that does not speak TLS."""
@@ -122,10 +122,10 @@ class ListenerTls:
         try:
             self._current = self._load_renewal(settings)
         except TlsError as error:
-            log.error("%s; the certificate that was there stays in use", error)
+            log.error("%s; the previous certificate stays in use", error)
         else:
             self._settings = settings
-            log.info("The listener %s has taken its keystore anew", self._name)
+            log.info("Listener %s uses its new keystore", self._name)
 
     def _load_renewal(self, settings: TlsSettings) -> ServerTls:
         """Load the TLS context that replaces the current one. Raises TlsError if it may not."""
@@ -155,10 +155,10 @@ def _stamps(settings: TlsSettings) -> _Stamps:
 _REASONS: Final = {
     "CERTIFICATE_UNKNOWN": "it does not trust the broker's certificate",
     "UNKNOWN_CA": "it does not trust the broker's certificate: its truststore lacks the CA",
-    "BAD_CERTIFICATE": "it does not take the broker's certificate: is the host name that it asks for in it?",
-    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate, and ssl.client.auth is required",
-    "CERTIFICATE_VERIFY_FAILED": "its certificate is not of a CA in the truststore, or has expired",
-    "UNSUPPORTED_PROTOCOL": "it speaks no version of ssl.enabled.protocols",
+    "BAD_CERTIFICATE": "it does not accept the broker's certificate: does that have the host name of the connection?",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it presents no certificate, and ssl.client.auth is required",
+    "CERTIFICATE_VERIFY_FAILED": "its certificate is not from a CA in the truststore, or has expired",
+    "UNSUPPORTED_PROTOCOL": "it supports no version in ssl.enabled.protocols",
     "NO_SHARED_CIPHER": "it has no cipher suite in common with the broker",
 }
 

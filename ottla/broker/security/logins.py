@@ -67,7 +67,9 @@ class Logins:
     def _tokens_of(self, listener_name: str, around: KeyFetchContext) -> Tokens:
         oauth = self._settings.oauth
         if oauth.validator == UNSECURED:
-            log.warning("Listener %s takes unsigned tokens of OAUTHBEARER: anybody can be anyone there", listener_name)
+            log.warning(
+                "Listener %s accepts unsigned tokens of OAUTHBEARER: a client can log in as any user", listener_name
+            )
             return UnsecuredTokens(unsecured_settings(self._settings.modules[OAUTHBEARER].options), around.clock.now_ms)
         self._jwks = Jwks(listener_name, oauth, around)
         return SignedTokens(oauth, self._jwks, around)

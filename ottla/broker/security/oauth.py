@@ -71,7 +71,7 @@ class OAuthServer:
         if self._refused is not None:
             raise self._refused
         if len(token) > TOKEN_BYTES_MOST:
-            raise SaslFailed(f"an OAUTHBEARER message of {len(token)} bytes; {TOKEN_BYTES_MOST} are the most")
+            raise SaslFailed(f"an OAUTHBEARER message of {len(token)} bytes; at most {TOKEN_BYTES_MOST} are allowed")
         wanted, bearer = _parse(token)
         try:
             checked = await self._tokens.check(bearer)
@@ -98,7 +98,7 @@ def _parse(token: bytes) -> tuple[str, str]:
     pairs = [pair.partition("=") for pair in found["pairs"].split(_SEPARATOR)[:-1]]
     values = {key: value for key, _, value in pairs}
     if len(values) < len(pairs):
-        raise SaslFailed("Invalid OAUTHBEARER client first message: a key comes twice")
+        raise SaslFailed("Invalid OAUTHBEARER client first message: a key occurs twice")
     if "auth" not in values:
         raise SaslFailed("Invalid OAUTHBEARER client first message: 'auth' not specified")
     auth = _AUTH.fullmatch(values["auth"])

@@ -40,7 +40,7 @@ class PlainServer:
     async def evaluate(self, token: bytes) -> bytes:
         """Return an empty answer if the password is right. Raises SaslFailed otherwise."""
         if len(token) > _TOKEN_BYTES_MOST:
-            raise SaslFailed(f"a PLAIN token of {len(token)} bytes; {_TOKEN_BYTES_MOST} are the most")
+            raise SaslFailed(f"a PLAIN token of {len(token)} bytes; at most {_TOKEN_BYTES_MOST} are allowed")
         fields = token.decode(errors="replace").split("\0")
         if len(fields) != _FIELDS:
             # Kafka stops counting after the fourth.
@@ -66,7 +66,7 @@ class PlainServer:
             return ""
         if self._hashed is not None and name not in self._users:
             return await self._hashed.problem(name, password)
-        return "the password is wrong" if name in self._users else "nobody has this name"
+        return "the password is wrong" if name in self._users else "no user has this name"
 
 
 def _same(given: str, kept: str) -> bool:

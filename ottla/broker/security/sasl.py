@@ -109,7 +109,7 @@ class Authenticator:
             if api_key == _HANDSHAKE and self._may_log_in_again():
                 return ""
             self._mechanisms.counts.expired += 1
-            return "the client should have logged in anew (connections.max.reauth.ms, or its token has expired)"
+            return "the client did not log in again in time (connections.max.reauth.ms, or its token has expired)"
         if state is _State.REAUTH_BAD_MECHANISM:
             self._mechanisms.counts.failed_again += 1
             return (
@@ -159,7 +159,7 @@ class Authenticator:
         the client; the connection must then be closed.
         """
         server = self._server
-        assert server is not None, "tokens come behind a handshake"
+        assert server is not None, "tokens follow a handshake"
         try:
             answer = await server.evaluate(token)
             if not server.complete:

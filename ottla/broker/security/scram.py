@@ -190,7 +190,7 @@ class ScramServer:
     async def evaluate(self, token: bytes) -> bytes:
         """Return the broker's first message, then its last. Raises SaslFailed."""
         if len(token) > _TOKEN_BYTES_MOST:
-            raise SaslFailed(f"a SCRAM message of {len(token)} bytes; {_TOKEN_BYTES_MOST} are the most")
+            raise SaslFailed(f"a SCRAM message of {len(token)} bytes; at most {_TOKEN_BYTES_MOST} are allowed")
         message = token.decode(errors="replace")
         begun, self._begun = self._begun, None
         if begun is None:
@@ -201,15 +201,15 @@ class ScramServer:
     def _first(self, message: str) -> _Begun:
         found = _FIRST.fullmatch(message)
         if found is None:
-            raise SaslFailed("the first message is none of SCRAM without channel binding")
+            raise SaslFailed("the first message is not a SCRAM message without channel binding")
         name = found["name"].replace("=2C", ",").replace("=3D", "=")
         if found["wanted"] is not None and found["wanted"] != found["name"]:
             told = "Authentication failed: Client requested an authorization id that is different from username"
             raise SaslFailed(told, told)
         if f",{_TOKEN_AUTHENTICATION}=true" in f"{found['extensions']},".lower():
-            raise SaslFailed("the client has a delegation token, and there are none here")
+            raise SaslFailed("the client logs in with a delegation token, which Ottla does not support")
         credential, is_known = self._users.find(name, self._mechanism)
-        refused = "" if is_known else "nobody has this name"
+        refused = "" if is_known else "no user has this name"
         if credential.iterations < MIN_ITERATIONS:
             refused = f"the credential has {credential.iterations} iterations, which are too few"
         nonce = found["nonce"] + b64encode(self._users.random_bytes(_NONCE_BYTES)).decode()
@@ -219,7 +219,7 @@ class ScramServer:
     def _final(self, message: str, begun: _Begun) -> bytes:
         found = _FINAL.fullmatch(message)
         if found is None:
-            raise SaslFailed(f"{self._about(begun)}: the last message is none of SCRAM")
+            raise SaslFailed(f"{self._about(begun)}: the last message is not a SCRAM message")
         signed = f"{begun.first},{begun.answer},{found['without_proof']}".encode()
         signature = _hmac(self._mechanism, begun.credential.stored_key, signed)
         client_key = _xor(signature, b64decode(found["proof"]))
@@ -227,7 +227,7 @@ class ScramServer:
         is_proved = hmac.compare_digest(stored_key, begun.credential.stored_key)
         verifier = _hmac(self._mechanism, begun.credential.server_key, signed)
         if found["nonce"] != begun.nonce:
-            raise SaslFailed(f"{self._about(begun)}: the nonce of the last message is not the one that was given")
+            raise SaslFailed(f"{self._about(begun)}: the nonce of the last message is not that of the first")
         if b64decode(found["channel"]) != begun.gs2_header.encode():
             raise SaslFailed(f"{self._about(begun)}: the channel binding of the last message is not that of the first")
         if begun.refused or not is_proved:

@@ -44,20 +44,20 @@ class SignedTokens:
         expires_s, issued_s, begins_s = (seconds(claims, name) for name in ("exp", "iat", "nbf"))
         now_s, skew_s = self._around.clock.now_ms() / 1000, self._settings.clock_skew_seconds
         if expires_s is None or issued_s is None:
-            raise TokenRefused("it does not say when it was issued and expires")
+            raise TokenRefused("it has no exp or no iat")
         if expires_s <= now_s - skew_s:
             raise TokenRefused("it has expired")
         if issued_s > now_s + skew_s:
             raise TokenRefused("it was issued in the future")
         if begins_s is not None and begins_s > now_s + skew_s:
-            raise TokenRefused("it is for a time to come")
+            raise TokenRefused("it is not valid yet")
         if issued_s > expires_s:
             raise TokenRefused("it expired before it was issued")
 
     def _check_origin(self, claims: Mapping[str, Any]) -> None:
         settings = self._settings
         if settings.expected_issuer and claims.get("iss") != settings.expected_issuer:
-            raise TokenRefused("it is of another issuer")
+            raise TokenRefused("it is from another issuer")
         if settings.expected_audience:
             given = claims.get("aud")
             audience = given if isinstance(given, list) else [given]
@@ -71,4 +71,4 @@ def _check_scopes(given: object) -> None:
     scopes = [given] if isinstance(given, str) else given if isinstance(given, list) else []
     texts = [each.strip() for each in scopes if isinstance(each, str)]
     if not all(texts) or len(texts) < len(scopes) or len(set(texts)) < len(texts):
-        raise TokenRefused("its scopes are none, or come twice")
+        raise TokenRefused("its scopes are not texts, or occur twice")

@@ -35,7 +35,7 @@ def key_store(settings: TlsSettings) -> KeyStore:
     """Read the broker's key and certificates. Raises TlsError."""
     if settings.ssl_keystore_key or settings.ssl_keystore_certificate_chain:
         if settings.ssl_keystore_location:
-            raise TlsError("ssl.keystore.location and ssl.keystore.key are two keys; a listener has one")
+            raise TlsError("ssl.keystore.location and ssl.keystore.key are both set: set one of them")
         key = _blocks(settings.ssl_keystore_key, "ssl.keystore.key", keys=True)
         chain = _blocks(settings.ssl_keystore_certificate_chain, "ssl.keystore.certificate.chain", keys=False)
         return KeyStore(key + chain, settings.ssl_key_password)
@@ -75,7 +75,9 @@ def _text(content: bytes, where: str) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError:
-        raise TlsError(f"{where}: this is no PEM; is it PKCS12? Then say so in ssl.keystore.type") from None
+        raise TlsError(
+            f"{where}: this is not PEM; if it is PKCS12, set ssl.keystore.type or ssl.truststore.type"
+        ) from None
 
 
 def _blocks(text: str, where: str, *, keys: bool) -> str:
@@ -88,7 +90,7 @@ def _blocks(text: str, where: str, *, keys: bool) -> str:
     ]
     if not found or (keys and len(found) > 1):
         wanted = "one PRIVATE KEY" if keys else "a CERTIFICATE"
-        raise TlsError(f"{where}: there must be {wanted} in PEM, and there are {len(found)}")
+        raise TlsError(f"{where}: expected {wanted} in PEM, found {len(found)}")
     return "".join(found)
 
 
@@ -102,7 +104,7 @@ def _from_pkcs12(content: bytes, password: str, option: str, location: str, *, k
     where = f"{option} {location}"
     if content.startswith(_JKS):
         raise TlsError(
-            f"{where}: this is JKS, which only Java reads. As PKCS12: keytool -importkeystore -srckeystore {location} "
+            f"{where}: this is JKS, which only Java reads. Convert it: keytool -importkeystore -srckeystore {location} "
             f"-destkeystore {location}.p12 -deststoretype PKCS12"
         )
     try:
@@ -113,10 +115,10 @@ def _from_pkcs12(content: bytes, password: str, option: str, location: str, *, k
         found = pkcs12.load_pkcs12(content, password.encode())
     except ValueError:
         which = option.replace("location", "password")
-        raise TlsError(f"{where}: this is no PKCS12, or {which} is wrong") from None
+        raise TlsError(f"{where}: this is not PKCS12, or {which} is wrong") from None
     certificates = [one.certificate for one in (found.cert, *found.additional_certs) if one is not None]
     if not certificates or (keys and found.key is None):
-        raise TlsError(f"{where}: there is no {'key with a certificate' if keys else 'certificate'} in it")
+        raise TlsError(f"{where}: it contains no {'key with a certificate' if keys else 'certificate'}")
     pem = "".join(one.public_bytes(Encoding.PEM).decode() for one in certificates)
     if not keys or found.key is None:
         return pem

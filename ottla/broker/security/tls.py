@@ -44,7 +44,7 @@ def server_tls(settings: TlsSettings) -> ServerTls:
 def _load_key(context: ssl.SSLContext, store: KeyStore) -> None:
     def password() -> str:
         if not store.password:
-            raise TlsError("the broker's key is encrypted: ssl.key.password must be given")
+            raise TlsError("the broker's key is encrypted: set ssl.key.password")
         return store.password
 
     try:
@@ -53,7 +53,7 @@ def _load_key(context: ssl.SSLContext, store: KeyStore) -> None:
     except ssl.SSLError as error:
         reason = "ssl.key.password is wrong, or " if store.password else ""
         raise TlsError(
-            f"The keystore cannot be used: {reason}its key and its certificate do not fit ({error})"
+            f"The keystore cannot be used: {reason}its key and its certificate do not match ({error})"
         ) from None
 
 

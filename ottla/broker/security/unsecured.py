@@ -29,7 +29,7 @@ class UnsecuredTokens:
         header, _, rest = token.partition(".")
         payload, dot, signature = rest.partition(".")
         if not dot or signature:
-            raise TokenRefused("it is no token without a signature")
+            raise TokenRefused("it is not a token without a signature")
         if _object(header).get("alg") != "none":
             raise TokenRefused("its algorithm is not none")
         claims = _object(payload)
@@ -58,7 +58,7 @@ def seconds(claims: Mapping[str, Any], name: str) -> float | None:
     if given is None:
         return None
     if isinstance(given, bool) or not isinstance(given, int | float) or given < 0 or given != given:
-        raise TokenRefused(f"its {name} is no time")
+        raise TokenRefused(f"its {name} is not a time")
     return float(min(given, _LATEST_S))
 
 
@@ -77,5 +77,5 @@ def _object(part: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise TokenRefused("it is no JSON")
+        raise TokenRefused("it is not JSON")
     return value

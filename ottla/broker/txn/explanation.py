@@ -51,8 +51,8 @@ def answer(found: Explanation) -> str:
     held = f"{where}: {found.held_back} {offsets} held back, from {found.last_stable_offset} on"
     if not found.transactions:
         return (
-            f"{held}, and no transaction is open. Its end may not be replicated yet, or transactions begin and end "
-            "faster than one can ask."
+            f"{held}, and no transaction is open. The end of the log may not be replicated yet, or transactions begin "
+            "and end faster than two requests."
         )
     first, verdict = found.transactions[0]
     who = f"producer id {first.producer_id}, epoch {first.epoch}"
@@ -60,10 +60,10 @@ def answer(found: Explanation) -> str:
         who += f", transactional id {verdict.known.transactional_id!r}"
     age = duration(age_ms(first, verdict, found.now_ms))
     since = (
-        f"last heard of {age} ago" if verdict.standing in (Standing.FORGOTTEN, Standing.DECIDED) else f"open for {age}"
+        f"last active {age} ago" if verdict.standing in (Standing.FORGOTTEN, Standing.DECIDED) else f"open for {age}"
     )
     behind = len(found.transactions) - 1
-    return f"{held}, by {who} ({verdict.standing}, {since}); {behind or 'no'} open {_plural(behind)} behind it."
+    return f"{held}, by {who} ({verdict.standing}, {since}); {behind or 'no'} later open {_plural(behind)}."
 
 
 def _plural(count: int) -> str:

@@ -39,9 +39,9 @@ MARKERS_POSTPONED_MS: Final = 5.0
 class Next(Enum):
     """The next action for a marker after a partition's answer."""
 
-    DONE = "the marker is written, or can never be"
+    DONE = "the marker is written, or can never be written"
     RETRY = "try again later"
-    DROP = "it will never be taken: the partition has seen a newer epoch of the producer or of the coordinator"
+    DROP = "never try again: the partition has seen a newer epoch of the producer or of the coordinator"
 
 
 _E = ErrorCode
@@ -174,7 +174,7 @@ class MarkerFanout:
             except Exception:
                 # A decided transaction must end in spite of the bug: log it and retry.
                 log.exception(
-                    "Completing %(transactional_id).100s was interrupted, and is tried again", _about(completion)
+                    "Completing %(transactional_id).100s failed; the coordinator tries again", _about(completion)
                 )
                 self._later(completion)
                 finished = True
@@ -257,7 +257,7 @@ class MarkerFanout:
             self._later(completion)
         else:
             log.warning(
-                "Complete of %(transactional_id).100s is logged at the next start: %(error)s",
+                "Complete of %(transactional_id).100s is not logged: %(error)s. The next start logs it",
                 _about(completion) | {"error": error.name},
             )
 
@@ -275,18 +275,19 @@ class MarkerFanout:
 
 def _warn(completion: Completion, partition: TopicPartition, error: ErrorCode) -> None:
     log.warning(
-        "%(topic)s-%(partition)d will never take the %(outcome)s marker of %(transactional_id)s (producer id "
+        "%(topic)s-%(partition)d will never accept the %(outcome)s marker of %(transactional_id)s (producer id "
         "%(producer_id)d, epoch %(producer_epoch)d, coordinator epoch %(coordinator_epoch)d): %(error)s. The "
-        "transaction ends without it; what this producer has open there stays open, and `ottla txn orphans` finds it",
+        "transaction ends without it. The open transaction of this producer there stays open, and `ottla txn orphans` "
+        "finds it",
         _about(completion, partition) | {"error": error.name},
     )
 
 
 def _complain(completion: Completion, partition: TopicPartition, error: ErrorCode) -> None:
     log.error(
-        "%(topic)s-%(partition)d cannot take the %(outcome)s marker of %(transactional_id)s (producer id "
-        "%(producer_id)d, epoch %(producer_epoch)d, coordinator epoch %(coordinator_epoch)d): %(error)s should not be. "
-        "It is tried again, and the transaction does not end until it is taken",
+        "%(topic)s-%(partition)d does not accept the %(outcome)s marker of %(transactional_id)s (producer id "
+        "%(producer_id)d, epoch %(producer_epoch)d, coordinator epoch %(coordinator_epoch)d): %(error)s is unexpected. "
+        "The coordinator tries again; the transaction does not end before the marker is written",
         _about(completion, partition) | {"error": error.name},
     )
 

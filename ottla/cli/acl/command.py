@@ -13,23 +13,23 @@ ALLOWED, REFUSED, NOT_ASKED = 0, 1, 2
 
 @click.group()
 def acl() -> None:
-    """Say which ACL decides whether a principal may do something, or which is missing.
+    """Show which ACL allows or denies an operation, or which ACL is missing.
 
-    `kafka-acls` and `kafka-python admin acls` list, make and delete entries; this says what they
-    come to.
+    `kafka-acls` and `kafka-python admin acls` list, create and delete entries; this command shows
+    their effect.
     """
 
 
 @acl.command()
-@click.option("--principal", required=True, metavar="User:NAME", help="Who wants to do it.")
-@click.option("--operation", required=True, metavar="OPERATION", help="What: Read, Write, Describe, IdempotentWrite...")
+@click.option("--principal", required=True, metavar="User:NAME", help="Principal of the client.")
+@click.option("--operation", required=True, metavar="OPERATION", help="Read, Write, Describe, IdempotentWrite...")
 @click.option(
     "--resource",
     required=True,
     metavar="TYPE:NAME",
-    help="To what: Topic:NAME, Group:NAME, TransactionalId:NAME, Cluster, User:NAME.",
+    help="Topic:NAME, Group:NAME, TransactionalId:NAME, Cluster, User:NAME.",
 )
-@click.option("--host", default="", metavar="ADDRESS", help="From where.  [default: from nowhere that an entry names]")
+@click.option("--host", default="", metavar="ADDRESS", help="The client's address.  [default: one that no entry names]")
 @click.option(
     "--data-dir",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -47,15 +47,15 @@ def why(
     timeout_s: float,
     format_name: str,
 ) -> None:
-    """Say which ACL decides whether a principal may do something, or which is missing.
+    """Show which ACL allows or denies an operation, or which ACL is missing.
 
-    Of any Kafka, Ottla or Apache: the entries are asked of it (it wants Describe on Cluster for that), or read from a
-    data directory. The answer comes with the line of `kafka-acls` that changes it.
+    Works with any Kafka, Ottla or Apache. Reads the entries from a broker (which needs Describe on Cluster) or from a
+    data directory, and prints the `kafka-acls` command that changes the answer.
 
-    Nobody outside of a broker can see its super users (they may do everything), nor whether
-    allow.everyone.if.no.acl.found lets everybody do what no entry is about.
+    A broker does not show its super users, which may do everything, or allow.everyone.if.no.acl.found, which allows
+    everything that no entry is about.
 
-    Exit codes: 0 the entries allow it, 1 they do not, 2 usage, or there was no answer.
+    Exit codes: 0 the entries allow it, 1 they do not, 2 usage, or no answer.
     """
     from ottla.cli.acl.entries import entries_of_cluster, entries_of_directory
     from ottla.cli.acl.question import parse_question

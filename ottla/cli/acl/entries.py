@@ -31,7 +31,7 @@ def entries_of_cluster(
     with Brokers(addresses, timeout_s, client_options(properties)) as brokers:
         reply = brokers.ask_any(wanted)
     if reply.error_code == ErrorCode.SECURITY_DISABLED:
-        raise Unanswered("the broker has no authorizer (authorizer.class.name): everybody may do everything")
+        raise Unanswered("the broker has no authorizer (authorizer.class.name): every client may do everything")
     if reply.error_code:
         told = f": {reply.error_message:.300}" if reply.error_message else ""
         raise Unanswered(f"{bootstrap}: {error_name(reply.error_code)}{told}")

@@ -28,8 +28,8 @@ _OPTIONS = {
     ResourceType.USER: "--user-principal",
 }
 _UNSEEN = (
-    "Not seen from outside: super.users, who may do everything, and allow.everyone.if.no.acl.found, which lets "
-    "everybody do what no entry is about."
+    "Not visible to this command: super.users, which may do everything, and allow.everyone.if.no.acl.found, which "
+    "allows everything that no entry is about."
 )
 
 
@@ -75,7 +75,7 @@ def _answer(found: Explanation) -> str:
     what = f"{OPERATION_NAMES[question.operation]} on {question.resource}"
     where = f" from {question.host}" if question.host else ""
     if entry is None:
-        others = "no entry is about it at all" if not found.about else "no entry that is about it allows it"
+        others = "no entry matches" if not found.about else "no matching entry allows it"
         return f"{question.principal} may not {what}{where}: {others}."
     verb = "may" if allowed else "may not"
     return f"{question.principal} {verb} {what}{where}: {_describe_entry(entry)}."
@@ -124,13 +124,13 @@ def _remedy(found: Explanation, bootstrap: str) -> str:
     if entry is None:
         words += ["--add", "--allow-principal", question.principal]
         words += ["--operation", OPERATION_NAMES[question.operation], *_resource(question.resource_type, question.name)]
-        return f"What is missing: {shell_line(words)}"
+        return f"To allow it: {shell_line(words)}"
     words += ["--remove", "--deny-principal", entry.principal, "--deny-host", entry.host]
     words += ["--operation", OPERATION_NAMES[AclOperation(entry.operation)]]
     words += _resource(ResourceType(entry.resource_type), entry.resource_name)
     if entry.pattern_type == PatternType.PREFIXED:
         words += ["--resource-pattern-type", "prefixed"]
-    return f"No ALLOW helps against a DENY; what takes it away: {shell_line(words)}"
+    return f"A DENY overrides every ALLOW. To remove it: {shell_line(words)}"
 
 
 def _resource(kind: ResourceType, name: str) -> list[str]:

@@ -56,7 +56,7 @@ class Port:
         try:
             yield from stream
         except OSError:
-            pass  # the broker has ended without more words
+            pass  # the broker ended during the stream
         finally:
             stream.close()
         _exit(REFUSED, f"{self.url} has ended the stream")
@@ -71,14 +71,14 @@ class Port:
                 _exit(REFUSED, f"{self.url} cannot do that: {self._what_it_lacks()}")
             _exit(REFUSED, str(refusal))
         except OSError as error:
-            what = f"nobody answers at {self.url}: {error.strerror or error}"
-            _exit(NOT_ASKED, f"{what}. --admin names the port that `ottla serve --admin-listen` has opened")
+            what = f"no answer from {self.url}: {error.strerror or error}"
+            _exit(NOT_ASKED, f"{what}. Name the port of `ottla serve --admin-listen` with --admin")
         except ValueError:
-            _exit(NOT_ASKED, f"what answers at {self.url} is no admin port of Ottla")
+            _exit(NOT_ASKED, f"{self.url} is not an admin port of Ottla")
 
     def _what_it_lacks(self) -> str:
         if self.find("/v1/proxy") is not None:
-            return "a proxy moves no broker's time"
+            return "a proxy cannot move the time of a broker"
         return "the broker was started without --test-control"
 
 

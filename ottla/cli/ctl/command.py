@@ -24,12 +24,12 @@ _NUMBERS: Final = frozenset({"partition", "producer_id"})
 @in_front
 @click.pass_context
 def ctl(context: click.Context, /, **given: str | None) -> None:
-    """Ask and steer a running broker or proxy over its admin port.
+    """Query and control a running broker or proxy over its admin port.
 
-    The broker opens the port with `ottla serve --admin-listen HOST:PORT`. Its time and faults can be steered if it was
-    started with --test-control too. `ottla proxy --admin-listen HOST:PORT` has faults in any case, and no time.
+    The broker opens the port with `ottla serve --admin-listen HOST:PORT`. Its time and faults can be controlled if
+    it was started with --test-control too. `ottla proxy --admin-listen HOST:PORT` always has faults, but no time.
 
-    Exit codes: 0 done, 1 it refused, 2 usage, or nobody answered.
+    Exit codes: 0 done, 1 refused, 2 usage, or no answer.
     """
     keep(context, **given)
 
@@ -44,7 +44,7 @@ def clock() -> None:
 
 @ctl.group()
 def fault() -> None:
-    """Plan what goes wrong, and see what did."""
+    """Plan faults, and list those that fired."""
 
 
 ctl.add_command(loglevel)
@@ -53,7 +53,7 @@ ctl.add_command(loglevel)
 @ctl.command()
 @asks
 def status(**where: Any) -> None:
-    """Say which broker or proxy this is, and what a test has done to it."""
+    """Show the broker or proxy, and the time and faults that a test has set."""
     from ottla.cli.ctl.show import show_proxy, show_status
 
     def work(port: "Port", output: "Output") -> None:
@@ -75,7 +75,7 @@ def _clock(ask: Callable[["Port"], Any], where: dict[str, Any]) -> None:
 @clock.command("show")
 @asks
 def show_(**where: Any) -> None:
-    """Say what time it is for the broker."""
+    """Show the broker's time."""
     _clock(lambda port: port.get("/v1/clock"), where)
 
 
@@ -85,7 +85,7 @@ def show_(**where: Any) -> None:
 def advance(duration: str, **where: Any) -> None:
     """Jump ahead by DURATION, such as 7d or 1h30m.
 
-    Units are ms, s, m, h, d and w. What became due meanwhile has run when the command ends.
+    Units are ms, s, m, h, d and w. All timers that become due have fired when the command ends.
     """
     try:
         ms = parse_duration(duration)
@@ -97,21 +97,21 @@ def advance(duration: str, **where: Any) -> None:
 @clock.command()
 @asks
 def freeze(**where: Any) -> None:
-    """Let time stand still."""
+    """Stop the broker's time."""
     _clock(lambda port: port.post("/v1/clock/freeze"), where)
 
 
 @clock.command()
 @asks
 def resume(**where: Any) -> None:
-    """Let time go on from where it stands."""
+    """Let the time run again, from where it stopped."""
     _clock(lambda port: port.post("/v1/clock/resume"), where)
 
 
 @clock.command()
 @asks
 def reset(**where: Any) -> None:
-    """Take the time of the machine again."""
+    """Set the time back to that of the machine."""
     _clock(lambda port: port.post("/v1/clock/reset"), where)
 
 
@@ -128,7 +128,7 @@ def _faults(ask: Callable[["Port"], Any], where: dict[str, Any]) -> None:
 @fault.command("list")
 @asks
 def list_(**where: Any) -> None:
-    """List the faults that are planned, with how often each has struck."""
+    """List the planned faults, and how often each has fired."""
     _faults(lambda port: port.get("/v1/faults"), where)
 
 
@@ -164,12 +164,12 @@ def _times(context: click.Context, parameter: click.Parameter, given: str) -> in
     callback=_conditions,
     help="Only with this client_id, transactional_id, producer_id, group, topic or partition; may repeat.",
 )
-@click.option("--nth", type=click.IntRange(min=1), default=1, show_default=True, help="The first one that is struck.")
+@click.option("--nth", type=click.IntRange(min=1), default=1, show_default=True, help="The match that it fires at.")
 @click.option(
-    "--times", metavar="N", default="1", show_default=True, callback=_times, help=f"How many are struck, or {_ALWAYS}."
+    "--times", metavar="N", default="1", show_default=True, callback=_times, help=f"How often it fires, or {_ALWAYS}."
 )
-@click.option("--error", metavar="NAME", help="What reply answers (NOT_COORDINATOR), or a disk fails with (ENOSPC).")
-@click.option("--ms", type=click.FloatRange(min=0, min_open=True), help="How long delay delays.")
+@click.option("--error", metavar="NAME", help="Error of a reply (NOT_COORDINATOR) or of the disk (ENOSPC).")
+@click.option("--ms", type=click.FloatRange(min=0, min_open=True), help="Duration of a delay.")
 @asks
 def add(
     deed: str,
@@ -184,7 +184,7 @@ def add(
 ) -> None:
     """Plan a fault that does DO: reply, drop, delay, hold, duplicate, lose, fail or crash.
 
-    What is possible depends on --at, and the broker says so.
+    Which of these are possible depends on --at; the broker refuses the others.
     """
     told = {"api": api, "where": conditions or None, "error": error, "ms": ms}
     planned = {"do": deed, "at": at, "nth": nth, "times": times}
@@ -196,7 +196,7 @@ def add(
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @asks
 def load(file: Path, **where: Any) -> None:
-    """Plan the faults of FILE: YAML or JSON, one fault or a list. All of them, or none if one cannot be."""
+    """Plan the faults of FILE: YAML or JSON, one fault or a list. If one is invalid, none is planned."""
     from ottla.cli.ctl.asking import refuse
     from ottla.cli.plan_file import PlanError, read_plan
 
@@ -211,7 +211,7 @@ def load(file: Path, **where: Any) -> None:
 @click.argument("number", metavar="ID", type=click.IntRange(min=1))
 @asks
 def remove(number: int, **where: Any) -> None:
-    """Take a fault back, and let go what it holds."""
+    """Remove a fault, and release the messages that it holds."""
     _faults(lambda port: port.delete(f"/v1/faults/{number}"), where)
 
 
@@ -219,17 +219,15 @@ def remove(number: int, **where: Any) -> None:
 @click.argument("number", metavar="ID", type=click.IntRange(min=1))
 @asks
 def release(number: int, **where: Any) -> None:
-    """Let go what a fault holds."""
+    """Release the messages that a fault holds."""
     _faults(lambda port: port.post(f"/v1/faults/{number}/release"), where)
 
 
 @fault.command()
-@click.option(
-    "--expect-hits", is_flag=True, help="Exit with 1 if one of them never struck: what it was for is untested."
-)
+@click.option("--expect-hits", is_flag=True, help="Exit with 1 if one of them never fired: its case is untested.")
 @asks
 def clear(expect_hits: bool, **where: Any) -> None:
-    """Take back all faults, and show how often each has struck."""
+    """Remove all faults, and show how often each has fired."""
     missed: list[Any] = []
 
     def ask(port: "Port") -> Any:
@@ -239,5 +237,5 @@ def clear(expect_hits: bool, **where: Any) -> None:
 
     _faults(ask, where)
     if expect_hits and missed:
-        complain(f"never struck: fault {', '.join(map(str, missed))}")
+        complain(f"never fired: fault {', '.join(map(str, missed))}")
         sys.exit(1)

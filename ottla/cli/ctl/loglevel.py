@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 @click.group()
 def loglevel() -> None:
-    """Hear more, or less, of a part of the broker for some minutes.
+    """Change the log level of a part of the broker for some minutes.
 
-    LOGGER is a module of the broker, such as ottla.broker.group, or root for all that have no level of their own.
+    LOGGER is a module of the broker, such as ottla.broker.group, or root for all loggers without a level of their own.
     """
 
 
@@ -39,7 +39,7 @@ def _path(logger: str) -> str:
 @loglevel.command("show")
 @asks
 def show_(**where: Any) -> None:
-    """List the levels of loggers that are not their parent's."""
+    """List the loggers whose level is not that of their parent."""
     _levels("get", "/v1/loglevel", where)
 
 
@@ -52,11 +52,11 @@ def show_(**where: Any) -> None:
     metavar="DURATION",
     default="5m",
     show_default=True,
-    help="When it goes back by itself; up to 1d.",
+    help="Time until the level is reset; up to 1d.",
 )
 @asks
 def set_(logger: str, level: str, duration: str, **where: Any) -> None:
-    """Let LOGGER tell what is of LEVEL and above: DEBUG, INFO, WARN, ERROR or OFF."""
+    """Set the level of LOGGER: DEBUG, INFO, WARN, ERROR or OFF."""
     try:
         for_ms = round(parse_duration(duration))
     except ValueError as error:
@@ -68,5 +68,5 @@ def set_(logger: str, level: str, duration: str, **where: Any) -> None:
 @click.argument("logger")
 @asks
 def reset(logger: str, **where: Any) -> None:
-    """Give LOGGER its level back before the time is over."""
+    """Reset the level of LOGGER before its time is over."""
     _levels("delete", _path(logger), where)

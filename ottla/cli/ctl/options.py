@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 _IN_FRONT: Final = f"{__name__}.in_front"
-_ADMIN_HELP: Final = "Where the admin port is."
-_TOKEN_HELP: Final = "The token of the port, if it asks for one."
+_ADMIN_HELP: Final = "URL of the admin port."
+_TOKEN_HELP: Final = "File with the token of the port, if it needs one."
 
 
 def in_front(group: Callable[..., Any]) -> Callable[..., Any]:

@@ -16,7 +16,7 @@ Answer = Mapping[str, Any]
 def show_status(output: Output, broker: Answer, clock: Answer | None, faults: Sequence[Answer] | None) -> None:
     """Show the broker's identity, and the clock and faults that a test has set."""
     addresses = [f"{each['name']}://{_host(each['host'])}:{each['port']}" for each in broker["listeners"]]
-    where = ", ".join(addresses) or "no address that clients are given"
+    where = ", ".join(addresses) or "no address for clients"
     output.line(
         "status",
         f"Ottla {broker['version']}, node {broker['node_id']} of cluster {broker['cluster_id']}, serves {where}. "
@@ -50,7 +50,7 @@ def show_clock(output: Output, clock: Answer) -> None:
     against = "the time of the machine"
     if ahead_ms:
         against = f"{duration(abs(ahead_ms))} {'ahead of' if ahead_ms > 0 else 'behind'} the machine"
-    stands = ", and stands still" if clock["frozen"] else ""
+    stands = ", and stopped" if clock["frozen"] else ""
     output.line("answer", f"It is {utc(clock['now_ms'])} for the broker: {against}{stands}.")
     output.table("clock", CLOCK_COLUMNS, [[clock[name] for name in CLOCK_COLUMNS]])
 

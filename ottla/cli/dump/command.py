@@ -16,28 +16,28 @@ if TYPE_CHECKING:
     from ottla.cli.dump.decode import Decoder
 
 SOUND, DAMAGED, UNREADABLE = 0, 1, 2
-# The format's version, in every batch and every message of the formats before; a text file has a letter there.
+# Position of the magic byte in every batch and old message; a text file has a letter there.
 _MAGIC_AT, _LAST_MAGIC = 16, 2
 REPORT_EVERY_BYTES = 64 << 20
 
 
 @click.command()
 @click.argument("path", metavar="FILE|DIR", type=click.Path(exists=True, path_type=Path))
-@click.option("--records", is_flag=True, help="The records of each batch too, with keys and values.")
+@click.option("--records", is_flag=True, help="Print the records of each batch too, with keys and values.")
 @click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
     "--decoder",
     type=click.Choice(["transactions", "offsets", "metadata", "none"]),
-    help="Read records as those of this internal topic.  [default: by the name of the directory]",
+    help="Decode records as those of this internal topic.  [default: by the name of the directory]",
 )
 def dump(path: Path, records: bool, format_name: str, decoder: str | None) -> None:
-    """Print what stands in segment files and beside them.
+    """Print segment files, and the indexes and checkpoints of a log.
 
     Reads a `.log`, its indexes and snapshots, `.checkpoint` files of the metadata log, offset checkpoints, leader
     epochs, `partition.metadata` and `meta.properties`; of a directory, all of these. Lines are those of
-    kafka-dump-log, with one more at the end of each file that says whether it is sound. JSON is an object a line.
+    kafka-dump-log, and a last line for each file with its verdict, sound or damaged. JSON is one object per line.
 
-    Nothing is changed or locked; what a running broker is writing may look torn.
+    Nothing is changed or locked. A file that a running broker is writing may look torn.
 
     Exit codes: 0 all sound, 1 damage, 2 usage, or a file or a batch could not be read.
     """
@@ -47,7 +47,7 @@ def dump(path: Path, records: bool, format_name: str, decoder: str | None) -> No
     files = _files(path)
     first = next(files, None)
     if first is None or (path.is_file() and _is_foreign(path)):
-        what = "no file that this command reads is in it" if first is None else "not a file that this command reads"
+        what = "it has no file that this command reads" if first is None else "not a file that this command reads"
         complain(f"{path}: {what}")
         sys.exit(UNREADABLE)
     for file in chain((first,), files):

@@ -21,9 +21,7 @@ def offset_index_fault(content: bytes, base_offset: int, log: File) -> str | Non
         offset = base_offset + entry.relative_offset
         if header is None or not base_offset <= header.base_offset <= offset:
             found = "no batch" if header is None else f"offset {header.base_offset}"
-            return (
-                f"offset {offset} at {entry.position}, where {found} stands, at position {number * OFFSET_ENTRY.size}"
-            )
+            return f"offset {offset} at {entry.position}, which has {found}, at position {number * OFFSET_ENTRY.size}"
     return None
 
 
@@ -35,7 +33,7 @@ def time_index_fault(content: bytes, base_offset: int, log: File) -> str | None:
         try:
             position = find_offset(log, position, log.size_bytes, offset)
         except BadBatch as bad:
-            return f"the log beside it cannot be read: {bad}"
+            return f"the log of this index cannot be read: {bad}"
         header = _header_at(log, position)
         if header is None or header.base_offset > offset or header.max_timestamp != entry.timestamp:
             found = "no batch" if header is None else f"timestamp {header.max_timestamp}"

@@ -71,7 +71,7 @@ def _side_by_side(wanted: Wanted, stretches: Iterator[BatchRun], count: int) -> 
         for stretch, told in underway:
             yield stretch, told.result()
     except BrokenProcessPool:
-        raise ChildProcessError(None, "a process that read it was killed; with too little memory?") from None
+        raise ChildProcessError(None, "a process that read it was killed, maybe for lack of memory") from None
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -92,7 +92,7 @@ def _tell(wanted: Wanted, stretch: BatchRun) -> _RangeText:
             size_bytes += len(chunk)
             if size_bytes <= _MOST_TEXT_BYTES:
                 held.append(chunk)
-            else:  # it goes on for the counts alone
+            else:  # continue only for the counts
                 held.clear()
         text = b"".join(held) if size_bytes <= _MOST_TEXT_BYTES else None
         return _RangeText(text, dump.batch_count, dump.record_count, dump.damage, dump.unread)

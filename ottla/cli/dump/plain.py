@@ -20,7 +20,7 @@ from ottla.protocol.varints import MAX_VARINT_SIZE, MAX_VARLONG_SIZE, read_unsig
 _NULL: Final = 1  # zig-zag of -1
 _LINES_AT_ONCE: Final = 512
 _LINE_END: Final = b"\n", b"\\n"
-# Control characters that bytes, too, can be searched for; a line end must be told from those between the lines.
+# Control characters that are replaced in the finished lines; a line end is replaced before, in keys and values.
 _CONTROLS: Final = [
     (bytes([code]), chr(code).encode("unicode_escape")) for code in (*range(0x20), 0x7F) if code != ord("\n")
 ]
@@ -90,7 +90,7 @@ def _lines(header: BatchHeader, raw: bytes) -> list[bytes]:
             line += b" payload: " + value.replace(*_LINE_END)
         lines.append(line + b"\n")
     if at != len(raw):
-        raise ProtocolError("bytes behind the last record")
+        raise ProtocolError("bytes after the last record")
     return lines
 
 

@@ -11,7 +11,7 @@ from ottla.cli.dump.log import BatchRun, LogDump
 from ottla.cli.read_only import ReadOnlyFile
 
 SPREAD_FROM_BYTES: Final = 16 << 20
-# One process prints what the others make; more of them would wait for it.
+# One process prints the output of the others; more of them would wait for it.
 _MOST_PROCESSES: Final = 8
 
 

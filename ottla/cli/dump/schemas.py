@@ -266,7 +266,7 @@ CONTROL_SCHEMAS: Final = {
     KRAFT_VERSION: Schema("KRaftVersion", 0, (_VERSION, Field("kRaftVersion", _int16))),
     KRAFT_VOTERS: Schema("KRaftVoters", 0, (_VERSION, Field("voters", _array(_VOTER)))),
 }
-"""By `ControlRecordType`. All are flexible and begin with their version; `ControlRecordUtils` reads version 0 alone."""
+"""By `ControlRecordType`. All are flexible and begin with their version; `ControlRecordUtils` reads only version 0."""
 
 _TOPIC_PARTITIONS: Final = _array(_struct(Field("topic", _string), Field("partitions", _int32s)), 6)
 
@@ -277,7 +277,7 @@ SUBSCRIPTION: Final = (
     Field("generationId", _int32, since=2),
     Field("rackId", _nullable_string, since=3),
 )
-"""`ConsumerProtocolSubscription`: not flexible, and a newer version may only add fields to those of the newest here."""
+"""`ConsumerProtocolSubscription`: not flexible; a newer version may only add fields."""
 
 ASSIGNMENT: Final = (Field("assignedPartitions", _TOPIC_PARTITIONS), Field("userData", _user_data))
 """`ConsumerProtocolAssignment`: likewise."""

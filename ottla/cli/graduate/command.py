@@ -25,17 +25,17 @@ RELEASES: Final = {"4.0": 25, "4.1": 27, "4.2": 29, "4.3": 30}
 
 @click.command()
 @click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--node-id", type=click.IntRange(0, 2**31 - 1), required=True, help="Of the Kafka node.")
+@click.option("--node-id", type=click.IntRange(0, 2**31 - 1), required=True, help="Id of the Kafka node.")
 @click.option(
     "--config",
     "properties",
     metavar="server.properties",
     required=True,
     type=click.Path(exists=True, dir_okay=False),
-    help="The one that Kafka will be started with.",
+    help="File that Kafka will be started with.",
 )
-@click.option("--release", type=click.Choice(list(RELEASES)), default="4.3", show_default=True, help="Of Kafka.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, change nothing.")
+@click.option("--release", type=click.Choice(list(RELEASES)), default="4.3", show_default=True, help="Kafka's release.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done; change nothing.")
 def graduate(directory: Path, node_id: int, properties: str, release: str, dry_run: bool) -> None:
     """Turn a data directory into one that Apache Kafka 4 starts on.
 
@@ -69,7 +69,7 @@ def _graduate(directory: Path, node_id: int, properties: str, release: str, dry_
         found = read_state(disk, place)
         _check(found, disk, directory, node_id, config)
         if is_at_home(found, node_id):
-            click.echo(f"The metadata log of {place} is that of an Apache Kafka, and goes on as it is.")
+            click.echo(f"The metadata log of {place} was written by Apache Kafka, and stays as it is.")
         else:
             steps = Graduation(disk, place, found, node_id, RELEASES[release])
             if not dry_run:
@@ -112,7 +112,7 @@ def _print(steps: Graduation, found: Found, place: str, dry_run: bool) -> None:
         click.echo(
             "Nothing was changed. Without --dry-run: bootstrap.checkpoint and meta.properties are written, if they"
         )
-        click.echo("are not right already, and __cluster_metadata-0 is kept under another name and begun anew.")
+        click.echo("are not right already, and __cluster_metadata-0 is renamed, and a new one is created.")
         return
     for line in steps.done:
         click.echo(printable(f"  {line}"))

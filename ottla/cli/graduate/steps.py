@@ -170,7 +170,7 @@ class Graduation:
         place = self._path(METADATA_DIRECTORY)
         if not self._disk.exists(place):
             return
-        # The one kind of name that Kafka leaves alone in a log directory (`LogManager.loadLogs`).
+        # The only kind of name that Kafka ignores in a log directory (`LogManager.loadLogs`).
         stray = checkpoints.name_with_suffix(METADATA_TOPIC, 0, self._disk.random_id(), "stray")
         self._disk.rename(place, self._path(stray))
         self._disk.sync_dir(self._directory)

@@ -19,19 +19,19 @@ MOST_TRIES = 3
 
 @click.command()
 @click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--verify", is_flag=True, help="Check the CRC of every batch; without it, the headers alone.")
-@click.option("--all", "everything", is_flag=True, help="The partitions of internal topics too, one by one.")
+@click.option("--verify", is_flag=True, help="Check the CRC of every batch, not only the headers.")
+@click.option("--all", "everything", is_flag=True, help="Show each partition of internal topics too.")
 @click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def inspect(directory: Path, verify: bool, everything: bool, format_name: str) -> None:
-    """Say what a data directory holds and in what state.
+    """Show the contents and the state of a data directory.
 
-    Of Ottla or of Apache Kafka: whose it is, features, partitions with their offsets as a start would find them, open
-    transactions (by the partitions, and by their coordinators), groups, damage, and what is left of deletions and
-    compactions. Nothing is changed or locked. `scan_bytes` is what a start would read of a log.
+    It may be of Ottla or Apache Kafka. Shows the cluster, features, partitions with the offsets that a start would
+    find, open transactions (of partitions, and of their coordinators), groups, damage, and leftovers of deletions and
+    compactions. Nothing is changed or locked. `scan_bytes` is the part of a log that a start would read.
 
-    Internal topics are one line, but for partitions where something is wrong or open; JSON has all.
+    Internal topics are one line, except partitions with damage or open transactions; JSON has all.
 
-    A directory that a broker is using is inspected as well; its figures are those of a moment.
+    A broker may be using the directory; the figures are then those of one moment.
 
     Exit codes: 0 no damage, 1 damage, 2 usage, or the directory or a batch could not be read.
     """
@@ -74,7 +74,7 @@ def _inspect(found: "Directory", verify: bool, everything: bool, output: "Output
     problems = [(each.name, each.verdict, each.problem) for each in states if each.problem is not None]
     problems += [("", "unreadable", each) for each in found.problems]
     problems += [("", "not read", each) for each in found.unread]
-    problems += [("", "torn", f"{each}; the next start writes it anew") for each in found.torn]
+    problems += [("", "torn", f"{each}; the next start writes it again") for each in found.torn]
     if problems:
         output.table("problems", ("partition", "verdict", "what"), problems)
     leftovers = [(each.name, ", ".join(each.leftovers)) for each in states if each.leftovers]

@@ -58,7 +58,7 @@ class Directory:
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
         names = sorted(each.name for each in self.path.iterdir() if each.is_dir())
-        # By number, not by the digits: 10 comes after 9.
+        # Sorted by number: 10 comes after 9.
         keys = {each: key for each in names if (key := checkpoints.parse_directory_name(each)) is not None}
         self.partitions = sorted(keys, key=lambda name: keys[name])
         self.others = [each for each in names if each not in keys]

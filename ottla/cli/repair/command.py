@@ -28,24 +28,24 @@ class _Refused(Exception):
 
 @click.command()
 @click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done; change nothing.")
 @click.option(
     "--truncate",
     metavar="TOPIC-PARTITION",
     multiple=True,
-    help="Cut this partition's log at its damage; may repeat. What stands behind is lost.",
+    help="Cut this partition's log at its damage; all later records are lost; may repeat.",
 )
 @click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def repair(directory: Path, dry_run: bool, truncate: tuple[str, ...], format_name: str) -> None:
     """Rebuild indexes and snapshots from the batches; cut damaged logs if asked.
 
     Every batch is read. Indexes, producer snapshots and the small files of a partition are replaced where the batches
-    contradict them; a torn tail that any start would cut is cut. A log with damage in the middle is left alone: what
-    each choice costs is told, and --truncate makes one.
+    contradict them; a torn tail that any start would cut is cut. A log with damage in the middle is not changed: the
+    command prints the cost of each choice, and --truncate cuts the log.
 
     No broker may use the directory. A second run finds nothing to do.
 
-    Exit codes: 0 everything is sound now, 1 damage is left (with --dry-run: something is to be done), 2 usage, or the
+    Exit codes: 0 everything is sound now, 1 damage is left (with --dry-run: a repair is needed), 2 usage, or the
     directory cannot be repaired.
     """
     from ottla.cli.inspect.directory import Directory
@@ -81,11 +81,11 @@ def _lock(directory: Path, dry_run: bool) -> "Iterator[None]":
     except UnreadableDirectory as error:
         raise _Refused(str(error)) from None
     if not (directory / META_PROPERTIES).exists():
-        raise _Refused(f"{directory} holds no {META_PROPERTIES}: copy it from where the partitions came from")
+        raise _Refused(f"{directory} has no {META_PROPERTIES}: copy it from where the partitions came from")
     if dry_run:
         holder = holder_of_lock(directory / LOCK)
         if holder is not None:
-            raise _Refused(f"{directory} is in use by process {holder}")
+            raise _Refused(f"{directory} is in use by process {holder}: stop the broker first")
         yield
         return
     try:
@@ -228,17 +228,15 @@ def _show_costs(damaged: list[Damage], output: "Output") -> None:
 
 def _choices(found: "Directory", damage: Damage) -> "Iterator[tuple[str, str, str, str | None]]":
     cost = damage.cost
-    stays = (
-        "it stays offline, with what is sound in it" if damage.is_noticed else "it is served, and readers fail there"
-    )
+    stays = "it stays offline, with its sound records" if damage.is_noticed else "it is served, and readers fail on it"
     if damage.name.startswith("__"):
-        stays += "; the broker cannot do what it does by this partition"
+        stays += "; the broker lacks the state in this partition"
     yield damage.name, "leave it, or put a backup in its place", stays, None
     if cost is None:
-        lost = "it is served as it is; what is missing is given up"
+        lost = "it is served as it is; the missing part is lost"
     else:
-        lost = f"it is served up to offset {cost.fault.offset}; {cost.offsets} offsets from there on are given up, "
-        lost += f"{cost.records} records and {cost.committed} commits that can be read among them"
+        lost = f"it is served up to offset {cost.fault.offset}; {cost.offsets} offsets from there on are lost, "
+        lost += f"among them {cost.records} readable records and {cost.committed} commits"
     if damage.open_after:
-        lost += f"; {damage.open_after} transactions are open then: `ottla txn orphans` finds those nobody will end"
+        lost += f"; {damage.open_after} transactions are open then: `ottla txn orphans` finds those that will never end"
     yield damage.name, "cut it", lost, shell_line(["ottla", "repair", str(found.path), "--truncate", damage.name])

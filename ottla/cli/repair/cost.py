@@ -81,7 +81,7 @@ class _Tally:
                 self.records += header.record_count
                 self._add_internal(header, batch)
         except ProtocolError:
-            return  # sound bytes that say nothing: they are counted as a batch
+            return  # sound, but not decodable: only the batch is counted
 
     def _end(self, header: BatchHeader, batch: memoryview) -> None:
         marker = read_marker(batch, header) if header.record_count and header.producer_id >= 0 else None

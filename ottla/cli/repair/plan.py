@@ -66,7 +66,7 @@ def plan_partition(
     )
     try:
         with silent_recovery():
-            with suppress(BadBatch):  # loading meets it once more, and says so
+            with suppress(BadBatch):  # loading finds it again, and reports it
                 complete_swap_operations(disk, directory, disk.list(directory))
             swap = list(disk.moves)
             loaded = load_log(disk, directory, settings, from_scratch)
@@ -112,7 +112,7 @@ class _Comparison:
         swap: list[tuple[str, str]],
     ) -> None:
         self._disk = disk
-        # The real files behind new names, and the names that nothing has any more.
+        # The real file of each new name, and the old names without a file.
         self._origins: dict[str, str] = {}
         self._swapped_out: set[str] = set()
         for old, new in swap:
@@ -128,7 +128,7 @@ class _Comparison:
 
     def changes(self) -> Iterator[Change]:
         disk = self._disk
-        # From the last segment on, so that no gap comes to be.
+        # From the last segment backwards, so that a crash leaves no gap.
         for path in sorted(disk.removed - self._swapped_out, reverse=True):
             reason = self._removal_reason(path)
             if reason is not None:
@@ -151,7 +151,7 @@ class _Comparison:
             if kept is not None and kept == present:
                 return None
             return "it lists transactions that were not aborted here"
-        return "it lies behind the cut" if path.endswith(".log") else "there is no such segment"
+        return "it is after the cut" if path.endswith(".log") else "there is no such segment"
 
     def _stray_snapshot(self, path: str) -> str | None:
         """Older ones than are needed do no harm."""
@@ -238,7 +238,7 @@ class _Comparison:
     def _rewrite_transaction_index(self, path: str, rebuilt: bytes) -> Iterator[Change]:
         expected, present = list(iter_aborted_txns(rebuilt)), self._read_transaction_index(path)
         if self._compacted:
-            # The first batches of a transaction may be gone; the entry that is there knows where it began.
+            # The first batches of a transaction may be gone; the existing entry has its first offset.
             known = {(entry.producer_id, entry.last_offset): entry for entry in present or ()}
             expected = [
                 min(entry, known.get((entry.producer_id, entry.last_offset), entry), key=_FIRST_OFFSET)
@@ -311,4 +311,4 @@ def _without_stable(entries: list[AbortedTxn]) -> list[tuple[int, ...]]:
 
 def _too_few(found: int, expected: int) -> str | None:
     """An index may be sparser than ours (its interval was another), but not by much."""
-    return f"{found} entries where {expected} belong" if found < expected // 2 else None
+    return f"{found} entries instead of {expected}" if found < expected // 2 else None

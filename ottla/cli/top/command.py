@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from ottla.cli.top.watch import Watch
 
 DONE, NOT_ASKED = 0, 2
-NEEDS_RICH: Final = "the live view needs rich: pip install 'ottla[top]'; --once needs nothing"
+NEEDS_RICH: Final = "the live view needs rich: pip install 'ottla[top]'; --once does not need it"
 
 
 @click.command()
 @asks_a_cluster
-@click.option("--once", is_flag=True, help="Look once, print what there is, and end.")
+@click.option("--once", is_flag=True, help="Print the present state once, and exit.")
 @click.option(
     "--interval-s",
     type=click.FloatRange(min=0.2),
     default=2.0,
     show_default=True,
-    help="Between two looks of the live view.",
+    help="Time between two updates of the live view.",
 )
 def top(
     bootstrap_server: str,
@@ -37,21 +37,21 @@ def top(
 ) -> None:
     """Watch open transactions, partitions that hold readers back, and lagging groups.
 
-    For any Kafka, Ottla or Apache, 3.0 or later. What hurts most is at the top. Keys of the live view: arrows and Tab
-    move, / filters by name, Esc takes the filter away, q ends.
+    For any Kafka, Ottla or Apache, 3.0 or later. The worst problems are at the top. Keys of the live view: arrows and
+    Tab move, / filters by name, Esc removes the filter, q quits.
 
     Exit codes: 0 done, 2 usage, or the brokers could not be asked.
     """
     if not once:
         if format_name == "json":
-            raise click.UsageError("--format json is for --once")
+            raise click.UsageError("--format json needs --once")
         if importlib.util.find_spec("rich") is None:
             _end(NEEDS_RICH)
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
-            raise click.UsageError("the live view needs a terminal; --once prints what there is, and ends")
+            raise click.UsageError("the live view needs a terminal; --once prints the present state, and exits")
     from ottla.cli.brokers import Unanswered, parse_address
     from ottla.cli.client_properties import client_options
-    from ottla.cli.top.watch import Watch  # the codecs: not for `ottla --help`
+    from ottla.cli.top.watch import Watch  # imports the codecs, which --help does not need
 
     try:
         addresses = [parse_address(part) for part in bootstrap_server.split(",")]

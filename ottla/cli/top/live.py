@@ -39,9 +39,9 @@ KEYS = {
     b"\x04": "quit",
 }
 _UNKNOWN = re.compile(rb"^\x1b\[(?![ABCDZ]|[56]~)[0-9;?]*[A-Za-z~]")
-"""Keys that mean nothing here."""
+"""Escape sequences of other keys, which are ignored."""
 KEY_S = 0.1
-"""The most that a key waits to be drawn, and what was found too."""
+"""Longest delay until a pressed key or a new result is drawn."""
 
 
 def run(watch: Watch, interval_s: float) -> None:

@@ -184,7 +184,7 @@ def sentence(picture: Picture) -> str:
     records = sum(each.records for each in picture.held_back)
     lag = max((each.lag for each in picture.groups), default=0)
     behind = f", the largest lag is {lag}" if lag else ""
-    unended = f" ({forgotten} of them by a transaction that nobody will end)" if forgotten else ""
+    unended = f" ({forgotten} of them by a transaction that will never end)" if forgotten else ""
     return (
         f"{_count(len(picture.transactions), 'open transaction')}, {overdue} overdue; "
         f"{_count(records, 'offset')} held back in {_count(len(picture.held_back), 'partition')}{unended}; "

@@ -15,7 +15,7 @@ from ottla.verdict import Standing
 PANES: Final = ("transactions", "partitions", "groups")
 HEAD_LINES: Final = 3
 PANE_LINES: Final = 2
-"""Of each pane: its title, and the head of its table."""
+"""Lines of a pane without rows: its title, and the head of its table."""
 HELP: Final = "arrows and Tab move   / filter   Esc all   q quit"
 _HURTS: Final = {
     Standing.FORGOTTEN: "bold red",

@@ -27,10 +27,10 @@ MOST_GROUPS: Final = 100
 MOST_GROUPS_AT_ONCE: Final = 20
 OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 OLDER_MS: Final = (10_000, 60_000, 600_000, 3_600_000)
-"""If there are too many open transactions, only those are asked for that are older than this, or this, ..."""
+"""Least ages to ask for, one after the other, while there are too many open transactions."""
 _BATCHED: Final = 8
 _NAMED: Final = 9
-"""Versions of OffsetFetch: from the first on it takes several groups, up to the second it has topics by name."""
+"""Versions of OffsetFetch: the first that takes several groups, and the last that names topics."""
 
 _T = TypeVar("_T")
 
@@ -49,7 +49,7 @@ class Watch(Cluster):
         self._held_since_ms: dict[tuple[TopicPartition, int], int] = {}
         self._next_partition = self._next_group = 0
         self._lagging: list[str] = []
-        # Who has let a question of this look time out, and what was said of it.
+        # Brokers that let a request of this poll time out, with the error.
         self._silent: dict[Address, str] = {}
 
     def poll(self) -> Picture:
@@ -153,7 +153,7 @@ class Watch(Cluster):
         chosen.update(dict.fromkeys(some))
         if len(chosen) < len(everywhere):
             left_out.append(LeftOut("partitions", len(chosen), len(everywhere)))
-        # In this order, so that what is committed in between is not taken for held back.
+        # In this order, so that records committed in between do not count as held back.
         ends = self._list_offsets(topology, list(chosen), READ_UNCOMMITTED, gaps)
         stable = self._list_offsets(topology, list(chosen), READ_COMMITTED, gaps)
         return {place: Ends(min(offset, stable[place]), offset) for place, offset in ends.items() if place in stable}
@@ -196,7 +196,7 @@ class Watch(Cluster):
             (place, each.last_stable_offset): since.get((place, each.last_stable_offset), now_ms)
             for place, each in behind.items()
         }
-        # Those that have stood longest, if there are too many.
+        # Those that are held back longest, if there are too many.
         chosen = sorted(behind, key=lambda place: self._held_since_ms[place, behind[place].last_stable_offset])
         if len(chosen) > MOST_HELD_BACK:
             left_out.append(LeftOut("partitions that hold back", MOST_HELD_BACK, len(chosen)))

@@ -12,8 +12,8 @@ from ottla.cli.ctl.options import asks
 @click.option("--transactional-id", metavar="ID", help="Only requests that name this transactional id.")
 @click.option("--group", metavar="ID", help="Only requests that name this group.")
 @click.option("--api", metavar="NAME", help="Only requests of this API, such as EndTxn.")
-@click.option("-v", "--verbose", is_flag=True, help="All fields and rows, not only those that matter mostly.")
-@click.option("--count", metavar="N", type=click.IntRange(min=1), help="End after so many lines.")
+@click.option("-v", "--verbose", is_flag=True, help="Show all fields and rows, not only the most important ones.")
+@click.option("--count", metavar="N", type=click.IntRange(min=1), help="Exit after this many lines.")
 @asks
 def trace(
     client_id: str | None,
@@ -26,12 +26,12 @@ def trace(
     admin_token_file: str | None,
     format_name: str,
 ) -> None:
-    """Show requests and replies as they pass, a line each.
+    """Show requests and replies as they happen, one per line.
 
     It listens at the broker's admin port, which `ottla serve --admin-listen HOST:PORT` opens, until it is interrupted.
-    All conditions must hold. The broker waits for nobody who listens: what is missing is said.
+    All conditions must hold. The broker does not wait for a slow reader: a line reports the number of missing messages.
 
-    Exit codes: 0 done, 1 the broker refused or ended, 2 usage, or nobody answered.
+    Exit codes: 0 done, 1 the broker refused or ended, 2 usage, or no answer.
     """
     from urllib.parse import urlencode
 
@@ -53,6 +53,6 @@ def trace(
             if left == 0:
                 break
     except KeyboardInterrupt:
-        pass  # which is how one ends it
+        pass  # Ctrl-C is the normal end
     finally:
         told.close()

@@ -40,7 +40,7 @@ def _facts(told: Told) -> Iterator[str]:
     if told["kind"] == "reply":
         yield from told["errors"] or ["ok" if told["size_bytes"] else "no reply"]
     if told["fields"] is not None:
-        # An error of the whole has been said.
+        # The line has the error of the whole reply already.
         yield from (_fact(name, value) for name, value in told["fields"].items() if name != "error_code")
     elif told["size_bytes"]:
         yield f"({told.get('unreadable', 'too large to be shown')})"

@@ -14,7 +14,7 @@ from ottla.verdict import OVERDUE_AFTER_MS, KnownTransaction, OpenTransaction
 COORDINATOR_TOPIC: Final = "__transaction_state"
 PARTITIONS_AT_ONCE: Final = 200
 IDS_AT_ONCE: Final = 500
-PRODUCER_IDS_AT_ONCE: Final = 10_000  # each request is a walk over all ids of the broker
+PRODUCER_IDS_AT_ONCE: Final = 10_000  # the broker searches all its ids for each request
 RETRY_S: Final = 0.1
 RETRY_FOR_S: Final = 3.0
 LATEST: Final = -1
@@ -160,7 +160,7 @@ class Cluster(Brokers):
                 gap = f"no broker coordinates the transactions of {COORDINATOR_TOPIC} partitions {headless}"
             hidden = before.errors.get(COORDINATOR_TOPIC) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
             if hidden:
-                gap = f"this user lacks DESCRIBE on topic {COORDINATOR_TOPIC}, so a coordinator may be down unseen"
+                gap = f"this user lacks DESCRIBE on topic {COORDINATOR_TOPIC}, so a coordinator may be down unnoticed"
             elif before.errors.get(COORDINATOR_TOPIC, 0) not in (0, *DELETED):
                 gap = f"topic {COORDINATOR_TOPIC}: {error_name(before.errors[COORDINATOR_TOPIC])}"
             if not gap or hidden or time.monotonic() > deadline:
@@ -264,7 +264,7 @@ def _check(broker: int, error: int) -> None:
     if error in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
         raise _Moved("coordinators have just changed")
     if error:
-        raise Unanswered(f"broker {broker} does not tell its transactions: {error_name(error)}")
+        raise Unanswered(f"broker {broker} does not describe its transactions: {error_name(error)}")
 
 
 def _known(broker: int, row: Any) -> KnownTransaction:

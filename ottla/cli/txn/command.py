@@ -21,10 +21,10 @@ NOTHING, SOMETHING, NOT_ASKED = 0, 1, 2
 
 @click.group()
 def txn() -> None:
-    """Say what holds back committed reads, and which transactions nobody will end.
+    """Find transactions that hold back committed reads, and those that will never end.
 
     For any Kafka, Ottla or Apache, 3.0 or later.
-    `kafka-python admin transactions` lists, describes and aborts transactions; these commands tell which, and how.
+    `kafka-python admin transactions` lists, describes and aborts transactions; these commands find the ones to abort.
 
     Exit codes: 0 nothing found, 1 something found, 2 usage, or the brokers could not be asked.
     """
@@ -42,12 +42,12 @@ def why(
     timeout_s: float,
     format_name: str,
 ) -> None:
-    """Say what pins the last stable offset of a partition.
+    """Show which transaction holds back the last stable offset of a partition.
 
-    Consumers with isolation.level=read_committed get nothing beyond it. Lists the open transactions of the partition,
-    the oldest first: it is the one that pins, the others wait behind it. `frees` counts the offsets up to the next one,
-    or to the end; `age_ms` is since the transaction began, or since its last batch where nobody knows that any more,
-    by the clock of this machine.
+    Consumers with isolation.level=read_committed read only up to this offset. Lists the open transactions of the
+    partition, the oldest first: this one holds the offset back. `frees` counts the offsets up to the next transaction,
+    or to the end. `age_ms` is the time since the transaction began, or since its last batch if the start is unknown, by
+    the clock of this machine.
 
     Exit codes: 0 nothing is held back, 1 something is, 2 the brokers could not be asked.
     """
@@ -81,11 +81,11 @@ def orphans(
 ) -> None:
     """Find open transactions that their coordinator has forgotten.
 
-    Nobody will end these, and the last stable offset stays where they begin. Starts from what every partition knows of
-    its producers, those of internal topics too, and so finds what a list of transactions cannot show. What is found is
-    asked for once more after the coordinators, so that a transaction that ends meanwhile is not taken for one.
+    No coordinator will end these, and the last stable offset stays where they begin. Asks every partition, of internal
+    topics too, for its producers, and so finds transactions that a list of the coordinators lacks. Asks the partitions
+    again after the coordinators, so that a transaction that ends meanwhile is not reported.
 
-    Exit codes: 0 none, 1 some, 2 none, but not everything could be asked.
+    Exit codes: 0 none, 1 some, 2 none, but not all brokers answered.
     """
     from ottla.cli.output import output_for
     from ottla.cli.txn.orphans import search, show
@@ -106,7 +106,7 @@ def _ask(run: Callable[["Cluster"], int], bootstrap_server: str, command_config:
     """Run against the cluster and exit with what it returns; what cannot be asked is one line on stderr."""
     from ottla.cli.brokers import Unanswered, parse_address
     from ottla.cli.client_properties import client_options
-    from ottla.cli.txn.cluster import Cluster  # the codecs: not for `ottla --help`
+    from ottla.cli.txn.cluster import Cluster  # imports the codecs, which --help does not need
 
     try:
         addresses = [parse_address(part) for part in bootstrap_server.split(",")]

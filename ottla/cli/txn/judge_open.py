@@ -34,7 +34,7 @@ def judge_open(cluster: Cluster, opened: Sequence[OpenTransaction]) -> Judgement
     now_ms = _now_ms()
     rows = _judge_all(opened, view, now_ms)
     if any(verdict.standing is Standing.FORGOTTEN for _, verdict in rows):
-        # Only now, as a user who sees its own transactions needs no more rights.
+        # Only now, because a user who sees its own transactions needs no further rights.
         hidden = tuple(find_hidden(cluster, view.brokers))
         rows = _judge_all(opened, view._replace(gaps=view.gaps + hidden), now_ms)
     rows = _confirm_overdue(cluster, rows)

@@ -46,7 +46,7 @@ def search(cluster: Cluster, topics: Sequence[str], min_age_ms: int) -> Search:
     unknown = [row for row in rows if row[1].needs_proof and row[1].standing is Standing.UNKNOWN]
     reasons = Counter(verdict.reason for _, verdict in unknown)
     gaps += [*unheard, *unsure]
-    gaps += [f"open transactions that cannot be judged: {count} ({reason})" for reason, count in reasons.items()]
+    gaps += [f"open transactions without a verdict: {count} ({reason})" for reason, count in reasons.items()]
     return Search(found, unknown, len(places), len(opened), gaps, now_ms)
 
 

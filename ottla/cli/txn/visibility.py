@@ -19,7 +19,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
 
 _NAMED: Final = 3
-"""Hidden ids that a reason names."""
+"""At most this many hidden ids are named in a reason."""
 _NEEDED: Final = "needed to prove that no transactional id is hidden from it"
 
 

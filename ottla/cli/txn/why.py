@@ -21,7 +21,7 @@ def explain(cluster: Cluster, topic: str, partition: int) -> Explanation:
         raise Unanswered(f"topic {topic}: {error_name(error)}")
     places = topology.topics[topic]
     if partition not in places:
-        raise Unanswered(f"topic {topic} has the partitions 0 to {len(places) - 1}, and no {partition}")
+        raise Unanswered(f"topic {topic} has partitions 0 to {len(places) - 1}, not {partition}")
     leader = places[partition].leader
     if leader not in topology.brokers:
         raise Unanswered(f"{topic}-{partition} has no leader")
@@ -41,7 +41,7 @@ def _read_partition(cluster: Cluster, address: Address, topic: str, partition: i
         raise Unanswered("; ".join([*gaps, *unsure]))
     end = cluster.end_offset(address, topic, partition, READ_UNCOMMITTED)
     after = cluster.end_offset(address, topic, partition, READ_COMMITTED)
-    # What begins below the last stable offset has ended since.
+    # A transaction that begins below the last stable offset has ended since.
     rows = sorted((row for row in rows if row[0].start_offset >= after), key=lambda row: row[0].start_offset)
     return (after, max(after, end), rows, now_ms), after == stable and not ended
 

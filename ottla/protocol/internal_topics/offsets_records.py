@@ -101,7 +101,7 @@ def encode_offset_value(value: OffsetValue, version: int | None = None) -> bytes
             return _encode_plain(value)
         version = 4 if value.expire_ms == -1 else 1
     if not 0 <= version <= MAX_OFFSET_VALUE_VERSION:
-        raise ValueError(f"no version {version} of an offset value")
+        raise ValueError(f"unknown version {version} of an offset value")
     if value.expire_ms != -1 and version != 1:
         raise ValueError(f"version {version} cannot hold an expiry time")
     writer = Writer(flexible=version >= 4)
@@ -149,7 +149,7 @@ def decode_offset_value(content: Buffer) -> OffsetValue:
 def encode_group_value(value: GroupValue, version: int = 3) -> bytes:
     """Version 3 is what Kafka 4.3 writes."""
     if not 0 <= version <= MAX_GROUP_VALUE_VERSION:
-        raise ValueError(f"no version {version} of a group value")
+        raise ValueError(f"unknown version {version} of a group value")
     writer = Writer(flexible=version >= 4)
     writer.int16(version)
     writer.string(value.protocol_type)

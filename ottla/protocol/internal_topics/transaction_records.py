@@ -25,7 +25,7 @@ _KEY = Struct(">hh")  # type, length of the id
 # the client version. "3s": number of tagged fields, tag and size of the first. "2s": tag and size of the second.
 _IDLE = Struct(">hqhibBqq3sq")
 _IDLE_V2 = Struct(">hqhibBqq3sq2sh")
-# What mostly stands behind the partitions: the times, and the same tagged fields.
+# The usual end after the partitions: the times, and the same tagged fields.
 _END = Struct(">qq3sq")
 _END_V2 = Struct(">qq3sq2sh")
 _ONE_PARTITION = Struct(">Bix")
@@ -66,7 +66,7 @@ def read_transaction_key(key: Buffer) -> str | None:
             try:
                 return str(memoryview(key)[_KEY.size :], "utf-8")
             except UnicodeDecodeError:
-                pass  # the reader says what is wrong
+                pass  # the reader raises the error
     reader = Reader(key)
     if reader.int16() != TRANSACTION_KEY_TYPE:
         return None
@@ -109,7 +109,7 @@ def encode_transaction_fields(value: TransactionFields, partitions: TopicPartiti
     Raises ValueError if version 0 would lose the client version; it drops the other two tagged fields as Kafka does.
     """
     if not 0 <= version <= MAX_TRANSACTION_VALUE_VERSION:
-        raise ValueError(f"no version {version} of a transaction value")
+        raise ValueError(f"unknown version {version} of a transaction value")
     if version == 0 and value.client_version:
         raise ValueError("version 0 cannot hold a client transaction version")
     head = _HEAD.pack(version, value.producer_id, value.producer_epoch, value.timeout_ms, value.status)

@@ -257,4 +257,4 @@ def _response_body(api_key: int, version: int, frame: memoryview | bytes) -> tup
 
 def _check_end(api_key: int, version: int, body: bytes, taken: int) -> None:
     if taken != len(body):
-        raise ProtocolError(f"{_title(api_key)} v{version}: {len(body) - taken} bytes behind the response")
+        raise ProtocolError(f"{_title(api_key)} v{version}: {len(body) - taken} bytes after the response")

@@ -153,7 +153,7 @@ def fetch_response_steps(
 def _write_row(out: bytearray, row: FetchPartitionData, version: int, flexible: bool) -> None:
     """Everything of a partition up to the size of its records."""
     aborted = row.aborted
-    if version >= 11 and not aborted:  # as mostly: it is packed in one piece
+    if version >= 11 and not aborted:  # the usual case, packed in one piece
         head = row.partition, row.error, row.high_watermark, row.last_stable_offset, row.log_start_offset
         size_bytes = -1 if row.records is None else len(row.records)
         if flexible:

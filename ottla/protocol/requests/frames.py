@@ -73,7 +73,7 @@ _SIZE_AND_KEY: Final = Struct(">ih")
 _HEADER: Final = Struct(">hhih")
 _RESPONSE: Final = Struct(">ii")
 _NEVER: Final = 32_768
-_new: Final = tuple.__new__  # half of what the class itself takes
+_new: Final = tuple.__new__  # takes half the time of the class itself
 _API_VERSIONS: Final = ApiKey.API_VERSIONS
 _NOTHING: Final = memoryview(bytearray())
 
@@ -194,7 +194,7 @@ class ReceiveBuffer:
         self._own = self._view = _NOTHING if shared is not None else memoryview(bytearray(INITIAL_BYTES))
         self._start = 0  # first byte not handed out
         self._end = 0  # first byte not received
-        self._needed = 0  # bytes from _start that the next frame takes, 0 while unknown
+        self._needed = 0  # bytes of the next frame, which begins at _start; 0 while unknown
         self._leased = 0  # frames handed out and not released
         self._small_streak = 0  # frames in a row that an initial buffer would have held
 

@@ -32,9 +32,9 @@ _INDEX_AND_SIZE: Final = Struct(">ii").unpack_from
 _PACK_INT32: Final = Struct(">i").pack
 _ROW_V3: Final = Struct(">ihqq").pack
 _ROW_V5: Final = Struct(">ihqqq").pack
-# Without errors of records, a message and a leader, as mostly: a count, a length and tags of one byte each.
+# The usual row has no record errors, message and leader: a count, a length and tags of one byte each.
 _PLAIN_ROW_V9: Final = Struct(">ihqqqBBB").pack
-# What stands around the name of the topic in a response of one such row, from version 9 on: size, correlation id, tags,
+# The bytes around the topic name in a response with one such row, from version 9 on: size, correlation id, tags,
 # one topic, its length; one row, as above, tags of the topic, throttle time, tags of the response.
 _BEFORE_TOPIC_V9: Final = Struct(">iiBBB").pack
 _BEHIND_TOPIC_V9: Final = Struct(">BihqqqBBBBiB").pack

@@ -44,7 +44,7 @@ def _place(api_key: int, version: int) -> int | None:
     names = [field.name for field in fields]
     if _FIELD not in names:
         return None
-    if api_key == ApiKey.PRODUCE:  # nothing is behind it but the empty tag section
+    if api_key == ApiKey.PRODUCE:  # only the empty tag section follows
         return -_INT32.size - is_flexible(api_key, version)
     before = _INT16_BYTES if names[0] == "error_code" else 0
     return _SIZE_BYTES + response_header_size(api_key, version) + before

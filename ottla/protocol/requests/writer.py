@@ -102,13 +102,13 @@ def _frame(rows: Rows) -> list[bytearray]:
     """The pieces of a response, the first of which begins with room for the size."""
     size_bytes = rows.sealed_bytes + len(rows.out) - 4
     if size_bytes > MAX_RESPONSE_BYTES:
-        raise Unwritable(f"a response of {size_bytes} bytes: a frame has room for {MAX_RESPONSE_BYTES}")
+        raise Unwritable(f"a response of {size_bytes} bytes: a frame holds at most {MAX_RESPONSE_BYTES}")
     _SIZE(rows.pieces[0], 0, size_bytes)
     return rows.pieces
 
 
 def _too_long(name: str, size_bytes: int) -> NoReturn:
-    raise Unwritable(f"{name} of {size_bytes} bytes: a string has room for 32767")
+    raise Unwritable(f"{name} of {size_bytes} bytes: a string holds at most 32767")
 
 
 def _shorten(message: str) -> str:
@@ -195,7 +195,7 @@ class _Generator:
             self._fixed_run(run, names, depth)
             run = []
             self._value(names[field.name], field, depth, nullable=field.nullable_for_version_q(self._version))
-        ends = self._flexible and not tagged  # the empty tag section is a padding byte behind the last run
+        ends = self._flexible and not tagged  # the empty tag section is a padding byte after the last run
         self._fixed_run(run, names, depth, "x" if ends else "")
         if self._flexible and tagged:
             self._tags(tagged, names, depth)

@@ -32,7 +32,7 @@ def cache_on_disk(function: Callable[..., Any]) -> Any:
         if Path(inspect.getfile(function)).exists():
             compiled._cache = KernelCache(function)
             return compiled
-    # In an archive, or as in a container with a package of root's and a user without a home.
+    # The package is in an archive, or belongs to root while the user has no home, as in a container.
     with contextlib.suppress(RuntimeError):
         compiled._cache = PlacelessKernelCache(function)
     return compiled

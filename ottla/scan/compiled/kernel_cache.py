@@ -18,7 +18,7 @@ from typing import Any
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, _CacheLocator
 
 _PACKAGE = Path(__file__).parents[2]
-# Where there are kernels, and constants that they are made of.
+# Folders with kernels, and with constants that are compiled into them.
 _SOURCES = ("protocol", "scan", "audit/checks")
 
 
@@ -44,7 +44,7 @@ class _Files(IndexDataCacheFile):
         return str(self._index_name.removesuffix("nbi"))
 
     def _remove_all_but(self, name: str) -> None:
-        # One that another process is about to name is compiled again by whoever misses it.
+        # Another process may be about to use a removed file; it then compiles the kernel again.
         for path in Path(self._cache_path).iterdir():
             if path.name.startswith(self._prefix) and path.suffix == ".nbc" and path.name != name:
                 with contextlib.suppress(OSError):

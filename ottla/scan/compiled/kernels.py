@@ -25,7 +25,7 @@ Long = Any
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# There are 15,000 small batches in so much, half a second's work; to load kernels takes as long, to compile them five.
+# This is about 15,000 small batches: half a second of work. Loading kernels takes as long, compiling them 5 s.
 PLAIN_BYTES = 4 * 1024 * 1024
 
 
@@ -66,7 +66,7 @@ class Callee:
 
     def of_kind(self, kind: str) -> Callable[..., Any]:
         if kind not in self._made:
-            # Threads of an audit come here together, and one should compile.
+            # Several threads of an audit may need a kernel at the same time; only one compiles it.
             with _making:
                 if kind not in self._made:
                     self._made[kind] = self._makers[kind]()
@@ -75,7 +75,7 @@ class Callee:
     def __call__(self, *arguments: Any) -> Any:
         if _Process.expected_bytes > PLAIN_BYTES:
             return self.of_kind("compiled")(*arguments)
-        # Compiled integers wrap around without a word, and come back as those of Python.
+        # Compiled integers overflow without a warning and are returned as Python integers: do the same here.
         with np.errstate(over="ignore"):
             return _python(self.of_kind("plain")(*arguments))
 

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from ottla.scan.records import Visibility
     from ottla.spark_jobs.cache.settled_ranges import SettledRange
 
-# As Spark writes it: it costs little to read.
+# Spark's own default: it is fast to read.
 COMPRESSION = "snappy"
 COLUMNS = tuple(name for name in schemas.VIEWS[schemas.RECORDS] if name not in IN_FOLDERS)
-# Keys and values that repeat are read from a dictionary; otherwise Arrow abandons it after a megabyte.
+# Dictionaries for keys and values that repeat; for others Arrow gives the dictionary up after a megabyte.
 _OPTIONS = parquet_options(COLUMNS, COMPRESSION, unique=("offset", "sequence"))
 
 
@@ -61,7 +61,7 @@ def fill(one: Fill) -> Filled:
     except (OutputFailed, WorkerLacks) as error:
         return Filled(None, str(error))
     except OSError:
-        # Retention, or the cleaner, deleted the segment.
+        # Retention or compaction deleted the segment.
         return Filled(None)
     finally:
         for path in written:
@@ -80,7 +80,7 @@ def _fill(one: Fill, committed: Path, aborted: Path) -> Piece | None:
         return None
     sizes = [path.stat().st_size if path.exists() else 0 for path in (committed, aborted)]
     piece = Piece(stretch.base_offset, stretch.start, stretch.end, one.identity, *sizes)
-    # The file of committed records is named last, so its name proves that both exist.
+    # The file of committed records is renamed last, so its name proves that both exist.
     try:
         if piece.aborted_bytes:
             aborted.replace(aborted.with_name(piece.aborted_name))

@@ -60,7 +60,7 @@ def cached(
     root = _root(cache, checked)
     if not hasattr(spark, "_jsparkSession"):
         raise CacheFailed(
-            "cached() needs a session with its own JVM, not Spark Connect: it runs tasks that write files"
+            "cached() does not work with Spark Connect: use a session with its own JVM, whose tasks can write files"
         )
     check_worker()
     caches = up_to_date(root, checked, _run(spark))
@@ -74,8 +74,8 @@ def _check_options(path: str | Sequence[str], options: dict[str, str | int]) -> 
     known = {name.lower() for name in TAKEN}
     if refused := [name for name in options if name.lower() not in known]:
         raise OptionError(
-            f"cached() takes no option {', '.join(refused)}; it has {', '.join(TAKEN)}. "
-            'spark.read.format("ottla") has the others, and reads the log itself'
+            f"cached() has no option {', '.join(refused)}; it has {', '.join(TAKEN)}. "
+            'spark.read.format("ottla") has the others, and reads the log without a cache'
         )
     where = {"path": path} if isinstance(path, str) else {"paths": json.dumps(list(path))}
     # `True` is "true", as in the options of Spark's own sources.
@@ -83,7 +83,7 @@ def _check_options(path: str | Sequence[str], options: dict[str, str | int]) -> 
     checked = read_options({**where, **given})
     if remote := [storage.hide_secrets(one) for one in checked.paths if storage.is_remote(one)]:
         raise OptionError(
-            f"{remote[0]}: cached() reads log directories on local disks, whose files tell when they change"
+            f"{remote[0]}: cached() reads only log directories on local disks, where it can detect changed files"
         )
     return checked
 
@@ -92,12 +92,12 @@ def _root(cache: str | os.PathLike[str], options: Options) -> Path:
     given = os.fspath(cache)
     if storage.is_remote(given):
         raise OptionError(
-            f"{storage.hide_secrets(given)}: a cache is in a local folder, or on a disk that all machines share"
+            f"{storage.hide_secrets(given)}: not a local folder: name one, on a disk that all machines share"
         )
     outputs.check_outside(given, "the cache ", options.paths)
     root = Path(outputs.absolute(given)) / FOLDER
     if odd := _GLOB & set(str(root)):
-        raise OptionError(f"{given}: Spark takes {' '.join(sorted(odd))} in a path for a pattern: name another folder")
+        raise OptionError(f"{given}: Spark reads {' '.join(sorted(odd))} in a path as a pattern: name another folder")
     return root
 
 
@@ -156,7 +156,7 @@ def _within(topic: str, partition: int, first: int, end: int) -> "Column":
 def _read(spark: "SparkSession", root: Path, files: Sequence[str], options: Options) -> "DataFrame":
     from pyspark.sql import functions as F
 
-    # A session may have other settings: no file may be left out, and times are those of the log.
+    # Not the session's settings: every file must be read, and times must be those of the log.
     reader = spark.read.options(
         basePath=str(root), ignoreCorruptFiles="false", ignoreMissingFiles="false", datetimeRebaseMode="CORRECTED"
     )

@@ -18,7 +18,7 @@ from ottla import files
 from ottla.spark_jobs.cache.names import SEEN
 from ottla.spark_jobs.cache.settled_ranges import SettledRange
 
-# Longer than the tick of any file system's clock.
+# Longer than the resolution of any file system's timestamps.
 RESTING_NS = 2_000_000_000
 MOST_BYTES = 64 << 20
 

@@ -65,7 +65,7 @@ def lay_out(log: PartitionLog, segment: SegmentFile, limit: int, aborted: Longs,
     kept: list[SettledRange] = []
     end = segment.size_bytes
     if candidates:
-        # Not only headers: a bit that flipped since makes the log unreadable, which must not be hidden.
+        # Check the records too: the cache must not hide a bit that flipped since and makes the log unreadable.
         found, end = _digests(_iter_settled(log, segment, limit, damage, check_crc=True), segment, candidates)
         kept = _chain([found[one.start, one.end] for one in candidates if _is(one, found, aborted)])
     at = kept[-1].end if kept else 0

@@ -21,7 +21,7 @@ from ottla.spark_jobs.views.planning import fates_of, narrowed_log, selected_log
 if TYPE_CHECKING:
     from ottla.spark_jobs.cache.filling import Fill
 
-# Takes the stretches to write, and returns the result of each, in this order.
+# Writes the given stretches, and returns the result of each, in their order.
 Run = Callable[[Sequence["Fill"]], list[Filled]]
 
 

@@ -70,11 +70,11 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 offset = begin.get(place, EARLIEST_OFFSET)
             else:
                 offset = LATEST_OFFSET if begin == LATEST else EARLIEST_OFFSET
-            # Where nothing is as late as a time, Spark's source fails or takes the end, as its strategy option says.
+            # Without a record that is as late, Spark's source fails or begins at the end; its strategy option decides.
             words = {EARLIEST_OFFSET: log.log_start, LATEST_OFFSET: ends.get(place, 0)}
             found[place] = self._log_end(place) if offset == NO_OFFSET else words.get(offset, offset)
             if found[place] < log.log_start:
-                self._lost(f"{_name(place)} begins at {log.log_start}, startingOffsets says {offset}")
+                self._lost(f"{_name(place)} begins at {log.log_start}, startingOffsets names {offset}")
         return found
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -91,9 +91,7 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._lost(f"{_name(place)} is gone")
         for place in ends:
             if (log_end := self._log_end(place)) < before.get(place, 0):
-                self._lost(
-                    f"{_name(place)} ends at {log_end}, offset {before[place]} was to come next: the log was cut"
-                )
+                self._lost(f"{_name(place)} ends at {log_end}, but the next offset is {before[place]}: the log was cut")
                 before[place] = ends[place]
         if self._target is not None:
             ends = {place: min(end, self._target[place]) for place, end in ends.items() if place in self._target}
@@ -211,7 +209,7 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the positions of topics that have not been created again since they were read."""
         for topic, topic_id in ids.items():
             if before.ids.get(topic, topic_id) != topic_id:
-                self._lost(f"topic {topic} was deleted and made again")
+                self._lost(f"topic {topic} was deleted and created again")
         return starting(before, Positions({}, ids))
 
     def _check_there(
@@ -223,7 +221,7 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if place not in there:
                 self._lost(f"{_name(place)} is gone")
             elif place in first and there[place].log_start > first[place]:
-                self._lost(f"{_name(place)} begins at {there[place].log_start}, offset {first[place]} was to come next")
+                self._lost(f"{_name(place)} begins at {there[place].log_start}, but the next offset is {first[place]}")
 
     def _lost(self, text: str) -> None:
         if self._options.read.fail_on_data_loss:

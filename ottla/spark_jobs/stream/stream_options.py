@@ -57,19 +57,19 @@ def stream_options(given: dict[str, str]) -> StreamOptions:
     view = lower.get("view", ("", schemas.RECORDS))[1]
     for key, (name, _) in lower.items():
         if key in _BATCH_ONLY:
-            # Spark does not say whether it is a stream whose schema it asks for.
+            # Spark also asks for the schema of a batch read here, and does not say which it is.
             stream = named_for_streams(given)
-            why = f"{stream} for spark.readStream: not both" if stream else "a stream reads on from where it stands"
+            why = f"{stream} is for spark.readStream: remove one" if stream else "a stream continues from its position"
             raise OptionError(f"option {_BATCH_ONLY[key]} is for spark.read{' and' if stream else ';'} {why}")
         if key in _OF_RECORDS and view == schemas.HANGING:
-            raise OptionError(f"option {name} is for the view {schemas.RECORDS}; {view} tells what hangs now")
+            raise OptionError(f"option {name} is for the view {schemas.RECORDS}; {view} shows what hangs now")
     starting = lower.get(_STARTING, ("", LATEST))[1].strip()
     read = read_options({name: value for key, (name, value) in lower.items() if key not in (_STARTING, _MOST)})
     if read.view not in (schemas.RECORDS, schemas.HANGING):
-        raise OptionError(f"the {read.view} are no stream; the views {schemas.RECORDS} and {schemas.HANGING} are")
+        raise OptionError(f"the view {read.view} is no stream; the views {schemas.RECORDS} and {schemas.HANGING} are")
     most = lower.get(_MOST, ("", ""))[1].strip()
     if most and not (most.isdigit() and int(most) > 0):
-        raise OptionError(f"option maxOffsetsPerTrigger is a number above 0, not {most!r}")
+        raise OptionError(f"option maxOffsetsPerTrigger must be a number above 0, not {most!r}")
     begin: str | int | OffsetsByPartition = starting if starting in (EARLIEST, LATEST) else _offsets(starting)
     if read.starting_ms is not None:
         # As in Spark's Kafka source, the time comes before the offsets.

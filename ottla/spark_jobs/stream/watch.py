@@ -43,7 +43,7 @@ class Watch:
         self._homes: dict[str, int] = {}
         self._damaged: set[int] = set()
         self._count: int | None = None
-        # The newest decision on each producer of each partition.
+        # The newest decision per partition and producer.
         self._decided: dict[tuple[TopicPartition, int], Longs] = {}
 
     def find_hanging(self, now_ms: int) -> list[OpenFinding]:

@@ -31,7 +31,7 @@ class ViewReader(DataSourceReader):
         self.options = options
         self.fields = fields
         self.bounds: Bounds = UNBOUNDED
-        # Names of the columns as the query has them, where they differ from the view's names.
+        # Column names of the query, if they differ from the view's names.
         self.written: list[str] | None = None
 
     def wants(self, *columns: str) -> bool:
@@ -55,7 +55,7 @@ class ViewReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         check_worker()
-        # Spark makes an InputPartition of None where there are no tasks.
+        # Without tasks Spark makes an InputPartition of None.
         task = partition.value
         return iter(()) if task is None else rename_columns(self.rows_or_batches(task), self.written)
 

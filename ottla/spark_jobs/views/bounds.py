@@ -113,11 +113,11 @@ def _narrow(bounds: Bounds, role: str, comparison: str, value: Any) -> Bounds:
         return bounds._replace(topics=topics if bounds.topics is None else bounds.topics & topics)
     if role == "time_ms":
         times = [_milliseconds(each) for each in (value if comparison == "In" else (value,))]
-        # Stored times have whole milliseconds, a literal has microseconds: only lower bounds, rounded down, are used.
+        # Stored times have milliseconds, a literal has microseconds, so only lower bounds are used, rounded down.
         if times and comparison in ("EqualTo", "EqualNullSafe", "In", "GreaterThan", "GreaterThanOrEqual"):
             return bounds._replace(time_ms=bounds.time_ms.narrow("GreaterThanOrEqual", min(times)))
         return bounds
-    return bounds._replace(**{role: getattr(bounds, role).narrowed(comparison, value)})
+    return bounds._replace(**{role: getattr(bounds, role).narrow(comparison, value)})
 
 
 def _milliseconds(moment: datetime) -> int:

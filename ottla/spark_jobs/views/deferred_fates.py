@@ -18,12 +18,12 @@ from ottla.spark_jobs.views.planned_range import PlannedRange
 if TYPE_CHECKING:
     from ottla.scan.fates import PartitionFates
 
-# At most so many bytes are walked by the driver, which takes a few seconds; more are walked by tasks.
+# The driver reads the headers of at most this many bytes, in a few seconds; tasks read those of more.
 DRIVER_BYTES = 4 * 1024 * 1024 * 1024
 REMOTE_DRIVER_BYTES = 256 * 1024 * 1024
-# A partition that has to be walked whole is walked by each of its tasks, so it has few of them.
+# Each task of a partition that must be walked from its start walks it, so such a partition gets few tasks.
 TASKS_OF_A_WALK = 4
-# A worker's tasks come in the order of their partitions.
+# A worker gets its tasks in the order of their partitions, so a few results suffice.
 _KEPT_FATES = 4
 
 

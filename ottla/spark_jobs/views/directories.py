@@ -11,7 +11,7 @@ from ottla.spark_jobs.options import OptionError, Options
 
 _log = logging.getLogger("ottla.spark_jobs")
 
-# Their rows name the file or the folder, which distinguishes copies.
+# Rows of these views name the file or the folder, which distinguishes copies.
 _SHOW_COPIES = (schemas.PARTITIONS, schemas.SEGMENTS, schemas.DAMAGE)
 
 
@@ -48,7 +48,7 @@ def _check_one_cluster(directories: tuple[str, ...]) -> None:
     if len(named) > 1:
         told = ", ".join(f"{storage.hide_secrets(directory)} of {cluster}" for cluster, directory in named.items())
         raise OptionError(
-            f"log directories of one cluster can be read together, not {told}; union() puts reads together"
+            f"log directories of several clusters cannot be read together: {told}; read each, and union() them"
         )
 
 

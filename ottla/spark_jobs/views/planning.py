@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 LARGEST_TASK_BYTES = 256 * 1024 * 1024
 SNAPSHOT_RANGE_BYTES = 256 * 1024 * 1024
-# Partitions that are read whole, and ranges that are walked, share a task up to this size.
+# Whole partitions and walked ranges share a task up to this size.
 SMALL_TASK_BYTES = 64 * 1024 * 1024
 _MOST_TOGETHER = 200
-# They wait more than they compute, but each may hold some ranges of a segment.
+# These threads mostly wait, but each may hold some ranges of a segment in memory.
 REMOTE_THREADS = 8
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ def _check_starts(options: Options, logs: Sequence[PartitionLog]) -> None:
         first = (options.starting_offsets or {}).get((log.topic, log.partition), log.log_start)
         if first < log.log_start:
             directory = storage.hide_secrets(storage.parent(log.path))
-            told = f"{directory}: {log.name} begins at {log.log_start}, startingOffsets says {first}"
+            told = f"{directory}: {log.name} begins at {log.log_start}, startingOffsets names {first}"
             if options.fail_on_data_loss:
                 raise DataLost(f"{told}; {LOSS_HINT}")
             _log.warning("%s", told)
@@ -147,7 +147,7 @@ def _plan_filters(
         wanted = wanted_of(log, options, bounds)
         return wanted, narrowed_log(log, wanted, bounds)
 
-    # Times are looked up in files, which takes long on a store.
+    # Looking up times reads files, which takes long on a remote store.
     with ThreadPoolExecutor(REMOTE_THREADS if are_remote(logs) else 1) as threads:
         found = list(threads.map(narrowed, logs))
     return [wanted for wanted, _ in found], [log for _, log in found]

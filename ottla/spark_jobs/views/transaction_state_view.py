@@ -12,7 +12,7 @@ from ottla.spark_jobs.views.internal import TRANSACTION_STATE, StoredRecord, row
 from ottla.spark_jobs.views.planning import selected_logs
 from ottla.spark_jobs.views.query_tasks import PartitionTask
 
-# As Kafka's tools print them, by the number in the record.
+# Names of states as Kafka's tools print them, by the number in the record.
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 
 

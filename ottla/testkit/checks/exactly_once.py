@@ -78,7 +78,9 @@ def _check_offset_fetches(story: FullHistory, logs: Logs) -> Iterator[Anomaly]:
                 row.offset for row in logs.committed if (row.group, row.key) == (group, key) and row.fate in VISIBLE
             ]
             if found >= 0 and found not in known:
-                yield Anomaly("offset-divergence", f"{fetch.proc} was told {found} for {key} of {group}, log: {known}")
+                yield Anomaly(
+                    "offset-divergence", f"{fetch.proc} received offset {found} for {key} of {group}, log: {known}"
+                )
             last = _last_commit(logs, group, key)
             if final_at is not None and fetch.began > final_at and found != (last.offset if last else -1):
                 yield Anomaly("offset-divergence", f"{group} ends at {found} on {key}, log: {known}")

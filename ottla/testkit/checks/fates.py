@@ -37,13 +37,13 @@ def _check_places(asked: dict[str, tuple[str, Operation]], logs: Logs, story: Fu
         txns = _names(known[1] if known else None)
         for place in places:
             if known is None or known[0] != place.key:
-                yield Anomaly("phantom", f"{value} stands at {place.key}@{place.offset}, where nobody sent it", txns)
+                yield Anomaly("phantom", f"{value} is at {place.key}@{place.offset}, where no client sent it", txns)
             if place.fate == OPEN:
                 yield Anomaly("hanging-txn", f"{value} at {place.key}@{place.offset} is undecided", txns)
         visible = [place for place in places if place.fate in VISIBLE]
         if len(visible) > 1:
             where = ", ".join(f"{place.key}@{place.offset}" for place in visible)
-            yield Anomaly("duplicate", f"{value} stands at {where}", txns)
+            yield Anomaly("duplicate", f"{value} is at {where}", txns)
 
 
 def _own_places(places: list[Place], begins: dict[str, int]) -> list[Place]:
@@ -54,7 +54,7 @@ def _own_places(places: list[Place], begins: dict[str, int]) -> list[Place]:
 def _check_acks(send: Operation, logs: Logs) -> Iterator[Anomaly]:
     for (key, value), offset in zip(send.sent, send.offsets, strict=True):
         if offset is not None and offset >= 0 and logs.places.get(value) and logs.value_at(key, offset) != value:
-            detail = f"{value} was acknowledged at {key}@{offset}, where {logs.value_at(key, offset)} stands"
+            detail = f"{value} was acknowledged at {key}@{offset}, where {logs.value_at(key, offset)} is"
             yield Anomaly("inconsistent-offsets", detail, _names(send))
 
 
@@ -64,7 +64,7 @@ def _check_plain(send: Operation, logs: Logs) -> Iterator[Anomaly]:
         if send.status == OK and not found:
             yield Anomaly("lost-write", f"{value} was acknowledged on {key} and is gone")
         elif send.status == FAIL and found:
-            yield Anomaly("G1a", f"{value} was refused on {key} and stands there")
+            yield Anomaly("G1a", f"{value} was refused on {key} and is there")
 
 
 def _check_transaction(transaction: Transaction, logs: Logs) -> Iterator[Anomaly]:
@@ -102,9 +102,9 @@ def _check_order(story: FullHistory) -> Iterator[Anomaly]:
                 continue
             before = last.get((send.proc, key), -1)
             if offset <= within:
-                yield Anomaly("int-nonmonotonic-send", f"{value} at {key}@{offset} behind {within}", _names(send))
+                yield Anomaly("int-nonmonotonic-send", f"{value} at {key}@{offset} after {within}", _names(send))
             elif offset <= before:
-                yield Anomaly("nonmonotonic-send", f"{value} at {key}@{offset} behind {before}", _names(send))
+                yield Anomaly("nonmonotonic-send", f"{value} at {key}@{offset} after {before}", _names(send))
             within = offset
             last[send.proc, key] = max(before, offset)
 

@@ -118,7 +118,8 @@ def _check_producers(key: str, partition: ScannedPartition, sequences: bool) -> 
             continue
         if epoch < epochs.get(pid, -1):
             yield Anomaly(
-                "zombie-write", f"{key}: epoch {epoch} of producer {pid} at {batch.base_offset} behind {epochs[pid]}"
+                "zombie-write",
+                f"{key}: epoch {epoch} of producer {pid} at {batch.base_offset} after epoch {epochs[pid]}",
             )
         epochs[pid] = max(epoch, epochs.get(pid, -1))
         if batch.is_control:

@@ -42,7 +42,7 @@ def _check_values(
         txns = frozenset({writer.txn}) if writer is not None and writer.txn is not None else frozenset()
         if stands != value:
             yield Anomaly(
-                "inconsistent-offsets", f"{poll.proc} read {value} at {key}@{offset}, where {stands} stands", txns
+                "inconsistent-offsets", f"{poll.proc} read {value} at {key}@{offset}, where {stands} is", txns
             )
         elif committed and fate not in VISIBLE:
             yield Anomaly("G1a", f"{poll.proc} read {value} at {key}@{offset}, which is {fate}", txns)

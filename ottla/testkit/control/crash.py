@@ -12,6 +12,6 @@ log = logging.getLogger(__name__)
 
 def crash(fault: Fault) -> NoReturn:
     """Kill this process, without flushing or closing anything."""
-    log.warning("Crash: fault %d says so (%s)", fault.id, fault.describe())
+    log.warning("Crash injected by fault %d (%s)", fault.id, fault.describe())
     os.kill(os.getpid(), signal.SIGKILL)
     os._exit(128 + signal.SIGKILL)  # if the signal is not delivered yet

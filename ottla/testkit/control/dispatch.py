@@ -93,7 +93,7 @@ class SteeredDispatcher(Dispatcher):
         if not (self._plan.watches("request", exchange.api_key) or self._plan.watches("reply", exchange.api_key)):
             return super().start(frame, session, sent, refused, claim)
         steered = self._steer(exchange, passage, session, sent, refused, claim)
-        return self._turns.start(steered, lambda _none: None, lambda error: refused(f"a fault broke: {error!r}"))
+        return self._turns.start(steered, lambda _none: None, lambda error: refused(f"a fault failed: {error!r}"))
 
     async def _steer(
         self,
@@ -159,7 +159,7 @@ class SteeredDispatcher(Dispatcher):
         """Have the broker handle the request, and return the result."""
         wait: Wait[_Served] = Wait(self._turns)
         activity = super().start(
-            memoryview(bytearray(exchange.frame)),  # offsets are written into the batches of a Produce
+            memoryview(bytearray(exchange.frame)),  # the broker writes offsets into the batches of a Produce
             session,
             lambda parts, room: wait.wake(_Served(parts, room)),
             lambda reason: wait.wake(_Served(reason=reason)),
@@ -176,7 +176,7 @@ def _refusal(exchange: Exchange, fault: Fault) -> bytes:
 
 
 def _reason(fault: Fault, exchange: Exchange) -> str:
-    return f"{exchange.title} v{exchange.api_version}: fault {fault.id} says so ({fault.describe()})"
+    return f"{exchange.title} v{exchange.api_version}: injected by fault {fault.id} ({fault.describe()})"
 
 
 def _release(claim: Reservation | None) -> None:

@@ -31,7 +31,7 @@ async def preset_epoch(broker: Broker, transactional_id: str, epoch: int) -> Tra
         return Decision(NO_ERROR, record)
 
     await broker.cluster.producer_ids()
-    await forget_ids(broker, [transactional_id])  # an epoch of a known id only ever goes up
+    await forget_ids(broker, [transactional_id])  # the epoch of a known id only increases
     decision = await await_durable(broker.transactions.states.commit(transactional_id, decide))
     if decision.error or decision.record is None:
         raise AdminError(409, f"The epoch of {transactional_id:.100} cannot be set now: {decision.error.name}")

@@ -22,18 +22,18 @@ def fault_routes(plan: Plan, turns: Turns, clock: Clock, settle: Settle | None =
     """Return the routes. They run on the event loop of the faults; `clock` is the machine's clock."""
     desk = _FaultHandlers(plan, turns, clock, settle)
     return (
-        Route("GET", "/v1/faults", desk.list_faults, "The faults that are planned, with their counters"),
+        Route("GET", "/v1/faults", desk.list_faults, "List the planned faults with their counters"),
         Route("POST", "/v1/faults", desk.add_fault, "Plan a fault, or a list of them", {"type": ["object", "array"]}),
-        Route("DELETE", "/v1/faults", desk.clear_faults, "Take back all faults; they are returned"),
+        Route("DELETE", "/v1/faults", desk.clear_faults, "Remove all faults, and return them"),
         Route(
             "GET",
             "/v1/faults/{id}",
             desk.show_fault,
-            "One fault, when it has struck `hits` times or `wait_ms` have passed",
-            query={"hits": "so many strikes are waited for", "wait_ms": "how long at most, up to a minute"},
+            "Show a fault after it has fired `hits` times or `wait_ms` have passed",
+            query={"hits": "The hits to wait for.", "wait_ms": "The longest wait, at most a minute."},
         ),
-        Route("DELETE", "/v1/faults/{id}", desk.remove_fault, "Take a fault back, and let go what it holds"),
-        Route("POST", "/v1/faults/{id}/release", desk.release_fault, "Let go what a fault holds"),
+        Route("DELETE", "/v1/faults/{id}", desk.remove_fault, "Remove a fault, and release what it holds"),
+        Route("POST", "/v1/faults/{id}/release", desk.release_fault, "Release what a fault holds"),
     )
 
 
@@ -52,7 +52,7 @@ class _FaultHandlers:
         given = request.body if isinstance(request.body, list) else [request.body]
         if len(given) + len(plan) > MOST_FAULTS:
             raise AdminError(
-                409, f"At most {MOST_FAULTS} faults are planned at once: DELETE /v1/faults takes them back"
+                409, f"At most {MOST_FAULTS} faults can be planned at once: DELETE /v1/faults removes them"
             )
         faults = []
         for each in given:

@@ -32,10 +32,10 @@ def journal_routes(journal: Journal, turns: Turns) -> Sequence[Route]:
             "GET",
             "/v1/journal",
             read_journal,
-            f"Requests and replies as bytes in base64, up to {MOST_PASSAGES} in the order in which they came",
+            f"List requests with their replies as bytes in base64, at most {MOST_PASSAGES}, the oldest first",
             query={
-                "since": "those behind this number; 0 for the first that is still there",
-                "limit": "how many at most",
+                "since": "Requests after this number; 0 begins with the first that is kept.",
+                "limit": "The most requests.",
             },
         ),
     )

@@ -7,5 +7,5 @@ def number(request: AdminRequest, name: str, default: int = 0) -> int:
     """Return the whole number of this query parameter. Raises AdminError 400 for other values."""
     given = request.query.get(name, str(default))
     if not (given.isascii() and given.isdigit() and len(given) < 16):
-        raise AdminError(400, f"{name} is a whole number, not {given:.50}")
+        raise AdminError(400, f"{name} must be a whole number, not {given:.50}")
     return int(given)

@@ -80,9 +80,9 @@ CASES = (
     Case(
         "compacted-records",
         "A cleaned log: batches that have lost records at their beginning, in their middle and at their end, and one "
-        "that has lost all of them and is kept for the sake of its producer's sequence.",
+        "that has lost all of them and is kept for the sequence of its producer.",
         "The offsets of records are not consecutive, within batches and between them. A batch may have no record at "
-        "all, and still a last offset, from which the next fetch has to go on.",
+        "all, and still a last offset, after which the next fetch must continue.",
         (
             "https://github.com/tulios/kafkajs/issues/562",
             "https://github.com/kafka4beam/brod/issues/263",
@@ -94,17 +94,17 @@ CASES = (
     ),
     Case(
         "compacted-transactions",
-        "A cleaned log of transactions: aborted records are gone, of a committed transaction only the marker is left.",
-        "There are markers without records. A list of aborted transactions may name one of which nothing is left.",
+        "A cleaned log of transactions: aborted records are removed, a committed transaction has only its marker.",
+        "Some markers have no records. A list of aborted transactions may name one without any records.",
         ("https://github.com/kafka4beam/brod/pull/329",),
         _transactions,
     ),
     Case(
         "compacted-transactions-later",
-        "A log that was cleaned again and again: markers are gone as well, and of an aborted transaction there is an "
-        "empty batch, kept for the sake of its producer, with its marker.",
+        "A log that was cleaned several times: markers are removed as well, and an aborted transaction has only an "
+        "empty batch, kept for its producer, and its marker.",
         "The log starts at 0 and its first batch at 4, which has no record. An abort marker and an entry in the list "
-        "stand for nothing that could be dropped.",
+        "have no records to drop.",
         (),
         _old_transactions,
     ),

@@ -62,21 +62,21 @@ CASES = (
     Case(
         "torn-end",
         "The broker was killed while it appended a batch to an open transaction: the last batch is cut short.",
-        "What is there of the batch is not read. The next broker cuts it off, and its offsets are given to others.",
+        "Readers ignore the incomplete batch. The next broker cuts it off, and other records get its offsets.",
         (),
         _torn_end,
     ),
     Case(
         "torn-transaction",
         "A transaction over two partitions was committed, and the marker of one of them was lost with the broker.",
-        "The transaction is committed in one partition and open in the other. Its coordinator says CompleteCommit, so "
-        "nobody will end it.",
+        "The transaction is committed in one partition and open in the other. Its coordinator has the state "
+        "CompleteCommit, so it never ends.",
         (),
         _torn_transaction,
     ),
     Case(
         "hanging-transaction",
-        "A batch came after the abort of its transaction, and opened another of which the coordinator knows nothing "
+        "A batch arrived after the abort of its transaction, and opened another one that the coordinator does not know "
         "(before KIP-890).",
         "The last stable offset never moves again. The coordinator does not list the transaction: only the leader of "
         "the partition does.",

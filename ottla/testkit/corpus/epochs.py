@@ -47,7 +47,7 @@ CASES = (
     Case(
         "epoch-bump",
         "A producer restarts in the middle of a transaction: the abort marker has the next epoch, its next transaction "
-        "the one behind that.",
+        "the one after that.",
         "A marker ends the transaction of its producer id, although its epoch is not that of the records.",
         (),
         _restart,
@@ -56,7 +56,7 @@ CASES = (
         "epochs-run-out",
         "A transactional id near the end of its epochs: the last marker has 32767, and the next transaction another "
         "producer id with epoch 0.",
-        "One transactional id has two producer ids, and an epoch that no producer ever has, in a marker.",
+        "One transactional id has two producer ids, and a marker has an epoch that no producer ever has.",
         (
             "https://github.com/apache/kafka/pull/21469",
             "https://github.com/apache/kafka/pull/21506",

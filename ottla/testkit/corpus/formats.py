@@ -94,7 +94,7 @@ CASES = (
     Case(
         "every-codec",
         "A committed and an aborted transaction in each of gzip, snappy, lz4 and zstd, as the Java client compresses.",
-        "Compressed batches of aborted transactions are dropped as others are. Snappy comes in the frames of "
+        "Compressed batches of aborted transactions are dropped like others. Snappy comes in the frames of "
         "snappy-java, zstd and lz4 without the size of their content.",
         (
             "https://github.com/confluentinc/librdkafka/issues/3020",
@@ -105,7 +105,7 @@ CASES = (
     ),
     Case(
         "records-of-every-shape",
-        "Null keys and values, empty ones, bytes that are no UTF-8, headers with null values and the same name twice, "
+        "Null keys and values, empty ones, bytes that are not UTF-8, headers with null values and the same name twice, "
         "varints of up to six bytes, timestamps that go backwards.",
         "Null is not empty. Headers have an order, and names that repeat. Deltas of timestamps are negative.",
         (
@@ -118,7 +118,7 @@ CASES = (
     Case(
         "records-that-look-like-markers",
         "Records of an aborted and of a committed transaction, with the keys that abort and commit markers have.",
-        "What is a marker is said by the attributes of its batch. Any record may have such a key.",
+        "The attributes of a batch show that it is a marker. Any record may have such a key.",
         (),
         _looks_like_markers,
     ),
@@ -126,7 +126,7 @@ CASES = (
         "log-append-time",
         "A topic with message.timestamp.type=LogAppendTime.",
         "The timestamp of every record is the largest of its batch. The deltas in the records are the producer's, and "
-        "count for nothing.",
+        "have no effect.",
         (
             "https://github.com/kafka4beam/kafka_protocol/pull/60",
             "https://github.com/zendesk/ruby-kafka/pull/706",
@@ -137,8 +137,8 @@ CASES = (
     ),
     Case(
         "unusual-batches",
-        "A batch without timestamps and without a leader epoch (-1), and one with attributes that mean nothing yet.",
-        "What is unknown is -1 and not an error, and unknown attributes are passed over.",
+        "A batch without timestamps and without a leader epoch (-1), and one with attributes that have no meaning yet.",
+        "An unknown value is -1 and not an error, and unknown attributes are ignored.",
         (),
         _old_batches,
     ),

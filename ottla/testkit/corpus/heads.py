@@ -55,8 +55,8 @@ CASES = (
     Case(
         "log-starts-in-a-batch",
         "Records were deleted up to the middle of a batch.",
-        "A fetch from the start of the log brings the whole batch. The consumer has to drop what is before the offset "
-        "that it asked for.",
+        "A fetch from the start of the log brings the whole batch. The consumer has to drop the records before the "
+        "offset that it asked for.",
         ("https://github.com/apache/kafka/pull/5133", "https://github.com/thomhurst/Dekaf/issues/2074"),
         _in_a_batch,
     ),
@@ -71,8 +71,8 @@ CASES = (
     Case(
         "log-starts-in-two-aborted-transactions",
         "Records were deleted up to the middle of two aborted transactions that overlap.",
-        "Both entries of the list of aborted transactions hold from the first record on. To take one entry for each "
-        "record that is read is too late.",
+        "Both entries of the list of aborted transactions apply from the first record on. A consumer that takes one "
+        "entry for each record takes the second one too late.",
         (),
         _in_two_transactions,
     ),

@@ -62,8 +62,8 @@ CASES = (
     Case(
         "group-offsets-in-an-open-transaction",
         "Two offsets of a group wait for the end of a transaction; one of them has an older one that counts.",
-        "Who asks for stable offsets is told UNSTABLE_OFFSET_COMMIT, and has to ask again. Who does not is given the "
-        "older one, or none.",
+        "A client that asks for stable offsets gets UNSTABLE_OFFSET_COMMIT, and must ask again. Another client gets "
+        "the older offset, or none.",
         (
             "https://github.com/confluentinc/librdkafka/pull/3272",
             "https://github.com/twmb/franz-go/issues/581",

@@ -104,7 +104,7 @@ class Producer:
             identity = ProducerIdAndEpoch(reply.producer_id, reply.producer_epoch)
             # The last epoch is followed by a new producer id.
             expected = marker if marker.epoch <= LAST_EPOCH else ProducerIdAndEpoch(identity.producer_id, 0)
-            _hold(identity == expected, f"{self.transactional_id} is told to be {identity}, not {expected}")
+            _hold(identity == expected, f"{self.transactional_id} is {identity}, not {expected}")
         self._close(marker, commit, began_ms, lost)
         if identity != self.identity:
             self.become(identity)

@@ -99,8 +99,8 @@ CASES = (
     ),
     Case(
         "long-run-of-aborted-transactions",
-        f"{_RUN} aborted transactions of one producer id, and behind them a committed one.",
-        "A fetch may bring aborted records only: nothing comes out, and the position has to go on all the same. Each "
+        f"{_RUN} aborted transactions of one producer id, and after them a committed one.",
+        "A fetch may bring aborted records only: no record comes out, but the position must advance. Each "
         "marker belongs to another entry of the list.",
         ("https://github.com/confluentinc/librdkafka/issues/2993",),
         _abort_many,
@@ -110,15 +110,15 @@ CASES = (
         "An aborted transaction begins in the first segment, goes on in the second, and its marker begins the third. A "
         "committed one reaches from the first to the fourth.",
         "The transaction index that names an aborted transaction is that of the segment with its marker. For records "
-        "of an earlier segment the later ones have to be asked as well.",
+        "of an earlier segment the indexes of later segments must be read too.",
         ("https://github.com/AutoMQ/automq/issues/754",),
         _across_segments,
     ),
     Case(
         "open-transaction-below-committed-ones",
         "A transaction is left open, as by a sink that died between two checkpoints; its successors have committed and "
-        "aborted behind it.",
-        "Committed records behind the last stable offset are not given out. The other partition is not held back.",
+        "aborted after it.",
+        "Consumers do not get committed records after the last stable offset. The other partition is not held back.",
         (
             "https://github.com/evolution-gaming/kafka-flow/pull/857",
             "https://github.com/redpanda-data/redpanda/pull/10671",
@@ -127,7 +127,7 @@ CASES = (
     ),
     Case(
         "both-generations",
-        "Transactions of the protocol before and after KIP-890 side by side, and one id that moves from one to the "
+        "Transactions of the protocol before and after KIP-890 in one log, and one id that moves from one to the "
         "other.",
         "Markers of the first generation have the epoch of their records, those of the second the next one.",
         (),

@@ -113,17 +113,17 @@ CASES = (
     ),
     Case(
         "empty-transactions",
-        "Transactions of one producer id in which nothing was sent, committed and aborted, before and behind others.",
+        "Transactions of one producer id in which nothing was sent, committed and aborted, before and after others.",
         "An abort marker without records is in no list of aborted transactions. A consumer that takes the next entry "
-        "of the list for each abort marker shows records of the aborted transaction behind it.",
+        "of the list for each abort marker shows records of the aborted transaction after it.",
         ("https://github.com/confluentinc/librdkafka/pull/3369",),
         _empty,
     ),
     Case(
         "reused-id-v1",
         "One producer id and epoch commits, aborts and commits again.",
-        "The first marker behind the beginning of a fetch is not the one that ends the aborted transaction. Whoever "
-        "stops to drop at the first marker of the producer shows aborted records, or drops committed ones.",
+        "The first marker after the beginning of a fetch is not the one that ends the aborted transaction. A consumer "
+        "that stops dropping at the first marker of the producer shows aborted records, or drops committed ones.",
         ("https://github.com/kafka4beam/brod/pull/659",),
         _reused_id_v1,
     ),
@@ -152,8 +152,8 @@ CASES = (
     Case(
         "trailing-aborted-transaction",
         "An aborted transaction is last in one partition, and all that there is in the other.",
-        "A consumer of read_committed gets no record of the second partition, and still its position has to come to "
-        "the end of the log.",
+        "A consumer of read_committed gets no record of the second partition, but its position must reach the end "
+        "of the log.",
         ("https://github.com/apache/kafka/pull/11046",),
         _trailing_abort,
     ),
@@ -161,7 +161,7 @@ CASES = (
         "open-transaction-at-the-end",
         "A transaction is open, with a record outside of transactions between its batches.",
         "The last stable offset is below the high watermark: a consumer of read_committed stops there, with a lag "
-        "that does not go away. What is behind it is held back, although nothing will come of waiting.",
+        "that does not go away. Records after it are held back, and waiting does not help.",
         (
             "https://github.com/spring-projects/spring-kafka/issues/1587",
             "https://github.com/redpanda-data/redpanda/pull/3036",

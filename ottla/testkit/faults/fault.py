@@ -132,11 +132,11 @@ class Fault:
 def parse_fault(given: object) -> Fault:
     """Return the fault that a JSON value describes. Raises FaultError."""
     if not isinstance(given, dict):
-        raise FaultError(f"a fault is an object, not {given!r}")
+        raise FaultError(f"a fault must be an object, not {given!r}")
     for name in given:
         _known(str(name), _FIELDS, "field of a fault")
     at = _known(str(given.get("at", "request")), tuple(POINTS), "point")
-    do = _known(str(given.get("do", "")), POINTS[at], f"deed at {at!r}")
+    do = _known(str(given.get("do", "")), POINTS[at], f"action at {at!r}")
     fault = Fault(do, at, _api(given.get("api"), at), _where(given.get("where", {}), at))
     fault.nth = _whole("nth", given.get("nth", 1))
     times = given.get("times", 1)
@@ -152,7 +152,7 @@ def find_api(name: str) -> ApiKey:
     found = folded.get(name.lower())
     if found is None:
         _known(name, tuple(titles), "API")
-        raise FaultError(f"{name!r} is no API")
+        raise FaultError(f"{name!r} is an unknown API")
     return found
 
 
@@ -160,20 +160,20 @@ def _api(given: Any, at: str) -> ApiKey | None:
     if given is None:
         return None
     if at not in ("request", "reply"):
-        raise FaultError(f"at {at!r} there is no API: leave 'api' out")
+        raise FaultError(f"the point {at!r} has no API: omit 'api'")
     return find_api(str(given))
 
 
 def _where(given: Any, at: str) -> dict[str, object]:
     if not isinstance(given, dict):
-        raise FaultError(f"'where' is an object, not {given!r}")
+        raise FaultError(f"'where' must be an object, not {given!r}")
     where: dict[str, object] = {}
     for name, value in given.items():
         _known(str(name), CONDITIONS[at], f"condition at {at!r}")
         if name in NUMBERS:
             value = _whole(str(name), value, least=0)
         elif not isinstance(value, str):
-            raise FaultError(f"{name} is a string, not {value!r}")
+            raise FaultError(f"{name} must be a string, not {value!r}")
         where[str(name)] = value
     return where
 
@@ -196,13 +196,13 @@ def _what(fault: Fault, given: Mapping[str, Any]) -> None:
     elif fault.do == "delay":
         ms = given["ms"]
         if isinstance(ms, bool) or not isinstance(ms, int | float) or not 0 < ms <= 86_400_000:
-            raise FaultError(f"ms is a number above 0 and up to a day, not {ms!r}")
+            raise FaultError(f"ms must be a number above 0 and at most a day, not {ms!r}")
         fault.ms = float(ms)
 
 
 def _whole(name: str, given: Any, least: int = 1) -> int:
     if isinstance(given, bool) or not isinstance(given, int) or given < least:
-        raise FaultError(f"{name} is a whole number from {least}, not {given!r}")
+        raise FaultError(f"{name} must be a whole number from {least}, not {given!r}")
     return given
 
 
@@ -212,4 +212,4 @@ def _known(name: str, names: tuple[str, ...], what: str) -> str:
     close = get_close_matches(name.lower(), [each.lower() for each in names], 1)
     meant = next((each for each in names if close and each.lower() == close[0]), None)
     hint = f": did you mean {meant}?" if meant else f": it is one of {', '.join(names)}" if len(names) < 20 else ""
-    raise FaultError(f"{name!r} is no {what}{hint}" if name else f"a {what} is missing{hint}")
+    raise FaultError(f"{name!r} is an unknown {what}{hint}" if name else f"the {what} is missing{hint}")

@@ -28,7 +28,7 @@ def left_in_order(inode: Inode, random: Random) -> bytes:
     if not data.startswith(durable):  # truncated or overwritten since the sync
         return random.choice((data, durable))
     end = random.randrange(len(durable), len(data) + 1)
-    if random.random() < 0.3:  # the length was written, the pages were not
+    if random.random() < 0.3:  # the length was written, but not the pages
         return data[:end] + bytes(len(data) - end) if random.random() < 0.5 else durable + bytes(end - len(durable))
     return data[:end]
 

@@ -21,7 +21,7 @@ class Inode:
         self.data = bytearray(data)
         self.durable = b""
         self.modified_ms = 0
-        # Since the last sync: whether the content was given up and written anew, and where appends ended.
+        # Since the last sync: whether the content was truncated and written again, and where appends ended.
         self.replaced = False
         self.steps: list[int] = []
 

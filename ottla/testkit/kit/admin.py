@@ -48,12 +48,12 @@ class Admin:
         if response.status >= 400:
             _raise_refusal("GET", path, response, _read(connection, response))
         assert connection.sock is not None
-        connection.sock.settimeout(None)  # the stream may be silent for a long time
+        connection.sock.settimeout(None)  # the stream may send nothing for a long time
         try:
             while line := response.readline():
                 yield json.loads(line)
         except HTTPException as error:
-            raise ConnectionError(f"{self.url} broke off: {error!r}") from error
+            raise ConnectionError(f"the connection to {self.url} broke: {error!r}") from error
         finally:
             connection.close()
 
@@ -78,7 +78,7 @@ class Admin:
             connection.close()
             if isinstance(error, OSError):
                 raise
-            raise ConnectionError(f"{self.url} broke off: {error!r}") from error
+            raise ConnectionError(f"the connection to {self.url} broke: {error!r}") from error
 
 
 def _read(connection: HTTPConnection, response: HTTPResponse) -> Any:
@@ -86,7 +86,7 @@ def _read(connection: HTTPConnection, response: HTTPResponse) -> Any:
     try:
         content = response.read()
     except HTTPException as error:
-        raise ConnectionError(f"{connection.host}:{connection.port} broke off: {error!r}") from error
+        raise ConnectionError(f"the connection to {connection.host}:{connection.port} broke: {error!r}") from error
     finally:
         connection.close()
     return json.loads(content) if content else None

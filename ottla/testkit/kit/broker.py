@@ -79,7 +79,7 @@ class Broker:
             self.process.await_restart(exit_s=0)  # the next start has another port
         url = self._admin_url if self.process is None else self.process.admin_url
         if not url:
-            raise RuntimeError(f"{self.bootstrap} is not steered: only a broker that the test kit has started is")
+            raise RuntimeError(f"{self.bootstrap} has no known admin port: the test kit has not started this broker")
         return Admin(url)
 
     def restart(self) -> None:
@@ -219,7 +219,7 @@ class Broker:
         wanted = {(topic, index) for topic in topics for index in range(self._partitions(topic))}
         deadline = time.monotonic() + timeout_s
         while True:
-            seen: object = "its offsets are not decided"
+            seen: object = "its offsets wait for an open transaction"
             with suppress(KafkaError):
                 lag = self.lag(group)
                 missing = {place: "nothing committed" for place in wanted - set(lag) if self._holds_records(*place)}
@@ -282,9 +282,10 @@ class Broker:
         found = Counter((sink_key or key)(record) for record in self.records(sink))
         if wanted != found:
             raise AssertionError(
-                f"{sink} is not {source} exactly once: {wanted.total()} records came, {found.total()} went"
+                f"{sink} does not have each record of {source} exactly once: {wanted.total()} in the source, "
+                f"{found.total()} in the sink"
                 + _differences("lost", wanted - found)
-                + _differences("duplicated or from elsewhere", found - wanted)
+                + _differences("duplicated or not from the source", found - wanted)
                 + self._open_lines()
             )
 
@@ -380,7 +381,7 @@ class Broker:
         """Return a report for a failed test: the log since `begin`, the open transactions, the kept data directory."""
         told = [f"{self.bootstrap}"]
         if self.process is not None:
-            told = [self.process.log_tail(self._log_from, most_lines) or "it has logged nothing"]
+            told = [self.process.log_tail(self._log_from, most_lines) or "the broker has logged nothing"]
             told += [f"its data directory is kept in {self.kept_dir()}"]
             if self.process.pid is None:
                 return "\n".join([*told, "the broker does not run"])
@@ -429,5 +430,5 @@ def _is_hanging(found: OpenProducer, known: Sequence[KnownTransaction]) -> bool:
 def _hanging_line(producer: OpenProducer) -> str:
     return "\n  " + printable(
         f"{producer.topic}-{producer.partition} from offset {producer.first_offset}: producer id "
-        f"{producer.producer_id}, epoch {producer.producer_epoch}, of which no coordinator has a transaction open"
+        f"{producer.producer_id}, epoch {producer.producer_epoch}, for which no coordinator has an open transaction"
     )

@@ -61,7 +61,9 @@ class PlannedFault:
         """Wait until the fault has fired `hits` times. Raises TimeoutError."""
         self._shown = shown = self._desk.show(self.id, hits, timeout_s)
         if shown["hits"] < hits:
-            raise TimeoutError(f"{self!r} has struck {shown['hits']} times in {timeout_s:g} s, of {shown['seen']} seen")
+            raise TimeoutError(
+                f"{self!r} has fired {shown['hits']} times in {timeout_s:g} s, and matched {shown['seen']}"
+            )
 
     def release(self) -> None:
         """Release everything that the fault holds; it holds nothing from now on."""

@@ -216,9 +216,9 @@ class BrokerProcess:
             if process.stdin is not None:  # not earlier: closing it also stops the broker
                 process.stdin.close()
         if killed:
-            late = f"the broker had to be killed, {STOP_TIMEOUT_S:g} s after {number.name}"
+            late = f"the broker did not stop and was killed, {STOP_TIMEOUT_S:g} s after {number.name}"
             warnings.warn(
-                f"{late}. Where it stood, and what it logged:\n{self.log_tail()}", RuntimeWarning, stacklevel=3
+                f"{late}. Its log, with the stacks of its threads:\n{self.log_tail()}", RuntimeWarning, stacklevel=3
             )
 
 

@@ -26,17 +26,17 @@ _PROXY: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {
         "version": TEXT,
-        "upstream": {"type": "string", "description": "The address of the cluster that it was given."},
-        "bootstrap": {"type": "string", "description": "Where clients on this machine bootstrap."},
+        "upstream": {"type": "string", "description": "The address of the cluster that the proxy forwards to."},
+        "bootstrap": {"type": "string", "description": "The bootstrap address for clients on this machine."},
         "brokers": {
             "type": "array",
-            "description": "The port of the proxy that stands for each address of the cluster.",
+            "description": "The port of the proxy for each address of the cluster.",
             "items": {"type": "object", "properties": {"address": TEXT, "port": NUMBER}},
         },
-        "connections": {"type": "integer", "description": "How many have been accepted."},
+        "connections": {"type": "integer", "description": "The number of accepted connections."},
         "requests": {
             "type": "object",
-            "description": "How many have come, by Kafka's name of the API.",
+            "description": "The number of requests by Kafka's name of the API.",
             "additionalProperties": NUMBER,
         },
     },
@@ -81,12 +81,12 @@ def _own_routes(proxy: Proxy) -> Sequence[Route]:
         return await show(request)
 
     return (
-        Route("GET", "/v1/proxy", show, "Say where the proxy stands, and what has come", response_schema=_PROXY),
+        Route("GET", "/v1/proxy", show, "Show the addresses and counters of the proxy", response_schema=_PROXY),
         Route(
             "POST",
             "/v1/proxy/hang-up",
             hang_up,
-            "Close every connection of clients, and each new one at once until `for_ms` have passed",
+            "Close all client connections, and new ones at once until `for_ms` have passed",
             _HANG_UP,
             _PROXY,
         ),

@@ -47,7 +47,7 @@ def leave(proxy: Proxy, history: Path | None, event_file: Path | None) -> None:
     passages = list(proxy.journal.since(0))
     if proxy.journal.dropped and (history or event_file):
         log.warning(
-            "The first %d requests are missing: more has passed than the journal holds (--journal-bytes)",
+            "The first %d requests are missing from the files: the journal was full (--journal-bytes)",
             proxy.journal.dropped,
         )
     if event_file is not None:

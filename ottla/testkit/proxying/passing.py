@@ -148,7 +148,7 @@ class Passing:
         try:
             frame = error_reply(key, version, exchange.correlation_id, exchange.message, fault.error)
         except ProtocolError as error:
-            raise Closed(f"{_blame(fault, exchange)}, and cannot answer: {error}") from None
+            raise Closed(f"{_blame(fault, exchange)}, and the reply cannot be written: {error}") from None
         await self._ask(Asked(exchange, passage, 0, frame[4:]))
 
     # ---- down
@@ -220,7 +220,7 @@ class Passing:
         finally:
             leave()
         if not go_on.done():
-            raise Closed(f"the client left while fault {fault.id} kept it waiting")
+            raise Closed(f"the client disconnected while fault {fault.id} held or delayed it")
 
     @staticmethod
     def _is_released(fault: Fault) -> bool:
@@ -249,7 +249,7 @@ def _is_answered(exchange: Exchange) -> bool:
 
 
 def _blame(fault: Fault, exchange: Exchange) -> str:
-    return f"{exchange.title} v{exchange.api_version}: fault {fault.id} says so ({fault.describe()})"
+    return f"{exchange.title} v{exchange.api_version}: injected by fault {fault.id} ({fault.describe()})"
 
 
 def _show_address(address: object) -> str:
@@ -262,5 +262,5 @@ def _reason(task: "asyncio.Future[None]") -> str:
     if isinstance(error, ProtocolError):
         log.warning("Connection closed: %s", error)
     elif error is not None and not isinstance(error, Closed):
-        log.error("Connection closed by a bug", exc_info=error)
+        log.error("Connection closed because of a bug", exc_info=error)
     return str(error) if error is not None else ""

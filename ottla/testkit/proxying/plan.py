@@ -11,4 +11,4 @@ class ProxyPlan(Plan):
         """Raise FaultError for a fault inside a broker."""
         if fault.at in OF_THE_BROKER or fault.do == "crash":
             what = f"{fault.do!r} at {fault.at!r}"
-            raise FaultError(f"{what} needs a broker of ours: a proxy has the faults of requests and replies")
+            raise FaultError(f"{what} needs an Ottla broker: a proxy supports only faults of requests and replies")

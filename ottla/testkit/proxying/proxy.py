@@ -82,11 +82,13 @@ class Proxy:
         port = self._ports.get(address)
         if port is None:
             if len(self._ports) >= MOST_BROKERS:
-                raise OSError(f"{MOST_BROKERS} brokers have been named: no listener for {address[0]}:{address[1]}")
+                raise OSError(
+                    f"no listener for {address[0]}:{address[1]}: the proxy already has {MOST_BROKERS} brokers, the most"
+                )
             opened = self._bind(self._next_port())
             port = self._ports[address] = opened.getsockname()[1]
             self._keep(self._serve(address, opened), self._opening)
-            log.info("Port %d stands for %s:%d", port, *address)
+            log.info("Port %d forwards to %s:%d", port, *address)
         return self._advertised_host or reached_at, port
 
     def hang_up(self, for_s: float = 0.0) -> None:
@@ -115,7 +117,7 @@ class Proxy:
         except OSError as error:
             if not self._ports:
                 raise
-            log.warning("Port %d cannot be had (%s): any other is taken", port, error.strerror)
+            log.warning("Port %d is not available (%s): using a free port", port, error.strerror)
             return socket.create_server((host, 0), family=family, backlog=128)
 
     async def _serve(self, address: Address, opened: socket.socket) -> None:

@@ -65,7 +65,7 @@ class ProxyServer:
         """Wait until a fault has fired `hits` times. Raises TimeoutError."""
         with self._struck:
             if not self._struck.wait_for(lambda: fault.hits >= hits, timeout_s):
-                raise TimeoutError(f"{fault.describe()}: struck {fault.hits} times, saw {fault.seen}")
+                raise TimeoutError(f"{fault.describe()}: fired {fault.hits} times, and matched {fault.seen}")
 
     def hang_up(self, for_s: float = 0.0) -> None:
         """Close every connection, and each new one at once until `for_s` seconds have passed."""

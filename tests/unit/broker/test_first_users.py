@@ -71,7 +71,7 @@ def test_users_of_a_directory_that_is_not_new_stay_as_they_are(tmp_path, caplog)
         assert users_of(tmp_path / "data", "SCRAM-SHA-512=[name=alice,password=second]") == users
         assert "add.scram" not in caplog.text
         assert users_of(tmp_path / "data", BOTH) == users
-    assert "add.scram is for a new directory; this one has not bob (SCRAM-SHA-256): kafka-configs adds" in caplog.text
+    assert "this one has no bob (SCRAM-SHA-256): add users with kafka-configs" in caplog.text
 
 
 def test_a_user_that_was_taken_away_does_not_come_back(tmp_path):

@@ -108,7 +108,7 @@ def test_what_is_left_is_told_while_logs_are_recovered_and_then_that_it_serves(c
         bearer = {"Authorization": "Bearer correct-horse-battery"}
         assert await ask(address, "/v1/broker", **bearer) == (
             503,
-            {"error": "The broker is starting: GET /readyz says what is left"},
+            {"error": "The broker is starting: GET /readyz shows what is left to do"},
         )
         assert not start.done()
         held_start.set()
@@ -278,7 +278,7 @@ def test_a_broker_that_stops_or_has_lost_its_directory_is_ready_no_more():
     lone.rest(1.0)
     assert health.problem() is None
     broker.logs.fail(OSError(5, "Input/output error", "/data/ledger-0"))
-    assert health.problem() == "The log directory is offline, and the broker's log says why"
+    assert health.problem() == "The log directory is offline: the broker's log has the reason"
     assert health.state is BrokerState.RUNNING
     health.stopping()
     assert health.problem() == "The broker is stopping"

@@ -53,7 +53,7 @@ def test_nothing_is_written_over(tmp_path):
     before = first.broker.read_bytes()
     first.client.unlink()
     done = CliRunner().invoke(certs, ["dev", "--out", str(tmp_path / "c")])
-    assert done.exit_code == 1 and "there already; nothing is written over" in done.output
+    assert done.exit_code == 1 and "already there; nothing was written" in done.output
     assert first.broker.read_bytes() == before and not first.client.exists()
 
 

@@ -110,7 +110,7 @@ def test_an_option_that_two_flags_say_is_refused(cli, said):
     result = cli("configs", flag, "--override", override)
     assert result.exit_code == 2
     name = flag.split("=")[0]
-    assert result.stderr == f"ottla: --override {override}: {name} says this already; give one of the two\n"
+    assert result.stderr == f"ottla: --override {override}: {name} sets this already; give one of the two\n"
 
 
 @pytest.mark.parametrize("command", ["serve", "configs"])

@@ -49,8 +49,8 @@ def test_the_plan_of_the_docs_is_one(plan):
     [
         ("plan.json", "[", "Expecting value: line 1 column 2 (char 1)"),
         ("plan.yaml", "- {at: reply", "while parsing a flow mapping"),
-        ("plan.yaml", "- do: lose\n  at: reply\n- do: loose\n  at: reply\n", "fault 2: 'loose' is no deed"),
-        ("plan.yaml", "", "fault 1: a fault is an object, not None"),
+        ("plan.yaml", "- do: lose\n  at: reply\n- do: loose\n  at: reply\n", "fault 2: 'loose' is an unknown action"),
+        ("plan.yaml", "", "fault 1: a fault must be an object, not None"),
         ("plan.yaml", "- !!python/object/apply:os.getcwd []", "could not determine a constructor"),
     ],
 )

@@ -173,7 +173,7 @@ def test_a_directory_without_files_of_kafka_is_not_called_sound(cli, tmp_path):
     result = cli("dump", tmp_path)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
-        f"ottla: {tmp_path}: not a log directory, no meta.properties and no <topic>-<partition> with a segment in it\n"
+        f"ottla: {tmp_path}: not a log directory: it has no meta.properties and no <topic>-<partition> with a segment\n"
     )
 
 

@@ -327,7 +327,7 @@ def test_what_was_polled_before_an_abort_is_not_sent_again():
     producer, consumer = Producer(), Consumer({0: 7}, 5)
     with pytest.raises(ZeroDivisionError):
         run(producer, give_up, consumer=consumer, consumer_config=CONFIG)
-    with pytest.raises(RuntimeError, match="Poll inside what you run again"):
+    with pytest.raises(RuntimeError, match="Poll inside the code that you run again"):
         run(producer, producer.produce, consumer=consumer, consumer_config=CONFIG)
     producer.undelivered = 0  # the block waited for its deliveries: nothing shows that it sent anything
     run(producer, consumer=consumer, consumer_config=CONFIG)
@@ -358,7 +358,7 @@ def test_what_was_polled_before_a_rebalance_is_not_sent():
     with pytest.raises(TransactionAborted, match="rebalanced") as caught:
         run(producer, producer.produce, consumer=consumer, consumer_config=CONFIG)
     assert caught.value.retriable
-    with pytest.raises(RuntimeError, match="Poll inside what you run again"):
+    with pytest.raises(RuntimeError, match="Poll inside the code that you run again"):
         run(producer, producer.produce, consumer=consumer, consumer_config=CONFIG)
     assert producer.calls[-4:] == ["begin", "abort"] * 2
 

@@ -132,7 +132,7 @@ def test_what_was_polled_before_an_abort_is_not_sent_again():
     producer, consumer = Producer(), Consumer({LEDGER: 7}, committed={LEDGER: 5})
     with pytest.raises(ValueError):
         run(producer, consumer=consumer, body_error=ValueError())
-    with pytest.raises(RuntimeError, match="Poll inside what you run again"):
+    with pytest.raises(RuntimeError, match="Poll inside the code that you run again"):
         run(producer, consumer=consumer)
     assert offsets_sent(producer) == []
     consumer.positions[LEDGER] = 7

@@ -82,7 +82,7 @@ def test_what_would_fail_again_says_what_to_do_first(code):
 )
 def test_a_producer_that_is_lost_after_a_hopeless_record_names_both(outcome):
     """Waiting for a missing topic may outlast the transaction, and the next producer would wait again."""
-    assert "Before that: a topic or a partition is not there" in str(outcome(timeout_of_a_missing_topic()))
+    assert "Before that: a topic or a partition does not exist" in str(outcome(timeout_of_a_missing_topic()))
     assert "Before that" not in str(outcome(KafkaTimeoutError("no answer")))
 
 

@@ -136,7 +136,7 @@ def test_a_fatal_error_closes_the_producer_and_says_why(error, code, words):
 def test_a_lost_sequence_number_is_named_although_the_recovery_was_fenced():
     lost = OutOfOrderSequenceNumberError()
     producer = Producer()
-    with pytest.raises(TransactionFatal, match="a record that came before") as caught, transaction(producer):
+    with pytest.raises(TransactionFatal, match="an earlier record") as caught, transaction(producer):
         producer.send("financial-ledger", b"1").failure(lost)
         producer._transaction_manager.fail_for_good(ProducerFencedError())
     assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

@@ -167,7 +167,7 @@ def test_every_cut_response_is_refused(version):
     for cut in range(len(frame)):
         with pytest.raises(ProtocolError):
             codec.decode_response(26, version, frame[:cut])
-    with pytest.raises(ProtocolError, match="behind"):
+    with pytest.raises(ProtocolError, match="after the response"):
         codec.decode_response(26, version, frame + b"\x00")
 
 

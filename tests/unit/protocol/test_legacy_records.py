@@ -188,7 +188,7 @@ def overwrite(content, at, new):
         (pack(overwrite(one(), 12, b"\0\0\0\0")), "wrong CRC"),
         (pack(overwrite(one(), 8, b"\0\0\0\x0d")), "of 25 bytes"),
         (pack(overwrite(one(), 8, b"\xff\xff\xff\xff")), "of 11 bytes"),
-        (pack(one(5) + one(5)), "offset 5 behind 5"),
+        (pack(one(5) + one(5)), "offset 5 after 5"),
         (pack(one(10)), "offset 10 in a compressed message of offset 9"),
         (pack(one(10, magic=1), magic=1), "offset 10 in a compressed message of offset 9"),
         (overwrite(message(0, b"k", b"v", magic=0), 18, b"\0\0\1\0"), "key of 256 bytes"),

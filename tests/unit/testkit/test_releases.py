@@ -32,5 +32,5 @@ def test_transactions_of_the_second_generation_come_with_4_0():
 
 @pytest.mark.parametrize("release", ["", "5.0", "2", "two"])
 def test_a_release_that_is_not_known_is_named(release):
-    with pytest.raises(ValueError, match=r"is no release that is known: 0\.11\.0, 1\.0"):
+    with pytest.raises(ValueError, match=r"is an unknown release; known are 0\.11\.0, 1\.0"):
         latest_versions(release)

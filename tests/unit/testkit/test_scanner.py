@@ -74,7 +74,7 @@ def test_damage_is_told_with_its_position_and_what_lies_behind(tmp_path):
         (whole[:half] + bytes(100), "size 0"),
         (whole[: half + 16] + b"\1" + whole[half + 17 :], "wrong CRC"),
         (whole[: half + 16] + b"\3" + whole[half + 17 :], "magic 3"),
-        (whole[:half] * 2, "offset 0 behind 1"),
+        (whole[:half] * 2, "offset 0 after 1"),
     ]:
         segment.write_bytes(content)
         partition = scanner.scan_partition(tmp_path / "t-0")

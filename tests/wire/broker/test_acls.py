@@ -103,7 +103,7 @@ def test_what_one_client_makes_others_see_and_the_broker_enforces(broker):
     producer.close()
     mine = ("--principal", "User:ANONYMOUS", "-b", bootstrap)
     code, told = why(*mine, "--operation", "Write", "--resource", "Topic:payments")
-    assert (code, told) == (1, "User:ANONYMOUS may not Write on Topic:payments: no entry that is about it allows it.")
+    assert (code, told) == (1, "User:ANONYMOUS may not Write on Topic:payments: no matching entry allows it.")
     code, told = why(*mine, "--operation", "Describe", "--resource", "Topic:orders")
     assert code == 0 and "an entry allows User:ANONYMOUS Write on Topic orders" in told
     in_place = ("--data-dir", str(broker.data_dir), "--operation", "Describe", "--resource", "Topic:payments")
@@ -126,7 +126,7 @@ def test_who_must_log_in_is_asked_with_the_properties_of_a_java_client(tmp_path)
         words = ("--principal", "User:a", "--operation", "Read", "--resource", "Topic:t", "-b", f"{host}:{port}")
         properties.write_text(f'{given}"hunter2";')
         code, told = why(*words, "--command-config", str(properties))
-        assert (code, told) == (1, "User:a may not Read on Topic:t: no entry is about it at all.")
+        assert (code, told) == (1, "User:a may not Read on Topic:t: no entry matches.")
         properties.write_text(f'{given}"wrong";')
         code, told = why(*words, "--command-config", str(properties))
         refusal = "Authentication failed: Invalid username or password"
@@ -154,5 +154,5 @@ def test_a_broker_without_an_authorizer_says_so(tmp_path):
     served.end()
     assert (code, told) == (
         2,
-        "ottla: the broker has no authorizer (authorizer.class.name): everybody may do everything\n",
+        "ottla: the broker has no authorizer (authorizer.class.name): every client may do everything\n",
     )

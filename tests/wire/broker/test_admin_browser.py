@@ -92,7 +92,7 @@ def test_a_page_of_another_site_can_neither_ask_nor_steer(browser, steered, page
 
 def test_a_name_that_leads_here_is_no_way_in(browser, steered):
     drawn = browser(BORROWED, "--dump-dom", f"http://evil.example:{steered.admin_port}/v1/broker").stdout
-    assert f"This port is not known as evil.example:{steered.admin_port}" in drawn
+    assert f"The Host header evil.example:{steered.admin_port} is not a name of this port" in drawn
     assert "cluster_id" not in drawn
 
 

@@ -81,20 +81,20 @@ def test_a_token_that_others_can_read_is_told(serve, tmp_path):
     served = serve("--admin-listen", "127.0.0.1:0", "--admin-token-file", str(tmp_path / "token")).ready()
     assert served.end() == 0
     log = served.process.stderr.read()
-    assert f"--admin-token-file {tmp_path / 'token'}: others than its owner may read it" in log
+    assert f"--admin-token-file {tmp_path / 'token'}: other users may read it" in log
     assert TOKEN not in log
 
 
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        ("--admin-listen 0.0.0.0:0", "--admin-listen 0.0.0.0:0: others than this machine can reach that"),
-        ("--admin-listen :0", "--admin-listen :0: others than this machine can reach that"),
+        ("--admin-listen 0.0.0.0:0", "--admin-listen 0.0.0.0:0: other machines can reach this address"),
+        ("--admin-listen :0", "--admin-listen :0: other machines can reach this address"),
         ("--admin-listen 9644", "--admin-listen 9644: must be HOST:PORT, such as 127.0.0.1:9644 or [::1]:0"),
-        ("--admin-token-file token", "--admin-token-file: there is no admin port without --admin-listen"),
+        ("--admin-token-file token", "--admin-token-file needs --admin-listen"),
         ("--admin-listen [::1]:0 --admin-token-file nowhere", "--admin-token-file nowhere: No such file or directory"),
-        ("--admin-listen [::1]:0 --admin-token-file short", "--admin-token-file short: must hold 16 characters"),
-        ("--admin-listen [::1]:0 --admin-token-file blank", "--admin-token-file blank: must hold 16 characters"),
+        ("--admin-listen [::1]:0 --admin-token-file short", "--admin-token-file short: must hold 16 ASCII characters"),
+        ("--admin-listen [::1]:0 --admin-token-file blank", "--admin-token-file blank: must hold 16 ASCII characters"),
         ("--admin-listen [::1]:0 --admin-token-file .", "--admin-token-file .: is a directory"),
     ],
 )

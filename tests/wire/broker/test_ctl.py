@@ -108,7 +108,7 @@ def test_time_is_moved_stopped_and_given_back(steered):
     (stopped,) = steered.told("clock", "freeze")["clock"]
     (later,) = steered.told("clock", "advance", "1m")["clock"]
     assert stopped["frozen"] and later["now_ms"] == stopped["now_ms"] + 60_000
-    assert "and stands still." in steered.ctl("clock", "show").stdout
+    assert ", and stopped." in steered.ctl("clock", "show").stdout
     assert not steered.told("clock", "resume")["clock"][0]["frozen"]
     assert steered.told("clock", "reset")["answer"].endswith(": the time of the machine.")
 
@@ -176,21 +176,23 @@ def test_a_plan_is_loaded_as_a_whole(steered, tmp_path):
     plan.write_text("- {at: marker, do: hold}\n- {at: marker, do: held}\n")
     refused = steered.ctl("fault", "load", str(plan))
     assert refused.exit_code == 2
-    assert refused.stderr.startswith(f"ottla: {plan}: fault 2: 'held' is no deed at 'marker': did you mean hold?")
+    assert refused.stderr.startswith(
+        f"ottla: {plan}: fault 2: 'held' is an unknown action at 'marker': did you mean hold?"
+    )
     assert len(steered.told("fault", "list")["faults"]) == 2
 
 
 def test_faults_that_never_struck_can_fail_a_job(steered):
     (fault,) = steered.told("fault", "add", "drop", "--api", "EndTxn")["faults"]
     cleared = steered.ctl("fault", "clear", "--expect-hits")
-    assert (cleared.exit_code, cleared.stderr) == (1, f"ottla: never struck: fault {fault['id']}\n")
+    assert (cleared.exit_code, cleared.stderr) == (1, f"ottla: never fired: fault {fault['id']}\n")
     assert steered.ctl("fault", "clear", "--expect-hits").exit_code == 0
 
 
 def test_what_the_broker_refuses_is_told_in_its_words(steered):
     refused = steered.ctl("fault", "add", "replly", "--error", "NOT_COORDINATOR")
     assert (refused.exit_code, refused.stdout) == (1, "")
-    assert refused.stderr == "ottla: 'replly' is no deed at 'request': did you mean reply?\n"
+    assert refused.stderr == "ottla: 'replly' is an unknown action at 'request': did you mean reply?\n"
     missing = steered.ctl("fault", "remove", "4711")
     assert (missing.exit_code, missing.stderr.splitlines()) == (1, [missing.stderr.strip()])
     assert "There is no fault 4711" in missing.stderr
@@ -222,7 +224,7 @@ def test_a_broker_that_is_not_for_tests_says_so(plain):
 def test_the_token_is_asked_for_and_never_shown(plain):
     refused = plain.ctl("status")
     assert (refused.exit_code, refused.stdout) == (1, "")
-    assert refused.stderr == "ottla: This port wants its token: Authorization: Bearer TOKEN\n"
+    assert refused.stderr == "ottla: The token is missing or wrong: send Authorization: Bearer TOKEN\n"
     let_in = plain.ctl("status", "--admin-token-file", plain.token_file)
     assert let_in.exit_code == 0 and TOKEN not in let_in.output
 
@@ -256,12 +258,11 @@ def test_a_port_where_nobody_answers_is_one_line(steered):
         done = steered.ctl("status", "--admin", url)
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr == (
-        f"ottla: nobody answers at {url}: Connection refused. "
-        "--admin names the port that `ottla serve --admin-listen` has opened\n"
+        f"ottla: no answer from {url}: Connection refused. Name the port of `ottla serve --admin-listen` with --admin\n"
     )
 
 
 def test_the_port_for_kafka_clients_is_no_admin_port(steered):
     done = steered.ctl("status", "--admin", f"127.0.0.1:{steered.served.port}")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"ottla: nobody answers at http://127.0.0.1:{steered.served.port}: ")
+    assert done.stderr.startswith(f"ottla: no answer from http://127.0.0.1:{steered.served.port}: ")

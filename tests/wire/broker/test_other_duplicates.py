@@ -83,7 +83,7 @@ def test_what_is_acknowledged_and_dropped_is_told_of(start, codec, kept):
     assert producer.send(0, OTHER, compression=codec) == (E.NONE, 0, None)
     (line,) = told(rig)
     assert f"{producer.topic!r}-0: producer {producer.producer_id} at epoch 0 with no transactional id" in line
-    assert "sent sequences 0 to 1999 once more" in line and "the batch at offset 0;" in line
+    assert "sent sequences 0 to 1999 again" in line and "the batch at offset 0;" in line
     assert producer.end_offset == 2_000
 
 

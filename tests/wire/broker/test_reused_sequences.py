@@ -48,13 +48,13 @@ def test_a_reused_sequence_is_refused_and_told_of(start, restart, count):
     assert error is E.UNKNOWN_PRODUCER_ID
     assert client.produce(client.producer, 2) is E.UNKNOWN_PRODUCER_ID
     assert client.offset(0) == end
-    first, second = (line for line in rig.log().splitlines() if "used before" in line)
+    first, second = (line for line in rig.log().splitlines() if "that reuse its sequences" in line)
     producer_id, epoch = client.producer
     assert f"transactional id {client.name!r} at 127.0.0.1:" in first
     assert f"{rig.topic!r}-0 UNKNOWN_PRODUCER_ID: producer {producer_id} at epoch {epoch} sent sequences 0 to" in first
-    taken_for = "the batch at offset 0" if count == 3 else "batches of other counts"
-    assert f"wrote up to 2: they are those of {taken_for}; 1 since the start" in first
-    assert "2 since the start" in second
+    taken_for = "the batch at offset 0" if count == 3 else "batches with other record counts"
+    assert f"wrote up to 2: they are those of {taken_for}; 1 such batches since the start" in first
+    assert "2 such batches since the start" in second
     assert client.end(client.producer, False) is E.NONE
 
 

@@ -106,7 +106,7 @@ def test_a_client_cannot_tell_a_wrong_password_from_a_wrong_name_but_the_log_can
         "Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM-SHA-512"
     }
     log = (directory / "log").read_text()
-    assert "SCRAM-SHA-512 as 'dan': the password is wrong" in log and "as 'nobody': nobody has this name" in log
+    assert "SCRAM-SHA-512 as 'dan': the password is wrong" in log and "as 'nobody': no user has this name" in log
     assert "hunter2" not in log and "in wonderland" not in log
 
 

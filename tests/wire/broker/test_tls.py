@@ -186,9 +186,9 @@ def test_what_is_no_tls_is_told_apart(tmp_path, certificates):
             shake_hands(plain, certificates.ca)
         shake_hands(encrypted, certificates.ca).close()
     log = (tmp_path / "log").read_text()
-    assert "it speaks no TLS on a listener with SSL: give the client security.protocol=SSL" in log
-    assert "an HTTP request came where Kafka's protocol is spoken over TLS" in log
-    assert "a TLS handshake came where PLAINTEXT is spoken" in log
+    assert "it does not use TLS on a listener with SSL: give the client security.protocol=SSL" in log
+    assert "an HTTP request arrived on a listener with SSL" in log
+    assert "a TLS handshake arrived on a listener without TLS" in log
     assert "Traceback" not in log
 
 
@@ -228,7 +228,7 @@ def test_a_keystore_is_exchanged_while_clients_are_there(tmp_path, certificates,
         assert stays.recv(8)[4:] == b"\x00\x00\x00\x07"
         stays.close()
     log = (tmp_path / "log").read_text()
-    assert "The listener SSL has taken its keystore anew" in log
+    assert "Listener SSL uses its new keystore" in log
 
 
 def awaited(log, line):
@@ -246,14 +246,14 @@ def test_a_daemon_takes_its_keystores_at_a_hangup(tmp_path, certificates, other_
         stays = shake_hands(encrypted, certificates.ca)
         shutil.copy(other_certificates.broker, keystore)
         os.kill(int((tmp_path / "pid").read_text()), signal.SIGHUP)
-        awaited(tmp_path / "log", "The listener SSL has taken its keystore anew")
+        awaited(tmp_path / "log", "Listener SSL uses its new keystore")
         shake_hands(encrypted, other_certificates.ca).close()
         stays.sendall(b"\x00\x00\x00\x0a\x00\x12\x00\x00\x00\x00\x00\x07\x00\x00")
         assert stays.recv(8)[4:] == b"\x00\x00\x00\x07"
         stays.close()
         keystore.write_text("half of a")
         os.kill(int((tmp_path / "pid").read_text()), signal.SIGHUP)
-        awaited(tmp_path / "log", "the certificate that was there stays in use")
+        awaited(tmp_path / "log", "the previous certificate stays in use")
         shake_hands(encrypted, other_certificates.ca).close()
 
 
@@ -285,7 +285,7 @@ def test_a_keystore_that_cannot_be_is_told_at_the_start(tmp_path, certificates):
     command = [*COMMAND, "--data-dir", tmp_path / "d", *(word for flag in flags for word in ("--override", flag))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert re.search(r"Listener SSL: ssl.keystore.location .*ca.pem: there must be one PRIVATE KEY", done.stderr)
+    assert re.search(r"Listener SSL: ssl.keystore.location .*ca.pem: expected one PRIVATE KEY", done.stderr)
 
 
 def may_create(connection, topic):
@@ -331,5 +331,5 @@ def test_a_certificate_that_no_rule_is_for_lets_nobody_in(tmp_path, certificates
         with shake_hands(port, certificates.ca) as nobody:
             assert may_create(nobody, "other") == ErrorCode.NONE
     log = (tmp_path / "log").read_text()
-    assert "no rule of ssl.principal.mapping.rules is for the name in its certificate, CN=client" in log
+    assert "no rule of ssl.principal.mapping.rules matches the name in its certificate, CN=client" in log
     assert "Traceback" not in log

@@ -150,12 +150,12 @@ def test_what_cannot_be_shown_is_one_line(served, monkeypatch):
     assert done.exit_code == 2
     assert done.stderr == "ottla: 127.0.0.1:1: nothing listens there (-b HOST:PORT names the brokers to ask)\n"
     assert top("-b", "nowhere", "--once").exit_code == 2
-    assert "--format json is for --once" in top("-b", served.bootstrap, "--format", "json").stderr
+    assert "--format json needs --once" in top("-b", served.bootstrap, "--format", "json").stderr
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     done = top("-b", served.bootstrap)
     assert (done.exit_code, done.stderr) == (
         2,
-        "ottla: the live view needs rich: pip install 'ottla[top]'; --once needs nothing\n",
+        "ottla: the live view needs rich: pip install 'ottla[top]'; --once does not need it\n",
     )
 
 

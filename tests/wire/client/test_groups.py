@@ -168,7 +168,7 @@ def test_what_was_polled_before_an_abort_is_refused_and_polled_again(broker, joi
     records = member.polled()
     with pytest.raises(ZeroDivisionError):
         member.copy(records, ZeroDivisionError())
-    with pytest.raises(RuntimeError, match="Poll inside what you run again"):
+    with pytest.raises(RuntimeError, match="Poll inside the code that you run again"):
         member.copy(records)
     assert values(broker, target_topic) == []
     assert committed_offsets(broker, group) == []

@@ -204,8 +204,8 @@ def test_who_leaves_while_it_is_held_has_asked_nothing(proxy, client, topic):
     fault = proxy.add(api="InitProducerId", do="hold")
     with raw(proxy) as sock:
         sock.sendall(frame(init(topic), 4))
-        until(lambda: proxy.plan.held(fault.id) == 1)
-    until(lambda: proxy.plan.held(fault.id) == 0)
+        until(lambda: proxy.plan.count_held(fault.id) == 1)
+    until(lambda: proxy.plan.count_held(fault.id) == 0)
     proxy.plan.release(fault.id)
     assert client.send(init(topic)).producer_epoch == 0
 
@@ -249,7 +249,7 @@ def test_a_fault_strikes_whom_it_names(proxy, client, topic):
 
 
 def test_a_fault_inside_a_broker_is_refused(proxy):
-    with pytest.raises(FaultError, match="needs a broker of ours"):
+    with pytest.raises(FaultError, match="needs an Ottla broker"):
         proxy.add(at="marker", do="lose")
 
 
@@ -451,7 +451,7 @@ def test_a_batch_without_a_number_that_arrives_twice_is_found(tmp_path):
         broker.stop()
         (found,) = judged(tmp_path, lines, broker.data_dir)
     assert fault.hits == 1
-    assert (found.kind, found.detail) == ("duplicate", "paid stands at ledger/0@0, ledger/0@1")
+    assert (found.kind, found.detail) == ("duplicate", "paid is at ledger/0@0, ledger/0@1")
 
 
 # ---- the command
@@ -471,8 +471,8 @@ def test_the_command_plays_a_plan_and_leaves_a_history(broker, tmp_path, topic):
         process.terminate()
         _, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1, said  # the second never strikes
-    assert "fault 1: drop at reply of EndTxn, 1 time: struck 1, saw 1" in said
-    assert "fault 2: lose at reply of Produce from number 100, 1 time: struck 0, saw 1" in said
+    assert "fault 1: drop at reply of EndTxn, 1 time: fired 1, seen 1" in said
+    assert "fault 2: lose at reply of Produce from number 100, 1 time: fired 0, seen 1" in said
     told = [json.loads(line) for line in history.read_text().splitlines()]
     assert [line["commit"] for line in told if line["f"] == "end" and line["type"] == "invoke"] == [True]
     seen = [json.loads(line) for line in events.read_text().splitlines()]
@@ -482,8 +482,8 @@ def test_the_command_plays_a_plan_and_leaves_a_history(broker, tmp_path, topic):
 @pytest.mark.parametrize(
     ("plan", "said"),
     [
-        ('[{"at": "marker", "do": "lose"}]', "'lose' at 'marker' needs a broker of ours"),
-        ('[{"do": "drop"}, {"do": "dorp"}]', "fault 2: 'dorp' is no deed at 'request': did you mean drop?"),
+        ('[{"at": "marker", "do": "lose"}]', "'lose' at 'marker' needs an Ottla broker"),
+        ('[{"do": "drop"}, {"do": "dorp"}]', "fault 2: 'dorp' is an unknown action at 'request': did you mean drop?"),
         ("[", "plan.json: Expecting value"),
     ],
 )

@@ -105,10 +105,13 @@ def test_what_needs_a_broker_of_ours_is_refused_with_the_whole_plan(proxy, tmp_p
     plan.write_text("- {at: request, do: drop}\n- {at: marker, do: lose}\n")
     refused = proxy.ctl("fault", "load", str(plan))
     assert (refused.exit_code, refused.stdout) == (1, "")
-    assert refused.stderr.startswith("ottla: 'lose' at 'marker' needs a broker of ours")
+    assert refused.stderr.startswith("ottla: 'lose' at 'marker' needs an Ottla broker")
     assert proxy.admin.get("/v1/faults") == []
     time = proxy.ctl("clock", "advance", "7d")
-    assert (time.exit_code, time.stderr) == (1, f"ottla: {proxy.url} cannot do that: a proxy moves no broker's time\n")
+    assert (time.exit_code, time.stderr) == (
+        1,
+        f"ottla: {proxy.url} cannot do that: a proxy cannot move the time of a broker\n",
+    )
 
 
 def test_status_says_where_the_proxy_stands_and_what_has_come(proxy, upstream):
@@ -147,4 +150,4 @@ def test_a_port_that_others_can_reach_needs_a_token(upstream):
     command = [sys.executable, "-m", "ottla.cli.main", "proxy", "--upstream", upstream, "--admin-listen", "0.0.0.0:0"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode != 0
-    assert "needs --admin-token-file" in done.stderr
+    assert "set --admin-token-file" in done.stderr

@@ -29,18 +29,16 @@ def _twice(name: str, meaning: str, *labels: str) -> tuple[Family, Family]:
 
 
 _GROUP = ("consumergroup", "topic", "partition")
-_TOPICS = "With a topic: of those that are there. Without: of all since the start."
+_TOPICS = "With a topic: topics that exist. Without: all topics since the start."
 
 # ---- kafka_exporter's
 
 BROKERS: Final = _gauge("kafka_brokers", "Brokers of the cluster.")
-BROKER_INFO: Final = _gauge(
-    "kafka_broker_info", "The broker's id and the address that clients are given.", "id", "address"
-)
+BROKER_INFO: Final = _gauge("kafka_broker_info", "The broker's id and its advertised address.", "id", "address")
 PARTITIONS: Final = _gauge("kafka_topic_partitions", "Partitions of the topic.", "topic")
 CURRENT_OFFSET: Final = _gauge(
     "kafka_topic_partition_current_offset",
-    "The high watermark: where the next visible record will stand.",
+    "The high watermark: the offset after the last visible record.",
     "topic",
     "partition",
 )
@@ -102,7 +100,7 @@ LEADER_COUNT: Final = _gauge("kafka_server_replicamanager_leadercount", "Partiti
 PARTITION_COUNT: Final = _gauge("kafka_server_replicamanager_partitioncount", "Partitions of this broker.")
 UNDER_REPLICATED_COUNT: Final = _gauge(
     "kafka_server_replicamanager_underreplicatedpartitions",
-    "Partitions with replicas that are missing: 0 with one replica.",
+    "Partitions with missing replicas: always 0.",
 )
 UNDER_MIN_ISR_COUNT: Final = _gauge(
     "kafka_server_replicamanager_underminisrpartitioncount", "Partitions with too few replicas to be written to."
@@ -119,7 +117,7 @@ GLOBAL_PARTITION_COUNT: Final = _gauge(
 )
 UNCLEAN_ELECTIONS: Final = _twice(
     "kafka_controller_controllerstats_uncleanleaderelections",
-    "Elections of a replica that was not in sync: there are none.",
+    "Elections of a replica that was not in sync: always 0.",
 )
 BROKER_STATE: Final = _gauge("kafka_server_kafkaserver_brokerstate", "3: the broker runs.")
 CONNECTION_COUNT: Final = _gauge(
@@ -134,12 +132,16 @@ LOGINS: Final = {
     "failed": _counter(f"{_LOGINS}_failed_authentication_total", "Logins by SASL that failed.", "listener"),
     "logged_in_again": _counter(
         f"{_LOGINS}_successful_reauthentication_total",
-        "Clients that logged in anew in time.",
+        "Clients that authenticated again in time.",
         "listener",
     ),
-    "failed_again": _counter(f"{_LOGINS}_failed_reauthentication_total", "Those of them who failed.", "listener"),
+    "failed_again": _counter(
+        f"{_LOGINS}_failed_reauthentication_total", "Clients that failed to authenticate again.", "listener"
+    ),
     "expired": _counter(
-        f"{_LOGINS}_expired_connections_killed_count", "Connections of clients that did not log in anew.", "listener"
+        f"{_LOGINS}_expired_connections_killed_count",
+        "Connections closed because their client did not authenticate again in time.",
+        "listener",
     ),
 }
 """By the field of `LoginCounts`."""
@@ -156,7 +158,7 @@ REQUESTS: Final = _twice(
 )
 ERRORS: Final = _twice(
     "kafka_network_requestmetrics_errors",
-    "Rows of replies with this error, or whole replies.",
+    "Errors in replies: one for each row, or for the whole reply.",
     "request",
     "error",
 )
@@ -168,20 +170,23 @@ REQUEST_TIME: Final = _gauge(
 )
 HANDLER_IDLE: Final = _gauge(
     "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent",
-    "The share of time, 0 to 1, in which the event loop served nobody, over about the last 5 minutes of scrapes.",
+    "The share of time, 0 to 1, in which the event loop was idle, over about the last 5 minutes of scrapes.",
 )
 NETWORK_IDLE: Final = _gauge(
-    "kafka_network_socketserver_networkprocessoravgidle_percent", "The same: there is one event loop for both."
+    "kafka_network_socketserver_networkprocessoravgidle_percent", "The same value: one event loop serves both."
 )
 
 # ---- Ottla's own: partitions and groups
 
 LAST_STABLE_OFFSET: Final = _gauge(
-    "ottla_partition_last_stable_offset", "How far consumers see that read committed.", "topic", "partition"
+    "ottla_partition_last_stable_offset",
+    "The last stable offset: where read_committed consumers stop.",
+    "topic",
+    "partition",
 )
 STABLE_AGE: Final = _gauge(
     "ottla_partition_last_stable_offset_age_seconds",
-    "For how long scrapes have found the last stable offset where it is. Only where it is below the high watermark.",
+    "The time since a scrape first found this last stable offset. Only where it is below the high watermark.",
     "topic",
     "partition",
 )
@@ -193,7 +198,7 @@ OPEN_IN_PARTITION: Final = _gauge(
 )
 STABLE_LAG: Final = _gauge(
     "ottla_consumergroup_stable_lag",
-    "Records between the committed and the last stable offset: what a group that reads committed could read.",
+    "Records between the committed and the last stable offset: those that a read_committed group can read now.",
     *_GROUP,
 )
 LEFT_OUT: Final = _gauge(
@@ -209,60 +214,68 @@ TRANSACTIONS: Final = _gauge(
     "ottla_transactions", "Transactions that have not ended, by Kafka's name for their state.", "state"
 )
 OLDEST_OPEN: Final = _gauge(
-    "ottla_transaction_oldest_open_seconds", "For how long the oldest open transaction has been open; 0 if none is."
+    "ottla_transaction_oldest_open_seconds", "The age of the oldest open transaction; 0 if none is open."
 )
 BEGUN: Final = _counter("ottla_transactions_begun_total", "Transactions that were begun.")
 ENDED: Final = _counter(
     "ottla_transactions_ended_total", "Transactions whose outcome was decided: commit or abort.", "outcome"
 )
 TIMED_OUT: Final = _counter(
-    "ottla_transactions_timed_out_total", "Of those the ones that the broker aborted when their time was up."
+    "ottla_transactions_timed_out_total", "Transactions that the broker aborted because they timed out."
 )
 MARKER_PHASE: Final = _histogram(
-    "ottla_transaction_marker_phase_seconds", "From the durable outcome of a transaction to its last marker."
+    "ottla_transaction_marker_phase_seconds", "The time from the durable outcome of a transaction to its last marker."
 )
-FENCED: Final = _counter("ottla_fenced_requests_total", "Requests of whoever another has taken the place of.")
-DUPLICATES: Final = _counter("ottla_duplicate_batches_total", "Batches that were in the log already, and answered so.")
+FENCED: Final = _counter("ottla_fenced_requests_total", "Requests that were answered with a fencing error.")
+DUPLICATES: Final = _counter(
+    "ottla_duplicate_batches_total", "Batches that were in the log already, and acknowledged as duplicates."
+)
 DIFFERING: Final = _counter(
     "ottla_differing_duplicate_batches_total",
-    "Of those the ones with other keys, values or headers than the batch in the log.",
+    "Duplicates with other keys, values or headers than the batch in the log.",
 )
 GAPS: Final = _counter("ottla_sequence_gaps_total", "Batches refused with OUT_OF_ORDER_SEQUENCE_NUMBER.")
 REUSED: Final = _counter(
     "ottla_reused_sequences_total",
-    "Batches refused for sequence numbers of a transaction that had ended, or behind such a batch.",
+    "Batches refused because they use sequence numbers of an ended transaction, or follow such a batch.",
 )
 
 # ---- the loop, the disk, the process
 
 REQUEST_SECONDS: Final = _histogram(
-    "ottla_request_duration_seconds", "From a request to its reply, waits included.", "request"
+    "ottla_request_duration_seconds", "The time from a request to its reply, waits included.", "request"
 )
 WAITS: Final = _counter(
     "ottla_waits_total",
-    "Requests that waited: for data, the last_stable_offset, markers of the transaction before, or a sync.",
+    "Requests that waited: for data, the last stable offset, markers of the previous transaction, or a sync.",
     "cause",
 )
-WAIT_SECONDS: Final = _counter("ottla_wait_seconds_total", "For how long they waited.", "cause")
+WAIT_SECONDS: Final = _counter("ottla_wait_seconds_total", "The time that requests waited.", "cause")
 TURNS: Final = _histogram(
-    "ottla_loop_turn_seconds", "One turn of the event loop: an event with all that follows from it."
+    "ottla_loop_turn_seconds", "The duration of a turn of the event loop: an event and the work that follows from it."
 )
-SYNCS: Final = _histogram("ottla_sync_seconds", "One sync of the log to the device, where flush.messages asks for it.")
+SYNCS: Final = _histogram(
+    "ottla_sync_seconds", "The duration of a sync of a log to the device, where flush.messages asks for it."
+)
 SYNC_BATCHES: Final = _histogram("ottla_sync_batches", "Batches that one sync covered.")
 SYNC_FAILURES: Final = _counter("ottla_sync_failures_total", "Syncs that failed; the log directory is offline then.")
 CONNECTIONS: Final = _counter("ottla_connections_accepted_total", "Connections of clients that were accepted.")
 THROTTLED: Final = _counter(
     "ottla_throttled_total",
-    "Replies that told their client to wait, by the quota that it was for; connections that were refused for one.",
+    "Replies with a throttle time, and refused connections, by the quota that was exceeded.",
     "quota",
 )
-THROTTLE_SECONDS: Final = _counter("ottla_throttle_seconds_total", "For how long they told it.", "quota")
+THROTTLE_SECONDS: Final = _counter("ottla_throttle_seconds_total", "The throttle times of these replies.", "quota")
 MEMORY: Final = _gauge("ottla_memory_held_bytes", "Memory that requests and replies hold.", "of")
-MEMORY_LIMIT: Final = _gauge("ottla_memory_limit_bytes", "What they may hold (queued.max.request.bytes).", "of")
+MEMORY_LIMIT: Final = _gauge(
+    "ottla_memory_limit_bytes", "The most memory that requests and replies may hold (queued.max.request.bytes).", "of"
+)
 DISK_BYTES: Final = _gauge(
     "ottla_volume_bytes", "The volume of the log directory: total, and free for the broker.", "of"
 )
-BUILD: Final = _gauge("ottla_build_info", "1: the version, and the id of the cluster.", "version", "cluster_id")
+BUILD: Final = _gauge(
+    "ottla_build_info", "Always 1; its labels are the version and the cluster id.", "version", "cluster_id"
+)
 CPU: Final = _counter("process_cpu_seconds_total", "CPU time of the broker's process.")
 RESIDENT: Final = _gauge("process_resident_memory_bytes", "Memory of the broker's process.")
 DESCRIPTORS: Final = _gauge("process_open_fds", "File descriptors that are open.")

@@ -46,7 +46,7 @@ MEDIA_TYPE: Final = "application/x-ndjson"
 
 _LINE: Final[Mapping[str, Any]] = {
     "type": "object",
-    "description": "A line: one object for each request and each reply.",
+    "description": "One object in a line for each request and each reply.",
     "properties": {
         "kind": {"type": "string", "enum": ["listening", "request", "reply", "closed", "dropped"]},
         "time_ms": {"type": "integer", "description": "Milliseconds since 1970."},
@@ -56,12 +56,15 @@ _LINE: Final[Mapping[str, Any]] = {
         "api": {"type": "string"},
         "version": {"type": "integer"},
         "size_bytes": {"type": "integer"},
-        "took_ms": {"type": "number", "description": "Of a reply: since its request came."},
+        "took_ms": {"type": "number", "description": "For a reply: the time since its request arrived."},
         "errors": {"type": "array", "items": {"type": "string"}},
-        "fields": {"type": ["object", "null"], "description": "By Kafka's names; null for what is too large."},
+        "fields": {
+            "type": ["object", "null"],
+            "description": "The fields by Kafka's names; null if the message is too large.",
+        },
         "rows_left_out": {"type": "integer"},
-        "unreadable": {"type": "string", "description": "Why there are no fields."},
-        "reason": {"type": "string", "description": "Why the connection is closed."},
+        "unreadable": {"type": "string", "description": "Why the message was not decoded."},
+        "reason": {"type": "string", "description": "Why the broker closes the connection."},
         "count": {"type": "integer", "description": "How many requests and replies were dropped."},
     },
 }
@@ -109,16 +112,16 @@ class Trace:
     @property
     def routes(self) -> Sequence[Route]:
         """The route."""
-        summary = "Stream requests and replies as they pass, decoded: a line of JSON each"
+        summary = "Stream decoded requests and replies: one line of JSON for each"
         return (Route("GET", "/v1/trace", self.open, summary, response_schema=_LINE, query=QUERY),)
 
     async def open(self, request: AdminRequest) -> AdminResponse:
         """Listen from now on, until the connection ends."""
         listener = _Listener(wanted_of(request.query), request.query.get("verbose") == "true")
         if len(self._listeners) >= MOST_LISTENERS:
-            raise AdminError(409, f"{MOST_LISTENERS} listen already, which is as many as may: end one of them first")
+            raise AdminError(409, f"{MOST_LISTENERS} traces are running, which is the most: end one of them first")
 
-        self._listeners.append(listener)  # before the first await: many clients may ask at once
+        self._listeners.append(listener)  # before the first await, because many requests may come at once
         self._broker.observer.on_request = self.on_request
 
         async def stream(send: Send) -> None:

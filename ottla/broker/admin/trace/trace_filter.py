@@ -18,7 +18,7 @@ QUERY: Final[Mapping[str, str]] = {
     "transactional_id": "Requests that name this transactional id.",
     "group": "Requests that name this group.",
     "api": "Requests of this API, by Kafka's name for it.",
-    "verbose": "true for all fields and rows, not only those that matter mostly.",
+    "verbose": "true: all fields and rows, not only the important ones.",
 }
 _K: Final = ApiKey
 _SHARED: Final = frozenset({_K.FIND_COORDINATOR, _K.ADD_OFFSETS_TO_TXN, _K.TXN_OFFSET_COMMIT})

@@ -83,7 +83,7 @@ class Cleaner:
         await self._build_offset_map(log, offset_map, aborted)
         end_offset = offset_map.latest_offset + 1
         if end_offset <= offsets.first_dirty:
-            raise LogCleaningAborted("its keys do not fit the dedupe buffer")
+            raise LogCleaningAborted("its keys do not fit into the dedupe buffer (log.cleaner.dedupe.buffer.size)")
         now_ms = self._clock.now_ms()
         kept = RecordFilter(offset_map, aborted, partition.producer_of, now_ms, settings.delete_retention_ms)
         segments = [segment for segment in partition.log.segments.sealed_segments() if segment.base_offset < end_offset]
@@ -206,7 +206,7 @@ class Cleaner:
             # The first snapshot stays: the new segment starts with the same producer state as the group.
             path = segment.log_path.removesuffix(".log")
             deleted += add_deleted_suffix(self._disk, path, with_snapshot=segment is not group[0])
-        # File systems need not keep the order of renames, and the new names without the old ones renamed would do harm.
+        # File systems may reorder renames, and a new segment next to an old one of the same records would do harm.
         try:
             self._disk.sync_dir(partition.log.directory)
         except Shortage as short:  # half of a swap must not be tried again

@@ -52,7 +52,7 @@ def test_a_port_on_an_address_is_known_by_it_and_by_this_machines_names():
     named = Access("Broker.example", TOKEN)
     ask(named, host="broker.example:9644", authorization=f"Bearer {TOKEN}")
     assert refusal(named, host="other.example").message == (
-        "This port is not known as other.example: ask for localhost or Broker.example"
+        "The Host header other.example is not a name of this port: send requests to localhost or Broker.example"
     )
 
 
@@ -105,7 +105,7 @@ def test_the_token_lets_in_but_no_page_from_elsewhere():
 def test_a_header_that_decides_something_stands_once(name):
     with pytest.raises(AdminError) as raised:
         single([(name, b"a"), (b"accept", b"*/*"), (b"accept", b"*/*"), (name, b"a")])
-    assert (raised.value.status, raised.value.message) == (400, f"The header {name.decode()} is there twice")
+    assert (raised.value.status, raised.value.message) == (400, f"The header {name.decode()} occurs twice")
 
 
 def test_loopback_is_told_from_what_others_can_reach():

@@ -138,15 +138,17 @@ def test_an_answer_that_is_no_json_is_told_too(web, caplog):
     visitor = web.connect()
     visitor.send(request("GET", "/odd") + request("GET", "/echo/x"))
     assert [reply.status for reply in visitor.replies()] == [500, 200]
-    assert "The answer is no JSON" in visitor.replies()[0].value["error"]
-    assert caplog.messages[0].startswith("What the admin port answers is no JSON: {'odd': <object")
+    assert "The reply cannot be written as JSON" in visitor.replies()[0].value["error"]
+    assert caplog.messages[0].startswith("A reply of the admin port cannot be written as JSON: {'odd': <object")
 
 
 def test_who_may_not_ask_is_told_of(web):
     web.refused.clear()
     web.ask("GET", "/echo/x", host="evil.example")
     web.ask("GET", "/nowhere")
-    assert web.refused == [("127.0.0.1:4711", "This port is not known as evil.example: ask for localhost")]
+    assert web.refused == [
+        ("127.0.0.1:4711", "The Host header evil.example is not a name of this port: send requests to localhost")
+    ]
 
 
 def test_what_comes_together_with_the_end_is_read(web):
@@ -169,23 +171,35 @@ def test_what_comes_together_with_the_end_is_read(web):
     [
         (request("GET", "/nowhere"), 404, "There is nothing at /nowhere"),
         (request("PATCH", "/echo"), 405, "/echo takes POST, not PATCH"),
-        (request("GET", "/echo/x?c=1"), 400, "The query has 'c'"),
+        (request("GET", "/echo/x?c=1"), 400, "The query has an unknown parameter 'c'"),
         (request("GET", "/echo/x", {}), 400, "GET /echo/x takes no body"),
         (request("POST", "/echo", {}, content_type="text/plain"), 415, "A body must be JSON"),
         (request("POST", "/echo", {}, content_type=None), 415, "A body must be JSON"),
         (request("POST", "/echo", {}, content_type="application/json; charset=latin-1"), 415, "A body must be JSON"),
-        (request("POST", "/echo", b"{"), 400, "The body is no JSON: a name in double quotes is missing (line 1, col"),
+        (request("POST", "/echo", b"{"), 400, "The body is not JSON: a name in double quotes is missing (line 1, col"),
         (request("POST", "/echo", b'{"value":"\xff"}'), 400, "The body is not UTF-8"),
         (request("POST", "/echo", b"[]"), 422, "The body must be an object"),
         (request("PUT", "/number", {"m": 1}), 422, "m is not known: there is n"),
-        (request("GET", "/echo/x", host="evil.example"), 403, "This port is not known as evil.example"),
-        (request("GET", "/echo/x", origin="http://evil.example"), 403, "A page of http://evil.example may not ask"),
-        (request("OPTIONS", "/echo", origin="http://evil.example"), 403, "A page of http://evil.example may not ask"),
-        (request("GET", "/echo/x", sec_fetch_site="cross-site"), 403, "A page of another site may not ask"),
+        (
+            request("GET", "/echo/x", host="evil.example"),
+            403,
+            "The Host header evil.example is not a name of this port",
+        ),
+        (
+            request("GET", "/echo/x", origin="http://evil.example"),
+            403,
+            "A web page of http://evil.example may not send",
+        ),
+        (
+            request("OPTIONS", "/echo", origin="http://evil.example"),
+            403,
+            "A web page of http://evil.example may not send",
+        ),
+        (request("GET", "/echo/x", sec_fetch_site="cross-site"), 403, "A web page of another site may not send"),
         (request("GET", "/../../etc/passwd"), 404, "There is nothing at /../../etc/passwd"),
-        (request("GET", "http://localhost:9644/echo/x"), 400, "Ask for a path that begins with /"),
-        (request("OPTIONS", "*"), 400, "Ask for a path that begins with /"),
-        (request("CONNECT", "localhost:80"), 400, "Ask for a path that begins with /"),
+        (request("GET", "http://localhost:9644/echo/x"), 400, "The path must begin with /"),
+        (request("OPTIONS", "*"), 400, "The path must begin with /"),
+        (request("CONNECT", "localhost:80"), 400, "The path must begin with /"),
         (request("GET", "/echo/x", upgrade="websocket", connection="upgrade"), 200, ""),
     ],
 )
@@ -206,39 +220,39 @@ def test_what_cannot_be_answered_is_told_and_the_connection_goes_on(web, asked, 
 @pytest.mark.parametrize(
     ("sent", "status", "told"),
     [
-        (b"GET /echo/x HTTP/1.1\r\n\r\n", 400, "This is no HTTP/1.1: Missing mandatory Host"),
-        (b"GET /echo/x HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n", 400, "This is no HTTP/1.1: "),
-        (b"GET /echo/x HTTP/1.1\r\nHost: localhost\r\nOrigin: a\r\nOrigin: b\r\n\r\n", 400, "The header origin is the"),
-        (b"GET /echo/x HTTP/1.1\nHost localhost\n\n", 400, "This is no HTTP/1.1: illegal header"),
+        (b"GET /echo/x HTTP/1.1\r\n\r\n", 400, "This is not HTTP/1.1: Missing mandatory Host"),
+        (b"GET /echo/x HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n", 400, "This is not HTTP/1.1: "),
+        (b"GET /echo/x HTTP/1.1\r\nHost: localhost\r\nOrigin: a\r\nOrigin: b\r\n\r\n", 400, "The header origin occurs"),
+        (b"GET /echo/x HTTP/1.1\nHost localhost\n\n", 400, "This is not HTTP/1.1: illegal header"),
         (
             request("GET", "/echo/x", x=" " * 16_000 + "\x0b"),
             400,
-            "This is no HTTP/1.1: a control character in its head",
+            "This is not HTTP/1.1: the head contains a control character",
         ),
-        (request("GET", "/echo/x", x="\x00"), 400, "This is no HTTP/1.1: a control character in its head"),
-        (request("GET", "/echo/x", x="a\rb"), 400, "This is no HTTP/1.1: a control character in its head"),
-        (b"nonsense\r\n\r\n", 400, "This is no HTTP/1.1: illegal request line"),
-        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505, "This port speaks HTTP/1.1"),
-        (b"\x00\x00\x00\x20\x00\x12\x00\x04", 400, "This is no HTTP: "),
-        (b"\x16\x03\x01\x02\x00\x01", 400, "This is no HTTP: "),
-        (request("POST", "/echo", b"{}", content_length="-1"), 400, "This is no HTTP/1.1: "),
-        (request("POST", "/echo", b"{}", content_length="2, 3"), 400, "This is no HTTP/1.1: "),
-        (request("POST", "/echo", b"{}", transfer_encoding="gzip"), 501, "This is no HTTP/1.1: "),
+        (request("GET", "/echo/x", x="\x00"), 400, "This is not HTTP/1.1: the head contains a control character"),
+        (request("GET", "/echo/x", x="a\rb"), 400, "This is not HTTP/1.1: the head contains a control character"),
+        (b"nonsense\r\n\r\n", 400, "This is not HTTP/1.1: illegal request line"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505, "This port serves HTTP/1.1 only"),
+        (b"\x00\x00\x00\x20\x00\x12\x00\x04", 400, "This is not HTTP: "),
+        (b"\x16\x03\x01\x02\x00\x01", 400, "This is not HTTP: "),
+        (request("POST", "/echo", b"{}", content_length="-1"), 400, "This is not HTTP/1.1: "),
+        (request("POST", "/echo", b"{}", content_length="2, 3"), 400, "This is not HTTP/1.1: "),
+        (request("POST", "/echo", b"{}", transfer_encoding="gzip"), 501, "This is not HTTP/1.1: "),
         (
             request("POST", "/echo", b"zz\r\n{}\r\n", content_length=None, transfer_encoding="chunked"),
             400,
-            "This is no ",
+            "This is not ",
         ),
-        (request("POST", "/echo", b"x", content_length=1 << 20), 400, "The request ended before it was whole"),
-        (request("POST", "/echo", b"x", content_length=(1 << 20) + 1), 413, "A body may have 1048576 bytes"),
-        (request("POST", "/echo", b"x", content_length="9" * 20), 413, "A body may have 1048576 bytes"),
-        (b"GET /echo/x HTTP/1.1\r\nHost: localhost\r\n", 400, "The request ended before it was whole"),
-        (b"GET /" + b"x" * 20_000, 431, "The head of a request may have 16384 bytes"),
-        (request("GET", "/echo/x", x="x" * 16_384), 431, "The head of a request may have 16384 bytes"),
+        (request("POST", "/echo", b"x", content_length=1 << 20), 400, "The request ended before it was complete"),
+        (request("POST", "/echo", b"x", content_length=(1 << 20) + 1), 413, "A body must have at most 1048576 bytes"),
+        (request("POST", "/echo", b"x", content_length="9" * 20), 413, "A body must have at most 1048576 bytes"),
+        (b"GET /echo/x HTTP/1.1\r\nHost: localhost\r\n", 400, "The request ended before it was complete"),
+        (b"GET /" + b"x" * 20_000, 431, "The head of a request must have at most 16384 bytes"),
+        (request("GET", "/echo/x", x="x" * 16_384), 431, "The head of a request must have at most 16384 bytes"),
         (
             request("GET", "/echo/x", **{f"x{n}": "" for n in range(100)}),
             431,
-            "The head of a request may have 100 lines",
+            "The head of a request must have at most 100 lines",
         ),
     ],
 )
@@ -333,7 +347,7 @@ def test_a_request_that_is_not_whole_in_time_is_told_so(web):
         web.lone.rest(100.0)
     web.lone.rest(1_000.0)
     (reply,) = visitor.replies()
-    assert (reply.status, reply.value) == (408, {"error": "A request must be whole in 10 s"})
+    assert (reply.status, reply.value) == (408, {"error": "The request was not complete after 10 s"})
     web.lone.rest(3_000.0)
     assert visitor.transport.closed
 

@@ -58,7 +58,7 @@ def test_a_level_can_be_given_back_at_once(web):
     assert web.ask("DELETE", "/v1/loglevel/root").status == 200
     assert level(None) == before
     refused = web.ask("DELETE", "/v1/loglevel/root")
-    assert refused.status == 404 and "was not changed" in refused.value["error"]
+    assert refused.status == 404 and "is not changed" in refused.value["error"]
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ def test_what_no_coordinator_knows_is_called_forgotten(picture):
     for shard in picture.broker.transactions.shards():
         shard.states.pop("txn", None), shard.open.pop("txn", None)
     told = picture.get(f"/v1/partitions/{LEDGER}/0/why")
-    assert "(forgotten, last heard of" in told["text"]
+    assert "(forgotten, last active" in told["text"]
     assert any(" transactions abort " in command for command in told["commands"])
 
 

@@ -61,7 +61,7 @@ def test_a_path_that_is_not_there_says_where_to_look(target):
     error = catch_error("GET", target)
     assert (error.status, error.message) == (
         404,
-        f"There is nothing at {target}; GET /openapi.json says what there is",
+        f"There is nothing at {target}: GET /openapi.json lists the paths",
     )
 
 
@@ -88,13 +88,21 @@ def test_escapes_that_are_not_utf_8_are_refused(target):
 
 def test_a_query_has_the_names_of_its_route_once():
     assert ROUTER.match("GET", "/v1/faults/7?wait_ms=5&verbose=").query == {"wait_ms": "5", "verbose": ""}
-    assert catch_error("GET", "/v1/faults/7?wait_ms=5&wait_ms=6").message == "The query has 'wait_ms' twice"
-    assert catch_error("GET", "/v1/faults/7?wait=5").message == "The query has 'wait': did you mean wait_ms?"
-    assert catch_error("GET", "/v1/faults/7?x=5").message == "The query has 'x': there is wait_ms, verbose"
-    assert catch_error("GET", "/v1/faults?x=5").message == "The query has 'x': there is none"
+    assert (
+        catch_error("GET", "/v1/faults/7?wait_ms=5&wait_ms=6").message == "The query has the parameter 'wait_ms' twice"
+    )
+    assert (
+        catch_error("GET", "/v1/faults/7?wait=5").message
+        == "The query has an unknown parameter 'wait': did you mean wait_ms?"
+    )
+    assert (
+        catch_error("GET", "/v1/faults/7?x=5").message
+        == "The query has an unknown parameter 'x': there is wait_ms, verbose"
+    )
+    assert catch_error("GET", "/v1/faults?x=5").message == "The query has an unknown parameter 'x': there is none"
     assert catch_error("GET", "/v1/faults/7?" + "&".join("abcdefghijklmnopqrstuvwxyz" * 2)).status == 400
 
 
 def test_two_routes_that_match_the_same_are_a_mistake():
-    with pytest.raises(ValueError, match=r"^GET /v1/\{other\} is there twice$"):
+    with pytest.raises(ValueError, match=r"^GET /v1/\{other\} occurs twice$"):
         Router([route("GET", "/v1/{name}"), route("GET", "/v1/{other}")])

@@ -190,7 +190,7 @@ def test_only_a_few_may_listen(tracer):
     for _ in range(MOST_LISTENERS):
         tracer.listen()
     reply = tracer.web.ask("GET", "/v1/trace")
-    assert reply.status == 409 and "listen already" in reply.value["error"]
+    assert reply.status == 409 and "traces are running" in reply.value["error"]
 
 
 def test_only_a_few_may_listen_when_many_ask_at_once(tracer):

@@ -37,8 +37,8 @@ def test_an_entry_has_its_options(text, options):
         (f"{PLAIN} required user_a=hush", "ends with ;"),
         (f"{PLAIN} required user_a hush;", "option 1 is KEY=VALUE"),
         (f"{PLAIN} required user_a=hush user_b=;", "option 2 is KEY=VALUE"),
-        (f'{PLAIN} required user_a="hush;', "must stand in quotes"),
-        (f"{PLAIN} required user_a=hush#;", "must stand in quotes"),
+        (f'{PLAIN} required user_a="hush;', "in quotes"),
+        (f"{PLAIN} required user_a=hush#;", "in quotes"),
         (f"{PLAIN} required; {PLAIN} required user_a=hush;", "one JAAS entry"),
     ],
 )

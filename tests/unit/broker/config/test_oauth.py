@@ -39,7 +39,10 @@ def test_what_is_enough(flags):
         ((URL,), "tokens of any audience. Set sasl.oauthbearer.expected.audience, or "),
         ((URL, AUDIENCE), "tokens of any issuer. Set sasl.oauthbearer.expected.issuer, or "),
         ((URL, ISSUER), "sasl.oauthbearer.allow.unverified.audience=true"),
-        ((URL, ISSUER, AUDIENCE, f"{VALIDATOR}=com.example.Mine"), "Mine of sasl.server.callback.handler.class is not"),
+        (
+            (URL, ISSUER, AUDIENCE, f"{VALIDATOR}=com.example.Mine"),
+            "Mine of sasl.server.callback.handler.class is unknown",
+        ),
         ((UNSECURED, f'{JAAS} unsecuredValidatorAllowableClockSkewMs="-1";'), "AllowableClockSkewMs must be a number"),
         ((UNSECURED, f'{JAAS} unsecuredValidatorAllowableClockSkewMs="²";'), "AllowableClockSkewMs must be a number"),
     ],

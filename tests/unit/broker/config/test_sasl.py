@@ -65,7 +65,7 @@ def test_variables_of_kafkas_image_are_read():
         (["sasl.enabled.mechanisms=PLAIN,GSSAPI", USERS], "sasl.enabled.mechanisms: GSSAPI is not"),
         (["sasl.enabled.mechanisms=plain"], "sasl.enabled.mechanisms: plain is not"),
         (["sasl.enabled.mechanisms="], "sasl.enabled.mechanisms: nothing is not supported"),
-        (["sasl.enabled.mechanisms=PLAIN"], "PLAIN needs its users. Set listener.name.outside.plain.sasl.jaas.config"),
+        (["sasl.enabled.mechanisms=PLAIN"], "PLAIN has no users. Set listener.name.outside.plain.sasl.jaas.config"),
         ([USERS.removesuffix(";")], "plain.sasl.jaas.config=[hidden] (flag --override): must be a JAAS entry"),
         ([USERS.replace("Plain", "Scram")], "=[hidden] (flag --override): must be a JAAS entry of PlainLoginModule"),
     ],
@@ -100,8 +100,8 @@ def test_an_option_goes_before_a_file():
 @pytest.mark.parametrize(
     ("file", "told"),
     [
-        ("KafkaServer { x.Other required user_a=hush; };", "PLAIN needs its users"),
-        ("{ hush", "the file must be NAME {"),
+        ("KafkaServer { x.Other required user_a=hush; };", "PLAIN has no users"),
+        ("{ hush", "the file must contain NAME {"),
     ],
 )
 def test_a_file_without_users_is_told(file, told):

@@ -388,7 +388,7 @@ def test_a_partition_that_breaks_does_not_keep_the_others_from_expiring(rig, cap
     assert rig.log_of("g") is not rig.log_of("h")
     rig.log_of("g").append_own = None
     rig.clock.advance(RETENTION_MS)
-    assert set(rig.known) == {"g"} and "failed; it is tried again" in caplog.text
+    assert set(rig.known) == {"g"} and "failed; the next scan tries again" in caplog.text
     del rig.log_of("g").append_own
     rig.clock.advance(LOOK_MS)
     assert not rig.known
@@ -399,7 +399,7 @@ def test_a_look_that_fails_is_not_the_last_one(rig, monkeypatch, caplog):
     with monkeypatch.context() as broken:
         broken.setattr(rig.shard_of(), "groups", None)
         rig.clock.advance(RETENTION_MS)
-    assert "the next one comes as planned" in caplog.text
+    assert "the next scan starts at its usual time" in caplog.text
     rig.clock.advance(LOOK_MS)
     assert not rig.known
 

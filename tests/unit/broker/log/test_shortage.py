@@ -71,7 +71,7 @@ def test_the_limit_is_said_once_a_minute(broker, disk, produce, caplog):
         broker.clock.advance(61_000)
         produce(partition)
     said = [record.getMessage() for record in caplog.records]
-    assert len(said) == 2 and all("RLIMIT_NOFILE" in each and "tried again" in each for each in said)
+    assert len(said) == 2 and all("RLIMIT_NOFILE" in each and "tries again" in each for each in said)
 
 
 def test_a_search_by_time_is_refused_and_not_answered_with_nothing(broker, disk, produce):

@@ -95,4 +95,4 @@ def test_a_sync_waits_for_a_descriptor(tmp_path, monkeypatch, caplog):
         assert ended.wait(PATIENCE_S) and job.error is None
         assert len(taken) == before - 1  # one was enough, for one after the other
     (said,) = caplog.messages
-    assert "A sync of" in said and "RLIMIT_NOFILE" in said
+    assert "The sync of" in said and "RLIMIT_NOFILE" in said

@@ -52,7 +52,7 @@ def test_a_file_that_is_renewed_is_taken_by_who_comes_next(lone, keystore, other
     assert after is not before and isinstance(after, ssl.SSLContext)
     lone.rest(LOOK_MS)
     assert tls.current_context() is after
-    assert caplog.messages == ["The listener SSL has taken its keystore anew"]
+    assert caplog.messages == ["Listener SSL uses its new keystore"]
 
 
 def test_a_file_that_is_half_written_changes_nothing_and_is_told_once(lone, keystore, certificates, caplog):
@@ -109,7 +109,7 @@ def test_stores_are_taken_when_somebody_asks_for_it(lone, keystore, caplog):
     before = tls.current_context()
     tls.take()
     assert tls.current_context() is not before
-    assert caplog.messages == ["The listener SSL has taken its keystore anew"]
+    assert caplog.messages == ["Listener SSL uses its new keystore"]
 
 
 def test_handshakes_begin_one_after_the_other_and_others_go_ahead(lone, keystore):
@@ -132,5 +132,5 @@ def test_what_clients_did_wrong_is_explained_and_seldom_told(lone, keystore, cap
         tls.report_failure("10.0.0.1:5", "[SSL: PEER_DID_NOT_RETURN_A_CERTIFICATE] peer did not return a certificate")
         tls.report_foreign("10.0.0.1:5", b"\x00\x00\x00\x10")
     assert len(caplog.messages) == 2
-    assert "it shows no certificate, and ssl.client.auth is required" in caplog.messages[0]
-    assert "it speaks no TLS on a listener with SSL" in caplog.messages[1]
+    assert "it presents no certificate, and ssl.client.auth is required" in caplog.messages[0]
+    assert "it does not use TLS on a listener with SSL" in caplog.messages[1]

@@ -64,7 +64,7 @@ def test_a_client_cannot_tell_a_wrong_password_from_a_wrong_name_but_the_log_can
     assert password.told == name.told
     assert (password.reason, name.reason) == (
         "PLAIN as 'alice': the password is wrong",
-        "PLAIN as 'nobody': nobody has this name",
+        "PLAIN as 'nobody': no user has this name",
     )
 
 
@@ -152,7 +152,7 @@ class Hashed:
         ("alice", "bob-secret", "the password is wrong"),
         ("bob", "b" * 299, "the password is wrong"),
         ("dora", "alice-secret", "the password is wrong"),
-        ("nobody", "alice-secret", "nobody has this name"),
+        ("nobody", "alice-secret", "no user has this name"),
     ],
 )
 def test_passwords_are_held_against_hashes(name, password, reason):

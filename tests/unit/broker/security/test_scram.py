@@ -77,7 +77,7 @@ def test_who_wants_to_be_who_it_is_may(header):
     ("name", "password", "why"),
     [
         ("alice", "wrong", "SCRAM-SHA-512 as 'alice': the password is wrong"),
-        ("nobody", PASSWORD, "SCRAM-SHA-512 as 'nobody': nobody has this name"),
+        ("nobody", PASSWORD, "SCRAM-SHA-512 as 'nobody': no user has this name"),
     ],
 )
 def test_who_does_not_know_the_password_hears_it_at_the_end(name, password, why):
@@ -88,7 +88,7 @@ def test_who_does_not_know_the_password_hears_it_at_the_end(name, password, why)
 
 def test_a_credential_of_one_mechanism_is_none_of_the_other():
     server = ScramServer(SHA_256, users(ALICE[SHA_512]))
-    assert "nobody has this name" in refusal(server, prove(server, mechanism=SHA_256).final_message()).reason
+    assert "no user has this name" in refusal(server, prove(server, mechanism=SHA_256).final_message()).reason
 
 
 def test_a_credential_with_too_few_iterations_lets_nobody_in():

@@ -115,15 +115,15 @@ def test_what_is_wrong_is_told_by_its_option(certificates, other_certificates, t
     told = {
         "a listener with SSL needs ssl.keystore.location": {},
         "ssl.keystore.location /no/such: No such file": {**pem, "keystore_location": "/no/such"},
-        "this is JKS, which only Java reads. As PKCS12: keytool -importkeystore": {"keystore_location": jks},
-        "this is no PKCS12, or ssl.keystore.password is wrong": {"keystore_location": certificates.pkcs12()},
-        "this is no PEM; is it PKCS12?": {**pem, "keystore_location": certificates.pkcs12()},
-        "ssl.key.password must be given": {**pem, "keystore_location": locked},
+        "this is JKS, which only Java reads. Convert it: keytool -importkeystore": {"keystore_location": jks},
+        "this is not PKCS12, or ssl.keystore.password is wrong": {"keystore_location": certificates.pkcs12()},
+        "this is not PEM; if it is PKCS12, set": {**pem, "keystore_location": certificates.pkcs12()},
+        "set ssl.key.password": {**pem, "keystore_location": locked},
         "ssl.key.password is wrong": {**pem, "keystore_location": locked, "key_password": "guessed"},
-        "its key and its certificate do not fit": {**pem, "keystore_location": other},
-        "there must be a CERTIFICATE in PEM, and there are 0": {**pem, "keystore_location": empty},
-        "there must be one PRIVATE KEY in PEM": {**pem, "keystore_location": certificates.ca},
-        "are two keys": {**pem, "keystore_location": certificates.broker, "keystore_key": "x"},
+        "its key and its certificate do not match": {**pem, "keystore_location": other},
+        "expected a CERTIFICATE in PEM, found 0": {**pem, "keystore_location": empty},
+        "expected one PRIVATE KEY in PEM": {**pem, "keystore_location": certificates.ca},
+        "are both set": {**pem, "keystore_location": certificates.broker, "keystore_key": "x"},
         "OpenSSL has none of TLS_NULL": {
             **pem, "keystore_location": certificates.broker, "cipher_suites": "TLS_NULL"
         },

@@ -44,7 +44,7 @@ def test_options_say_which_claims_count():
         (claims(sub=" "), "it has no sub"),
         (claims(sub=1), "it has no sub"),
         (claims(exp=None), "it has no exp"),
-        (claims(exp="x"), "its exp is no time"),
+        (claims(exp="x"), "its exp is not a time"),
         (claims(exp=NOW_S), "it has expired"),
         (claims(iat=NOW_S + 1), "it was issued in the future"),
         (claims(exp=NOW_S + 10, iat=NOW_S + 10), "it was issued in the future"),

@@ -15,9 +15,7 @@ from ottla.protocol.internal_topics.security_records import AccessControlEntryRe
 
 LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
 ALLOW, DENY = PermissionType.ALLOW, PermissionType.DENY
-MISSING = (
-    "What is missing: kafka-acls --bootstrap-server localhost:9092 --add --allow-principal User:alice --operation "
-)
+MISSING = "To allow it: kafka-acls --bootstrap-server localhost:9092 --add --allow-principal User:alice --operation "
 
 
 def entry(
@@ -84,10 +82,10 @@ def test_the_entry_that_allows_is_named(why):
 def test_what_is_missing_is_ready_to_paste(why):
     code, told = why([])
     assert code == 1
-    assert told["answer"] == "User:alice may not Write on Topic:orders: no entry is about it at all."
+    assert told["answer"] == "User:alice may not Write on Topic:orders: no entry matches."
     assert told["add"] == f"{MISSING}Write --topic orders"
     _, told = why([entry(principal="User:bob")])
-    assert told["answer"].endswith("no entry that is about it allows it.")
+    assert told["answer"].endswith("no matching entry allows it.")
 
 
 @pytest.mark.parametrize(
@@ -113,7 +111,7 @@ def test_a_deny_is_what_must_go(why):
         "with or from 10.0.0.1."
     )
     assert told["change"] == (
-        "No ALLOW helps against a DENY; what takes it away: kafka-acls --bootstrap-server localhost:9092 --remove "
+        "A DENY overrides every ALLOW. To remove it: kafka-acls --bootstrap-server localhost:9092 --remove "
         "--deny-principal 'User:*' --deny-host 10.0.0.1 --operation All --topic or --resource-pattern-type prefixed"
     )
 

@@ -132,7 +132,7 @@ def test_small_files_are_read_too(clean):
     [
         ("ledger-2/00000000000000000000.log", (100_000, 1), "damaged: wrong CRC at position 99879 "),
         ("ledger-2/00000000000000000000.log", (99_879 + 16, 1), "damaged: magic 3 at position 99879 "),
-        ("ledger-2/00000000000000000000.index", (31, 1), "damaged: offset 83 at 18047, where no batch stands, at "),
+        ("ledger-2/00000000000000000000.index", (31, 1), "damaged: offset 83 at 18047, which has no batch, at "),
         ("ledger-2/00000000000000000000.timeindex", (31, 1), "damaged: timestamp 1795253792071 for offset 62, which "),
         ("ledger-2/00000000000000000000.txnindex", (0, 1), "damaged: transaction index entry at 0 has version 256 "),
         ("ledger-2/00000000000000000909.snapshot", (20, 1), "damaged: producer snapshot fails its CRC "),

@@ -115,7 +115,7 @@ def test_a_tagged_field_at_its_default_is_left_out_though_it_was_written(tags, s
 
 
 def test_a_tagged_field_that_does_not_fill_its_size_is_an_error():
-    with pytest.raises(ProtocolError, match="1 bytes behind"):
+    with pytest.raises(ProtocolError, match="1 bytes after"):
         metadata(PARTITION_CHANGE + bytes.fromhex("010105ffffffff00"))
 
 

@@ -132,7 +132,7 @@ def large_log(tmp_path_factory):
         (lambda content: content + bytes(30), "batch header cut short: 30 bytes"),
         (lambda content: content[: len(content) // 40 * 20] + bytes(300_000), "batch length 0 at position"),
         (lambda content: content[:2_000_000] + b"\1" + content[2_000_001:], "wrong CRC at position"),
-        (lambda content: content[: len(content) // 40 * 20] + content, "where 1280 is the next at position"),
+        (lambda content: content[: len(content) // 40 * 20] + content, "where 1280 is expected at position"),
     ],
 )
 def test_processes_side_by_side_print_what_one_prints(log, tmp_path, damage, says):

@@ -159,11 +159,11 @@ def test_a_torn_checkpoint_that_nobody_needs_is_told_and_is_no_damage(tmp_path):
     code, found = run(directory)
     assert code == 0
     assert [row["verdict"] for row in found["problems"]] == ["torn"]
-    assert "the next start writes it anew" in found["problems"][0]["what"]
+    assert "the next start writes it again" in found["problems"][0]["what"]
 
 
 def test_a_directory_of_something_else_is_refused(tmp_path):
-    assert run(tmp_path) == (2, f"ottla: {tmp_path}: not a log directory, it is empty\n")
+    assert run(tmp_path) == (2, f"ottla: {tmp_path}: not a log directory: it is empty\n")
     assert run(tmp_path / "absent")[0] == 2
 
 

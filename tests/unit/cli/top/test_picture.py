@@ -44,8 +44,8 @@ def test_what_nobody_will_end_goes_before_what_is_overdue_and_that_before_the_ol
     assert [each.topic for each in picture.held_back] == ["lost", "older", "late", "waits"]
     assert [each.group_id for each in picture.groups] == ["b", "a"]
     assert sentence(picture) == (
-        "3 open transactions, 1 overdue; 4 offsets held back in 4 partitions (1 of them by a transaction that nobody "
-        "will end); 2 groups, the largest lag is 30."
+        "3 open transactions, 1 overdue; 4 offsets held back in 4 partitions (1 of them by a transaction that will "
+        "never end); 2 groups, the largest lag is 30."
     )
     assert sentence(Picture(NOW_MS)) == "0 open transactions, 0 overdue; 0 offsets held back in 0 partitions; 0 groups."
 

@@ -84,7 +84,7 @@ def test_the_oldest_pins_and_the_others_wait_behind_it(world):
     ]
     assert {(row["standing"], row["state"], row["coordinator"]) for row in rows} == {("in time", "Ongoing", 1)}
     assert "90 offsets are held back, from 10 on, by producer id 1" in document["answer"]
-    assert "2 open transactions wait behind it" in document["answer"]
+    assert "2 later open transactions wait" in document["answer"]
     assert {row["start_offset"] for row in document["remedies"]} == {10}
 
 
@@ -221,7 +221,7 @@ def test_what_no_coordinator_answers_for_is_not_called_an_orphan(world, trouble)
     result = ottla("orphans", "-b", "one:9092")
     assert result.exit_code == 2
     assert result.stdout.startswith("no forgotten transactions")
-    assert re.fullmatch(r"ottla: open transactions that cannot be judged: 1 \(.*\)", result.stderr.splitlines()[-1])
+    assert re.fullmatch(r"ottla: open transactions without a verdict: 1 \(.*\)", result.stderr.splitlines()[-1])
     (row,) = run_json("why", "ledger", "0", code=1)["open transactions"]
     assert row["standing"] == "unknown"
 
@@ -298,7 +298,7 @@ def test_the_first_broker_that_answers_is_enough(world):
     ("arguments", "line"),
     [
         (("why", "nothing", "0"), "topic nothing: UNKNOWN_TOPIC_OR_PARTITION"),
-        (("why", "ledger", "7"), "topic ledger has the partitions 0 to 0, and no 7"),
+        (("why", "ledger", "7"), "topic ledger has partitions 0 to 0, not 7"),
         (("why", "leaderless", "0"), "leaderless-0 has no leader"),
         (("orphans", "-b", "one"), "one is not HOST:PORT"),
         (("orphans", "-b", "one:0"), "one:0 is not HOST:PORT"),

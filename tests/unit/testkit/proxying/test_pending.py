@@ -81,5 +81,5 @@ def test_the_end_comes_behind_the_last():
     ],
 )
 def test_what_only_a_broker_of_ours_has_is_refused(fault):
-    with pytest.raises(FaultError, match="needs a broker of ours"):
+    with pytest.raises(FaultError, match="needs an Ottla broker"):
         ProxyPlan().add(parse_fault(fault))
