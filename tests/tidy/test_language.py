@@ -32,8 +32,7 @@ INTERFACES = {
 """Names that many modules or classes define because they are used in the same way."""
 
 LEFT = {
-    "benchmarks": 17,
-    "benchmarks/parts": 34,
+    "benchmarks": 1,
     "docs": 2,
     "lab/crash": 1,
     "lab/simulation": 4,
@@ -56,7 +55,6 @@ LEFT = {
     "ottla/testkit/in_memory": 1,
     "ottla/testkit/kit": 6,
     "tests": 4,
-    "tests/api": 29,
     "tests/audit": 24,
     "tests/authorization": 27,
     "tests/browser": 9,
@@ -67,9 +65,7 @@ LEFT = {
     "tests/scan": 18,
     "tests/sim": 7,
     "tests/spark": 14,
-    "tests/tables": 23,
-    "tests/tidy": 3,
-    "tests/unit": 133,
+    "tests/unit": 2,
     "tests/wire": 51,
 }
 """Places that still break a rule, by folder. A folder that is not named has none, and no number may grow."""
