@@ -139,7 +139,7 @@ class Lone:
     def note(self, what, data):
         """Record nothing, because these tests do not compare runs."""
 
-    def run_guarded(self, work):
+    def guard(self, work):
         work()
 
     def on_data(self, link, data):

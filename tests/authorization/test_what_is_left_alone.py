@@ -141,7 +141,7 @@ def test_one_topic_that_may_not_be_written_keeps_all_out_of_a_transaction(lone):
     assert add(alice, ["__consumer_offsets"]) == {"__consumer_offsets": DENIED}
     assert add(Alice(lone, WRITE_LEDGER), [LEDGER, "absent"]) == {LEDGER: DENIED_ID, "absent": DENIED_ID}
     lone.assembly.broker.authorizer = None
-    assert producer.described().topics == []
+    assert producer.describe().topics == []
 
 
 def commit(alice, version, *topics):
@@ -157,7 +157,7 @@ def test_offsets_of_topics_that_may_not_be_read_begin_no_transaction(lone):
     alice = Alice(lone, WRITE_TXN, READ_GROUP, READ_LEDGER)
     assert commit(alice, 5, ORDERS, "absent") == {ORDERS: DENIED, "absent": DENIED}
     lone.assembly.broker.authorizer = None
-    assert producer.described().topics == []
+    assert producer.describe().topics == []
     told = commit(Alice(lone, WRITE_TXN, READ_GROUP), 5, LEDGER), commit(Alice(lone, WRITE_TXN), 5, LEDGER)
     assert told == ({LEDGER: DENIED}, {LEDGER: E.GROUP_AUTHORIZATION_FAILED})
 

@@ -71,11 +71,11 @@ def test_the_broker_appends_what_can_be_read(walk, monkeypatch):
     assert differ == set()
 
 
-def iterated(batch):
+def iterate(batch):
     return [record.value for record in iter_records(batch, read_header(batch))]
 
 
-def cleaned(batch):
+def clean(batch):
     """Read as the cleaner and the codec of a topic do."""
     header = read_header(batch)
     raw = bytes(to_the_end(raw_steps(batch, header)))
@@ -89,26 +89,26 @@ def cleaned(batch):
     return values
 
 
-def compared(batch):
-    """As the broker compares a retry with what it has, which is the same here in another codec."""
-    values = iterated(batch)
+def compare(batch):
+    """Compare as the broker compares a retry with what it has, which is the same here in another codec."""
+    values = iterate(batch)
     header = read_header(batch)
     plain = assemble(header._replace(attributes=0), raw_records(batch, header))
     assert not to_the_end(differ(batch, header, plain, read_header(plain), READ_LIMIT_BYTES))
     return values
 
 
-def scanned(batch):
+def scan_records(batch):
     (found,), damage = scan_content("file", batch)
     assert damage is None
     return [record.value for record in found.records()]
 
 
-def fetched(batch):
+def fetch(batch):
     return [record.value for record in readable("t", 0, batch, None, 0)[0]]
 
 
-@pytest.mark.parametrize("read", [iterated, cleaned, compared, scanned, fetched], ids=lambda read: read.__name__)
+@pytest.mark.parametrize("read", [iterate, clean, compare, scan_records, fetch], ids=lambda read: read.__name__)
 def test_a_reader_of_one_batch(read):
     assert shows(read) == []
 
@@ -134,7 +134,7 @@ def test_batches_that_count_no_records_are_not_looked_at():
     assert EMPTY
     for answer in EMPTY:
         assert answer.dumped == 0
-        assert [read(answer.row.batch) for read in (iterated, cleaned, scanned, fetched)] == [[]] * 4
+        assert [read(answer.row.batch) for read in (iterate, clean, scan_records, fetch)] == [[]] * 4
 
 
 @pytest.fixture(scope="module")
