@@ -65,7 +65,7 @@ def not_before(segments: Sequence[SegmentFile], time_ms: int) -> list[SegmentFil
     if time_ms <= 0:
         return list(segments)
     rolled = [segment for segment in segments if not (segment.is_last or segment.lacks(".timeindex"))]
-    found = storage.each(_largest_timestamp, [storage.beside(segment.path, ".timeindex") for segment in rolled])
+    found = storage.each(_largest_timestamp, [storage.with_suffix(segment.path, ".timeindex") for segment in rolled])
     largest = dict(zip(rolled, found, strict=True))
     return [segment for segment in segments if (latest := largest.get(segment)) is None or latest >= time_ms]
 

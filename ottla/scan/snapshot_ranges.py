@@ -144,7 +144,7 @@ def check_leaving(one: SnapshotRange, leaving: States) -> None:
 
 
 def _disagrees(segment: SegmentFile) -> DamagedSegment:
-    path = storage.beside(segment.path, ".snapshot")
+    path = storage.with_suffix(segment.path, ".snapshot")
     return DamagedSegment(
         f"{path}: the open transactions in it are not those of the earlier segments; "
         'option("verify", "true") reads without it, ottla audit --checks index shows the differences'
@@ -153,7 +153,7 @@ def _disagrees(segment: SegmentFile) -> DamagedSegment:
 
 def _opened_at(segment: SegmentFile) -> Longs | None:
     """Return the open transactions below a segment from its snapshot, by first offset; None without a sound one."""
-    rows = read_snapshot(storage.beside(segment.path, ".snapshot"))
+    rows = read_snapshot(storage.with_suffix(segment.path, ".snapshot"))
     if rows is None or (rows[:, [states.LAST_OFFSET, states.FIRST_OFFSET]] >= segment.base_offset).any():
         return None
     return states.from_snapshot(rows, segment.base_offset).open_rows

@@ -102,7 +102,7 @@ def stem_of(path: str) -> str:
     return name_of(path).partition(".")[0]
 
 
-def beside(path: str, suffix: str) -> str:
+def with_suffix(path: str, suffix: str) -> str:
     """The file of the same name with another suffix, such as `.index`."""
     return join(parent(path), stem_of(path) + suffix)
 

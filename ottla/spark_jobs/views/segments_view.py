@@ -78,7 +78,7 @@ class SegmentsReader(ViewReader):
         from ottla.scan.index_files import offset_entries, snapshot_entries, time_entries
 
         def read(suffix: str) -> bytes | None:
-            return None if segment.lacks(suffix) else files.read(storage.beside(segment.path, suffix))
+            return None if segment.lacks(suffix) else files.read(storage.with_suffix(segment.path, suffix))
 
         row: dict[str, Any] = {}
         if self.wants("indexEntries"):
@@ -102,7 +102,7 @@ class SegmentsReader(ViewReader):
         """Yield the files that `_index_columns` reads, in its order."""
         for suffix, columns in _COLUMNS_OF.items():
             if self.wants(*columns) and not segment.lacks(suffix):
-                yield storage.beside(segment.path, suffix)
+                yield storage.with_suffix(segment.path, suffix)
 
 
 def _pieces(log: PartitionLog) -> "Iterator[SegmentPiece]":
