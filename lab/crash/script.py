@@ -225,13 +225,13 @@ class Script:
 
         refused: list[int] = []
 
-        def told(at: int, reply: Any) -> None:
+        def on_reply(at: int, reply: Any) -> None:
             errors = [error for error in error_codes(reply) if error != wire.NONE]
             refused.extend(errors)
             if not errors:
                 self.ledger.plain.add(sent[at][0])
 
-        self.life.call_all(asks, told, meanwhile)
+        self.life.call_all(asks, on_reply, meanwhile)
         for error in refused:
             _expect(error, "Produce")
 

@@ -45,11 +45,11 @@ class ConnectionMemory:
         if lent is not None:
             lent.release()
 
-        def granted() -> None:
+        def allow_growth() -> None:
             self._inbox.may_grow = True
             on_grant()
 
-        self._claim = self._memory.reserve(size_bytes, granted)
+        self._claim = self._memory.reserve(size_bytes, allow_growth)
         if not self._claim.granted:
             self._inbox.may_grow = False
             self._inbox.shrink()

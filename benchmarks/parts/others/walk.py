@@ -15,7 +15,7 @@ from typing import Any
 
 from ottla.broker.api.context import Api
 from ottla.broker.api.table import TABLE
-from ottla.testkit.greedy import Ask, State, greedy
+from ottla.testkit.greedy import GreedyRequest, State, greedy
 from ottla.testkit.in_memory.furnish import Size, furnish
 from parts import processes, raw
 from parts.others import hostile, stage
@@ -50,7 +50,7 @@ def size_of(scale: float) -> Size:
 
 
 @contextlib.contextmanager
-def watched(data_dir: Path, figures: Path) -> Iterator[tuple[Broker, Watch]]:
+def watch_broker(data_dir: Path, figures: Path) -> Iterator[tuple[Broker, Watch]]:
     watch = Watch(figures, create=True)
     with processes.ottla(data_dir, (), (WATCHED, str(figures))) as broker:
         assert broker.pid is not None
@@ -59,7 +59,7 @@ def watched(data_dir: Path, figures: Path) -> Iterator[tuple[Broker, Watch]]:
 
 
 def furnished(data_dir: Path, figures: Path, size: Size) -> State:
-    with watched(data_dir, figures) as (broker, _), stage.staged(broker, 60) as scene:
+    with watch_broker(data_dir, figures) as (broker, _), stage.open_stage(broker, 60) as scene:
         connection = scene.connection
         return furnish(lambda key, version, asked: connection.send(asked, version), lambda: time.sleep(0.02), size)
 
@@ -97,7 +97,7 @@ def quiet(pid: int, deadline: float) -> None:
             return
 
 
-def strike(ask: Ask, times: int) -> Callable[[Stage], None]:
+def strike(ask: GreedyRequest, times: int) -> Callable[[Stage], None]:
     """Return an attack that pipelines the request, and waits until the work after the reply has ended."""
 
     def run(scene: Stage) -> None:
@@ -107,20 +107,20 @@ def strike(ask: Ask, times: int) -> Callable[[Stage], None]:
     return run
 
 
-def title_of(api: Api, ask: Ask) -> str:
+def title_of(api: Api, ask: GreedyRequest) -> str:
     flags = "" if ask.flags else ", not flagged"
-    return f"{api.title} {ask.version} {ask.greed} {ask.array}{flags}"
+    return f"{api.title} {ask.version} {ask.fill} {ask.array}{flags}"
 
 
 def walk_api(api: Api, state: State, copies: Copies, options: Any) -> Iterator[Figures]:
-    with watched(copies.path, copies.path.parent / "figures") as (broker, watch):
+    with watch_broker(copies.path, copies.path.parent / "figures") as (broker, watch):
         assert broker.pid is not None
         quiet(broker.pid, time.monotonic() + STARTED_WITHIN_S)
         for ask in greedy(api.key, api.min_version, api.max_version, state):
             if options.match not in title_of(api, ask):
                 continue
             watch.reset()
-            with stage.staged(broker, options.seconds) as scene:
+            with stage.open_stage(broker, options.seconds) as scene:
                 row = stage.measure(scene, strike(ask, options.times), settle_s=0)
             yield {"title": title_of(api, ask), "api": api.title, **row, **watch.read()}
 

@@ -75,7 +75,7 @@ class Journal:
         self._grow(entry, len(entry.reply))
         return read
 
-    def record_refused(self, entry: JournalEntry, reason: str) -> None:
+    def record_refusal(self, entry: JournalEntry, reason: str) -> None:
         """Record that the connection was closed, with the reason."""
         entry.reason = reason
         self._end(entry)

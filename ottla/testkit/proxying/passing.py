@@ -89,7 +89,7 @@ class Passing:
     def _refuse_rest(self, reason: str) -> None:
         for entry in [pending.entry for pending in self._pending.rest()] + [self._now]:
             if entry is not None and entry.ended_ms is None:
-                self._around.journal.record_refused(entry, reason)
+                self._around.journal.record_refusal(entry, reason)
 
     # ---- up
 
