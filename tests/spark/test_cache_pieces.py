@@ -86,7 +86,7 @@ def test_a_file_that_rests_is_not_read_again(write_log, cache, at_rest, monkeypa
     log.data(3)
     wait_for_clock()
     check(write_log.root, cache)
-    monkeypatch.setattr(settled_ranges, "_rows", None)
+    monkeypatch.setattr(settled_ranges, "_header_rows", None)
     check(write_log.root, cache)
     with pytest.raises(TypeError):
         through_cache(write_log.root, cache, verify="true")
@@ -96,7 +96,7 @@ def test_a_file_that_was_just_written_is_read_again(write_log, cache, monkeypatc
     log = write_log()
     log.data(3)
     check(write_log.root, cache)
-    monkeypatch.setattr(settled_ranges, "_rows", None)
+    monkeypatch.setattr(settled_ranges, "_header_rows", None)
     with pytest.raises(TypeError):
         through_cache(write_log.root, cache)
 

@@ -36,7 +36,7 @@ LEFT = {
     "docs": 2,
     "lab/crash": 1,
     "lab/simulation": 4,
-    "ottla/audit": 2,
+    "ottla/audit": 1,
     "ottla/audit/checks": 1,
     "ottla/broker": 4,
     "ottla/broker/api": 2,
