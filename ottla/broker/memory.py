@@ -8,7 +8,7 @@ Requests and replies of at most `FREE_BYTES` are not counted and never wait, so 
 ones. The total is bounded by the budget and twice `FREE_BYTES` for each connection. Data sent from files needs no
 reservation.
 
-A request reserves (`Claim`) its whole size, and the size of its decoded body, before more of it than `FREE_BYTES` is
+A request reserves (`Reservation`) its whole size, and the size of its decoded body, before more of it than `FREE_BYTES` is
 read. Until then its connection is not read. Smaller requests reserve their decoded size from a budget of their own
 (`Memory.decoded`), so that they do not wait for large ones.
 

@@ -4,7 +4,7 @@
 
 A change runs independently of its request, so a client that disconnects leaves no change half done. A change becomes
 visible when it is durable: until then a new topic does not exist, and a deleted one still does. Changes of other names
-run meanwhile and share the sync (`log/flusher.py`); changes of the same name wait (`claims.py`). If the sync fails,
+run meanwhile and share the sync (`log/flusher.py`); changes of the same name wait (`name_locks.py`). If the sync fails,
 no change that waits for it is applied, and the log directory is offline.
 
 A deleted topic disappears in one step, from the image and for every request. Then its logs are closed and its
