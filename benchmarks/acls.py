@@ -32,7 +32,7 @@ from ottla.testkit.in_memory.disk import MemoryDisk
 from ottla.testkit.in_memory.furnish import message as _message
 from ottla.testkit.in_memory.ports import PortCalls
 from ottla.testkit.in_memory.schedule import Schedule
-from ottla.testkit.in_memory.wire import Ask
+from ottla.testkit.in_memory.wire import Request
 from ottla.testkit.usage import command_line
 
 T = TypeVar("T")
@@ -121,7 +121,7 @@ def produce_us(entries: list[AccessControlEntryRecord], rounds: int) -> tuple[fl
         MemoryDisk(PortCalls(), Random(1), lambda work: work()), Schedule(), Config(log_dirs="/data")
     )
     row = {"name": "ledger", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
-    broker.call(Ask(ApiKey.CREATE_TOPICS, 5, _message(ApiKey.CREATE_TOPICS, 5, topics=[row], timeout_ms=1)))
+    broker.call(Request(ApiKey.CREATE_TOPICS, 5, _message(ApiKey.CREATE_TOPICS, 5, topics=[row], timeout_ms=1)))
     batch = bytes(build_batch([(b"k", b"v" * 100)], timestamp_ms=1_700_000_000_000))
     topic = {"name": "ledger", "partition_data": [{"index": 0, "records": batch}]}
     fields = {"transactional_id": None, "acks": -1, "timeout_ms": 1, "topic_data": [topic]}

@@ -130,7 +130,7 @@ def sum_task(task):
     scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, [("key", True), ("value", True)]), DamageLog("fail"))
     for planned in task.ranges:
         records = keys = values = 0
-        for batch in scan.read(planned.part, planned.visible, planned.wanted):
+        for batch in scan.read(planned.part, planned.visible, planned.read_filter):
             records += len(batch)
             keys += pc.sum(pc.binary_length(batch.column(0))).as_py() or 0
             values += pc.sum(pc.binary_length(batch.column(1))).as_py() or 0

@@ -19,7 +19,7 @@ from ottla.protocol.requests.structs import error_codes
 from ottla.protocol.values import ProducerIdAndEpoch, TopicPartition
 from ottla.testkit.in_memory import wire
 from ottla.testkit.in_memory.broker import NoAnswer
-from ottla.testkit.in_memory.wire import Ask, Generation
+from ottla.testkit.in_memory.wire import Generation, Request
 
 TOPICS: Final = {"ledger": 2, "audit": 1}
 SCRATCH: Final = "scratch"
@@ -244,7 +244,7 @@ class Script:
     ) -> None:
         self.patiently(lambda: wire.produce(generation, transactional_id, place[0], place[1], batch))
 
-    def patiently(self, ask: Callable[[], Ask]) -> Any:
+    def patiently(self, ask: Callable[[], Request]) -> Any:
         """Send a request until its answer is not retriable, and return the answer. Raises Refused or NoAnswer."""
         for _ in range(_TRIES):
             reply = self.life.call(ask())
@@ -262,13 +262,13 @@ def _expect(error: int, what: str) -> None:
         raise Refused(f"{what} {error}")
 
 
-def _find_coordinator(name: str, kind: int) -> Ask:
+def _find_coordinator(name: str, kind: int) -> Request:
     """Return a FindCoordinator, which creates the internal topic for a group (0) or a transactional id (1)."""
     message = codec.request_class(ApiKey.FIND_COORDINATOR)(version=2, key=name, key_type=kind)
-    return Ask(ApiKey.FIND_COORDINATOR, 2, message)
+    return Request(ApiKey.FIND_COORDINATOR, 2, message)
 
 
-def _create_topics(topics: Any) -> Ask:
+def _create_topics(topics: Any) -> Request:
     request = codec.request_class(ApiKey.CREATE_TOPICS)
     rows = [
         request.CreatableTopic(
@@ -276,9 +276,9 @@ def _create_topics(topics: Any) -> Ask:
         )
         for name, count in topics
     ]
-    return Ask(ApiKey.CREATE_TOPICS, 4, request(version=4, topics=rows, timeout_ms=1000, validate_only=False))
+    return Request(ApiKey.CREATE_TOPICS, 4, request(version=4, topics=rows, timeout_ms=1000, validate_only=False))
 
 
-def _delete_topics(names: list[str]) -> Ask:
+def _delete_topics(names: list[str]) -> Request:
     request = codec.request_class(ApiKey.DELETE_TOPICS)
-    return Ask(ApiKey.DELETE_TOPICS, 4, request(version=4, topic_names=names, timeout_ms=1000))
+    return Request(ApiKey.DELETE_TOPICS, 4, request(version=4, topic_names=names, timeout_ms=1000))

@@ -49,7 +49,7 @@ class FaultInjector:
         """End all faults and repair the disk."""
         self.bad_markers = 0
         errors = self._world.disk.errors
-        self._world.met["disk errors without a complaint"] += errors.struck > 0 and not self._help_is_coming
+        self._world.met["disk errors without a complaint"] += errors.failures > 0 and not self._help_is_coming
         errors.mend()
 
     def on_error_log(self, message: str) -> None:
@@ -59,7 +59,7 @@ class FaultInjector:
         """
         world = self._world
         # The broker may see the error of a background sync after the disk was repaired.
-        if not (world.disk.errors.struck or world.disk.failed_syncs):
+        if not (world.disk.errors.failures or world.disk.failed_syncs):
             world.violations.append(f"error log: {message}")
         elif not self._help_is_coming:
             self._help_is_coming = True
@@ -68,7 +68,7 @@ class FaultInjector:
     def cannot_start(self, error: Exception) -> None:
         """Handle a failed start. With a failing disk, repair the disk and start again; otherwise it is a violation."""
         world = self._world
-        if not world.disk.errors.struck:
+        if not world.disk.errors.failures:
             world.violations.append(f"the broker cannot start: {error}")
             return
         world.met["starts that failed"] += 1

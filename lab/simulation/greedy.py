@@ -13,9 +13,8 @@ from lab.simulation.process import Lost, Process, Script
 from ottla.broker.api.table import TABLE
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.batch import build_batch
-from ottla.testkit.greedy import Ask as GreedyAsk
-from ottla.testkit.greedy import State, greedy
-from ottla.testkit.in_memory.wire import Ask
+from ottla.testkit.greedy import GreedyRequest, State, greedy
+from ottla.testkit.in_memory.wire import Request
 
 if TYPE_CHECKING:
     from lab.simulation.world import World
@@ -43,7 +42,7 @@ class Greedy(Process):
             ask = self._draw()
             if ask is None:
                 continue
-            asks = [Ask(ask.api_key, ask.version, ask.message())] * self.random.randint(1, PIPELINED)
+            asks = [Request(ask.api_key, ask.version, ask.message())] * self.random.randint(1, PIPELINED)
             try:
                 sent = []
                 for each in asks:
@@ -55,10 +54,10 @@ class Greedy(Process):
             self.world.met["greedy requests"] += len(asks)
             yield from self.sleep(self.random.random() * 200)
 
-    def _draw(self) -> GreedyAsk | None:
+    def _draw(self) -> GreedyRequest | None:
         """Draw one of the greedy requests of one API, or None if it has none."""
         api = self.random.choice([api for api in TABLE.values() if api.key not in _NOT_ALONE])
-        asks: Sequence[GreedyAsk] = list(
+        asks: Sequence[GreedyRequest] = list(
             greedy(api.key, api.min_version, api.max_version, self._state, MOST_ENTRIES, MOST_BYTES)
         )
         return self.random.choice(asks) if asks else None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from lab.simulation.network import Link
 from ottla.protocol.requests import codec
 from ottla.protocol.values import ProducerIdAndEpoch
-from ottla.testkit.in_memory.wire import Ask
+from ottla.testkit.in_memory.wire import Request
 
 if TYPE_CHECKING:
     from lab.simulation.world import World
@@ -90,7 +90,7 @@ class Process:
     def sleep(self, delay_ms: float) -> Script:
         yield Pause(delay_ms)
 
-    def post(self, ask: Ask, attempt: Attempt | None = None) -> Script:
+    def post(self, ask: Request, attempt: Attempt | None = None) -> Script:
         """Wait for a connection, send the request and return its correlation id."""
         while self._link is None or not self._link.open_to_client:
             self._link = self.world.connect(self, f"{self.name}.{self._links}")
@@ -100,7 +100,7 @@ class Process:
                 yield Pause(RECONNECT_MS)
         return self._write(self._link, ask, attempt)
 
-    def _write(self, link: Link, ask: Ask, attempt: Attempt | None) -> int:
+    def _write(self, link: Link, ask: Request, attempt: Attempt | None) -> int:
         self._correlation_id += 1
         correlation_id = self._correlation_id
         self._outstanding[correlation_id] = (ask.api_key, ask.version)
@@ -117,17 +117,17 @@ class Process:
             raise Lost
         return (yield Reply(correlation_id, timeout_ms))
 
-    def call(self, ask: Ask, attempt: Attempt | None = None, timeout_ms: float = REPLY_TIMEOUT_MS) -> Script:
+    def call(self, ask: Request, attempt: Attempt | None = None, timeout_ms: float = REPLY_TIMEOUT_MS) -> Script:
         """Send a request and return its reply. Raises Lost."""
         correlation_id = yield from self.post(ask, attempt)
         answer = yield from self.reply(correlation_id, timeout_ms)
         self.on_answer(ask, attempt)
         return answer
 
-    def on_answer(self, ask: Ask, attempt: Attempt | None) -> None:
+    def on_answer(self, ask: Request, attempt: Attempt | None) -> None:
         """Called after the reply to a request."""
 
-    def send_again(self, ask: Ask, attempt: Attempt | None) -> None:
+    def send_again(self, ask: Request, attempt: Attempt | None) -> None:
         """Repeat a request if there is a connection. The script does not read the reply."""
         link = self._link
         if link is not None and link.open_to_client:

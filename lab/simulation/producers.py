@@ -74,7 +74,7 @@ class Write:
     __slots__ = ("ask", "attempt", "follows", "lost", "op", "place", "sequence", "values")
 
     def __init__(
-        self, ask: wire.Ask, attempt: Attempt, op: int, place: TopicPartition, values: Sequence[str], sequence: int,
+        self, ask: wire.Request, attempt: Attempt, op: int, place: TopicPartition, values: Sequence[str], sequence: int,
         follows: bool,
     ) -> None:  # fmt: skip
         self.ask = ask
@@ -182,7 +182,7 @@ class Producer(Process):
     def reply(self, correlation_id: int, timeout_ms: float = REPLY_TIMEOUT_MS) -> Script:
         return super().reply(correlation_id, min(timeout_ms, self.temper.patience_ms))
 
-    def on_answer(self, ask: wire.Ask, attempt: Attempt | None) -> None:
+    def on_answer(self, ask: wire.Request, attempt: Attempt | None) -> None:
         if self.temper.echo and self.random.random() < self.temper.echo:
             delay_ms = self.random.random() ** 2 * ECHO_MS
             self.world.met["repeated requests"] += 1
@@ -225,7 +225,7 @@ class Producer(Process):
         )
         self.added.update(dict.fromkeys(new))
 
-    def insist(self, ask: wire.Ask, error_of) -> Script:  # type: ignore[no-untyped-def]
+    def insist(self, ask: wire.Request, error_of) -> Script:  # type: ignore[no-untyped-def]
         """Send until an answer is not retriable, at most TRIES times. Raises Refused for an error or no answer."""
         attempt = Attempt(self, self.txn, self.producer)
         for _ in range(TRIES):

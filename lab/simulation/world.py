@@ -401,7 +401,7 @@ class World:
             for partition in cluster.partitions():
                 shrink(partition, self.profile.compacts)
         violations = self._invariants.began_life(assembly)
-        if self.disk.errors.struck:  # the broker has logged this already, and a repair is scheduled
+        if self.disk.errors.failures:  # the broker has logged this already, and a repair is scheduled
             violations = (each for each in violations if IS_OFFLINE not in each)
         self.violations.extend(violations)
         if self.uncompacted is not None:

@@ -210,12 +210,12 @@ def as_of(given: str) -> tuple[int | None, dict[TopicPartition, int]]:
 
 def ahead(as_of_ms: int | None, since_ms: int | None, now_ms: int) -> list[str]:
     """Return warnings about times in the future, with which the audit is not what a reader may expect."""
-    told = []
+    warnings = []
     if as_of_ms is not None and as_of_ms > now_ms:
-        told.append("--as-of is in the future: ages are those at that time, everything else is as it is now")
+        warnings.append("--as-of is in the future: ages are those at that time, everything else is as it is now")
     if since_ms is not None and since_ms > now_ms:
-        told.append("--since is in the future: only the segments that every audit needs are read")
-    return told
+        warnings.append("--since is in the future: only the segments that every audit needs are read")
+    return warnings
 
 
 def beyond(until_offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> list[str]:

@@ -42,8 +42,8 @@ def audit(arguments: Arguments, open_runner: "Callable[[], AbstractContextManage
     try:
         form = command_line.output_format(arguments)
         request = _request(arguments)
-        for told in command_line.ahead(request.until_ms, request.since_ms, time.time_ns() // 1_000_000):
-            _log(told)
+        for warning in command_line.ahead(request.until_ms, request.since_ms, time.time_ns() // 1_000_000):
+            _log(warning)
         listed = list_everything(request)
         _topics_exist(request, listed)
         report = outputs.absolute(arguments.report) if arguments.report else ""
@@ -60,8 +60,8 @@ def audit(arguments: Arguments, open_runner: "Callable[[], AbstractContextManage
                 outputs.write(report, render(found, _everything(arguments)).encode())
     except (BadArgument, UnreadableDirectory, AuditFailed, outputs.OutputFailed) as error:
         return report_failure(str(error))
-    for told in command_line.beyond(request.until_offsets, _ends(found)):
-        _log(told)
+    for warning in command_line.beyond(request.until_offsets, _ends(found)):
+        _log(warning)
     _print(found, arguments)
     return FINDINGS if found.at_least(arguments.fail_on) else CLEAN
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ottla.audit.ambiguous_ends import AmbiguousEnds
 from ottla.audit.audited import Audit, PartitionAudit, Tally
 from ottla.audit.checks import (
     across,
@@ -25,7 +26,6 @@ from ottla.audit.checks.finding import Finding, in_order
 from ottla.audit.checks.history import NEVER, History
 from ottla.audit.checks.index import first_of_each_file
 from ottla.audit.checks.torn import Reached
-from ottla.audit.disputes import Disputed
 from ottla.audit.reach import Reach, end_of
 from ottla.audit.tasks import RangeFacts
 from ottla.scan import events, states
@@ -43,14 +43,14 @@ def judge(
     known: History,
     limits: Mapping[int, int],
     copied: Sequence[Finding],
-    disputed: Disputed,
+    ambiguous: AmbiguousEnds,
     changed: Collection[str] = (),
 ) -> Audit:
     """Return the audit of the partitions in `listed`; `limits` are the offsets at which some were cut.
 
     `changed`: the paths of partitions that changed while they were read, so that they may lack what others have.
     """
-    found: list[Finding] = [*copied, *disputed.findings]
+    found: list[Finding] = [*copied, *ambiguous.findings]
     names = Counter(one.log.name for one in listed.values())
     partitions: list[PartitionAudit] = []
     idle = []
@@ -69,17 +69,17 @@ def judge(
     there = {index: one._replace(until_ms=min(one.until_ms, arrived_ms)) for index, one in sure.items()}
     # Coordinators that no longer hold it open have received the confirmation of every marker.
     ended_there = sure if known.whole else there
-    across_partitions = across.judge(disputed.markers, there, known)
+    across_partitions = across.judge(ambiguous.markers, there, known)
     for index, one in listed.items():
-        judged = _Partition(request, one, facts[index], known, limits.get(index), reach.of(index), settled_ms(one))
-        judged.findings += across_partitions.get(index, [])
-        judged.ended_elsewhere = {
+        partition = _Partition(request, one, facts[index], known, limits.get(index), reach.of(index), settled_ms(one))
+        partition.findings += across_partitions.get(index, [])
+        partition.ended_elsewhere = {
             open_one: bool(marker.number & 1)
             for open_one in there[index].opened
-            if (marker := across.ended_elsewhere(open_one, index, disputed.markers, ended_there)) is not None
+            if (marker := across.ended_elsewhere(open_one, index, ambiguous.markers, ended_there)) is not None
         }
-        partitions.append(judged.audit())
-        found += judged.findings if names[one.log.name] == 1 else name_directories(judged.findings, one.directory)
+        partitions.append(partition.audit())
+        found += partition.findings if names[one.log.name] == 1 else name_directories(partition.findings, one.directory)
         if reach.counts(index):
             idle += [((one.log.topic, one.log.partition), part.idle) for part in facts[index]]
     total = shape.merge(part.shape for index, parts in facts.items() if reach.counts(index) for part in parts)
@@ -235,10 +235,10 @@ class _Partition:
             self._one.created_ms,
         )
         matched = [one.matched for one in self._parts]
-        judged = torn.judge(part, matched, self._known, self._settled_ms, self._request.since_ms or 0, self._reached)
-        self.findings += judged.findings
-        self._lacking = judged.lacking
-        open_now = tuple(self._judged_open(one, judged.undone) for one in found)
+        result = torn.judge(part, matched, self._known, self._settled_ms, self._request.since_ms or 0, self._reached)
+        self.findings += result.findings
+        self._lacking = result.lacking
+        open_now = tuple(self._judge_open(one, result.undone) for one in found)
         self.findings += hanging.findings(open_now)
         return open_now
 
@@ -247,16 +247,16 @@ class _Partition:
 
         The start of an open transaction counts if a decision would have ended it in time.
         """
-        told = [one.first_batch_ms for one in self._parts if one.first_batch_ms >= 0][:1]
+        times = [one.first_batch_ms for one in self._parts if one.first_batch_ms >= 0][:1]
         decisions = self._known.for_place(self._place)
         for one in opened:
             mine = decisions[decisions[:, history.PRODUCER_ID] == one.producer_id, history.UPDATED_MS]
             latest_ms = one.start_ms + self._known.longest_timeout_ms
             if one.start_ms > 0 and np.any((mine >= one.start_ms) & (mine <= latest_ms)):
-                told.append(one.start_ms)
-        return min(told, default=-1)
+                times.append(one.start_ms)
+        return min(times, default=-1)
 
-    def _judged_open(self, one: OpenTransaction, undone: Mapping[int, Longs]) -> hanging.OpenFinding:
+    def _judge_open(self, one: OpenTransaction, undone: Mapping[int, Longs]) -> hanging.OpenFinding:
         if self._reached.still_open is not None and (one.producer_id, one.first_offset) not in self._reached.still_open:
             return hanging.behind(self._place, one, self._known)
         elsewhere = self.ended_elsewhere.get(one)

@@ -79,9 +79,9 @@ def writing(
     whether nothing else may be there. What an earlier run left is deleted only with `overwrite`. Raises OutputFailed.
     """
     folder = Folder(absolute(given), uuid.uuid4().hex)
-    shown = f"{what}{storage.hide_secrets(folder.path)}"
-    with _telling(shown):
-        _empty(folder.path, shown, is_ours, overwrite=overwrite, alone=alone)
+    label = f"{what}{storage.hide_secrets(folder.path)}"
+    with _report_errors(label):
+        _empty(folder.path, label, is_ours, overwrite=overwrite, alone=alone)
         write(folder.below(UNFINISHED), f"{folder.token}\n".encode())
     try:
         yield folder
@@ -122,7 +122,7 @@ def check_here(folder: Folder) -> None:
 
 def clear(path: str) -> None:
     """Delete a folder in the output, if it is there. Raises OutputFailed."""
-    with _telling(storage.hide_secrets(path)):
+    with _report_errors(storage.hide_secrets(path)):
         filesystem, place = storage.locate(path)
         storage.translate_errors(path, lambda: filesystem.delete_dir_contents(place, missing_dir_ok=True))
 
@@ -138,7 +138,7 @@ def new_file(path: str) -> Iterator[Any]:
 
     Arrow cannot abandon an object that it has begun: one that fails is closed and deleted at once. Raises OutputFailed.
     """
-    with _telling(storage.hide_secrets(path)):
+    with _report_errors(storage.hide_secrets(path)):
         filesystem, place = storage.locate(path)
         folder, _, name = place.rpartition("/")
         appears = filesystem.type_name in _OBJECT_STORES
@@ -149,7 +149,7 @@ def new_file(path: str) -> Iterator[Any]:
         stream = storage.translate_errors(path, lambda: filesystem.open_output_stream(written))
     try:
         yield stream
-        with _telling(storage.hide_secrets(path)):
+        with _report_errors(storage.hide_secrets(path)):
             storage.translate_errors(path, stream.close)
             if not appears:
                 storage.translate_errors(path, lambda: filesystem.move(written, place))
@@ -163,29 +163,29 @@ def new_file(path: str) -> Iterator[Any]:
 def write(path: str, content: bytes) -> None:
     """Write a whole file in place of an earlier one; write to devices such as /dev/stdout. Raises OutputFailed."""
     if not storage.is_remote(path) and Path(path).exists() and not Path(path).is_file():
-        with _telling(storage.hide_secrets(path)):
+        with _report_errors(storage.hide_secrets(path)):
             Path(path).write_bytes(content)
         return
     with new_file(path) as stream:
         _write(path, lambda: stream.write(content))
 
 
-def check_file(path: str, shown: str) -> None:
+def check_file(path: str, label: str) -> None:
     """Check that a file can be written there, before the work for its content begins. Raises OutputFailed.
 
     A missing folder is probably misspelt: it is not created.
     """
     if not storage.is_remote(path) and not Path(path).parent.exists():
-        raise OutputFailed(f"{shown}: there is no folder {Path(path).parent}")
+        raise OutputFailed(f"{label}: there is no folder {Path(path).parent}")
     if storage.is_remote(path) or not Path(path).exists():
         # Not the file itself: an earlier report stays if this run fails.
         probe = storage.join(storage.parent(path), f"_{storage.name_of(path)}.unfinished")
-        with _telling(shown):
+        with _report_errors(label):
             write(probe, b"")
         with suppress(OSError):
             _delete(probe, is_directory=False)
     elif Path(path).is_dir() or not os.access(path, os.W_OK):
-        raise OutputFailed(f"{shown}: {'Is a directory' if Path(path).is_dir() else 'Permission denied'}")
+        raise OutputFailed(f"{label}: {'Is a directory' if Path(path).is_dir() else 'Permission denied'}")
 
 
 class TableFile:
@@ -247,19 +247,19 @@ def _text(value: Any) -> str:
     return str(value.isoformat())
 
 
-def _empty(path: str, shown: str, is_ours: Callable[[str], bool], *, overwrite: bool, alone: bool) -> None:
+def _empty(path: str, label: str, is_ours: Callable[[str], bool], *, overwrite: bool, alone: bool) -> None:
     entries = _entries(path)
     kept = [one for one in entries if one.name not in (SUCCESS, UNFINISHED)]
     found = [one for one in entries if one not in kept or is_ours(one.name)]
     others = [one for one in kept if not is_ours(one.name)]
     if others and alone:
-        raise OutputFailed(f"{shown} is not empty, and {others[0].name} is not of ottla: name another folder")
+        raise OutputFailed(f"{label} is not empty, and {others[0].name} is not of ottla: name another folder")
     if not found:
         return
     if not overwrite:
         ended = any(one.name == SUCCESS for one in found)
         why = "is not empty" if ended else "has the output of a run that did not finish, or still runs"
-        raise OutputFailed(f"{shown} {why}: --overwrite replaces it")
+        raise OutputFailed(f"{label} {why}: --overwrite replaces it")
     # SUCCESS, which marks the output as complete, is deleted first.
     for entry in sorted(found, key=lambda one: one.name != SUCCESS):
         _delete(storage.join(path, entry.name), is_directory=entry.is_directory)
@@ -278,13 +278,13 @@ def _delete(path: str, *, is_directory: bool) -> None:
 
 
 def _write(path: str, do: Callable[[], object]) -> None:
-    with _telling(storage.hide_secrets(path)):
+    with _report_errors(storage.hide_secrets(path)):
         storage.translate_errors(path, do)
 
 
 @contextmanager
-def _telling(shown: str) -> Iterator[None]:
-    """Raise errors on one line that begins with `shown`, also where a file in it failed."""
+def _report_errors(label: str) -> Iterator[None]:
+    """Raise errors on one line that begins with `label`, also where a file in it failed."""
     try:
         yield
     except OSError as error:
@@ -293,4 +293,4 @@ def _telling(shown: str) -> Iterator[None]:
             raise
         # A file has the path of the folder.
         why = os.strerror(errno.ENOTDIR) if cause.errno == errno.EEXIST else cause.strerror
-        raise OutputFailed(f"{shown}: cannot be written: {why}") from cause
+        raise OutputFailed(f"{label}: cannot be written: {why}") from cause

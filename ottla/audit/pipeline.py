@@ -5,10 +5,10 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from ottla.audit import tasks
+from ottla.audit.ambiguous_ends import AmbiguousEnds, find_ambiguous_ends
 from ottla.audit.audited import Audit
 from ottla.audit.checks import history
 from ottla.audit.copy_tasks import find_copies
-from ottla.audit.disputes import Disputed, find_disputed
 from ottla.audit.merge import judge
 from ottla.audit.rematching import match_again
 from ottla.audit.request import Listed, Request, changed_since, compacted_meanwhile, list_everything
@@ -62,16 +62,16 @@ def audit_listed(runner: Runner, request: Request, listed: Sequence[Listed]) -> 
     works = {index: [one._replace(limit=limits.get(index)) for one in parts] for index, parts in works.items()}
     known = _history(runner, listed, coordinators, works)
     entered = _add_entry_states(runner, {index: works[index] for index in chosen})
-    ready = [_told_decisions(one, known) for one in entered]
+    ready = [_with_decisions(one, known) for one in entered]
     results = run(runner, tasks.scan, ready, "reading segments")
     facts: dict[int, list[tasks.RangeFacts]] = {index: [] for index in chosen}
     for result in results:
         assert isinstance(result.value, tasks.RangeFacts)
         facts[result.partition].append(result.value)
-    disputed = Disputed()
+    ambiguous = AmbiguousEnds()
     if {"torn", "hanging"} & {*request.checks}:
         facts = match_again(runner, ready, facts, known)
-        disputed = find_disputed(runner, ready, facts)
+        ambiguous = find_ambiguous_ends(runner, ready, facts)
     copied = (
         find_copies(runner, request.copies, {index: works[index] for index in copied_from})
         if "copies" in request.checks
@@ -80,10 +80,10 @@ def audit_listed(runner: Runner, request: Request, listed: Sequence[Listed]) -> 
     chosen_ones = compacted_meanwhile({index: listed[index] for index in chosen})
     every = frozenset(log.path for log in logs)
     changed = changed_since(request, listed) if request.until_ms is None else every
-    return judge(request, chosen_ones, facts, known, limits, copied, disputed, changed)
+    return judge(request, chosen_ones, facts, known, limits, copied, ambiguous, changed)
 
 
-def _told_decisions(one: Work, known: history.History) -> Work:
+def _with_decisions(one: Work, known: history.History) -> Work:
     decisions = known.for_place((one.part.topic, one.part.number))
     names = known.names_in(decisions) if one.settings.output else None
     # Tasks need only these columns, and every range of a partition gets all rows.

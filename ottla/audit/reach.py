@@ -41,9 +41,9 @@ class Reach:
         for index, one in listed.items():
             self._newest[one.directory] = max(self._newest.get(one.directory, -1), self._latest[index])
         for partition, directory in known.directories.items():
-            told = known.decisions[known.decisions[:, history.COORDINATOR] == partition, history.UPDATED_MS]
-            if len(told):
-                self._newest[directory] = max(self._newest.get(directory, -1), int(told.max()))
+            times = known.decisions[known.decisions[:, history.COORDINATOR] == partition, history.UPDATED_MS]
+            if len(times):
+                self._newest[directory] = max(self._newest.get(directory, -1), int(times.max()))
         coordinators = [self._newest.get(directory, -1) for directory in known.directories.values()]
         self._decided_until = min(coordinators, default=NEVER) if self._several else NEVER
         self._longest: dict[str, int] = {}

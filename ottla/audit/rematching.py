@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ottla.audit.ambiguous_ends import walk_again
 from ottla.audit.checks import clocks, once, torn
 from ottla.audit.checks.history import History
-from ottla.audit.disputes import walk_again
 from ottla.audit.runner import run
 from ottla.audit.tasks import RangeFacts, Result, Work, run_reader
 from ottla.scan.compiled.kernels import Longs

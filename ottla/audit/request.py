@@ -138,7 +138,7 @@ def later_than(log: PartitionLog, since_ms: int) -> PartitionLog:
     names = {storage.stem_of(path) for path in log.snapshots}
     first = 0
     for index, segment in enumerate(log.segments[:-1]):
-        latest_ms = _latest_ms(storage.beside(segment.path, ".timeindex"))
+        latest_ms = _latest_ms(storage.with_suffix(segment.path, ".timeindex"))
         if latest_ms is None or latest_ms >= since_ms:
             break
         if f"{log.segments[index + 1].base_offset:020d}" in names:

@@ -147,8 +147,8 @@ def run_reader(
 def failed_result(work: Work, error: Exception) -> Result:
     """Return the result of work that ended in an error that users can understand."""
     part = work.part
-    gone = isinstance(error, FileNotFoundError)
-    return Result(part.partition, part.ordinal, None, f"{part.topic}-{part.number}: {error}", gone)
+    vanished = isinstance(error, FileNotFoundError)
+    return Result(part.partition, part.ordinal, None, f"{part.topic}-{part.number}: {error}", vanished)
 
 
 def _scan(work: Work) -> RangeFacts:
@@ -171,19 +171,19 @@ def _scan(work: Work) -> RangeFacts:
         expiration_ms=work.settings.producer_expiration_ms,
     )
     collector = _Collector(work)
-    beside = None
+    indexes = None
     if "index" in work.settings.checks and work.limit is None:
-        beside = IndexCheck(work.part, start, work.settings.producer_expiration_ms)
+        indexes = IndexCheck(work.part, start, work.settings.producer_expiration_ms)
     with transactions_of(work) as table:
         for step in walked:
             collector.take(step)
-            if beside is not None:
-                beside.add(step, walked)
+            if indexes is not None:
+                indexes.add(step, walked)
             if table is not None:
                 table.add(step)
         if table is not None:
             table.add_open(walked.leaving)
-    return collector.result(walked.totals, walked.leaving, log, () if beside is None else tuple(beside.findings))
+    return collector.result(walked.totals, walked.leaving, log, () if indexes is None else tuple(indexes.findings))
 
 
 def _read_history(work: Work) -> "RangeHistory":

@@ -65,10 +65,10 @@ def dev(out: Path, hosts: tuple[str, ...]) -> None:
     except OSError as error:
         _refuse(f"{error.filename}: {error.strerror}")
     ca, _, own, config = files
-    click.echo(_TOLD.format(out=out, days=DAYS, config=config, ca=ca, client=own), nl=False)
+    click.echo(_INSTRUCTIONS.format(out=out, days=DAYS, config=config, ca=ca, client=own), nl=False)
 
 
-_TOLD: Final = """\
+_INSTRUCTIONS: Final = """\
 Written to {out}, valid for {days} days:
 
   ottla serve {config}

@@ -104,16 +104,16 @@ def _check_of(
             security = client_options(command_config)
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="--bootstrap-server") from None
-        return bootstrap, lambda seconds: _asked_as_a_client(host, port, security, seconds)
+        return bootstrap, lambda seconds: _check_listener(host, port, security, seconds)
     if ready_file is not None:
-        return ready_file, lambda seconds: _said_in_a_file(ready_file, seconds)
+        return ready_file, lambda seconds: _check_ready_file(ready_file, seconds)
     address = _host_and_port(url or DEFAULT_URL)
     if address is None:
         raise click.BadParameter(f"{url} is not http://HOST:PORT, such as {DEFAULT_URL}", param_hint="--admin")
-    return f"http://{_text(*address)}", lambda seconds: _told_by_its_port(*address, seconds)
+    return f"http://{_text(*address)}", lambda seconds: _check_admin_port(*address, seconds)
 
 
-def _told_by_its_port(host: str, port: int, timeout_s: float) -> str | None:
+def _check_admin_port(host: str, port: int, timeout_s: float) -> str | None:
     connection = HTTPConnection(host, port, timeout=timeout_s)
     try:
         connection.request("GET", "/readyz")
@@ -132,7 +132,7 @@ def _told_by_its_port(host: str, port: int, timeout_s: float) -> str | None:
     return str(body.get("error", f"status {response.status}"))
 
 
-def _said_in_a_file(path: str, timeout_s: float) -> str | None:
+def _check_ready_file(path: str, timeout_s: float) -> str | None:
     try:
         lines = files.read(path).decode(errors="replace").splitlines()
     except OSError as error:
@@ -141,11 +141,11 @@ def _said_in_a_file(path: str, timeout_s: float) -> str | None:
         word, _, url = line.partition(" ")
         address = _host_and_port(url) if word == "admin" else None
         if address is not None:
-            return _told_by_its_port(*address, timeout_s)
+            return _check_admin_port(*address, timeout_s)
     return None if lines else "the file is empty"
 
 
-def _asked_as_a_client(host: str, port: int, security: Mapping[str, object], timeout_s: float) -> str | None:
+def _check_listener(host: str, port: int, security: Mapping[str, object], timeout_s: float) -> str | None:
     """Return the problem, None if it serves. A coordinator that still loads answers a list request with an error."""
     from ottla.client.connection import BlockingConnection
     from ottla.protocol.api_keys import ApiKey

@@ -116,8 +116,8 @@ class LateCommands(click.Group):
                 raise SystemExit(PIPE_CLOSED) from None
 
 
-def _tell_version(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
-    if asked and not context.resilient_parsing:
+def _print_version(context: click.Context, _parameter: click.Parameter, is_given: bool) -> None:
+    if is_given and not context.resilient_parsing:
         from ottla.protocol.walked import walk_name
 
         build = f"{platform.python_implementation()} {platform.python_version()}, {walk_name()} walk over records"
@@ -131,7 +131,7 @@ def _tell_version(context: click.Context, _parameter: click.Parameter, asked: bo
     is_flag=True,
     expose_value=False,
     is_eager=True,
-    callback=_tell_version,
+    callback=_print_version,
     help="Show the version and the Python that runs it, and exit.",
 )
 def main() -> None:

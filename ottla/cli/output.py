@@ -86,8 +86,8 @@ class TextOutput:
         click.echo(f"{name}:")
         for row in rows:
             click.echo(printable(f"  {row[0]}  {summary(row)}"))
-            told = {"initial_indent": " " * 6, "subsequent_indent": " " * 6, "break_long_words": False}
-            click.echo(textwrap.fill(printable(str(row[-1])), max(width, 40), **told))  # type: ignore[arg-type]
+            indents = {"initial_indent": " " * 6, "subsequent_indent": " " * 6, "break_long_words": False}
+            click.echo(textwrap.fill(printable(str(row[-1])), max(width, 40), **indents))  # type: ignore[arg-type]
 
     def close(self) -> None:
         """Nothing was held back."""

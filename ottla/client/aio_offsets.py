@@ -130,8 +130,8 @@ class _Request(Request[TxnOffsetCommitRequest_v0 | TxnOffsetCommitRequest_v3]):
             (topic, [(number, offset, -1, metadata, {}) for number, offset, metadata in rows], {})
             for topic, rows in self._rows.items()
         ]
-        who = membership.generation_id, membership.member_id, membership.instance_id
-        return request_struct_class(*head, *who, topics, {})
+        member = membership.generation_id, membership.member_id, membership.instance_id
+        return request_struct_class(*head, *member, topics, {})
 
 
 class _Handler(TxnOffsetCommitHandler):

@@ -56,7 +56,7 @@ class ConfluentProducer:
     @property
     def state(self) -> State:
         if self._state in (State.OPEN, State.MUST_ABORT):
-            self._look()
+            self._probe()
         return self._state
 
     @property
@@ -218,7 +218,7 @@ class ConfluentProducer:
         elif isinstance(failure, RuntimeError) and "closed" in str(failure):
             self._state = State.CLOSED
 
-    def _look(self) -> None:
+    def _probe(self) -> None:
         """Ask for a second transaction: the refusal says what has become of the first."""
         try:
             self._call(self._producer.begin_transaction)

@@ -97,7 +97,7 @@ _REASONS = {
     ErrorCode.REQUEST_TIMED_OUT: "a broker did not answer a request in time",
 }
 
-_ANEW = (
+_START_AGAIN = (
     "The producer is closed. Make a new one and call init_transactions() (start() of aiokafka), which aborts or "
     "finishes the open transaction; "
     "then continue from the committed offsets"
@@ -220,9 +220,9 @@ def code_of(error: BaseException) -> ErrorCode | None:
 
 
 def _text(error: BaseException) -> str:
-    told: Any = error.args[0] if error.args else None
-    if _library(error) in ("cimpl", "confluent_kafka") and hasattr(told, "str"):
-        return str(told.str())
+    kafka_error: Any = error.args[0] if error.args else None
+    if _library(error) in ("cimpl", "confluent_kafka") and hasattr(kafka_error, "str"):
+        return str(kafka_error.str())
     return str(error) or type(error).__name__
 
 
@@ -285,7 +285,7 @@ def fatal(transactional_id: str, error: BaseException, since: BaseException | No
     why = f"the producer {transactional_id!r} has failed: {_why(error)}."
     if is_hopeless(error):
         why += f" A new one would fail again: first {_remedy(error)}."
-    return TransactionFatal(f"{why} {_ANEW}.{first}", code=code)
+    return TransactionFatal(f"{why} {_START_AGAIN}.{first}", code=code)
 
 
 def _earlier(since: BaseException) -> str:
@@ -298,7 +298,7 @@ def unconfirmed_abort(transactional_id: str, timeout_ms: int, since: BaseExcepti
     return TransactionFatal(
         f"the coordinator of {transactional_id!r} did not confirm the abort within {timeout_ms} ms, or records sent "
         "before it had no answer. The records stay invisible to read_committed; the broker aborts the transaction when "
-        f"its timeout ends. {_ANEW}.{_earlier(since)}"
+        f"its timeout ends. {_START_AGAIN}.{_earlier(since)}"
     )
 
 
@@ -306,6 +306,6 @@ def commit_unknown(transactional_id: str, timeout_ms: int) -> CommitUnknown:
     """No answer to the commit."""
     return CommitUnknown(
         f"the coordinator of {transactional_id!r} did not confirm the commit within {timeout_ms} ms: it may have "
-        f"happened or not. Do not send the records again before you know. {_ANEW} (these offsets of the "
+        f"happened or not. Do not send the records again before you know. {_START_AGAIN} (these offsets of the "
         "group, or the last record of a read_committed consumer, show whether it happened)."
     )

@@ -15,12 +15,12 @@ class _Memory:
     or went back to: at these positions it has read nothing since. None where that needs no proof.
     """
 
-    __slots__ = ("began", "committed", "generation", "went_back")
+    __slots__ = ("began", "committed", "generation", "rewound")
 
-    def __init__(self, generation: Any = None, began: dict[Any, int] | None = None, went_back: bool = False) -> None:
+    def __init__(self, generation: Any = None, began: dict[Any, int] | None = None, rewound: bool = False) -> None:
         self.generation = generation
         self.began = began
-        self.went_back = went_back
+        self.rewound = rewound
         self.committed: dict[Any, int] = {}
 
 
@@ -73,7 +73,7 @@ class Positions:
     @property
     def is_rewound(self) -> bool:
         """Whether the consumer is where it went back to when the last transaction was not committed."""
-        return self._memory().went_back
+        return self._memory().rewound
 
     def generation_error(self) -> Exception:
         """Return the library's error for a generation that has passed."""
@@ -122,7 +122,7 @@ class Positions:
         _memories.pop(consumer.key, None)
         for tp in consumer.next_offsets():  # the others were not read
             await consumer.seek(tp, await self._start(tp, timeout_ms), timeout_ms)
-        _memories[consumer.key] = _Memory(consumer.generation(), consumer.next_offsets(), went_back=True)
+        _memories[consumer.key] = _Memory(consumer.generation(), consumer.next_offsets(), rewound=True)
 
     async def _start(self, tp: Any, timeout_ms: int) -> int | None:
         """Return the first position that is not committed; None for the beginning of the partition."""

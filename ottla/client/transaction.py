@@ -163,7 +163,7 @@ class Transaction:
         if type(error).__name__ != "TransactionAbortedError":
             self._sequence_lost = True
 
-    def _trouble(self) -> BaseException | None:
+    def _send_error(self) -> BaseException | None:
         """Why this transaction cannot be committed, if it cannot."""
         state = self._client.state
         if self._failed_send is not None:
@@ -186,22 +186,22 @@ class Transaction:
             raise RuntimeError(
                 "the block ended its transaction itself: leave the commit and the abort to transaction()"
             )
-        trouble, sent, outdated = None, self._client.sent, False
+        failed, sent, outdated = None, self._client.sent, False
         try:
             if self._positions is not None and sent != 0:
                 outdated = not await self._positions.has_read(self._timeout_ms)
             if not outdated:
                 await self._client.flush(self._timeout_ms)
-                trouble = self._trouble()
-            if not outdated and trouble is None:
+                failed = self._send_error()
+            if not outdated and failed is None:
                 await self._send_offsets()
         except Exception as failure:
-            trouble = failure
+            failed = failure
         except BaseException as interruption:
             await self._give_up_on_interrupt(interruption)
             raise
-        if trouble is not None:
-            raise await self._give_up(trouble) from trouble
+        if failed is not None:
+            raise await self._give_up(failed) from failed
         if outdated and self._positions is not None:
             await self._withhold(self._positions, sent)
         else:
@@ -229,11 +229,11 @@ class Transaction:
         """Abort what comes of records that will be polled again, here or elsewhere: nothing was read since the consumer
         went back, or since its group rebalanced. Silent where that was before the block, and nobody knows whether the
         block sent anything."""
-        went_back, rebalanced_inside = positions.is_rewound, positions.rebalanced_inside
-        if went_back:
+        is_rewound, rebalanced_inside = positions.is_rewound, positions.rebalanced_inside
+        if is_rewound:
             self._positions = None  # seeking there again would discard the records that it is fetching
         outcome = await self._give_up(positions.generation_error())
-        if isinstance(outcome, TransactionFatal) or ((sent or rebalanced_inside) and not went_back):
+        if isinstance(outcome, TransactionFatal) or ((sent or rebalanced_inside) and not is_rewound):
             raise outcome
         if sent:
             raise RuntimeError(
@@ -254,9 +254,9 @@ class Transaction:
         transaction or a record that cannot be sent."""
         if self._ended_by_hand():
             return
-        trouble = self._trouble()
-        outcome = await self._give_up(trouble or error)
-        is_concerned = trouble is not None or is_of_a_record(error)
+        failed = self._send_error()
+        outcome = await self._give_up(failed or error)
+        is_concerned = failed is not None or is_of_a_record(error)
         if isinstance(outcome, TransactionFatal) or (is_concerned and self._client.own(error)):
             raise outcome from error
 
@@ -264,7 +264,7 @@ class Transaction:
         """KeyboardInterrupt and the like go through in any case; what became of the transaction is noted on them."""
         if self._ended_by_hand():
             return
-        outcome = await self._give_up(self._trouble() or interruption)
+        outcome = await self._give_up(self._send_error() or interruption)
         interruption.add_note(str(outcome))
 
     async def _give_up(self, cause: BaseException) -> TransactionError:

@@ -76,16 +76,16 @@ class ReadAhead:
         while self._coming:
             start, coming = self._coming.popleft()
             if start <= position < self._window_end(start):
-                self._ask(source)
+                self._start_read(source)
                 self._start, self._window = start, memoryview(coming.result())
                 return
         # The caller reads at another position than expected: continue from there.
         self._next = max(position + needed, self._window_end(position))
         size = self._next - position
-        self._ask(source)
+        self._start_read(source)
         self._start, self._window = position, memoryview(source.fetch(size, position))
 
-    def _ask(self, source: Source) -> None:
+    def _start_read(self, source: Source) -> None:
         while len(self._coming) < WINDOWS_AHEAD and self._next < self._end:
             end = self._window_end(self._next)
             self._coming.append((self._next, pool().submit(source.fetch, end - self._next, self._next)))

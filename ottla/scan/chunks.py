@@ -163,7 +163,7 @@ class SegmentReader:
                     int(row[headers.POSITION]),
                     next_offset,
                     f"CRC mismatch in the batch at offset {row[headers.BASE_OFFSET]}",
-                    behind=int(row[headers.POSITION] + row[headers.SIZE]),
+                    own_end=int(row[headers.POSITION] + row[headers.SIZE]),
                 )
                 continue
             at, next_offset = stopped, after
@@ -200,8 +200,8 @@ class SegmentReader:
         if walked.cut:
             at = self._refill(piece, at)
         elif walked.wrong is not None:
-            behind = None if walked.end < 0 else walked.end
-            at = self._skip(piece, at, next_offset, walked.wrong, behind=behind)
+            own_end = None if walked.end < 0 else walked.end
+            at = self._skip(piece, at, next_offset, walked.wrong, own_end=own_end)
         return at, next_offset
 
     def _refill(self, piece: SegmentPiece, at: int) -> int:
@@ -217,13 +217,13 @@ class SegmentReader:
         self._base += at
         # Not beyond the piece: another reader, maybe on another machine, reads the rest.
         least = max(piece.end - self._base, needed, HEADER_SIZE)
-        want = min(len(self._buffer), piece.file_bytes - self._base, least)
+        size = min(len(self._buffer), piece.file_bytes - self._base, least)
         view = self._buffer.data
         filled = left
-        while filled < want:
-            got = self._file.read_into(view[filled:want], self._base + filled)
+        while filled < size:
+            got = self._file.read_into(view[filled:size], self._base + filled)
             if got == 0:
-                raise OSError(f"{piece.path}: truncated below position {self._base + want} while it was read")
+                raise OSError(f"{piece.path}: truncated below position {self._base + size} while it was read")
             filled += got
         self._filled = filled
         self._look_ahead(piece.end - self._base - filled)
@@ -244,16 +244,16 @@ class SegmentReader:
         next_offset: int,
         reason: str,
         *,
-        behind: int | None = None,
+        own_end: int | None = None,
     ) -> int:
         """Note what is broken at `at` and return where to read on (with the buffer emptied there).
 
-        `behind` is the end that a broken batch gives itself: if a sound batch starts there, only that one is lost.
+        `own_end` is the end that a broken batch gives itself: if a sound batch starts there, only that one is lost.
         """
         broken = self._base + at
         sound = -1
-        if behind is not None and self._is_sound(piece, self._base + behind, next_offset):
-            sound = self._base + behind
+        if own_end is not None and self._is_sound(piece, self._base + own_end, next_offset):
+            sound = self._base + own_end
         if sound < 0:
             sound = self._find_sound(piece, broken + 1, next_offset)
         if sound >= 0:

@@ -33,12 +33,12 @@ class ColumnBuilder:
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
-        self._wanted = np.zeros(frames.NUMBERS + frames.LISTS, dtype=np.uint8)
+        self._needed = np.zeros(frames.NUMBERS + frames.LISTS, dtype=np.uint8)
         for name in schema.names:
             if name in _NUMBERS:
-                self._wanted[_NUMBERS[name][0]] = 1
+                self._needed[_NUMBERS[name][0]] = 1
             elif name in _LISTS:
-                self._wanted[frames.NUMBERS + _LISTS[name]] = 1
+                self._needed[frames.NUMBERS + _LISTS[name]] = 1
         self._parts = np.empty((frames.PARTS, _RECORDS_PER_BATCH), dtype=np.int64)
         self._filled = np.zeros(frames.FILLED, dtype=np.int64)
         self._data = [np.empty(0, dtype=np.uint8) for _ in range(frames.LISTS)]
@@ -58,7 +58,7 @@ class ColumnBuilder:
     def add(self, payload: Bytes, rows: Longs, sections: Longs, first: int, limit: int) -> tuple[int, int]:
         """Gather the records with offsets in [first, limit) of batches; arguments and result as of `frames.decode`.
 
-        After NO_ROOM, `take` makes room.
+        After COLUMNS_FULL, `take` makes room.
         """
         if not self._filled[frames.FILLED_ROWS] and len(rows):
             self._make_room(rows[0], int(sections[0, 1] - sections[0, 0]))
@@ -69,7 +69,7 @@ class ColumnBuilder:
             sections,
             first,
             limit,
-            self._wanted,
+            self._needed,
             self._parts,
             self._numbers,
             self._ends,
@@ -113,7 +113,7 @@ class ColumnBuilder:
         if most > self._numbers.shape[1]:
             self._make_rows(most)
         for number, data in enumerate(self._data):
-            if self._wanted[frames.NUMBERS + number] and max(size, BATCH_BYTES) > len(data):
+            if self._needed[frames.NUMBERS + number] and max(size, BATCH_BYTES) > len(data):
                 self._data[number] = np.empty(max(size, BATCH_BYTES), dtype=np.uint8)
 
     def _column(self, field: pa.Field, rows: int) -> pa.Array:

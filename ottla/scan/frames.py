@@ -45,7 +45,7 @@ FILLED = FILLED_HEADERS + 1
 
 # Reasons why decoding stopped.
 DONE = 0
-NO_ROOM = 1
+COLUMNS_FULL = 1
 MALFORMED = 2
 
 _LARGEST_MS = (2**63 - 1) // 1000
@@ -173,29 +173,29 @@ def read_frames(payload: Bytes, row: Longs, at: Long, end: Long, first: Long, li
 
 
 @kernel
-def append_numbers(row: Longs, parts: Longs, count: Long, at: Long, wanted: Bytes, numbers: Longs) -> None:
+def append_numbers(row: Longs, parts: Longs, count: Long, at: Long, needed: Bytes, numbers: Longs) -> None:
     """The wanted columns of numbers of `count` parsed records of a batch, into `numbers` from `at` on."""
     to = numbers[:, at : at + count]
     base_offset, base_sequence = row[headers.BASE_OFFSET], row[headers.BASE_SEQUENCE]
-    if wanted[OFFSET]:
+    if needed[OFFSET]:
         for index in range(count):
             to[OFFSET, index] = base_offset + parts[DELTA, index]
-    if wanted[TIMESTAMP_US]:
+    if needed[TIMESTAMP_US]:
         for index in range(count):
             to[TIMESTAMP_US, index] = min(max(parts[TIMESTAMP_MS, index], -_LARGEST_MS), _LARGEST_MS) * 1000
-    if wanted[PRODUCER_ID]:
+    if needed[PRODUCER_ID]:
         for index in range(count):
             to[PRODUCER_ID, index] = row[headers.PRODUCER_ID]
-    if wanted[PRODUCER_EPOCH]:
+    if needed[PRODUCER_EPOCH]:
         for index in range(count):
             to[PRODUCER_EPOCH, index] = row[headers.PRODUCER_EPOCH]
-    if wanted[TIMESTAMP_KIND]:
+    if needed[TIMESTAMP_KIND]:
         kind = np.int64(row[headers.ATTRIBUTES] & TIMESTAMP_TYPE != 0)
         if row[headers.ATTRIBUTES] >= headers.NO_TIMESTAMP_TYPE:
             kind = np.int64(-1)
         for index in range(count):
             to[TIMESTAMP_KIND, index] = kind
-    if wanted[SEQUENCE]:
+    if needed[SEQUENCE]:
         for index in range(count):
             sequence = (base_sequence + parts[DELTA, index]) & MAX_SEQUENCE
             to[SEQUENCE, index] = base_sequence if base_sequence < 0 else sequence
@@ -261,7 +261,7 @@ def decode(
     sections: Longs,
     first: Long,
     limit: Long,
-    wanted: Bytes,
+    needed: Bytes,
     parts: Longs,
     numbers: Longs,
     ends: Ints,
@@ -273,7 +273,7 @@ def decode(
 ) -> tuple[Long, Long]:
     """Append the records with offsets in [first, limit) of batches `rows` to the columns that are wanted.
 
-    The record bytes of a batch are `payload[sections[i, 0]:sections[i, 1]]`. `wanted`: a flag for each column of
+    The record bytes of a batch are `payload[sections[i, 0]:sections[i, 1]]`. `needed`: a flag for each column of
     numbers, then for each list. Returns (batches decoded, why the next one is not); of that one nothing is appended.
     """
     for index in range(rows.shape[0]):
@@ -281,24 +281,24 @@ def decode(
         at, size = filled[FILLED_ROWS], end - start
         most = min(row[headers.RECORD_COUNT], size // headers.SMALLEST_RECORD)
         if most > parts.shape[1] or at + most > numbers.shape[1]:
-            return index, NO_ROOM
-        if wanted[NUMBERS + KEY] and ends[KEY, at] + size > keys.shape[0]:
-            return index, NO_ROOM
-        if wanted[NUMBERS + VALUE] and ends[VALUE, at] + size > values.shape[0]:
-            return index, NO_ROOM
-        if wanted[NUMBERS + HEADERS] and filled[FILLED_HEADERS] + size > raw_headers.shape[0]:
-            return index, NO_ROOM
+            return index, COLUMNS_FULL
+        if needed[NUMBERS + KEY] and ends[KEY, at] + size > keys.shape[0]:
+            return index, COLUMNS_FULL
+        if needed[NUMBERS + VALUE] and ends[VALUE, at] + size > values.shape[0]:
+            return index, COLUMNS_FULL
+        if needed[NUMBERS + HEADERS] and filled[FILLED_HEADERS] + size > raw_headers.shape[0]:
+            return index, COLUMNS_FULL
         count = read_frames(payload, row, start, end, first, limit, parts)
         if count < 0:
             return index, MALFORMED
-        append_numbers(row, parts, count, at, wanted, numbers)
-        if wanted[NUMBERS + KEY]:
+        append_numbers(row, parts, count, at, needed, numbers)
+        if needed[NUMBERS + KEY]:
             starts, lengths = parts[KEY_START, :count], parts[KEY_LENGTH, :count]
             filled[FILLED_NULLS + KEY] += gather(payload, starts, lengths, at, ends[KEY], bits[KEY], keys)
-        if wanted[NUMBERS + VALUE]:
+        if needed[NUMBERS + VALUE]:
             starts, lengths = parts[VALUE_START, :count], parts[VALUE_LENGTH, :count]
             filled[FILLED_NULLS + VALUE] += gather(payload, starts, lengths, at, ends[VALUE], bits[VALUE], values)
-        if wanted[NUMBERS + HEADERS]:
+        if needed[NUMBERS + HEADERS]:
             gather_headers(payload, parts, count, at, ends[HEADERS], bits[HEADERS], raw_headers, filled)
         filled[FILLED_ROWS] = at + count
     return rows.shape[0], DONE

@@ -128,7 +128,7 @@ def snapshot_entries(content: bytes) -> Entries:
 def read_sibling(segment_path: str, suffix: str) -> bytes | None:
     """The content of the segment's file with that suffix, None if there is none. Raises OSError."""
     try:
-        return storage.read(storage.beside(segment_path, suffix))
+        return storage.read(storage.with_suffix(segment_path, suffix))
     except FileNotFoundError:
         return None
 

@@ -81,7 +81,7 @@ def _aborted_below(log: PartitionLog, offset: int) -> Longs | None:
         return None
     # Written with the first aborted transaction.
     with_aborted = [segment for segment in segments if not segment.lacks(".txnindex")]
-    contents = storage.each(storage.read_if_there, [storage.beside(one.path, ".txnindex") for one in with_aborted])
+    contents = storage.each(storage.read_if_there, [storage.with_suffix(one.path, ".txnindex") for one in with_aborted])
     ends = dict(zip(log.segments, log.segments[1:], strict=False))
     found: list[Longs] = [np.empty((0, ABORTED_COLUMNS), dtype=np.int64)]
     for segment, content in zip(with_aborted, contents, strict=True):
@@ -98,7 +98,7 @@ def has_index(segment: SegmentFile) -> bool:
     """Whether there is an `.index`, without which a broker rebuilds all indexes of a segment."""
     if segment.suffixes is not None:
         return not segment.lacks(".index")
-    return storage.exists(storage.beside(segment.path, ".index"))
+    return storage.exists(storage.with_suffix(segment.path, ".index"))
 
 
 def _walk_tail(log: PartitionLog, start: States, *, on_damage: str) -> RangeFates | None:

@@ -199,9 +199,9 @@ def describe_missing_topics(logs: Iterable[PartitionLog], patterns: tuple[str, .
 Checkpoint = dict[TopicPartition, int]
 
 
-def _translate_errors(root: str, ask: Callable[[], T]) -> T:
+def _translate_errors(root: str, call: Callable[[], T]) -> T:
     try:
-        return ask()
+        return call()
     except OSError as error:
         raise UnreadableDirectory(f"{storage.hide_secrets(root)}: {error.strerror}") from error
 

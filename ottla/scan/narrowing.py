@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 NO_OFFSET = 2**63 - 1
 
 
-def narrowed_range(part: "LogRange", wanted: "ReadFilter") -> "LogRange":
+def narrowed_range(part: "LogRange", read_filter: "ReadFilter") -> "LogRange":
     """`part` with pieces cut to the positions between which the wanted offsets lie."""
-    return part._replace(pieces=tuple(_narrowed_piece(piece, wanted) for piece in part.pieces))
+    return part._replace(pieces=tuple(_narrowed_piece(piece, read_filter) for piece in part.pieces))
 
 
-def _narrowed_piece(piece: "SegmentPiece", wanted: "ReadFilter") -> "SegmentPiece":
+def _narrowed_piece(piece: "SegmentPiece", read_filter: "ReadFilter") -> "SegmentPiece":
     """An entry that does not hold leaves the piece as it is: the index spares reading, it decides nothing."""
     import numpy as np
 
     from ottla.scan.index_files import batch_positions
     from ottla.scan.ranges import is_batch_start
 
-    if wanted.first_offset <= piece.base_offset and wanted.end_offset >= piece.offset_limit:
+    if read_filter.first_offset <= piece.base_offset and read_filter.end_offset >= piece.offset_limit:
         return piece
     try:
         entries = batch_positions(piece.path, piece.base_offset, piece.file_bytes)
@@ -50,11 +50,11 @@ def _narrowed_piece(piece: "SegmentPiece", wanted: "ReadFilter") -> "SegmentPiec
             sound = piece.start <= at <= piece.end and is_batch_start(file, at, int(last_offsets[index]))
             return at if sound else otherwise
 
-        before = int(np.searchsorted(last_offsets, wanted.first_offset)) - 1
+        before = int(np.searchsorted(last_offsets, read_filter.first_offset)) - 1
         # The batch of the first entry at or above the end may begin below it, that of the next entry cannot.
-        behind = int(np.searchsorted(last_offsets, wanted.end_offset)) + 1
+        after = int(np.searchsorted(last_offsets, read_filter.end_offset)) + 1
         start = position(before, piece.start) if before >= 0 else piece.start
-        end = position(behind, piece.end) if behind < len(entries) else piece.end
+        end = position(after, piece.end) if after < len(entries) else piece.end
         return piece._replace(start=start, end=max(start, end))
     finally:
         file.close()
@@ -65,7 +65,7 @@ def not_before(segments: Sequence[SegmentFile], time_ms: int) -> list[SegmentFil
     if time_ms <= 0:
         return list(segments)
     rolled = [segment for segment in segments if not (segment.is_last or segment.lacks(".timeindex"))]
-    found = storage.each(_largest_timestamp, [storage.beside(segment.path, ".timeindex") for segment in rolled])
+    found = storage.each(_largest_timestamp, [storage.with_suffix(segment.path, ".timeindex") for segment in rolled])
     largest = dict(zip(rolled, found, strict=True))
     return [segment for segment in segments if (latest := largest.get(segment)) is None or latest >= time_ms]
 

@@ -55,11 +55,11 @@ def visible_in(visible: Visibility, part: LogRange, log: PartitionLog) -> Visibi
     """`visible` with the aborted ranges and the damage that can concern `part` alone."""
     first = part.pieces[0].base_offset
     last_base = part.pieces[-1].base_offset
-    behind = min((one.base_offset for one in log.segments if one.base_offset > last_base), default=visible.limit)
+    next_base = min((one.base_offset for one in log.segments if one.base_offset > last_base), default=visible.limit)
     aborted = visible.aborted
     paths = {piece.path for piece in part.pieces}
     unread = tuple(damage for damage in visible.unread if damage.path in paths)
-    return visible._replace(aborted=aborted[(aborted[:, 2] >= first) & (aborted[:, 1] < behind)], unread=unread)
+    return visible._replace(aborted=aborted[(aborted[:, 2] >= first) & (aborted[:, 1] < next_base)], unread=unread)
 
 
 class ReadFilter(NamedTuple):
@@ -115,9 +115,11 @@ class RecordScan:
         self._sections: Longs = np.empty((ROWS_PER_CHUNK, 2), dtype=np.int64)
         self._scratch = Scratch()
 
-    def read(self, part: LogRange, visible: Visibility, wanted: ReadFilter = EVERYTHING) -> Iterator[pa.RecordBatch]:
+    def read(
+        self, part: LogRange, visible: Visibility, read_filter: ReadFilter = EVERYTHING
+    ) -> Iterator[pa.RecordBatch]:
         """The visible records of `part`, in offset order. Raises DamagedSegment in mode `fail`, OSError."""
-        first, limit = max(visible.log_start, wanted.first_offset), min(visible.limit, wanted.end_offset)
+        first, limit = max(visible.log_start, read_filter.first_offset), min(visible.limit, read_filter.end_offset)
         visible = visible._replace(log_start=first, limit=limit)
         next_offset = 0
         self._reader.expect(part.pieces)
@@ -127,14 +129,14 @@ class RecordScan:
             self._columns.start(part.topic, part.number, piece.base_offset)
             for chunk in self._reader.chunks(piece, next_offset):
                 next_offset = int(chunk.rows[-1, headers.LAST_OFFSET]) + 1
-                yield from self._decode(piece, chunk, visible, wanted)
+                yield from self._decode(piece, chunk, visible, read_filter)
             yield from self._columns.take()
 
     def _decode(
-        self, piece: SegmentPiece, chunk: Chunk, visible: Visibility, wanted: ReadFilter
+        self, piece: SegmentPiece, chunk: Chunk, visible: Visibility, read_filter: ReadFilter
     ) -> Iterator[pa.RecordBatch]:
         """Decode the batches of a chunk that are wanted: those without compression together, as far as they go."""
-        rows = chunk.rows if wanted.takes_all else wanted.rows(chunk.rows)
+        rows = chunk.rows if read_filter.takes_all else read_filter.rows(chunk.rows)
         if visible.unread:
             rows = read_by_the_walk(piece, chunk, rows, visible.unread, self._log)
         count = frames.select_visible(rows, *visible[:4], self._selected, self._sections)
@@ -197,7 +199,7 @@ class RecordScan:
         while done < len(rows):
             decoded, why = self._columns.add(payload, rows[done:], sections[done:], visible.log_start, visible.limit)
             done += decoded
-            if why == frames.NO_ROOM:
+            if why == frames.COLUMNS_FULL:
                 yield from self._columns.take()
             elif why == frames.MALFORMED:
                 self._report(piece, chunk, rows[done], ProtocolError("the records do not parse"))

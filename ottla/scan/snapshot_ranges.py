@@ -29,13 +29,13 @@ _KEY = [states.PRODUCER_ID, states.FIRST_OFFSET]
 
 
 class SnapshotRange(NamedTuple):
-    """Consecutive segments of a partition: `log` has these alone, `behind` is the segment that follows, if one does.
+    """Consecutive segments of a partition: `log` has these alone, `following` is the segment that follows, if one does.
 
     Tasks of a partition of many segments would be large if each were told of all; who needs them lists them again.
     """
 
     log: PartitionLog
-    behind: SegmentFile | None = None
+    following: SegmentFile | None = None
     begins_the_log: bool = True
 
     def load_partition(self) -> PartitionLog:
@@ -65,8 +65,8 @@ def cut_at_snapshots(log: PartitionLog, target_bytes: int) -> list[SnapshotRange
     ranges = []
     for first, end in pairwise([*cuts, len(log.segments)]):
         own = log._replace(segments=log.segments[first:end], snapshots=log.snapshots[-1:] if first else log.snapshots)
-        behind = log.segments[end] if end < len(log.segments) else None
-        ranges.append(SnapshotRange(own, behind, begins_the_log=first == 0))
+        following = log.segments[end] if end < len(log.segments) else None
+        ranges.append(SnapshotRange(own, following, begins_the_log=first == 0))
     return ranges
 
 
@@ -126,7 +126,7 @@ def entering_range(one: SnapshotRange, damage: DamageLog, *, counted: bool) -> S
         below = one.below()
         return _walk(below, entering(below), damage)
     if counted:
-        later = None if one.behind is None else _opened_at(one.behind)
+        later = None if one.following is None else _opened_at(one.following)
         ending = np.ones(len(opened), dtype=bool) if later is None else ~_among(opened, later)
         if ending.any():
             opened[ending] = _counted_back(one, opened[ending], damage)
@@ -135,16 +135,16 @@ def entering_range(one: SnapshotRange, damage: DamageLog, *, counted: bool) -> S
 
 def check_leaving(one: SnapshotRange, leaving: States) -> None:
     """Raises DamagedSegment if what is open at the end is not what the next range is entered with."""
-    if one.behind is None:
+    if one.following is None:
         return
-    told = _opened_at(one.behind)
+    opened = _opened_at(one.following)
     found = leaving.open_rows
-    if told is not None and not (len(told) == len(found) and _among(told, found).all()):
-        raise _disagrees(one.behind)
+    if opened is not None and not (len(opened) == len(found) and _among(opened, found).all()):
+        raise _disagrees(one.following)
 
 
 def _disagrees(segment: SegmentFile) -> DamagedSegment:
-    path = storage.beside(segment.path, ".snapshot")
+    path = storage.with_suffix(segment.path, ".snapshot")
     return DamagedSegment(
         f"{path}: the open transactions in it are not those of the earlier segments; "
         'option("verify", "true") reads without it, ottla audit --checks index shows the differences'
@@ -153,7 +153,7 @@ def _disagrees(segment: SegmentFile) -> DamagedSegment:
 
 def _opened_at(segment: SegmentFile) -> Longs | None:
     """Return the open transactions below a segment from its snapshot, by first offset; None without a sound one."""
-    rows = read_snapshot(storage.beside(segment.path, ".snapshot"))
+    rows = read_snapshot(storage.with_suffix(segment.path, ".snapshot"))
     if rows is None or (rows[:, [states.LAST_OFFSET, states.FIRST_OFFSET]] >= segment.base_offset).any():
         return None
     return states.from_snapshot(rows, segment.base_offset).open_rows
@@ -170,11 +170,11 @@ def _counted_back(one: SnapshotRange, rows: Longs, damage: DamageLog) -> Longs:
     counted = rows.copy()
     log = one.below()
     bases = np.array([segment.base_offset for segment in log.segments], dtype=np.int64)
-    for members, begin, behind in _spans(bases, rows):
-        at, end = (int(place) for place in np.searchsorted(bases, (begin, behind - 1), side="right"))
+    for members, begin, following in _spans(bases, rows):
+        at, end = (int(place) for place in np.searchsorted(bases, (begin, following - 1), side="right"))
         start = states.empty() if at else entering(log)
         part = log._replace(segments=log.segments[max(at - 1, 0) : end])
-        left = _walk(part, start, damage, begin, behind).open_rows
+        left = _walk(part, start, damage, begin, following).open_rows
         left = left[np.argsort(left[:, states.PRODUCER_ID], kind="stable")]
         found = left[np.isin(left[:, states.PRODUCER_ID], rows[members, states.PRODUCER_ID])]
         order = np.argsort(rows[members, states.PRODUCER_ID], kind="stable")
@@ -192,17 +192,17 @@ def _spans(bases: Longs, rows: Longs) -> Iterator[tuple[Longs, int, int]]:
     A producer that hangs wrote for a while and then no more, so what lies behind its last batch is not read.
     """
     begins = rows[:, states.FIRST_OFFSET]
-    behind = np.maximum.accumulate(rows[:, states.LAST_OFFSET] + 1)
+    following = np.maximum.accumulate(rows[:, states.LAST_OFFSET] + 1)
     segments = np.searchsorted(bases, begins, side="right")
-    reached = np.searchsorted(bases, behind - 1, side="right")
-    apart = (begins[1:] >= behind[:-1]) & (segments[1:] > reached[:-1])
+    reached = np.searchsorted(bases, following - 1, side="right")
+    apart = (begins[1:] >= following[:-1]) & (segments[1:] > reached[:-1])
     for members in np.split(np.arange(len(rows)), np.flatnonzero(apart) + 1):
-        yield members, int(begins[members[0]]), int(behind[members[-1]])
+        yield members, int(begins[members[0]]), int(following[members[-1]])
 
 
-def _walk(log: PartitionLog, start: States, damage: DamageLog, begin: int = 0, behind: int = NO_OFFSET) -> States:
+def _walk(log: PartitionLog, start: States, damage: DamageLog, begin: int = 0, following: int = NO_OFFSET) -> States:
     """The states behind the batches of [begin, behind)."""
     for part in cut_partition(0, log, log.size_bytes + 1):
-        narrowed = narrowed_range(part, ReadFilter(begin, behind))
-        start = Walk(narrowed, start, damage, check_crc=False, limit=behind).finish().leaving
+        narrowed = narrowed_range(part, ReadFilter(begin, following))
+        start = Walk(narrowed, start, damage, check_crc=False, limit=following).finish().leaving
     return start

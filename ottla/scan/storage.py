@@ -102,7 +102,7 @@ def stem_of(path: str) -> str:
     return name_of(path).partition(".")[0]
 
 
-def beside(path: str, suffix: str) -> str:
+def with_suffix(path: str, suffix: str) -> str:
     """The file of the same name with another suffix, such as `.index`."""
     return join(parent(path), stem_of(path) + suffix)
 
@@ -194,17 +194,17 @@ class Upcoming:
         """The content, None if there is no such file. Raises OSError."""
         if not is_remote(path):
             return read_if_there(path)
-        self._ask()
+        self._read_ahead()
         expected = [one for one, _ in self._coming]
         if path not in expected:
             return read_if_there(path)
         for _ in range(expected.index(path)):
             self._coming.popleft()
         _, content = self._coming.popleft()
-        self._ask()
+        self._read_ahead()
         return content.result()
 
-    def _ask(self) -> None:
+    def _read_ahead(self) -> None:
         for path in islice(self._paths, self._at_once - len(self._coming)):
             self._coming.append((path, ahead.pool().submit(read_if_there, path)))
 
@@ -336,10 +336,10 @@ def _list(directory: str, *, recursive: bool) -> list[tuple[str, Entry]]:
     return found
 
 
-def translate_errors(path: str, ask: Callable[[], T]) -> T:
-    """Call `ask`. Errors of Arrow, some of which are no OSError, become OSError of one line that names `path`."""
+def translate_errors(path: str, call: Callable[[], T]) -> T:
+    """Call `call`. Errors of Arrow, some of which are no OSError, become OSError of one line that names `path`."""
     try:
-        return ask()
+        return call()
     except (OSError, ValueError, NotImplementedError) as error:
         number, text = _reason(error)
         raise OSError(number, text, hide_secrets(path)) from None

@@ -44,7 +44,7 @@ ANSWER_SECONDS = 1
 # Beginning of the last line of a Python traceback with an error of Ottla.
 _RAISED = re.compile(r"ottla[\w.]*: ")
 # In the folder of `--checkpoint`: the alerts that `--once` printed, and a folder of Spark for the state of a stream.
-_TOLD = "told.json"
+_PRINTED = "told.json"
 _SPARKS = "offsets"
 
 
@@ -129,8 +129,8 @@ def _check_once(arguments: "AlertArguments") -> int:
     from ottla.spark_jobs.stream.stream_options import stream_options
     from ottla.spark_jobs.stream.watch import Watch
 
-    told = _printed_file(arguments.checkpoint)
-    before = [] if told is None or not told.exists() else json.loads(told.read_text("utf-8"))["hanging"]
+    printed = _printed_file(arguments.checkpoint)
+    before = [] if printed is None or not printed.exists() else json.loads(printed.read_text("utf-8"))["hanging"]
     watch, now_ms = Watch(stream_options(_options(arguments)).read), time.time_ns() // 1_000_000
     now = keep_first_seen(before, [alert(one, now_ms) for one in watch.find_hanging(now_ms)])
     rows = changes(before, now)
@@ -142,10 +142,10 @@ def _check_once(arguments: "AlertArguments") -> int:
         ],
         arguments.format,
     )
-    if told is not None:
-        new = told.with_suffix(".new")
+    if printed is not None:
+        new = printed.with_suffix(".new")
         new.write_text(json.dumps({"hanging": now}), encoding="utf-8")
-        new.replace(told)
+        new.replace(printed)
     return ENDED
 
 
@@ -157,7 +157,7 @@ def _printed_file(checkpoint: str | None) -> Path | None:
         raise BadArgument(f"--checkpoint {checkpoint}: not a local folder, which --once needs")
     if (Path(checkpoint) / _SPARKS).exists():
         raise BadArgument(f"--checkpoint {checkpoint}: an alert without --once uses this folder; name another")
-    return Path(checkpoint) / _TOLD
+    return Path(checkpoint) / _PRINTED
 
 
 def _options(arguments: "AlertArguments") -> dict[str, str]:
@@ -224,8 +224,8 @@ def _text(row: dict[str, Any]) -> str:
     who = row["transactionalId"] or f"producer id {row['producerId']}"
     if row["event"] == "ended":
         return printable(f"{datetime.now():%F %T}  ended    {place}  {who}, first seen {row['seen']:%F %T}") + "\n"
-    told = printable(f"{row['seen']:%F %T}  HANGING  {place}  {who}: {row['message']}")
-    return f"{told}\n    {printable(row['action'])}\n"
+    line = printable(f"{row['seen']:%F %T}  HANGING  {place}  {who}: {row['message']}")
+    return f"{line}\n    {printable(row['action'])}\n"
 
 
 if __name__ == "__main__":

@@ -232,10 +232,10 @@ def check_partitions(option: str, given: OffsetsByPartition, names: set[TopicPar
     """Raise OptionError if `given` names a partition that is none of `names`, those that are read."""
     unknown = sorted(given.keys() - names)
     if unknown:
-        told = ", ".join(f"{topic}-{partition}" for topic, partition in unknown[:5])
+        some = ", ".join(f"{topic}-{partition}" for topic, partition in unknown[:5])
         more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
         there = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(names)[:5]) or "none"
         raise OptionError(
-            f"option {option} names {told}{more}, which is not among the {len(names)} partitions that are read ({there}"
+            f"option {option} names {some}{more}, which is not among the {len(names)} partitions that are read ({there}"
             f"{', ...' if len(names) > 5 else ''})"
         )

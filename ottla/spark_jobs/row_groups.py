@@ -28,7 +28,7 @@ def row_groups(planned: "PlannedRange", columns: Sequence[str], log: "DamageLog"
     held: list[Any] = []
     size = 0
     visible = planned.visible or uncommitted_visibility(planned.part.log_start)
-    for batch in RecordScan(schema, log).read(planned.part, visible, planned.wanted):
+    for batch in RecordScan(schema, log).read(planned.part, visible, planned.read_filter):
         held.append(batch)
         size += batch.nbytes
         if size >= ROW_GROUP_BYTES:

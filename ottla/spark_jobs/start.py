@@ -17,6 +17,6 @@ def mend_path() -> None:
 def need_click() -> None:
     """Exit where arguments cannot be read: a driver may have what workers need, and none of the other dependencies."""
     if importlib.util.find_spec("click") is None:
-        told = f"Python {platform.python_version()} on {platform.node()} lacks click: pip install 'ottla[spark]' there"
-        sys.stderr.write(f"ottla: {told}, or pip install click\n")
+        error = f"Python {platform.python_version()} on {platform.node()} lacks click: pip install 'ottla[spark]' there"
+        sys.stderr.write(f"ottla: {error}, or pip install click\n")
         sys.exit(COULD_NOT_RUN)

@@ -99,11 +99,11 @@ def hanging(
         nothing = {"transactionalId": "string", "timeoutMs": "int", "state": "string"} | dict.fromkeys(
             ("began", "moved"), "timestamp"
         )
-        beside = opened.select("*", *(F.lit(None).cast(kind).alias(name) for name, kind in nothing.items()))
-        beside = beside.withColumn("holds", F.lit(False)).withColumn("decision", F.lit(None).cast("string"))
+        stated = opened.select("*", *(F.lit(None).cast(kind).alias(name) for name, kind in nothing.items()))
+        stated = stated.withColumn("holds", F.lit(False)).withColumn("decision", F.lit(None).cast("string"))
     else:
-        beside = _with_coordinator_state(opened, transaction_state)
-        beside = _with_undone(beside, transactions, transaction_state, now)
+        stated = _with_coordinator_state(opened, transaction_state)
+        stated = _with_undone(stated, transactions, transaction_state, now)
     age = F.unix_millis(now) - F.unix_millis(F.coalesce(F.when(F.col("holds"), F.col("began")), F.col("startTime")))
     is_known = F.lit(all_coordinators and transaction_state is not None) | F.col("state").isNotNull()
     moved = F.unix_millis(now) - F.unix_millis(F.coalesce("moved", "startTime"))
@@ -117,7 +117,7 @@ def hanging(
         .otherwise("overdue")
     )
     names = (*_PRODUCER, "producerEpoch", "transactionalId", "firstOffset", "lastOffset", "records")
-    return beside.select(*names, age.alias("ageMs"), "timeoutMs", "state", verdict.alias("verdict"), "decision")
+    return stated.select(*names, age.alias("ageMs"), "timeoutMs", "state", verdict.alias("verdict"), "decision")
 
 
 def _with_coordinator_state(opened: "DataFrame", transaction_state: "DataFrame") -> "DataFrame":
@@ -150,7 +150,7 @@ def _with_coordinator_state(opened: "DataFrame", transaction_state: "DataFrame")
 
 
 def _with_undone(
-    beside: "DataFrame", transactions: "DataFrame", transaction_state: "DataFrame", now: "Column"
+    stated: "DataFrame", transactions: "DataFrame", transaction_state: "DataFrame", now: "Column"
 ) -> "DataFrame":
     """Add the decision whose marker each transaction lacks, where that is certain.
 
@@ -172,7 +172,7 @@ def _with_undone(
     )
     is_settled = F.unix_millis(now) - F.unix_millis(at) > SETTLED_MS
     decision = F.when(~F.col("holds") & is_on_it & is_settled, F.col("newest.decision"))
-    joined = beside.join(decided, [*_PRODUCER], "left").join(last, [*_PRODUCER], "left").join(first, [*_LOG], "left")
+    joined = stated.join(decided, [*_PRODUCER], "left").join(last, [*_PRODUCER], "left").join(first, [*_LOG], "left")
     return joined.withColumn("decision", decision).drop("newest", "lastMarker", "firstMarker")
 
 
@@ -287,19 +287,19 @@ def sequence(batches: "DataFrame", expiration_ms: int = EXPIRATION_MS) -> "DataF
     not begin at 0). Not reported: the first batch of a producer, gaps that offsets missing from the log explain,
     producers that were idle for `expiration_ms`, batches of an older epoch (see `zombie`), and what coordinators write.
     """
-    judged = _with_highest_epoch(_with_missing(batches.where(~F.col("topic").startswith("__")), expiration_ms))
+    checked = _with_highest_epoch(_with_missing(batches.where(~F.col("topic").startswith("__")), expiration_ms))
     is_sound = F.col("producerEpoch") >= F.coalesce("highest", F.lit(-1))
-    judged = judged.where(~_is_marker() & (F.col("baseSequence") >= 0) & is_sound)
+    checked = checked.where(~_is_marker() & (F.col("baseSequence") >= 0) & is_sound)
     lives = _by_offset(*_PRODUCER)
-    judged = judged.withColumn("life", F.sum(F.col("forgotten").cast("int")).over(lives))
+    checked = checked.withColumn("life", F.sum(F.col("forgotten").cast("int")).over(lives))
     mine = _by_offset(*_PRODUCER, "producerEpoch", "life")
     step = F.col("baseSequence") - F.lag("baseSequence").over(mine)
     turn = F.when(step < -_CIRCLE // 2, 1).when(step > _CIRCLE // 2, -1).otherwise(0)
-    judged = judged.withColumn("first", F.col("baseSequence") + _CIRCLE * F.sum(turn.cast("bigint")).over(mine))
+    checked = checked.withColumn("first", F.col("baseSequence") + _CIRCLE * F.sum(turn.cast("bigint")).over(mine))
     behind = F.col("first") + F.col("lastOffset") - F.col("baseOffset") + 1
     followed = F.max(behind).over(mine.rowsBetween(Window.unboundedPreceding, -1))
-    judged = judged.withColumn("followed", followed)
-    judged = judged.withColumn("wanted", F.coalesce("followed", F.when(F.col("lowest") < F.col("producerEpoch"), 0)))
+    checked = checked.withColumn("followed", followed)
+    checked = checked.withColumn("wanted", F.coalesce("followed", F.when(F.col("lowest") < F.col("producerEpoch"), 0)))
     ahead = F.pmod(F.col("first") - F.col("wanted"), F.lit(_CIRCLE))
     explained = F.col("missingSince") >= ahead
     kind = (
@@ -310,7 +310,7 @@ def sequence(batches: "DataFrame", expiration_ms: int = EXPIRATION_MS) -> "DataF
         .otherwise("sequence gap")
     )
     return (
-        judged.withColumn("kind", kind)
+        checked.withColumn("kind", kind)
         .where("kind is not null")
         .select(
             *(*_LOG, "segment", "position", "producerId", "producerEpoch", "baseOffset"),
@@ -356,8 +356,8 @@ def zombie(batches: "DataFrame") -> "DataFrame":
     """
     before = _by_offset(*_PRODUCER).rowsBetween(Window.unboundedPreceding, -1)
     is_marker = _is_marker()
-    judged = _with_highest_epoch(_of_producers(batches).where(is_marker | ~F.col("isControl")))
-    judged = judged.withColumn(
+    checked = _with_highest_epoch(_of_producers(batches).where(is_marker | ~F.col("isControl")))
+    checked = checked.withColumn(
         "markerEpoch", F.last(F.when(is_marker, F.col("producerEpoch")), ignorenulls=True).over(before)
     ).withColumn("coordinator", F.last(F.when(is_marker, F.col("coordinatorEpoch")), ignorenulls=True).over(before))
     is_old = F.col("producerEpoch") < F.col("highest")
@@ -367,16 +367,16 @@ def zombie(batches: "DataFrame") -> "DataFrame":
         .when(is_old, "zombie epoch")
     )
     names = (*_LOG, "segment", "position", "producerId", "producerEpoch", "baseOffset")
-    epochs = judged.withColumn("kind", of_epoch).select(
+    epochs = checked.withColumn("kind", of_epoch).select(
         *names, F.col("highest").alias("expected"), F.col("producerEpoch").alias("found"), "kind"
     )
-    went_back = judged.where(is_marker & (F.col("coordinatorEpoch") < F.col("coordinator"))).select(
+    regressed = checked.where(is_marker & (F.col("coordinatorEpoch") < F.col("coordinator"))).select(
         *names,
         F.col("coordinator").alias("expected"),
         F.col("coordinatorEpoch").alias("found"),
         F.lit("coordinator epoch went back").alias("kind"),
     )
-    return epochs.where("kind is not null").unionByName(went_back)
+    return epochs.where("kind is not null").unionByName(regressed)
 
 
 def gaps(batches: "DataFrame") -> "DataFrame":

@@ -2,7 +2,7 @@
 
     for ask in greedy(api_key, 0, 8, state): ask.message() is a request of version `ask.version`
 
-Each array of a request is filled once in each way of `Greed`, to the limit of entries or of bytes, whichever comes
+Each array of a request is filled once in each way of `Fill`, to the limit of entries or of bytes, whichever comes
 first; what lies beside it stays empty, what lies in its rows has one entry, or is null where null asks for all. No
 API is named here: what a string means is the schema's entity type, and a number what fields of its name stand for.
 """
@@ -16,7 +16,7 @@ from ottla.protocol.requests import codec
 from ottla.protocol.requests.frames import MAX_ENTRIES, MAX_SMALL_REQUEST_BYTES
 
 
-class Greed(StrEnum):
+class Fill(StrEnum):
     """Content of a filled array."""
 
     ROWS = "rows"
@@ -79,12 +79,12 @@ _NUMBERS: Final = {
 _TEXTS: Final = {"protocol_type": "consumer", "member_id": "", "value": "1"}
 
 
-class Ask(NamedTuple):
+class GreedyRequest(NamedTuple):
     """A request. `array` is the path of the filled array, empty for none; `flags` is the value of every boolean."""
 
     api_key: int
     version: int
-    greed: Greed
+    fill: Fill
     array: str
     flags: bool
     message: Callable[[], Any]
@@ -97,7 +97,7 @@ def greedy(
     state: State,
     max_entries: int = MAX_ENTRIES,
     max_bytes: int = MAX_SMALL_REQUEST_BYTES - 1_024,
-) -> Iterator[Ask]:
+) -> Iterator[GreedyRequest]:
     """Yield every greedy request of an API: in its highest version, and in the lowest if its fields differ."""
     request = codec.request_class(api_key)
     lowest, highest = max(lowest, request.min_version), min(highest, request.max_version)
@@ -105,10 +105,10 @@ def greedy(
     for version in versions:
         for flags in (True, False) if _has_flags(request, version) else (True,):
             maker = _Maker(request, version, flags, state, max_entries, max_bytes)
-            yield Ask(api_key, version, Greed.ALL, "", flags, maker.make_one)
+            yield GreedyRequest(api_key, version, Fill.ALL, "", flags, maker.make_one)
             for path, field in _arrays(request, version):
-                for greed in _greeds(field, version):
-                    yield Ask(api_key, version, greed, path, flags, maker.filling(path, greed))
+                for fill in _fills(field, version):
+                    yield GreedyRequest(api_key, version, fill, path, flags, maker.filling(path, fill))
 
 
 def _present(struct: Any, version: int) -> list[Any]:
@@ -142,11 +142,11 @@ def _arrays(struct: Any, version: int, prefix: str = "") -> Iterator[tuple[str, 
             yield from _arrays(field, version, f"{prefix}{field.name}.")
 
 
-def _greeds(field: Any, version: int) -> tuple[Greed, ...]:
+def _fills(field: Any, version: int) -> tuple[Fill, ...]:
     rows = _present(field, version) if _is_table(field) else [field.array_of]
     if any(row.type_str in ("string", "bytes", "records") and not row.is_array() for row in rows):
-        return Greed.ROWS, Greed.NEW, Greed.LONG, Greed.REPEATED
-    return Greed.ROWS, Greed.REPEATED
+        return Fill.ROWS, Fill.NEW, Fill.LONG, Fill.REPEATED
+    return Fill.ROWS, Fill.REPEATED
 
 
 class _Maker:
@@ -162,7 +162,7 @@ class _Maker:
         self._entries = 0
         self._filled = ""
         self._count = 0
-        self._greed = Greed.ALL
+        self._way = Fill.ALL
         self._pools: dict[str, Sequence[str]] = {
             "topicName": state.topics,
             "groupId": state.groups,
@@ -170,15 +170,15 @@ class _Maker:
         }
 
     def make_one(self) -> Any:
-        return self._make("", Greed.ALL, 1)
+        return self._make("", Fill.ALL, 1)
 
-    def filling(self, path: str, greed: Greed) -> Callable[[], Any]:
-        return lambda: self._fill(path, greed)
+    def filling(self, path: str, fill: Fill) -> Callable[[], Any]:
+        return lambda: self._fill(path, fill)
 
-    def _fill(self, path: str, greed: Greed) -> Any:
+    def _fill(self, path: str, fill: Fill) -> Any:
         """Return as many rows as the limits allow, by the size of a row."""
-        one, entries_of_one = self._size(path, greed, 1)
-        many, entries = self._size(path, greed, _SAMPLE)
+        one, entries_of_one = self._size(path, fill, 1)
+        many, entries = self._size(path, fill, _SAMPLE)
         row_bytes, row_entries = (
             max(1, (many - one) / (_SAMPLE - 1)),
             max(1, (entries - entries_of_one) // (_SAMPLE - 1)),
@@ -186,17 +186,17 @@ class _Maker:
         more_by_entries = (self._max_entries - entries_of_one) // row_entries
         count = 1 + max(0, min(more_by_entries, int((self._max_bytes - one) / row_bytes)))
         while True:
-            message = self._make(path, greed, count)
+            message = self._make(path, fill, count)
             if count == 1 or len(message.encode(version=self._version)) <= self._max_bytes:
                 return message
             count = count * 19 // 20
 
-    def _size(self, path: str, greed: Greed, count: int) -> tuple[int, int]:
+    def _size(self, path: str, fill: Fill, count: int) -> tuple[int, int]:
         """Return (bytes, entries of all arrays)."""
-        return len(self._make(path, greed, count).encode(version=self._version)), self._entries
+        return len(self._make(path, fill, count).encode(version=self._version)), self._entries
 
-    def _make(self, path: str, greed: Greed, count: int) -> Any:
-        self._filled, self._greed, self._count, self._entries = path, greed, count, 0
+    def _make(self, path: str, fill: Fill, count: int) -> Any:
+        self._filled, self._way, self._count, self._entries = path, fill, count, 0
         return self._struct(self._request, "", 0)
 
     def _struct(self, struct: Any, prefix: str, number: int) -> Any:
@@ -220,9 +220,9 @@ class _Maker:
             case "string":
                 return self._text(field, number)
             case "bytes":
-                return b"x" * (LONGEST_TEXT if self._greed is Greed.LONG else 8)
+                return b"x" * (LONGEST_TEXT if self._way is Fill.LONG else 8)
             case "records":
-                return self._state.large_batch if self._greed in (Greed.LONG, Greed.ALL) else self._state.batch
+                return self._state.large_batch if self._way in (Fill.LONG, Fill.ALL) else self._state.batch
             case "uuid":
                 return field.default if named else self._topic_id(number)
         return self._number(field, number)
@@ -248,7 +248,7 @@ class _Maker:
         return self._text(field, number) or "" if text else self._value(field.array_of, field.name, number)
 
     def _text(self, field: Any, number: int) -> str | None:
-        if self._greed is Greed.LONG:
+        if self._way is Fill.LONG:
             longest = LONGEST_BY_NAME.get(field.name, LONGEST_BY_ENTITY.get(field._entity_type, LONGEST_TEXT))
             return f"{number:08d}".ljust(longest, "n")
         if field.name in _TEXTS:
@@ -256,18 +256,18 @@ class _Maker:
         if field._entity_type is None and field.nullable_for_version_q(self._version) and not field.is_array():
             return None
         pool = self._pools.get(field._entity_type, self._state.topics)
-        if self._greed is Greed.NEW or (self._greed is Greed.ROWS and number >= len(pool)):
+        if self._way is Fill.NEW or (self._way is Fill.ROWS and number >= len(pool)):
             return f"new-{number:07d}"
-        return pool[number if self._greed is Greed.ROWS else 0]
+        return pool[number if self._way is Fill.ROWS else 0]
 
     def _topic_id(self, number: int) -> UUID:
         ids = self._state.topic_ids
-        if self._greed is Greed.NEW or (self._greed is Greed.ROWS and number >= len(ids)):
+        if self._way is Fill.NEW or (self._way is Fill.ROWS and number >= len(ids)):
             return UUID(int=number + 1)
-        return ids[number if self._greed is Greed.ROWS else 0]
+        return ids[number if self._way is Fill.ROWS else 0]
 
     def _number(self, field: Any, number: int) -> Any:
-        name, repeated = field.name, self._greed is Greed.REPEATED
+        name, repeated = field.name, self._way is Fill.REPEATED
         if name in _NUMBERS:
             return _NUMBERS[name]
         if name in ("num_partitions", "count"):

@@ -132,14 +132,14 @@ def ottla_broker(request: pytest.FixtureRequest) -> "Iterator[Broker]":
     yield broker
     if getattr(request.node, "_ottla_failed", False) and broker.process is not None:
         _keep(broker)
-    hollow = broker.end()
+    never_fired = broker.end()
     if not getattr(request.node, "_ottla_failed", False):
-        _fail_if_never_fired(hollow)
+        _fail_if_never_fired(never_fired)
 
 
-def _fail_if_never_fired(hollow: "Sequence[PlannedFault]") -> None:
-    if hollow:
-        planned = "".join(f"\n  {fault!r}" for fault in hollow)
+def _fail_if_never_fired(never_fired: "Sequence[PlannedFault]") -> None:
+    if never_fired:
+        planned = "".join(f"\n  {fault!r}" for fault in never_fired)
         pytest.fail(f"planned faults never fired, so this test has not tested them:{planned}", pytrace=False)
 
 
@@ -186,8 +186,8 @@ def ottla_proxy(ottla_broker: "Broker") -> "Iterator[ProxiedBroker]":
 
     with ProxiedBroker(ottla_broker.bootstrap) as proxy:
         yield proxy
-        hollow = proxy.faults.clear()
-    _fail_if_never_fired(hollow)
+        never_fired = proxy.faults.clear()
+    _fail_if_never_fired(never_fired)
 
 
 @pytest.fixture

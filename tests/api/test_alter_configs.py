@@ -71,7 +71,7 @@ def test_broker_configs_give_a_topic_that_was_made_again_nothing_of_the_one_befo
         walk = life.assembly._reconfigure()
         assert walk.send(None) is not None, "it rests"
     request = codec.request_class(ApiKey.DELETE_TOPICS)
-    life.call(wire.Ask(ApiKey.DELETE_TOPICS, 4, request(version=4, topic_names=["scratch"], timeout_ms=1000)))
+    life.call(wire.Request(ApiKey.DELETE_TOPICS, 4, request(version=4, topic_names=["scratch"], timeout_ms=1000)))
     Script.on(life).make_topic(("scratch", 1))
     retention_ms = cluster.partition("scratch", 0).log.config.retention_ms
     with pytest.raises(StopIteration):

@@ -192,7 +192,7 @@ def run_to_end(life, handler):
 
 def deletion(name):
     request = codec.request_class(ApiKey.DELETE_TOPICS)
-    return wire.Ask(ApiKey.DELETE_TOPICS, 4, request(version=4, topic_names=[name], timeout_ms=1000))
+    return wire.Request(ApiKey.DELETE_TOPICS, 4, request(version=4, topic_names=[name], timeout_ms=1000))
 
 
 @pytest.mark.parametrize("made_again", [False, True])

@@ -225,9 +225,9 @@ def test_a_disk_that_fails_while_it_is_compared_changes_no_answer(number, offlin
     disk = ledger.lone.disk
     disk.errors.break_down(BadDisk(frozenset({"pread"}), number, skip, FOR_EVER))
     error, base_offset = ledger.send(batch(OTHERS))
-    assert (error, base_offset) == ((E.NONE, 0) if disk.errors.struck else (E.INVALID_RECORD, -1))
-    assert disk.errors.struck or skip == 2
-    assert (ledger.partition.offline is not None) == (offline and disk.errors.struck > 0)
+    assert (error, base_offset) == ((E.NONE, 0) if disk.errors.failures else (E.INVALID_RECORD, -1))
+    assert disk.errors.failures or skip == 2
+    assert (ledger.partition.offline is not None) == (offline and disk.errors.failures > 0)
     assert ledger.holds_nothing()
 
 

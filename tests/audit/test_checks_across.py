@@ -198,5 +198,5 @@ def test_buckets_change_nothing(monkeypatch):
     whole = across.find_ambiguous(parts, opened)
     monkeypatch.setattr(across, "MOST_AT_ONCE", 100)
     assert across.find_ambiguous(parts, opened)[0].tolist() == whole[0].tolist()
-    monkeypatch.setattr(across, "MOST_TOLD", 10)
+    monkeypatch.setattr(across, "MOST_REPORTED", 10)
     assert across.find_ambiguous(parts, ())[1] > 0

@@ -251,7 +251,7 @@ def test_an_index_check_fetches_no_file_twice(write_log, behind_arrow, fetches, 
 def test_paths_of_uris_keep_their_query():
     path = storage.join(storage.join("s3://b/logs/?scheme=http", "a.b-0"), "00000000000000000042.log")
     assert path == "s3://b/logs/a.b-0/00000000000000000042.log?scheme=http"
-    assert storage.beside(path, ".index") == "s3://b/logs/a.b-0/00000000000000000042.index?scheme=http"
+    assert storage.with_suffix(path, ".index") == "s3://b/logs/a.b-0/00000000000000000042.index?scheme=http"
     assert storage.parent(path) == "s3://b/logs/a.b-0?scheme=http"
     assert (storage.name_of(path), storage.stem_of(path)) == ("00000000000000000042.log", "00000000000000000042")
 

@@ -66,7 +66,7 @@ def test_what_is_new_alone_is_written(write_log, cache):
     log.roll()
     log.data(1)
     filled, _ = check(write_log.root, cache)
-    assert [one.stretch.end_offset - one.stretch.first_offset for one in filled] == [1, 1]
+    assert [one.settled_range.end_offset - one.settled_range.first_offset for one in filled] == [1, 1]
     assert set(before) < set(parquet(cache))
 
 
@@ -86,7 +86,7 @@ def test_a_file_that_rests_is_not_read_again(write_log, cache, at_rest, monkeypa
     log.data(3)
     wait_for_clock()
     check(write_log.root, cache)
-    monkeypatch.setattr(settled_ranges, "_rows", None)
+    monkeypatch.setattr(settled_ranges, "_header_rows", None)
     check(write_log.root, cache)
     with pytest.raises(TypeError):
         through_cache(write_log.root, cache, verify="true")
@@ -96,7 +96,7 @@ def test_a_file_that_was_just_written_is_read_again(write_log, cache, monkeypatc
     log = write_log()
     log.data(3)
     check(write_log.root, cache)
-    monkeypatch.setattr(settled_ranges, "_rows", None)
+    monkeypatch.setattr(settled_ranges, "_header_rows", None)
     with pytest.raises(TypeError):
         through_cache(write_log.root, cache)
 
@@ -130,7 +130,7 @@ class TestWhatBecomesOfALog:
         log.next_offset = 2
         log.marker(7, not commit)
         filled, _ = check(write_log.root, cache)
-        assert [one.stretch.base_offset for one in filled] == [0, 2]
+        assert [one.settled_range.base_offset for one in filled] == [0, 2]
 
     @pytest.mark.parametrize("commit", [True, False])
     def test_a_transaction_that_is_open_and_ends(self, write_log, cache, commit):
@@ -194,7 +194,7 @@ class TestWhatBecomesOfALog:
         swap.write_bytes(content[:second] + content[third:])
         swap.replace(path)
         filled, _ = check(write_log.root, cache)
-        assert [one.stretch.base_offset for one in filled] == [0]
+        assert [one.settled_range.base_offset for one in filled] == [0]
 
     @pytest.mark.parametrize("end", ["the file", "the log"])
     def test_a_bit_that_flips(self, write_log, cache, end):

@@ -35,7 +35,7 @@ LEFT = {
     "benchmarks": 1,
     "lab/crash": 1,
     "lab/simulation": 4,
-    "ottla/audit": 2,
+    "ottla/audit": 1,
     "ottla/audit/checks": 1,
     "ottla/broker": 4,
     "ottla/broker/api": 2,

@@ -9,7 +9,7 @@ import zlib
 
 import pytest
 
-from ottla.cli.dump.printing import Wanted, print_log
+from ottla.cli.dump.printing import PrintJob, print_log
 from ottla.protocol import record_walk, walked
 from ottla.protocol.batch_header import assemble, read_header
 from ottla.protocol.compression import READ_LIMIT_BYTES
@@ -120,7 +120,7 @@ def test_dump(tmp_path, as_json):
     for answer in read_recording():
         path.write_bytes(answer.row.batch)
         written = []
-        found = print_log(Wanted(str(path), True, as_json, None), 0, written.append)
+        found = print_log(PrintJob(str(path), True, as_json, None), 0, written.append)
         lines = b"".join(written).splitlines()[1:]
         sizes = [json.loads(line)["value"] for line in lines] if as_json else lines
         expected = answer.dumped is not None

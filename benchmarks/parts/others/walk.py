@@ -15,7 +15,7 @@ from typing import Any
 
 from ottla.broker.api.context import Api
 from ottla.broker.api.table import TABLE
-from ottla.testkit.greedy import Ask, State, greedy
+from ottla.testkit.greedy import GreedyRequest, State, greedy
 from ottla.testkit.in_memory.furnish import Size, furnish
 from parts import processes, raw
 from parts.others import hostile, stage
@@ -97,7 +97,7 @@ def quiet(pid: int, deadline: float) -> None:
             return
 
 
-def strike(ask: Ask, times: int) -> Callable[[Stage], None]:
+def strike(ask: GreedyRequest, times: int) -> Callable[[Stage], None]:
     """Return an attack that pipelines the request, and waits until the work after the reply has ended."""
 
     def run(scene: Stage) -> None:
@@ -107,9 +107,9 @@ def strike(ask: Ask, times: int) -> Callable[[Stage], None]:
     return run
 
 
-def title_of(api: Api, ask: Ask) -> str:
+def title_of(api: Api, ask: GreedyRequest) -> str:
     flags = "" if ask.flags else ", not flagged"
-    return f"{api.title} {ask.version} {ask.greed} {ask.array}{flags}"
+    return f"{api.title} {ask.version} {ask.fill} {ask.array}{flags}"
 
 
 def walk_api(api: Api, state: State, copies: Copies, options: Any) -> Iterator[Figures]:

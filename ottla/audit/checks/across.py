@@ -25,12 +25,12 @@ from ottla.scan.compiled.kernels import Longs
 from ottla.scan.fates import OpenTransaction
 
 # At most this many transactions have a finding of their own.
-MOST_TOLD = 1_000
+MOST_REPORTED = 1_000
 # At most this many markers are compared at once.
 MOST_AT_ONCE = 8_000_000
 _KINDS = ("ABORT", "COMMIT")
 _NONE = np.empty(0, dtype=np.int64)
-_SAID: dict[int, tuple[Severity, str, str]] = {
+_MESSAGES: dict[int, tuple[Severity, str, str]] = {
     events.EPOCH_IN_TRANSACTION: (
         "error",
         "torn: data of epoch {found} while the transaction of epoch {expected} is open: the marker of epoch {expected} "
@@ -96,15 +96,15 @@ def find_ambiguous(parts: Iterable[Ends], opened: Iterable[OpenTransaction]) -> 
         both.append(every[np.flatnonzero((every[1:] ^ every[:-1]) == 1)])
         ended.append(np.intersect1d(every, awaited, assume_unique=True))
     torn = np.concatenate(both)
-    told = torn[:MOST_TOLD]
-    return np.unique(np.concatenate([told, told | 1, *ended])), len(torn) - len(told)
+    reported = torn[:MOST_REPORTED]
+    return np.unique(np.concatenate([reported, reported | 1, *ended])), len(torn) - len(reported)
 
 
 def report_missing_markers(
     place: TopicPartition, folder: str, anomalies: Longs, left_out: Counter[int], known: History
 ) -> list[Finding]:
     """Return findings on transactions without a marker, by the epoch that follows; V2 (KIP-890), after fencing."""
-    return make_findings("torn", _SAID, place, folder, anomalies, left_out, known)
+    return make_findings("torn", _MESSAGES, place, folder, anomalies, left_out, known)
 
 
 class Marker(NamedTuple):
@@ -118,12 +118,12 @@ class Marker(NamedTuple):
     position: int
 
 
-def find_markers(partition: int, ended: Longs, wanted: Longs) -> list[Marker]:
-    """Return the markers with a number among `wanted` in rows of `ended`."""
+def find_markers(partition: int, ended: Longs, needed: Longs) -> list[Marker]:
+    """Return the markers with a number among `needed` in rows of `ended`."""
     found = []
     for row in ended:
         number = numbers(row[None])
-        if len(number) and number[0] in wanted:
+        if len(number) and number[0] in needed:
             columns = (events.ENDED_MARKER_OFFSET, events.ENDED_END_MS, events.ENDED_SEGMENT, events.ENDED_POSITION)
             found.append(Marker(partition, int(number[0]), *(int(row[one]) for one in columns)))
     return found
@@ -235,8 +235,8 @@ def _incomplete(
 
 
 def _places(markers: Iterable[Marker], there: Mapping[int, There]) -> str:
-    told = [f"{there[one.partition].name}@{one.offset}" for one in markers]
-    return ", ".join(told[:4]) + (f" and {count(len(told) - 4, 'more place')}" if len(told) > 4 else "")
+    places = [f"{there[one.partition].name}@{one.offset}" for one in markers]
+    return ", ".join(places[:4]) + (f" and {count(len(places) - 4, 'more place')}" if len(places) > 4 else "")
 
 
 @overload

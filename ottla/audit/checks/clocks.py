@@ -76,11 +76,11 @@ def _candidates(times: Longs, ends: Longs) -> list[int]:
     """Return differences between decisions and the markers at about their place in the row, the smallest first."""
     found = {0}
     for ahead in range(-2, 3):
-        first, behind = max(ahead, 0), max(-ahead, 0)
-        many = min(len(times) - first, len(ends) - behind)
+        first, first_end = max(ahead, 0), max(-ahead, 0)
+        many = min(len(times) - first, len(ends) - first_end)
         if many <= 0:
             continue
-        differences = times[first : first + many] - ends[behind : behind + many]
+        differences = times[first : first + many] - ends[first_end : first_end + many]
         for part in (differences, differences[:20], differences[-20:]):
             found.update(np.percentile(part, (50, 90, 100)).astype(np.int64).tolist())
     return sorted(one for one in found if 0 < one <= SKEW_MS)

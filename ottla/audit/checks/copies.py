@@ -22,7 +22,7 @@ OFFSET = 3
 COLUMNS = 4
 
 INPUT, OUTPUT = 0, 1
-MOST_TOLD = 1_000
+MOST_REPORTED = 1_000
 
 _HEADER = "header:"
 
@@ -88,11 +88,11 @@ def findings(pair: Pair, rows: Longs, left_out: int, tally: Tally, partitions: S
     """Return a finding for each identity. `partitions`: numbers that PARTITION indexes; `left_out`: rows not kept."""
     found: list[Finding] = []
     edges = [0, *(np.flatnonzero(np.diff(rows[:, HASH])) + 1).tolist(), len(rows)] if len(rows) else [0]
-    for first, behind in pairwise(edges):
-        if len(found) < MOST_TOLD:
-            found.append(_finding(pair, rows[first:behind].tolist(), partitions))
+    for first, end in pairwise(edges):
+        if len(found) < MOST_REPORTED:
+            found.append(_finding(pair, rows[first:end].tolist(), partitions))
         else:
-            left_out += behind - first
+            left_out += end - first
     if left_out:
         more = f"{count(left_out, 'more record')} of {pair.source} and {pair.target} without exactly one partner"
         found.append(Finding("copies", "error", pair.source, None, None, None, None, more, _LOST))

@@ -9,7 +9,7 @@ from ottla.scan import events
 from ottla.scan.compiled.kernels import Longs
 
 # At most this many are kept of a partition; the others are only counted.
-MOST_TOLD = 1_000
+MOST_REPORTED = 1_000
 
 
 class Offsets(NamedTuple):
@@ -58,17 +58,17 @@ def findings(part: Offsets, gaps: Longs, gaps_left_out: int, totals: Longs) -> t
     """Return the reasons, and a finding for each range of offsets that is lost."""
     found: list[Finding] = []
     compacted, lost = int(totals[events.MISSING_IN_BATCHES]), 0
-    for first, behind, segment in gaps.tolist():
+    for first, end, segment in gaps.tolist():
         first = max(first, part.log_start)
-        if behind <= first:
+        if end <= first:
             continue
         if part.cleaned_below is not None and first >= part.cleaned_below:
-            lost += behind - first
-            found.append(_lost(part, first, behind, f"{part.folder}/{segment:020d}.log"))
+            lost += end - first
+            found.append(_lost(part, first, end, f"{part.folder}/{segment:020d}.log"))
         else:
-            compacted += behind - first
+            compacted += end - first
             if part.cleaned_below is None:
-                found.append(_perhaps(part, first, behind))
+                found.append(_perhaps(part, first, end))
     promised = max(part.flushed_to, part.high_watermark)
     if promised > max(part.log_end, part.log_start):
         lost += promised - part.log_end
@@ -91,7 +91,7 @@ def findings(part: Offsets, gaps: Longs, gaps_left_out: int, totals: Longs) -> t
     return missing, found
 
 
-def _lost(part: Offsets, first: int, behind: int, file: str) -> Finding:
+def _lost(part: Offsets, first: int, end: int, file: str) -> Finding:
     return Finding(
         "gaps",
         "error",
@@ -99,14 +99,14 @@ def _lost(part: Offsets, first: int, behind: int, file: str) -> Finding:
         first,
         None,
         None,
-        f"lost: {count(behind - first, 'offset')}, {first:,} to {behind - 1:,}, are not in the log, "
+        f"lost: {count(end - first, 'offset')}, {first:,} to {end - 1:,}, are not in the log, "
         "and compaction has never reached them",
         "restore the segments from a replica",
         file,
     )
 
 
-def _perhaps(part: Offsets, first: int, behind: int) -> Finding:
+def _perhaps(part: Offsets, first: int, end: int) -> Finding:
     return Finding(
         "gaps",
         "info",
@@ -114,7 +114,7 @@ def _perhaps(part: Offsets, first: int, behind: int) -> Finding:
         first,
         None,
         None,
-        f"{count(behind - first, 'offset')}, {first:,} to {behind - 1:,}, are not in the log: compacted or lost; "
+        f"{count(end - first, 'offset')}, {first:,} to {end - 1:,}, are not in the log: compacted or lost; "
         "the directory does not show which",
         "if cleanup.policy of the topic was never compact, restore the segments from a replica",
     )

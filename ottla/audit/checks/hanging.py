@@ -138,8 +138,8 @@ def judge(
     )
     states = [] if value is None or transactional_id is None else [known_transaction(transactional_id, value)]
     doubts = known.gaps if transactional_id is None else known.doubts(transactional_id)
-    said = verdict.judge(opened, states, now_ms, doubts)
-    is_held = said.known is not None and said.standing not in (Standing.FORGOTTEN, Standing.DECIDED)
+    result = verdict.judge(opened, states, now_ms, doubts)
+    is_held = result.known is not None and result.standing not in (Standing.FORGOTTEN, Standing.DECIDED)
     start_ms = value.start_ms if value is not None and is_held and value.start_ms > 0 else found.start_ms
     one = OpenFinding(
         *place,
@@ -147,9 +147,9 @@ def judge(
         *found[:4],
         now_ms - start_ms if start_ms > 0 else None,
         value.timeout_ms if value is not None else None,
-        _OF_STANDING[said.standing],
-        "COMMIT" if said.standing is Standing.DECIDED else None,
-        said.reason,
+        _OF_STANDING[result.standing],
+        "COMMIT" if result.standing is Standing.DECIDED else None,
+        result.reason,
     )
     if is_held and doubts:
         return one._replace(verdict=Verdict.UNVERIFIABLE, reason="; ".join(doubts))
@@ -185,10 +185,10 @@ def behind(place: TopicPartition, found: OpenTransaction, known: History) -> Ope
     return leave_undecided(place, found, known)._replace(verdict=Verdict.BEHIND)
 
 
-def findings(judged: Iterable[OpenFinding]) -> list[Finding]:
+def findings(checked: Iterable[OpenFinding]) -> list[Finding]:
     """Return an error for each that hangs, a warning for one of the future, information on one without a verdict."""
     found = []
-    for one in judged:
+    for one in checked:
         if one.is_hanging:
             found.append(_finding(one, "error", one.explained, one.action))
         elif one.verdict is Verdict.UNVERIFIABLE and not one.is_ahead:

@@ -263,8 +263,8 @@ class History:
         index = self._places.get(place)
         if index is None:
             return self.decisions[:0]
-        first, behind = np.searchsorted(self.decisions[:, PLACE], (index, index + 1))
-        return self.decisions[first:behind]
+        first, end = np.searchsorted(self.decisions[:, PLACE], (index, index + 1))
+        return self.decisions[first:end]
 
     def will_mark(self, place: TopicPartition, producer_id: int) -> bool:
         """Whether the coordinator has decided and still awaits the answer to a marker of the producer there."""

@@ -96,7 +96,7 @@ class IndexCheck:
         return found
 
     def _read(self, piece: SegmentPiece, suffix: str) -> bytes | None:
-        return self._files.read(storage.beside(piece.path, suffix))
+        return self._files.read(storage.with_suffix(piece.path, suffix))
 
     def _fault(self, piece: SegmentPiece, suffix: str, found: Entries, severity: Severity) -> None:
         if found.fault and piece.start == 0:
@@ -167,11 +167,11 @@ class IndexCheck:
         ended = step.ended
         ended = ended[(ended[:, events.ENDED_FATE] == ABORT)]
         entries = self._aborted.rows
-        behind = int(np.searchsorted(entries[:, 0], step.rows[-1, headers.LAST_OFFSET] + 1))
-        mine = {entry[0]: entry for entry in entries[self._aborted_at : behind].tolist()}
+        end = int(np.searchsorted(entries[:, 0], step.rows[-1, headers.LAST_OFFSET] + 1))
+        mine = {entry[0]: entry for entry in entries[self._aborted_at : end].tolist()}
         first_at = self._aborted_at
         places = {entry: (first_at + index) * 34 for index, entry in enumerate(mine)}
-        self._aborted_at = behind
+        self._aborted_at = end
         for row in ended.tolist():
             marker, first = row[events.ENDED_MARKER_OFFSET], row[events.ENDED_FIRST_OFFSET]
             entry = mine.pop(marker, None)
@@ -265,17 +265,17 @@ class IndexCheck:
     def _difference(self, stored: list[int], computed: list[int], marker: int) -> str:
         """Return the first different column that the log can prove; `marker`: offset of the producer's last marker."""
         for column, word in enumerate(_SNAPSHOT_WORDS):
-            said, found = stored[column], computed[column]
-            if said == found:
+            listed, found = stored[column], computed[column]
+            if listed == found:
                 continue
-            if column == states.COORDINATOR_EPOCH and marker < self._part.log_start and said == -1:
+            if column == states.COORDINATOR_EPOCH and marker < self._part.log_start and listed == -1:
                 continue
-            if column == states.FIRST_OFFSET and self._unprovable(said, found) and said >= 0:
+            if column == states.FIRST_OFFSET and self._unprovable(listed, found) and listed >= 0:
                 continue
             if self._holes or stored[states.LAST_OFFSET] < self._first_offset:
                 # Compaction and retention delete the batches that a state came from.
                 continue
-            return f"{word} {said}, but {found} in the log"
+            return f"{word} {listed}, but {found} in the log"
         return ""
 
     def _add(
@@ -289,7 +289,7 @@ class IndexCheck:
         text: str,
     ) -> None:
         path = piece.path
-        file = storage.beside(path, name) if name.startswith(".") else storage.join(storage.parent(path), name)
+        file = storage.with_suffix(path, name) if name.startswith(".") else storage.join(storage.parent(path), name)
         count = self._counts[file] = self._counts.get(file, 0) + 1
         if count > SHOWN_OF_A_FILE + 1:
             return
@@ -318,9 +318,9 @@ def _files_of(part: LogRange) -> Iterator[str]:
     for piece, following in pairwise([*part.pieces, None]):
         assert piece is not None
         for suffix in (".index", ".timeindex", ".txnindex"):
-            yield storage.beside(piece.path, suffix)
+            yield storage.with_suffix(piece.path, suffix)
         if following is not None and piece.end == piece.file_bytes:
-            yield storage.beside(following.path, ".snapshot")
+            yield storage.with_suffix(following.path, ".snapshot")
 
 
 def first_of_each_file(ranges: Iterable[Sequence[Finding]]) -> list[Finding]:

@@ -21,7 +21,7 @@ from ottla.protocol.values import TopicPartition
 from ottla.scan import events
 from ottla.scan.compiled.kernels import Longs
 
-_SAID: dict[int, tuple[Severity, str, str]] = {
+_MESSAGES: dict[int, tuple[Severity, str, str]] = {
     events.EMPTY_COMMIT: (
         "warning",
         "the COMMIT {at} has no record here, and its producer's last batch was aborted at offset {abort:,} "
@@ -36,7 +36,7 @@ def findings(
     place: TopicPartition, folder: str, anomalies: Longs, left_out: Counter[int], known: History
 ) -> list[Finding]:
     """Return findings from a walk's anomalies, and their number in the partition; `left_out` counts those not kept."""
-    found = make_findings("reused", _SAID, place, folder, anomalies, left_out, known)
+    found = make_findings("reused", _MESSAGES, place, folder, anomalies, left_out, known)
     kept = anomalies[anomalies[:, events.ANOMALY_KIND] == events.EMPTY_COMMIT]
     more = left_out[events.EMPTY_COMMIT]
     if len(kept) and len(kept) + more > 1:

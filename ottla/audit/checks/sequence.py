@@ -16,7 +16,7 @@ from ottla.scan import events
 from ottla.scan.compiled.kernels import Longs
 
 # Kind -> severity, message (with what `_values` gives), action.
-_SAID: dict[int, tuple[Severity, str, str]] = {
+_MESSAGES: dict[int, tuple[Severity, str, str]] = {
     events.SEQUENCE_GAP: (
         "error",
         "sequence {found:,} instead of {expected:,}: the records between are not in the log",
@@ -44,24 +44,24 @@ def findings(
     place: TopicPartition, folder: str, anomalies: Longs, left_out: Counter[int], known: History
 ) -> list[Finding]:
     """Return findings from a walk's anomalies; `left_out` counts, by kind, those that were not kept."""
-    return make_findings("sequence", _SAID, place, folder, anomalies, left_out, known)
+    return make_findings("sequence", _MESSAGES, place, folder, anomalies, left_out, known)
 
 
 def make_findings(
     check: str,
-    said: dict[int, tuple[Severity, str, str]],
+    messages: dict[int, tuple[Severity, str, str]],
     place: TopicPartition,
     folder: str,
     anomalies: Longs,
     left_out: Counter[int],
     known: History,
 ) -> list[Finding]:
-    """Return a finding for each anomaly of a kind in `said`."""
+    """Return a finding for each anomaly of a kind in `messages`."""
     found = []
     for row in anomalies.tolist():
-        if row[events.ANOMALY_KIND] not in said:
+        if row[events.ANOMALY_KIND] not in messages:
             continue
-        severity, message, action = said[row[events.ANOMALY_KIND]]
+        severity, message, action = messages[row[events.ANOMALY_KIND]]
         producer_id, epoch = row[events.ANOMALY_PRODUCER_ID], row[events.ANOMALY_EPOCH]
         name = known.name_of(producer_id)
         text = message.format(**_values(row))
@@ -80,9 +80,9 @@ def make_findings(
             )
         )
     for kind, many in sorted(left_out.items()):
-        if kind in said and many:
+        if kind in messages and many:
             message = f"{count(many, 'more place')} like these: {events.KINDS[kind]}"
-            found.append(Finding(check, said[kind][0], *place, None, None, None, message, said[kind][2]))
+            found.append(Finding(check, messages[kind][0], *place, None, None, None, message, messages[kind][2]))
     return found
 
 

@@ -23,7 +23,7 @@ TRANSACTIONAL_ID_EXPIRATION_MS = 7 * 86_400_000
 PRODUCER_ID_EXPIRATION_MS = 86_400_000
 # "About to expire" is the last part of the expiration time.
 SOON_SHARE = 0.1
-MOST_TOLD = 50
+MOST_REPORTED = 50
 
 
 class Idle(NamedTuple):
@@ -77,13 +77,13 @@ def _ids(ids: Mapping[str, TransactionValue], now_ms: int, expiration_ms: int) -
         and now_ms - value.last_update_ms >= expiration_ms * (1 - SOON_SHARE)
     )
     found = []
-    for last_ms, name in silent[:MOST_TOLD]:
+    for last_ms, name in silent[:MOST_REPORTED]:
         left_ms = last_ms + expiration_ms - now_ms
         when = f"expires in {duration(left_ms)}" if left_ms > 0 else "has expired"
         message = f"no transaction since {at_time(last_ms).removeprefix('at ')}; {when} ({duration(expiration_ms)})"
         action = "a producer that comes back must call initTransactions() first; nothing to do if it is gone"
         found.append(Finding("stale", "info", None, None, None, ids[name].producer_id, name, message, action))
-    if len(silent) > MOST_TOLD:
-        more = count(len(silent) - MOST_TOLD, "more transactional id")
+    if len(silent) > MOST_REPORTED:
+        more = count(len(silent) - MOST_REPORTED, "more transactional id")
         found.append(Finding("stale", "info", None, None, None, None, None, f"{more} like these", "nothing to do"))
     return found

@@ -124,11 +124,11 @@ class MarkerMatcher:
         none = np.full(len(markers), -1, dtype=np.int64)
         if not len(self._decisions):
             return none
-        wanted = keys(markers[:, PRODUCER_ID], markers[:, EPOCH])
-        group = np.minimum(np.searchsorted(self._groups, wanted), len(self._groups) - 1)
+        needed = keys(markers[:, PRODUCER_ID], markers[:, EPOCH])
+        group = np.minimum(np.searchsorted(self._groups, needed), len(self._groups) - 1)
         after = np.clip(markers[:, END_MS] - self._earliest + 1, 0, self._span - 1)
         at = np.searchsorted(self._order, group * self._span + after, side="right") - 1
-        sound = (self._groups[group] == wanted) & (at >= 0)
+        sound = (self._groups[group] == needed) & (at >= 0)
         sound[sound] = self._group_of[at[sound]] == group[sound]
         return np.where(sound, at, none)
 
@@ -171,7 +171,7 @@ class Reached(NamedTuple):
 EVERYTHING = Reached()
 
 
-class Judged(NamedTuple):
+class TornResult(NamedTuple):
     """`undone`: by producer id its last decision, if the marker is not here, so that what it ended is open.
 
     `lacking`: all producers that lack a marker.
@@ -189,7 +189,7 @@ def judge(
     settled_ms: int,
     since_ms: int = 0,
     reached: Reached = EVERYTHING,
-) -> Judged:
+) -> TornResult:
     """Return the findings of a partition from its ranges, in order, on decisions from `since_ms` to `settled_ms`."""
     decisions = known.for_place(part.place)
     carried_out = np.zeros(len(decisions), dtype=np.int64)
@@ -198,7 +198,7 @@ def judge(
         np.add.at(carried_out, one.carried_out[:, 0], one.carried_out[:, 1])
         np.minimum.at(first_offsets, one.carried_out[:, 0], one.carried_out[:, 2])
     others = [row for one in ranges for row in one.others]
-    told = _TornFindings(part, known, decisions)
+    found = _TornFindings(part, known, decisions)
     first_marker_ms = next((one.first_marker_ms for one in ranges if one.first_marker_ms >= 0), -1)
     from_ms = _known_from_ms(part, first_marker_ms)
     times = decisions[:, history.UPDATED_MS]
@@ -214,14 +214,14 @@ def judge(
     for index in missing:
         decision = decisions[index]
         if index in contradicted:
-            told.add_contradiction(decision, contradicted[index])
+            found.add_contradiction(decision, contradicted[index])
             others = [row for row in others if row is not contradicted[index]]
         elif decision[history.PENDING]:
             continue
         elif decision[history.UPDATED_MS] > reached.until_ms:
-            told.unverifiable["decisions"] += 1
+            found.unverifiable["decisions"] += 1
         elif decision[history.UPDATED_MS] <= from_ms:
-            told.unverifiable["decisions"] += 1
+            found.unverifiable["decisions"] += 1
             if part.known_from_offset == 0 and decision[history.UPDATED_MS] > part.created_ms:
                 unproven.append(index)
         else:
@@ -231,17 +231,19 @@ def judge(
     lacking = frozenset(last)
     # If a later decision has its marker, the open transaction began after that marker.
     last = {one: at for one, at in last.items() if not carried_out[at:][producers[at:] == one].any()}
-    told.all_missing(undone, set(last.values()), first_offsets)
+    found.add_missing(undone, set(last.values()), first_offsets)
     for row in others:
         if row[END_MS] <= settled_ms:
-            told.without_decision(row, reached.decided_until_ms)
+            found.add_without_decision(row, reached.decided_until_ms)
     for row in again:
         if row[END_MS] <= settled_ms:
-            told.came_again(row, decisions[row[DECISION]], reached.decided_until_ms)
-    told.unverifiable["markers"] += sum(one.others_count - len(one.others) for one in ranges)
+            found.add_repetition(row, decisions[row[DECISION]], reached.decided_until_ms)
+    found.unverifiable["markers"] += sum(one.others_count - len(one.others) for one in ranges)
     awaited = {int(producers[index]): index for index in unproven} | last
     awaited = {one: at for one, at in awaited.items() if not carried_out[at:][producers[at:] == one].any()}
-    return Judged(told.findings + told.summary(), {one: decisions[index] for one, index in awaited.items()}, lacking)
+    return TornResult(
+        found.findings + found.summary(), {one: decisions[index] for one, index in awaited.items()}, lacking
+    )
 
 
 def _known_from_ms(part: Partition, first_marker_ms: int) -> int:
@@ -295,7 +297,7 @@ class _TornFindings:
             "of this partition's consumers by hand",
         )
 
-    def all_missing(self, undone: Sequence[int], last: set[int], first_offsets: Longs) -> None:
+    def add_missing(self, undone: Sequence[int], last: set[int], first_offsets: Longs) -> None:
         """Report decisions without a marker; `last` are those that an open transaction of their producers awaits."""
         topic, number = self._part.place
         one_by_one = [at for at in undone if not self._part.lacks_offsets or len(undone) <= _FEW]
@@ -352,7 +354,7 @@ class _TornFindings:
             )
         )
 
-    def without_decision(self, marker: Longs, until_ms: int) -> None:
+    def add_without_decision(self, marker: Longs, until_ms: int) -> None:
         producer_id, epoch = int(marker[PRODUCER_ID]), int(marker[EPOCH])
         if not self._known.known_from_ms(producer_id) < marker[END_MS] <= until_ms:
             self.unverifiable["markers"] += 1
@@ -371,7 +373,7 @@ class _TornFindings:
             else "find out who wrote it: only a coordinator commits",
         )
 
-    def came_again(self, marker: Longs, decision: Longs, until_ms: int) -> None:
+    def add_repetition(self, marker: Longs, decision: Longs, until_ms: int) -> None:
         if marker[END_MS] > until_ms:
             self.unverifiable["markers"] += 1
             return

@@ -14,7 +14,7 @@ from ottla.scan import events
 from ottla.scan.compiled.kernels import Longs
 
 _FENCING = "fencing failed here: compare with the other replicas, and treat these records as invalid"
-_SAID: dict[int, tuple[Severity, str, str]] = {
+_MESSAGES: dict[int, tuple[Severity, str, str]] = {
     events.ZOMBIE_EPOCH: ("error", "data of epoch {found} after data of epoch {expected}", _FENCING),
     events.ZOMBIE_AFTER_MARKER: ("error", "data of epoch {found} after the marker of epoch {expected}", _FENCING),
     events.ZOMBIE_MARKER: (
@@ -34,4 +34,4 @@ def findings(
     place: TopicPartition, folder: str, anomalies: Longs, left_out: Counter[int], known: History
 ) -> list[Finding]:
     """Return findings from a walk's anomalies; `left_out` counts, by kind, those that were not kept."""
-    return make_findings("zombie", _SAID, place, folder, anomalies, left_out, known)
+    return make_findings("zombie", _MESSAGES, place, folder, anomalies, left_out, known)

@@ -68,11 +68,11 @@ class _Report:
     def parts(self) -> Iterator[str]:
         yield self._head()
         yield self._open_transactions()
-        yield self._told_findings()
+        yield self._render_findings()
         yield self._drawn_timelines()
         yield self._drawn_charts()
         yield self._table()
-        yield self._told_notes()
+        yield self._render_notes()
 
     def _head(self) -> str:
         audit = self._audit
@@ -120,9 +120,9 @@ class _Report:
         place = escape(name)
         if name in self._anchors:
             place = f'<a href="#{anchor(name)}">{place}</a>'
-        who = one.transactional_id or f"unknown (producer {one.producer_id}, epoch {one.producer_epoch})"
+        owner = one.transactional_id or f"unknown (producer {one.producer_id}, epoch {one.producer_epoch})"
         return [
-            element("td", escape(who), class_="left name"),
+            element("td", escape(owner), class_="left name"),
             element("td", row.since, class_="left"),
             element("td", place, class_="left name"),
             element("td", f"{row.withheld:,}"),
@@ -131,7 +131,7 @@ class _Report:
             element("td", f"{one.records:,}"),
         ]
 
-    def _told_findings(self) -> str:
+    def _render_findings(self) -> str:
         if not self._findings:
             return ""
         many = Counter(one.check for one in self._findings)
@@ -141,9 +141,9 @@ class _Report:
         parts = [element("h2", "Findings")]
         if len(many) > 1:
             parts.append(element("ul", chips, class_="chips"))
-        told = [(one.check, self._finding(at, one)) for at, one in enumerate(self._findings)]
+        rendered = [(one.check, self._finding(at, one)) for at, one in enumerate(self._findings)]
         for check in CHECKS:
-            mine = [text for name, text in told if name == check]
+            mine = [text for name, text in rendered if name == check]
             if not mine:
                 continue
             number = element("span", f"{many[check]:,}", class_="many")
@@ -217,8 +217,8 @@ class _Report:
         if shown < ended:
             facts += f"; the newest {shown:,} are drawn"
         for held in one.open_transactions:
-            who = held.transactional_id or f"producer {held.producer_id}"
-            facts += f"; {who} open since offset {held.first_offset:,} ({duration(held.age_ms)}, {held.verdict})"
+            owner = held.transactional_id or f"producer {held.producer_id}"
+            facts += f"; {owner} open since offset {held.first_offset:,} ({duration(held.age_ms)}, {held.verdict})"
         begin = timeline.drawn_from(one, spans)
         if one.plain_records:
             facts += f"; {count(one.plain_records, 'record')} outside of transactions are not drawn"
@@ -244,11 +244,11 @@ class _Report:
         ]
         if audit.model is not None:
             model = audit.model
-            told = (
+            formula = (
                 f"N·S / (N·T_write + O_tx), fitted: S = {model.record_bytes:,.0f} bytes, "
                 f"T_write = {model.write_ms:.3g} ms, O_tx = {model.overhead_ms:.3g} ms"
             )
-            drawn.append(("What larger transactions would bring", told, charts.throughput(model)))
+            drawn.append(("What larger transactions would bring", formula, charts.throughput(model)))
         boxes = [
             f"<div>{element('h3', title)}{element('p', about, class_='soft')}{chart}</div>"
             for title, about, chart in drawn
@@ -268,8 +268,8 @@ class _Report:
     def _table(self) -> str:
         shown, hidden = split_internal(self._audit, self._everything)
         rows = [self._row(one) for one in sorted(shown, key=lambda one: one.log.is_internal)]
-        told = internal_words(hidden)
-        return element("h2", "Partitions") + table(_HEADS, rows) + (element("p", told, class_="soft") if told else "")
+        note = internal_words(hidden)
+        return element("h2", "Partitions") + table(_HEADS, rows) + (element("p", note, class_="soft") if note else "")
 
     def _row(self, one: PartitionAudit) -> Sequence[str]:
         fates = one.committed.transactions, one.aborted.transactions, one.opened.transactions
@@ -289,7 +289,7 @@ class _Report:
             element("td", size_words(one.log.size_bytes)),
         ]
 
-    def _told_notes(self) -> str:
+    def _render_notes(self) -> str:
         if not self._notes:
             return ""
         shown = self._notes[:MOST_FINDINGS]
@@ -304,8 +304,8 @@ class _Report:
 
 def _action(action: str) -> list[str]:
     """Return an action as markup. A command line is an element of its own."""
-    said, command = split_action(action)
-    return [element("p", f"→ {escape(said or 'run:')}")] + ([_command(command)] if command else [])
+    advice, command = split_action(action)
+    return [element("p", f"→ {escape(advice or 'run:')}")] + ([_command(command)] if command else [])
 
 
 def _command(line: str) -> str:

@@ -94,8 +94,8 @@ def page(title: str, parts: Iterable[str]) -> str:
 
 def element(name: str, content: str, **attributes: object) -> str:
     """Return an element. `content` is markup. `class_` and `for_` stand for attributes that Python keeps for itself."""
-    said = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"' for key, value in attributes.items())
-    return f"<{name}{said}>{content}</{name}>"
+    attrs = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"' for key, value in attributes.items())
+    return f"<{name}{attrs}>{content}</{name}>"
 
 
 def table(heads: Sequence[tuple[str, bool]], rows: Iterable[Sequence[str]]) -> str:

@@ -65,10 +65,10 @@ def text_report(audit: Audit, *, everything: bool, colour: bool, width: int | No
     parts = [_title(audit, style, prose), _verdict(audit, style, prose), _partitions(audit, everything, style, width)]
     if audit.open_transactions:
         parts.append(_open_transactions(audit, style, width))
-    told = [one for one in audit.findings if everything or one.is_at_least("warning")]
-    if told:
-        parts.append(_findings(told, style, prose))
-    if len(told) < len(audit.findings):
+    reported = [one for one in audit.findings if everything or one.is_at_least("warning")]
+    if reported:
+        parts.append(_findings(reported, style, prose))
+    if len(reported) < len(audit.findings):
         notes = Counter(one.check for one in audit.findings if not one.is_at_least("warning"))
         parts.append(style(DIM, _wrap(_notes(notes), prose)))
     if everything and audit.model is not None and "shape" in audit.checks:
@@ -224,8 +224,8 @@ def _findings(findings: Sequence[Finding], style: Style, width: int) -> str:
             position = "" if one.position is None else f" position {one.position:,}"
             out.append(style(DIM, printable(f"  in {shown_path(one.file)}{position}")))
         if one.severity != "info":
-            said, command = split_action(one.action)
-            out.append(_wrap(f"→ {said or 'run:'}", width, "  "))
+            advice, command = split_action(one.action)
+            out.append(_wrap(f"→ {advice or 'run:'}", width, "  "))
             out += [f"    {command}"] if command else []
     for (check, severity), many in shown.items():
         if many > _MOST_SHOWN:

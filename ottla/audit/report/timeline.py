@@ -14,7 +14,7 @@ from ottla.scan import events
 
 # Bars are placed in percent of the picture's width. Words keep their size, so they have to fit the narrowest.
 WIDTH = 1040
-DESK_PX, PHONE_PX = 700, 320
+DESKTOP_PX, PHONE_PX = 700, 320
 LETTER_PX = 7
 LANE, BAR = 11, 8
 TOP, BOTTOM = 22, 22
@@ -125,14 +125,14 @@ class _Picture:
         lanes: list[float] = []
         for span in sorted(spans, key=lambda one: ends(one)[0]):
             start, end = ends(span)
-            x, behind = axis.x(start), max(axis.x(end), axis.x(start) + _NARROWEST)
+            x, right = axis.x(start), max(axis.x(end), axis.x(start) + _NARROWEST)
             lane = next((at for at, taken in enumerate(lanes) if taken <= x + _TOUCHING), len(lanes))
             if lane >= MOST_LANES:
                 self._left_out += 1
                 continue
-            lanes[lane : lane + 1] = [behind]
+            lanes[lane : lane + 1] = [right]
             self._drawn.append(
-                f'<rect class="{span.fate}" x="{x:.2f}%" y="{TOP + lane * LANE}" width="{behind - x - _GAP:.2f}%" '
+                f'<rect class="{span.fate}" x="{x:.2f}%" y="{TOP + lane * LANE}" width="{right - x - _GAP:.2f}%" '
                 f'height="{BAR}" rx="1.5"><title>{escape(_hover_text(span))}</title></rect>'
             )
         self._bottom = TOP + max(len(lanes), 1) * LANE
@@ -184,13 +184,13 @@ def _tick_labels(ticks: Sequence[tuple[float, str]], y: int) -> list[str]:
     widest = max(len(text) for _, text in ticks) * LETTER_PX
     step = (ticks[1][0] - ticks[0][0]) / 100 if len(ticks) > 1 else 1.0
     # A label at an edge is moved by half its width.
-    on_desk, on_phone = (math.ceil(1.5 * widest / (step * width)) for width in (DESK_PX, PHONE_PX))
-    on_phone = math.ceil(on_phone / on_desk) * on_desk
+    on_desktop, on_phone = (math.ceil(1.5 * widest / (step * width)) for width in (DESKTOP_PX, PHONE_PX))
+    on_phone = math.ceil(on_phone / on_desktop) * on_desktop
     labels = []
-    for at in range(0, len(ticks), on_desk):
+    for at in range(0, len(ticks), on_desktop):
         x, text = ticks[at]
         roomy = at % on_phone > 0
-        half = 50 * len(text) * LETTER_PX / (DESK_PX if roomy else PHONE_PX)
+        half = 50 * len(text) * LETTER_PX / (DESKTOP_PX if roomy else PHONE_PX)
         side = "start" if x < half else "end" if x > 100 - half else "middle"
         shown = ' class="roomy"' if roomy else ""
         labels.append(f'<text{shown} x="{x:.2f}%" y="{y}" text-anchor="{side}">{escape(text)}</text>')
@@ -220,10 +220,10 @@ def _hover_text(span: Span) -> str:
     return f"{span.fate}: {span.producer}, {where}, {count(span.records, 'record')}{times}"
 
 
-def _round_steps(low: float, high: float, wanted: int = 8) -> list[float]:
+def _round_steps(low: float, high: float, count: int = 8) -> list[float]:
     """Return round numbers between the two, about as many as wanted."""
     step = 1.0
-    while (high - low) / step > wanted:
+    while (high - low) / step > count:
         step *= 2.5 if str(step)[0] == "2" else 2
     first = -(-low // step) * step
     return [first + at * step for at in range(int((high - first) // step) + 1)]

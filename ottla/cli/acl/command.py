@@ -8,7 +8,7 @@ import click
 from ottla.cli.bootstrap import asks_a_cluster
 from ottla.cli.output import complain
 
-ALLOWED, REFUSED, NOT_ASKED = 0, 1, 2
+ALLOWED, REFUSED, FAILED = 0, 1, 2
 
 
 @click.group()
@@ -71,7 +71,7 @@ def why(
             entries = entries_of_cluster(question, bootstrap_server, command_config, timeout_s)
     except (Unanswered, ValueError) as error:
         complain(str(error))
-        sys.exit(NOT_ASKED)
+        sys.exit(FAILED)
     found = explain(question, entries)
     show(found, output_for(format_name), bootstrap_server)
     sys.exit(ALLOWED if found.decision.allowed else REFUSED)

@@ -19,7 +19,7 @@ def entries_of_cluster(
 ) -> list[AccessControlEntryRecord]:
     """Return the entries whose pattern matches the name, without ids. Unanswered, or ValueError for a bad option."""
     addresses = [parse_address(part) for part in bootstrap.split(",")]
-    wanted = codec.request_class(ApiKey.DESCRIBE_ACLS)(
+    request = codec.request_class(ApiKey.DESCRIBE_ACLS)(
         resource_type_filter=question.resource_type,
         resource_name_filter=question.name,
         pattern_type_filter=PatternType.MATCH,
@@ -29,12 +29,12 @@ def entries_of_cluster(
         permission_type=PermissionType.ANY,
     )
     with Brokers(addresses, timeout_s, client_options(properties)) as brokers:
-        reply = brokers.ask_any(wanted)
+        reply = brokers.ask_any(request)
     if reply.error_code == ErrorCode.SECURITY_DISABLED:
         raise Unanswered("the broker has no authorizer (authorizer.class.name): every client may do everything")
     if reply.error_code:
-        told = f": {reply.error_message:.300}" if reply.error_message else ""
-        raise Unanswered(f"{bootstrap}: {error_name(reply.error_code)}{told}")
+        detail = f": {reply.error_message:.300}" if reply.error_message else ""
+        raise Unanswered(f"{bootstrap}: {error_name(reply.error_code)}{detail}")
     return [
         AccessControlEntryRecord(
             b"",

@@ -37,15 +37,15 @@ def parse_question(principal: str, operation: str, resource: str, host: str) -> 
     """ValueError says in a sentence what cannot be."""
     if not all(principal.partition(":")[::2]):
         raise ValueError(f"--principal {principal}: must be TYPE:NAME, mostly User:NAME")
-    wanted = _OPERATIONS.get(operation.lower())
-    if wanted is None:
+    parsed = _OPERATIONS.get(operation.lower())
+    if parsed is None:
         names = ", ".join(name for each, name in OPERATION_NAMES.items() if each > AclOperation.ALL)
         raise ValueError(f"--operation {operation}: must be one of {names}")
     type_name, _, name = resource.partition(":")
     kind = _TYPES.get(type_name.lower())
     if kind is ResourceType.CLUSTER and name in ("", CLUSTER_NAME):
-        return Question(principal, host, wanted, kind, CLUSTER_NAME)
+        return Question(principal, host, parsed, kind, CLUSTER_NAME)
     if kind is None or not name or kind is ResourceType.CLUSTER:
         names = ", ".join(f"{each}:NAME" for each in ("Topic", "Group", "TransactionalId", "User", "DelegationToken"))
         raise ValueError(f"--resource {resource}: must be {names}, or Cluster")
-    return Question(principal, host, wanted, kind, name)
+    return Question(principal, host, parsed, kind, name)

@@ -83,13 +83,13 @@ def _answer(found: Explanation) -> str:
 
 def _describe_entry(entry: AccessControlEntryRecord) -> str:
     """The entry that decides, in words."""
-    says = "denies" if entry.permission_type == PermissionType.DENY else "allows"
+    verb = "denies" if entry.permission_type == PermissionType.DENY else "allows"
     pattern = "names that begin with " if entry.pattern_type == PatternType.PREFIXED else ""
     kind, host = RESOURCE_TYPE_NAMES[ResourceType(entry.resource_type)], "any host"
     if entry.host != WILDCARD:
         host = entry.host
     operation = OPERATION_NAMES[AclOperation(entry.operation)]
-    return f"an entry {says} {entry.principal} {operation} on {kind} {pattern}{entry.resource_name} from {host}"
+    return f"an entry {verb} {entry.principal} {operation} on {kind} {pattern}{entry.resource_name} from {host}"
 
 
 def _rows(found: Explanation) -> list[tuple[object, ...]]:

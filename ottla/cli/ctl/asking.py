@@ -10,7 +10,7 @@ from ottla.cli.output import complain
 from ottla.testkit.kit.admin import Admin, AdminFailed
 
 DEFAULT_URL: Final = "http://127.0.0.1:9644"
-REFUSED, NOT_ASKED = 1, 2
+REFUSED, FAILED = 1, 2
 _NOT_FOUND: Final = 404
 
 
@@ -26,33 +26,33 @@ class Port:
         except ValueError:
             sound = False
         if not sound:
-            _exit(NOT_ASKED, f"--admin {url}: must be http://HOST:PORT, such as {DEFAULT_URL}")
+            _exit(FAILED, f"--admin {url}: must be http://HOST:PORT, such as {DEFAULT_URL}")
         self._admin = Admin(self.url, None if token_file is None else token_or_exit("--admin-token-file", token_file))
 
     def get(self, path: str) -> Any:
         """The answer; a refusal ends the command."""
-        return self._ask(lambda: self._admin.get(path))
+        return self._call(lambda: self._admin.get(path))
 
     def find(self, path: str) -> Any:
         """The answer; None where there is nothing at this path."""
-        return self._ask(lambda: self._admin.get(path), or_nothing=True)
+        return self._call(lambda: self._admin.get(path), or_nothing=True)
 
     def post(self, path: str, body: object = None) -> Any:
         """The answer; a refusal ends the command."""
-        return self._ask(lambda: self._admin.post(path, body))
+        return self._call(lambda: self._admin.post(path, body))
 
     def put(self, path: str, body: object) -> Any:
         """The answer; a refusal ends the command."""
-        return self._ask(lambda: self._admin.put(path, body))
+        return self._call(lambda: self._admin.put(path, body))
 
     def delete(self, path: str) -> Any:
         """The answer; a refusal ends the command."""
-        return self._ask(lambda: self._admin.delete(path))
+        return self._call(lambda: self._admin.delete(path))
 
     def lines(self, path: str) -> Generator[Any, None, None]:
         """The objects of a stream, as they come; its end ends the command, as a refusal does."""
         stream = self._admin.lines(path)
-        yield self._ask(lambda: next(stream))
+        yield self._call(lambda: next(stream))
         try:
             yield from stream
         except OSError:
@@ -61,9 +61,9 @@ class Port:
             stream.close()
         _exit(REFUSED, f"{self.url} has ended the stream")
 
-    def _ask(self, ask: Callable[[], Any], *, or_nothing: bool = False) -> Any:
+    def _call(self, call: Callable[[], Any], *, or_nothing: bool = False) -> Any:
         try:
-            return ask()
+            return call()
         except AdminFailed as refusal:
             if refusal.status == _NOT_FOUND and or_nothing:
                 return None
@@ -72,9 +72,9 @@ class Port:
             _exit(REFUSED, str(refusal))
         except OSError as error:
             what = f"no answer from {self.url}: {error.strerror or error}"
-            _exit(NOT_ASKED, f"{what}. Name the port of `ottla serve --admin-listen` with --admin")
+            _exit(FAILED, f"{what}. Name the port of `ottla serve --admin-listen` with --admin")
         except ValueError:
-            _exit(NOT_ASKED, f"{self.url} is not an admin port of Ottla")
+            _exit(FAILED, f"{self.url} is not an admin port of Ottla")
 
     def _what_it_lacks(self) -> str:
         if self.find("/v1/proxy") is not None:
@@ -84,7 +84,7 @@ class Port:
 
 def refuse(message: str) -> NoReturn:
     """End the command because of what it was given."""
-    _exit(NOT_ASKED, message)
+    _exit(FAILED, message)
 
 
 def _exit(code: int, message: str) -> NoReturn:

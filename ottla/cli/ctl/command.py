@@ -9,7 +9,7 @@ import click
 
 from ottla.cli.ctl.duration import parse_duration
 from ottla.cli.ctl.loglevel import loglevel
-from ottla.cli.ctl.options import asks, in_front, keep, run
+from ottla.cli.ctl.options import add_admin_options, in_front, keep, run
 from ottla.cli.output import complain
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ ctl.add_command(loglevel)
 
 
 @ctl.command()
-@asks
+@add_admin_options
 def status(**where: Any) -> None:
     """Show the broker or proxy, and the time and faults that a test has set."""
     from ottla.cli.ctl.show import show_proxy, show_status
@@ -66,14 +66,14 @@ def status(**where: Any) -> None:
     run(**where, work=work)
 
 
-def _clock(ask: Callable[["Port"], Any], where: dict[str, Any]) -> None:
+def _clock(call: Callable[["Port"], Any], where: dict[str, Any]) -> None:
     from ottla.cli.ctl.show import show_clock
 
-    run(**where, work=lambda port, output: show_clock(output, ask(port)))
+    run(**where, work=lambda port, output: show_clock(output, call(port)))
 
 
 @clock.command("show")
-@asks
+@add_admin_options
 def show_(**where: Any) -> None:
     """Show the broker's time."""
     _clock(lambda port: port.get("/v1/clock"), where)
@@ -81,7 +81,7 @@ def show_(**where: Any) -> None:
 
 @clock.command()
 @click.argument("duration")
-@asks
+@add_admin_options
 def advance(duration: str, **where: Any) -> None:
     """Jump ahead by DURATION, such as 7d or 1h30m.
 
@@ -95,38 +95,38 @@ def advance(duration: str, **where: Any) -> None:
 
 
 @clock.command()
-@asks
+@add_admin_options
 def freeze(**where: Any) -> None:
     """Stop the broker's time."""
     _clock(lambda port: port.post("/v1/clock/freeze"), where)
 
 
 @clock.command()
-@asks
+@add_admin_options
 def resume(**where: Any) -> None:
     """Let the time run again, from where it stopped."""
     _clock(lambda port: port.post("/v1/clock/resume"), where)
 
 
 @clock.command()
-@asks
+@add_admin_options
 def reset(**where: Any) -> None:
     """Set the time back to that of the machine."""
     _clock(lambda port: port.post("/v1/clock/reset"), where)
 
 
-def _faults(ask: Callable[["Port"], Any], where: dict[str, Any]) -> None:
+def _faults(call: Callable[["Port"], Any], where: dict[str, Any]) -> None:
     from ottla.cli.ctl.show import show_faults
 
     def work(port: "Port", output: "Output") -> None:
-        answer = ask(port)
+        answer = call(port)
         show_faults(output, answer if isinstance(answer, list) else [answer])
 
     run(**where, work=work)
 
 
 @fault.command("list")
-@asks
+@add_admin_options
 def list_(**where: Any) -> None:
     """List the planned faults, and how often each has fired."""
     _faults(lambda port: port.get("/v1/faults"), where)
@@ -170,7 +170,7 @@ def _times(context: click.Context, parameter: click.Parameter, given: str) -> in
 )
 @click.option("--error", metavar="NAME", help="Error of a reply (NOT_COORDINATOR) or of the disk (ENOSPC).")
 @click.option("--ms", type=click.FloatRange(min=0, min_open=True), help="Duration of a delay.")
-@asks
+@add_admin_options
 def add(
     deed: str,
     at: str,
@@ -186,15 +186,15 @@ def add(
 
     Which of these are possible depends on --at; the broker refuses the others.
     """
-    told = {"api": api, "where": conditions or None, "error": error, "ms": ms}
+    given = {"api": api, "where": conditions or None, "error": error, "ms": ms}
     planned = {"do": deed, "at": at, "nth": nth, "times": times}
-    planned |= {name: value for name, value in told.items() if value is not None}
+    planned |= {name: value for name, value in given.items() if value is not None}
     _faults(lambda port: port.post("/v1/faults", planned), where)
 
 
 @fault.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@asks
+@add_admin_options
 def load(file: Path, **where: Any) -> None:
     """Plan the faults of FILE: YAML or JSON, one fault or a list. If one is invalid, none is planned."""
     from ottla.cli.ctl.asking import refuse
@@ -209,7 +209,7 @@ def load(file: Path, **where: Any) -> None:
 
 @fault.command()
 @click.argument("number", metavar="ID", type=click.IntRange(min=1))
-@asks
+@add_admin_options
 def remove(number: int, **where: Any) -> None:
     """Remove a fault, and release the messages that it holds."""
     _faults(lambda port: port.delete(f"/v1/faults/{number}"), where)
@@ -217,7 +217,7 @@ def remove(number: int, **where: Any) -> None:
 
 @fault.command()
 @click.argument("number", metavar="ID", type=click.IntRange(min=1))
-@asks
+@add_admin_options
 def release(number: int, **where: Any) -> None:
     """Release the messages that a fault holds."""
     _faults(lambda port: port.post(f"/v1/faults/{number}/release"), where)
@@ -225,17 +225,17 @@ def release(number: int, **where: Any) -> None:
 
 @fault.command()
 @click.option("--expect-hits", is_flag=True, help="Exit with 1 if one of them never fired: its case is untested.")
-@asks
+@add_admin_options
 def clear(expect_hits: bool, **where: Any) -> None:
     """Remove all faults, and show how often each has fired."""
     missed: list[Any] = []
 
-    def ask(port: "Port") -> Any:
+    def call(port: "Port") -> Any:
         cleared = port.delete("/v1/faults")
         missed.extend(each["id"] for each in cleared if not each["hits"])
         return cleared
 
-    _faults(ask, where)
+    _faults(call, where)
     if expect_hits and missed:
         complain(f"never fired: fault {', '.join(map(str, missed))}")
         sys.exit(1)

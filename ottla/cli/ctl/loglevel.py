@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ottla.cli.ctl.duration import parse_duration
-from ottla.cli.ctl.options import asks, run
+from ottla.cli.ctl.options import add_admin_options, run
 
 if TYPE_CHECKING:
     from ottla.cli.ctl.asking import Port
@@ -37,7 +37,7 @@ def _path(logger: str) -> str:
 
 
 @loglevel.command("show")
-@asks
+@add_admin_options
 def show_(**where: Any) -> None:
     """List the loggers whose level is not that of their parent."""
     _levels("get", "/v1/loglevel", where)
@@ -54,7 +54,7 @@ def show_(**where: Any) -> None:
     show_default=True,
     help="Time until the level is reset; up to 1d.",
 )
-@asks
+@add_admin_options
 def set_(logger: str, level: str, duration: str, **where: Any) -> None:
     """Set the level of LOGGER: DEBUG, INFO, WARN, ERROR or OFF."""
     try:
@@ -66,7 +66,7 @@ def set_(logger: str, level: str, duration: str, **where: Any) -> None:
 
 @loglevel.command()
 @click.argument("logger")
-@asks
+@add_admin_options
 def reset(logger: str, **where: Any) -> None:
     """Reset the level of LOGGER before its time is over."""
     _levels("delete", _path(logger), where)

@@ -36,7 +36,7 @@ def _first_given(context: click.Context, parameter: click.Parameter, value: str 
     return given.get(name, value)
 
 
-def asks(command: Callable[..., Any]) -> Callable[..., Any]:
+def add_admin_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that all commands have."""
     for decorate in (
         click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True),

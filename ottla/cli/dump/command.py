@@ -148,10 +148,10 @@ class _Printer:
             click.echo(_snapshot_head(path.name))
 
     def _print_log(self, path: Path) -> tuple[str, str | None, str | None]:
-        from ottla.cli.dump.printing import Wanted, print_log
+        from ottla.cli.dump.printing import PrintJob, print_log
 
-        wanted = Wanted(str(path), self._records, self._as_json, self._decoder_for(path))
-        found = print_log(wanted, _base_offset(path), _write, self._progress_of(path))
+        job = PrintJob(str(path), self._records, self._as_json, self._decoder_for(path))
+        found = print_log(job, _base_offset(path), _write, self._progress_of(path))
         return found.summary, found.damage, found.unread
 
     def _decoder_for(self, path: Path) -> "Decoder | None":
@@ -205,13 +205,13 @@ class _Printer:
             return None
         reported = 0
 
-        def tell(position: int, size_bytes: int) -> None:
+        def report(position: int, size_bytes: int) -> None:
             nonlocal reported
             if position - reported >= REPORT_EVERY_BYTES:
                 complain(f"{path}: {100 * position // size_bytes} %")
                 reported = position
 
-        return tell
+        return report
 
 
 def _write(text: bytes) -> None:

@@ -55,14 +55,14 @@ class LogDump:
         self._as_json = as_json
         self._decoder = decoder
 
-    def chunks(self, stretch: BatchRun, progress: Callable[[int], None] | None = None) -> Iterator[bytes]:
+    def chunks(self, batch_run: BatchRun, progress: Callable[[int], None] | None = None) -> Iterator[bytes]:
         """A line for each batch and, if asked for, for each record, in UTF-8, with its line end; many lines at once.
 
         Ends where the batches stop making sense. `progress` is told the position now and then.
         """
         held: list[bytes] = []
         size_bytes = 0
-        for position, piece in self._pieces(stretch):
+        for position, piece in self._pieces(batch_run):
             held.append(piece)
             size_bytes += len(piece)
             if size_bytes >= _CHUNK_BYTES:
@@ -72,10 +72,10 @@ class LogDump:
                     progress(position)
         yield b"".join(held)
 
-    def _pieces(self, stretch: BatchRun) -> Iterator[tuple[int, bytes]]:
+    def _pieces(self, batch_run: BatchRun) -> Iterator[tuple[int, bytes]]:
         """(position of a batch, lines of it)."""
         show = _batch_json if self._as_json else _batch_text
-        begin, end, least_offset = stretch
+        begin, end, least_offset = batch_run
         try:
             for position, header, batch in iter_file(self._file, begin, end, least_offset=least_offset):
                 valid = crc_is_valid(batch, header)

@@ -1,6 +1,6 @@
 """A large `.log` file printed by several processes at once, in order. shell
 
-Each process reads the file itself and makes text of a stretch of it; a few stretches are underway or wait to be
+Each process reads the file itself and makes text of a run of batches of it; a few runs are underway or wait to be
 printed, so memory is bounded however slowly somebody reads what is printed. What would be too much text for that,
 because it is so well compressed, is left to the process that prints.
 """
@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from ottla.broker.log.batches import iter_runs
 from ottla.broker.ports.side_by_side import follow
 from ottla.cli.dump.log import BatchRun
-from ottla.cli.dump.printing import Found, Wanted
+from ottla.cli.dump.printing import Found, PrintJob
 from ottla.cli.read_only import ReadOnlyFile
 from ottla.protocol.batch_header import BatchHeader
 
@@ -37,7 +37,7 @@ class _RangeText(NamedTuple):
 
 
 def print_spread(
-    wanted: Wanted,
+    job: PrintJob,
     file: ReadOnlyFile,
     base_offset: int,
     write: Callable[[bytes], None],
@@ -47,29 +47,29 @@ def print_spread(
     """Hand the text of the file to `write`, as `count` processes make it. Raises OSError, also when one is killed."""
     batches = records = 0
     damage = unread = None
-    for stretch, told in _side_by_side(wanted, _stretches(file, base_offset), count):
-        for chunk in wanted.of(file).chunks(stretch) if told.text is None else (told.text,):
+    for batch_run, text in _side_by_side(job, _batch_runs(file, base_offset), count):
+        for chunk in job.of(file).chunks(batch_run) if text.text is None else (text.text,):
             write(chunk)
-        batches += told.batch_count
-        records += told.record_count
-        damage, unread = damage or told.damage, unread or told.unread
+        batches += text.batch_count
+        records += text.record_count
+        damage, unread = damage or text.damage, unread or text.unread
         if progress is not None:
-            progress(stretch.end)
+            progress(batch_run.end)
     return Found(batches, records, file.size_bytes, damage, unread)
 
 
-def _side_by_side(wanted: Wanted, stretches: Iterator[BatchRun], count: int) -> Iterator[tuple[BatchRun, _RangeText]]:
-    """Each stretch with what stands in it, in their order."""
+def _side_by_side(job: PrintJob, batch_runs: Iterator[BatchRun], count: int) -> Iterator[tuple[BatchRun, _RangeText]]:
+    """Yield each run of batches with its text, in their order."""
     underway: deque[tuple[BatchRun, Future[_RangeText]]] = deque()
     pool = ProcessPoolExecutor(count, get_context("fork"), _follow, (os.getpid(),))
     try:
-        for stretch in stretches:
-            underway.append((stretch, pool.submit(_tell, wanted, stretch)))
+        for batch_run in batch_runs:
+            underway.append((batch_run, pool.submit(_print_run, job, batch_run)))
             if len(underway) >= count + _WAITING:
-                first, told = underway.popleft()
-                yield first, told.result()
-        for stretch, told in underway:
-            yield stretch, told.result()
+                first, text = underway.popleft()
+                yield first, text.result()
+        for batch_run, text in underway:
+            yield batch_run, text.result()
     except BrokenProcessPool:
         raise ChildProcessError(None, "a process that read it was killed, maybe for lack of memory") from None
     finally:
@@ -83,22 +83,22 @@ def _follow(parent: int) -> None:
     follow(parent)
 
 
-def _tell(wanted: Wanted, stretch: BatchRun) -> _RangeText:
-    with ReadOnlyFile(wanted.path) as file:
-        dump = wanted.of(file)
-        held: list[bytes] = []
+def _print_run(job: PrintJob, batch_run: BatchRun) -> _RangeText:
+    with ReadOnlyFile(job.path) as file:
+        dump = job.of(file)
+        chunks: list[bytes] = []
         size_bytes = 0
-        for chunk in dump.chunks(stretch):
+        for chunk in dump.chunks(batch_run):
             size_bytes += len(chunk)
             if size_bytes <= _MOST_TEXT_BYTES:
-                held.append(chunk)
+                chunks.append(chunk)
             else:  # continue only for the counts
-                held.clear()
-        text = b"".join(held) if size_bytes <= _MOST_TEXT_BYTES else None
+                chunks.clear()
+        text = b"".join(chunks) if size_bytes <= _MOST_TEXT_BYTES else None
         return _RangeText(text, dump.batch_count, dump.record_count, dump.damage, dump.unread)
 
 
-def _stretches(file: ReadOnlyFile, base_offset: int) -> Iterator[BatchRun]:
+def _batch_runs(file: ReadOnlyFile, base_offset: int) -> Iterator[BatchRun]:
     """The file cut between batches, a MiB each. Who reads the last one also meets what is unsound behind it."""
     position, least_offset, size = 0, base_offset, file.size_bytes
     for run in iter_runs(file, 0, size, base_offset, _MAX_OFFSET, check_crc=False):

@@ -153,6 +153,6 @@ def _unprintable() -> "re.Pattern[str]":
     """Match characters that may need escaping beyond ASCII. A set is fast only for the first 65,536 characters."""
     codes = [code for code in range(0x80, 0x10000) if not chr(code).isprintable()]
     starts = [code for code, before in zip(codes, [-1, *codes], strict=False) if code != before + 1]
-    ends = [code for code, behind in zip(codes, [*codes[1:], -1], strict=True) if code + 1 != behind]
+    ends = [code for code, following in zip(codes, [*codes[1:], -1], strict=True) if code + 1 != following]
     ranges = "".join(f"\\u{start:04x}-\\u{end:04x}" for start, end in zip(starts, ends, strict=True))
     return re.compile(f"[{ranges}\U00010000-\U0010ffff]")

@@ -29,7 +29,7 @@ class Found(NamedTuple):
         return f"{self.batch_count} batches, {self.record_count} records, {self.size_bytes} bytes"
 
 
-class Wanted(NamedTuple):
+class PrintJob(NamedTuple):
     """The file to print and the options. It is sent to other processes."""
 
     path: str
@@ -42,7 +42,7 @@ class Wanted(NamedTuple):
 
 
 def print_log(
-    wanted: Wanted,
+    job: PrintJob,
     base_offset: int,
     write: Callable[[bytes], None],
     progress: Callable[[int, int], None] | None = None,
@@ -53,17 +53,17 @@ def print_log(
 
     `progress` is told (position, size of the file). Raises OSError if the file cannot be read.
     """
-    with ReadOnlyFile(wanted.path) as file:
+    with ReadOnlyFile(job.path) as file:
         size = file.size_bytes
-        tell = None if progress is None else lambda position: progress(position, size)
-        if wanted.records and size >= spread_from_bytes:
+        report = None if progress is None else lambda position: progress(position, size)
+        if job.records and size >= spread_from_bytes:
             from ottla.broker.ports.side_by_side import processors
             from ottla.cli.dump.parallel import print_spread
 
             count = min(processors(), _MOST_PROCESSES)
             if count > 1:
-                return print_spread(wanted, file, base_offset, write, tell, count)
-        dump = wanted.of(file)
-        for chunk in dump.chunks(BatchRun(0, size, base_offset), tell):
+                return print_spread(job, file, base_offset, write, report, count)
+        dump = job.of(file)
+        for chunk in dump.chunks(BatchRun(0, size, base_offset), report):
             write(chunk)
         return Found(dump.batch_count, dump.record_count, size, dump.damage, dump.unread)

@@ -77,7 +77,7 @@ def _graduate(directory: Path, node_id: int, properties: str, release: str, dry_
             _print(steps, found, place, dry_run)
     finally:
         lock.release()
-    _tell_next(found, config, properties, release)
+    _print_next(found, config, properties, release)
 
 
 def _counts(found: Found) -> dict[str, int]:
@@ -121,7 +121,7 @@ def _print(steps: Graduation, found: Found, place: str, dry_run: bool) -> None:
         click.echo(printable(f"  {line}"))
 
 
-def _tell_next(found: Found, config: dict[str, str], properties: str, release: str) -> None:
+def _print_next(found: Found, config: dict[str, str], properties: str, release: str) -> None:
     for line in config_warnings(config, _counts(found)):
         click.echo(printable(f"Note: {line}"))
     click.echo(f"Next, with Apache Kafka {release} or later:")

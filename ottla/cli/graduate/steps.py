@@ -127,14 +127,14 @@ class Graduation:
 
     def _properties(self) -> bytes:
         old = self._found.identity
-        wanted = {
+        expected = {
             "version": "1",
             "cluster.id": old["cluster.id"],
             "node.id": str(self._node_id),
             "directory.id": format_uuid(self._directory_id),
         }
         path = self._path(checkpoints.META_PROPERTIES)
-        return self._disk.read(path) if old == wanted else checkpoints.encode_properties(wanted)
+        return self._disk.read(path) if old == expected else checkpoints.encode_properties(expected)
 
     def _replace(self, name: str, content: bytes) -> None:
         path = self._path(name)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ottla.cli.inspect.partition import PartitionState
     from ottla.cli.output import Output
 
-SOUND, DAMAGED, NOT_LOOKED = 0, 1, 2
+SOUND, DAMAGED, FAILED = 0, 1, 2
 MOST_TRIES = 3
 
 
@@ -47,10 +47,10 @@ def inspect(directory: Path, verify: bool, everything: bool, format_name: str) -
         raise  # the reader has closed the pipe: `| head`
     except UnreadableDirectory as error:
         complain(str(error))
-        code = NOT_LOOKED
+        code = FAILED
     except OSError as error:
         complain(f"{error.filename or directory}: {error.strerror or error}")
-        code = NOT_LOOKED
+        code = FAILED
     sys.exit(code)
 
 
@@ -67,7 +67,7 @@ def _inspect(found: "Directory", verify: bool, everything: bool, output: "Output
     output.table("identity", ("what", "value"), _identity(found))
     _show_partitions(found, [each for each in states if everything or not _is_mere_internal(each)], output)
     if not everything:
-        _tell_internal([each for each in states if _is_mere_internal(each)], output)
+        _print_internal([each for each in states if _is_mere_internal(each)], output)
     _show_transactions(states, coordinated, output)
     if groups:
         _show_groups(groups, output)
@@ -84,7 +84,7 @@ def _inspect(found: "Directory", verify: bool, everything: bool, output: "Output
     output.close()
     if damaged or found.problems:
         return DAMAGED
-    return NOT_LOOKED if found.unread else SOUND
+    return FAILED if found.unread else SOUND
 
 
 def _inspect_all(found: "Directory", verify: bool, now_ms: int) -> list["PartitionState"]:
@@ -123,7 +123,7 @@ def _is_mere_internal(each: "PartitionState") -> bool:
     return internal and each.problem is None and not each.open_transactions
 
 
-def _tell_internal(hidden: list["PartitionState"], output: "Output") -> None:
+def _print_internal(hidden: list["PartitionState"], output: "Output") -> None:
     if hidden:
         size_bytes, scan_bytes = sum(each.size_bytes for each in hidden), sum(each.scan_bytes for each in hidden)
         output.line(

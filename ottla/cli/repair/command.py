@@ -122,7 +122,7 @@ def _repair(found: "Directory", dry_run: bool, truncate: frozenset[str], output:
     damaged: list[Damage] = []
     ends: dict[TopicPartition, int] = {}
     for number, name in enumerate(found.partitions, 1):
-        _tell_progress(number, len(found.partitions))
+        _print_progress(number, len(found.partitions))
         plan, damage = _plan(found, name, now_ms, name in truncate)
         if damage is not None:
             damaged.append(damage)
@@ -154,23 +154,23 @@ class Damage(NamedTuple):
     is_cut: bool
 
 
-def _plan(found: "Directory", name: str, now_ms: int, asked_to_cut: bool) -> "tuple[Plan, Damage | None]":
+def _plan(found: "Directory", name: str, now_ms: int, cut_damaged: bool) -> "tuple[Plan, Damage | None]":
     from ottla.cli.repair.cost import cost_of_cut
     from ottla.cli.repair.plan import plan_partition, start_notices
 
     directory, settings, start = str(found.path / name), found.settings_of(name), found.start_of(name, now_ms)
     topic = found.image.topics.get(_key(name)[0])
     topic_id = None if topic is None else topic.topic_id
-    plan = plan_partition(directory, settings, start, topic_id, asked_to_cut=False)
+    plan = plan_partition(directory, settings, start, topic_id, cut_damaged=False)
     if plan.damage is None:
         return plan, None
     known_end = max(start.recovery_point, found.high_watermarks.get(_key(name), 0))
     cost = cost_of_cut(directory, known_end)
-    cut = plan_partition(directory, settings, start, topic_id, asked_to_cut=True)
+    cut = plan_partition(directory, settings, start, topic_id, cut_damaged=True)
     noticed = start_notices(directory, settings, start)
-    is_cut = asked_to_cut and cut.damage is None
+    is_cut = cut_damaged and cut.damage is None
     damage = Damage(name, plan.damage, cost, cut.open_transactions, noticed, is_cut)
-    return (cut if asked_to_cut else plan), damage
+    return (cut if cut_damaged else plan), damage
 
 
 def _key(name: str) -> "TopicPartition":
@@ -179,7 +179,7 @@ def _key(name: str) -> "TopicPartition":
     return parse_directory_name(name) or ("", 0)
 
 
-def _tell_progress(number: int, count: int) -> None:
+def _print_progress(number: int, count: int) -> None:
     if sys.stderr.isatty():
         click.echo(f"\rottla: {number} of {count} partitions", err=True, nl=number == count)
 

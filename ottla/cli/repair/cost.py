@@ -40,9 +40,9 @@ def cost_of_cut(directory: str, known_end: int) -> Cost | None:
     if fault is None:
         return None
     tally = _Tally(Path(directory).name)
-    behind = logs[logs.index(fault.segment) :]
-    lost_bytes = sum((Path(directory) / each).stat().st_size for each in behind) - fault.position
-    for number, each in enumerate(behind):
+    later = logs[logs.index(fault.segment) :]
+    lost_bytes = sum((Path(directory) / each).stat().st_size for each in later) - fault.position
+    for number, each in enumerate(later):
         base = int(each.partition(".")[0])
         least_offset = max(fault.offset, base) if base <= LAST_BASE_OFFSET else 0
         with ReadOnlyFile(f"{directory}/{each}") as file:

@@ -57,12 +57,12 @@ class Plan(NamedTuple):
 
 
 def plan_partition(
-    directory: str, settings: LogConfig, start: Start, topic_id: bytes | None, asked_to_cut: bool
+    directory: str, settings: LogConfig, start: Start, topic_id: bytes | None, cut_damaged: bool
 ) -> Plan:
     """Recover the partition in memory and compare. `start` is what a start would know; failed IO raises OSError."""
     disk = OverlayDisk()
     from_scratch = start._replace(
-        recovery_point=0, clean=False, truncate_damaged=asked_to_cut, producer_id_expiration_ms=NEVER_MS
+        recovery_point=0, clean=False, truncate_damaged=cut_damaged, producer_id_expiration_ms=NEVER_MS
     )
     try:
         with silent_recovery():
@@ -72,7 +72,7 @@ def plan_partition(
             loaded = load_log(disk, directory, settings, from_scratch)
         end = loaded.segments.end_offset
         damage = loaded.damage and loaded.damage.replace(f"{directory} is damaged: ", "").replace(f"{directory}/", "")
-        if damage is None and end < start.recovery_point and not asked_to_cut:
+        if damage is None and end < start.recovery_point and not cut_damaged:
             damage = f"the log ends at {end}, below the recovery point {start.recovery_point}"
         if damage is not None:
             return Plan([], damage, end, 0)

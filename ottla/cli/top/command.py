@@ -13,7 +13,7 @@ from ottla.cli.output import complain
 if TYPE_CHECKING:
     from ottla.cli.top.watch import Watch
 
-DONE, NOT_ASKED = 0, 2
+DONE, FAILED = 0, 2
 NEEDS_RICH: Final = "the live view needs rich: pip install 'ottla[top]'; --once does not need it"
 
 
@@ -76,4 +76,4 @@ def _print(watch: "Watch", format_name: str) -> None:
 
 def _end(problem: str) -> None:
     complain(str(problem))
-    sys.exit(NOT_ASKED)
+    sys.exit(FAILED)

@@ -94,10 +94,10 @@ class Picture(NamedTuple):
 
     def matching(self, text: str) -> "Picture":
         """Return a picture of the rows with this text in a name, ignoring case."""
-        wanted = text.casefold()
+        needle = text.casefold()
 
         def has(*names: str | None) -> bool:
-            return any(name is not None and wanted in name.casefold() for name in names)
+            return any(name is not None and needle in name.casefold() for name in names)
 
         return self._replace(
             transactions=[
@@ -183,12 +183,12 @@ def sentence(picture: Picture) -> str:
     forgotten = sum(1 for each in picture.held_back if each.standing in _PAIN[:2])
     records = sum(each.records for each in picture.held_back)
     lag = max((each.lag for each in picture.groups), default=0)
-    behind = f", the largest lag is {lag}" if lag else ""
+    lagging = f", the largest lag is {lag}" if lag else ""
     unended = f" ({forgotten} of them by a transaction that will never end)" if forgotten else ""
     return (
         f"{_count(len(picture.transactions), 'open transaction')}, {overdue} overdue; "
         f"{_count(records, 'offset')} held back in {_count(len(picture.held_back), 'partition')}{unended}; "
-        f"{_count(len(picture.groups), 'group')}{behind}."
+        f"{_count(len(picture.groups), 'group')}{lagging}."
     )
 
 

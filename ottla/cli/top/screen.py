@@ -73,9 +73,9 @@ class Screen:
     def _head(self, picture: Picture) -> Text:
         text = _line(sentence(picture), "bold")
         unseen = [f"{each.looked_at} of {each.of} {each.what}" for each in picture.left_out]
-        told = [f"looked at {', '.join(unseen)}"] if unseen else []
-        told += [self.problem] if self.problem is not None else list(dict.fromkeys(picture.gaps))
-        text.append("\n" + printable("; ".join(told)), "yellow")
+        notes = [f"looked at {', '.join(unseen)}"] if unseen else []
+        notes += [self.problem] if self.problem is not None else list(dict.fromkeys(picture.gaps))
+        text.append("\n" + printable("; ".join(notes)), "yellow")
         if self.is_typing or self.filter:
             text.append("\n/" + printable(self.filter) + ("_" if self.is_typing else ""), "cyan")
         else:
@@ -144,12 +144,12 @@ def _duration(ms: int | None) -> str | None:
     return None if ms is None else difference(round(ms / 1000) * 1000)
 
 
-def _shared_out(room: int, wanted: Sequence[int]) -> list[int]:
+def _shared_out(room: int, needed: Sequence[int]) -> list[int]:
     """Lines for each pane: as many as it has rows, and where that is too many, the same for each that wants more."""
-    lines = [0] * len(wanted)
-    while room > 0 and any(have < want for have, want in zip(lines, wanted, strict=True)):
-        for pane, want in enumerate(wanted):
-            if lines[pane] < want and room > 0:
+    lines = [0] * len(needed)
+    while room > 0 and any(have < need for have, need in zip(lines, needed, strict=True)):
+        for pane, need in enumerate(needed):
+            if lines[pane] < need and room > 0:
                 lines[pane] += 1
                 room -= 1
     return lines

@@ -146,8 +146,8 @@ class Watch(Cluster):
         everywhere = [(name, number) for name in sorted(topology.topics) for number in sorted(topology.topics[name])]
         there = set(everywhere)
         first = [place for place, _ in self._held_since_ms]
-        wanted = dict.fromkeys(place for place in (*first, *touched) if place in there)
-        chosen = dict.fromkeys(islice(wanted, MOST_PARTITIONS * 3 // 4))
+        candidates = dict.fromkeys(place for place in (*first, *touched) if place in there)
+        chosen = dict.fromkeys(islice(candidates, MOST_PARTITIONS * 3 // 4))
         rest = [place for place in everywhere if place not in chosen]
         some, self._next_partition = _in_turn(rest, self._next_partition, MOST_PARTITIONS - len(chosen))
         chosen.update(dict.fromkeys(some))
@@ -169,10 +169,10 @@ class Watch(Cluster):
                 continue
             topics: dict[str, list[Any]] = {}
             for name, number in batch:
-                asked = topic_row.ListOffsetsPartition(
+                latest = topic_row.ListOffsetsPartition(
                     partition_index=number, current_leader_epoch=-1, timestamp=LATEST
                 )
-                topics.setdefault(name, []).append(asked)
+                topics.setdefault(name, []).append(latest)
             rows = [topic_row(name=name, partitions=partitions) for name, partitions in topics.items()]
             try:
                 reply = self.ask(
@@ -190,14 +190,14 @@ class Watch(Cluster):
     def _held_back(
         self, ends: dict[TopicPartition, Ends], now_ms: int, gaps: list[str], left_out: list[LeftOut]
     ) -> list[HeldBack]:
-        behind = {place: each for place, each in ends.items() if each.last_stable_offset < each.high_watermark}
+        held = {place: each for place, each in ends.items() if each.last_stable_offset < each.high_watermark}
         since = self._held_since_ms
         self._held_since_ms = {
             (place, each.last_stable_offset): since.get((place, each.last_stable_offset), now_ms)
-            for place, each in behind.items()
+            for place, each in held.items()
         }
         # Those that are held back longest, if there are too many.
-        chosen = sorted(behind, key=lambda place: self._held_since_ms[place, behind[place].last_stable_offset])
+        chosen = sorted(held, key=lambda place: self._held_since_ms[place, held[place].last_stable_offset])
         if len(chosen) > MOST_HELD_BACK:
             left_out.append(LeftOut("partitions that hold back", MOST_HELD_BACK, len(chosen)))
             del chosen[MOST_HELD_BACK:]
@@ -205,9 +205,9 @@ class Watch(Cluster):
         return [
             held_back(
                 place,
-                behind[place],
+                held[place],
                 pinning.get(place),
-                self._held_since_ms[place, behind[place].last_stable_offset],
+                self._held_since_ms[place, held[place].last_stable_offset],
                 now_ms,
             )
             for place in chosen
@@ -279,8 +279,8 @@ class Watch(Cluster):
         by_id = {group.group_id: group for group in groups}
         for start in range(0, len(groups), MOST_GROUPS_AT_ONCE):
             some = groups[start : start + MOST_GROUPS_AT_ONCE]
-            asked = [request.OffsetFetchRequestGroup(group_id=group.group_id, topics=None) for group in some]
-            for row in self.ask(address, request(groups=asked), min(served, _NAMED)).groups:
+            named = [request.OffsetFetchRequestGroup(group_id=group.group_id, topics=None) for group in some]
+            for row in self.ask(address, request(groups=named), min(served, _NAMED)).groups:
                 if not row.error_code:
                     yield by_id[row.group_id], _offsets(row.topics)
 

@@ -4,7 +4,7 @@ import json
 
 import click
 
-from ottla.cli.ctl.options import asks
+from ottla.cli.ctl.options import add_admin_options
 
 
 @click.command()
@@ -14,7 +14,7 @@ from ottla.cli.ctl.options import asks
 @click.option("--api", metavar="NAME", help="Only requests of this API, such as EndTxn.")
 @click.option("-v", "--verbose", is_flag=True, help="Show all fields and rows, not only the most important ones.")
 @click.option("--count", metavar="N", type=click.IntRange(min=1), help="Exit after this many lines.")
-@asks
+@add_admin_options
 def trace(
     client_id: str | None,
     transactional_id: str | None,
@@ -38,13 +38,13 @@ def trace(
     from ottla.cli.ctl.asking import Port
     from ottla.cli.trace.lines import line_of
 
-    asked = {"client_id": client_id, "transactional_id": transactional_id, "group": group, "api": api}
-    query = {name: value for name, value in asked.items() if value is not None}
+    filters = {"client_id": client_id, "transactional_id": transactional_id, "group": group, "api": api}
+    query = {name: value for name, value in filters.items() if value is not None}
     query |= {"verbose": "true"} if verbose else {}
-    told = Port(url, admin_token_file).lines(f"/v1/trace?{urlencode(query)}")
+    lines = Port(url, admin_token_file).lines(f"/v1/trace?{urlencode(query)}")
     left = count
     try:
-        for each in told:
+        for each in lines:
             if each["kind"] == "listening":
                 click.echo(f"listening at {url}", err=True)
                 continue
@@ -55,4 +55,4 @@ def trace(
     except KeyboardInterrupt:
         pass  # Ctrl-C is the normal end
     finally:
-        told.close()
+        lines.close()

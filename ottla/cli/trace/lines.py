@@ -16,36 +16,36 @@ _TOPIC_NAMES: Final = ("name", "topic", "topic_id")
 _PARTITION_NUMBERS: Final = ("index", "partition_index", "partition")
 _ARROWS: Final = {"request": ">", "reply": "<", "closed": "!"}
 
-Told = Mapping[str, Any]
+TracedEvent = Mapping[str, Any]
 
 
-def line_of(told: Told) -> str:
+def line_of(event: TracedEvent) -> str:
     """The line of one object of `/v1/trace`."""
-    at = datetime.fromtimestamp(told["time_ms"] / 1000).strftime("%H:%M:%S.%f")[:-3]
-    if told["kind"] == "dropped":
-        return f"{at} {told['count']} requests and replies are missing: they came faster than they were read"
-    who = f"{told['peer']} {told['client_id'] or '-'} {_ARROWS[told['kind']]}"
-    line = f"{at} {who} {told['api']} v{told['version']} #{told['correlation_id']}"
-    if "size_bytes" in told:
-        line += f" {told['size_bytes']} B"
-    if "took_ms" in told:
-        line += f" {told['took_ms']:.2f} ms"
-    return printable(f"{line}: {' '.join(_facts(told))}".removesuffix(": "))
+    at = datetime.fromtimestamp(event["time_ms"] / 1000).strftime("%H:%M:%S.%f")[:-3]
+    if event["kind"] == "dropped":
+        return f"{at} {event['count']} requests and replies are missing: they came faster than they were read"
+    client = f"{event['peer']} {event['client_id'] or '-'} {_ARROWS[event['kind']]}"
+    line = f"{at} {client} {event['api']} v{event['version']} #{event['correlation_id']}"
+    if "size_bytes" in event:
+        line += f" {event['size_bytes']} B"
+    if "took_ms" in event:
+        line += f" {event['took_ms']:.2f} ms"
+    return printable(f"{line}: {' '.join(_facts(event))}".removesuffix(": "))
 
 
-def _facts(told: Told) -> Iterator[str]:
-    if told["kind"] == "closed":
-        yield f"closed, {told['reason']}"
+def _facts(event: TracedEvent) -> Iterator[str]:
+    if event["kind"] == "closed":
+        yield f"closed, {event['reason']}"
         return
-    if told["kind"] == "reply":
-        yield from told["errors"] or ["ok" if told["size_bytes"] else "no reply"]
-    if told["fields"] is not None:
+    if event["kind"] == "reply":
+        yield from event["errors"] or ["ok" if event["size_bytes"] else "no reply"]
+    if event["fields"] is not None:
         # The line has the error of the whole reply already.
-        yield from (_fact(name, value) for name, value in told["fields"].items() if name != "error_code")
-    elif told["size_bytes"]:
-        yield f"({told.get('unreadable', 'too large to be shown')})"
-    if "rows_left_out" in told:
-        yield f"({told['rows_left_out']} more rows)"
+        yield from (_fact(name, value) for name, value in event["fields"].items() if name != "error_code")
+    elif event["size_bytes"]:
+        yield f"({event.get('unreadable', 'too large to be shown')})"
+    if "rows_left_out" in event:
+        yield f"({event['rows_left_out']} more rows)"
 
 
 def _fact(name: str, value: Any) -> str:

@@ -59,15 +59,15 @@ class Cluster(Brokers):
     def topology(self, topics: Iterable[str] | None = None) -> Topology:
         """The brokers, and these topics or all. Asks the first bootstrap address that answers."""
         request = codec.request_class(ApiKey.METADATA)
-        asked = None if topics is None else [request.MetadataRequestTopic(name=name) for name in topics]
-        return _topology(self.ask_any(request(topics=asked, allow_auto_topic_creation=False)))
+        rows = None if topics is None else [request.MetadataRequestTopic(name=name) for name in topics]
+        return _topology(self.ask_any(request(topics=rows, allow_auto_topic_creation=False)))
 
     def open_transactions(
-        self, places: Sequence[TopicPartition], asked: Callable[[int], None] = lambda count: None
+        self, places: Sequence[TopicPartition], on_answers: Callable[[int], None] = lambda count: None
     ) -> tuple[list[OpenTransaction], list[str]]:
         """The open transactions of these partitions, and what kept a partition from telling.
 
-        Partitions that are deleted meanwhile have none. `asked` is told how many more partitions have answered.
+        Partitions that are deleted meanwhile have none. `on_answers` is told how many more partitions have answered.
         """
         found: list[OpenTransaction] = []
         gaps: list[str] = []
@@ -90,7 +90,7 @@ class Cluster(Brokers):
                     for (name, number), error in errors.items()
                     if error and (late or error not in _ELSEWHERE)
                 ]
-                asked(len(batch) - len(moved))
+                on_answers(len(batch) - len(moved))
             left = again
             if left:
                 time.sleep(RETRY_S)
@@ -128,8 +128,8 @@ class Cluster(Brokers):
         """The last stable offset for READ_COMMITTED, the high watermark for READ_UNCOMMITTED."""
         request = codec.request_class(ApiKey.LIST_OFFSETS)
         topic = request.ListOffsetsTopic
-        asked = topic.ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=LATEST)
-        topics = [topic(name=name, partitions=[asked])]
+        latest = topic.ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=LATEST)
+        topics = [topic(name=name, partitions=[latest])]
         reply = self.ask(address, request(replica_id=-1, isolation_level=isolation, topics=topics))
         row = reply.topics[0].partitions[0]
         if row.error_code:
@@ -142,14 +142,14 @@ class Cluster(Brokers):
         This retries while a coordinator is loading its transactions, or while their leaders change: a transaction that
         moved from a broker not yet asked to one asked before would seem to be unknown.
         """
-        wanted = sorted(set(producer_ids))
+        needed = sorted(set(producer_ids))
         deadline = time.monotonic() + min(self._timeout_s, RETRY_FOR_S)
         while True:
             before = self.topology([COORDINATOR_TOPIC])
             gap, known = "", []
             try:
                 for broker, address in sorted(before.brokers.items()):
-                    known += self._known_to(broker, address, wanted)
+                    known += self._known_to(broker, address, needed)
                 after = self.topology([COORDINATOR_TOPIC])
                 if (after.brokers, after.topics) != (before.brokers, before.topics):
                     gap = "coordinators have just changed"
@@ -215,8 +215,8 @@ class Cluster(Brokers):
                 found.add(each.transactional_id)
                 continue
             older_ms = each.timeout_ms + OVERDUE_AFTER_MS
-            asked = listing(state_filters=[], producer_id_filters=[each.producer_id], duration_filter=older_ms)
-            found |= {row.transactional_id for row in self.ask(address, asked).transaction_states}
+            message = listing(state_filters=[], producer_id_filters=[each.producer_id], duration_filter=older_ms)
+            found |= {row.transactional_id for row in self.ask(address, message).transaction_states}
         return found
 
     def _serves(self, address: Address, key: ApiKey) -> int:

@@ -16,7 +16,7 @@ from ottla.cli.output import complain
 if TYPE_CHECKING:
     from ottla.cli.txn.cluster import Cluster
 
-NOTHING, SOMETHING, NOT_ASKED = 0, 1, 2
+NOTHING, SOMETHING, FAILED = 0, 1, 2
 
 
 @click.group()
@@ -97,7 +97,7 @@ def orphans(
             complain(gap)
         if found.orphans:
             return SOMETHING
-        return NOT_ASKED if found.gaps else NOTHING
+        return FAILED if found.gaps else NOTHING
 
     _ask(run, bootstrap_server, command_config, timeout_s)
 
@@ -114,5 +114,5 @@ def _ask(run: Callable[["Cluster"], int], bootstrap_server: str, command_config:
             code = run(cluster)
     except (Unanswered, ValueError) as error:
         complain(str(error))
-        code = NOT_ASKED
+        code = FAILED
     sys.exit(code)

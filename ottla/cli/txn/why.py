@@ -11,7 +11,7 @@ from ottla.verdict import OpenTransaction, Verdict, age_ms, time_left_ms
 
 ATTEMPTS: Final = 5
 
-_Look = tuple[int, int, list[tuple[OpenTransaction, Verdict]], int]
+_Snapshot = tuple[int, int, list[tuple[OpenTransaction, Verdict]], int]
 
 
 def explain(cluster: Cluster, topic: str, partition: int) -> Explanation:
@@ -32,7 +32,7 @@ def explain(cluster: Cluster, topic: str, partition: int) -> Explanation:
     return Explanation(topic, partition, leader, *found)
 
 
-def _read_partition(cluster: Cluster, address: Address, topic: str, partition: int) -> tuple[_Look, bool]:
+def _read_partition(cluster: Cluster, address: Address, topic: str, partition: int) -> tuple[_Snapshot, bool]:
     """The partition now, and whether nothing ended while it was asked."""
     stable = cluster.end_offset(address, topic, partition, READ_COMMITTED)
     opened, gaps = cluster.open_transactions([(topic, partition)])

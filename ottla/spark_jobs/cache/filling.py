@@ -1,7 +1,7 @@
-"""Decode a stretch of a segment and write it as Parquet, in a task. shell
+"""Decode a range of a segment and write it as Parquet, in a task. shell
 
 A file gets its name when it is complete, and only if the segment still has the records that the name stands for. Two
-tasks that write the same stretch at once write the same content under the same name.
+tasks that write the same range at once write the same content under the same name.
 """
 
 import uuid
@@ -33,10 +33,10 @@ _OPTIONS = parquet_options(COLUMNS, COMPRESSION, unique=("offset", "sequence"))
 
 
 class Fill(NamedTuple):
-    """A stretch that a task writes. `aborted`: the aborted ranges, as far as they overlap with the stretch."""
+    """A range that a task writes. `aborted`: the aborted ranges, as far as they overlap with the range."""
 
     part: "LogRange"
-    stretch: "SettledRange"
+    settled_range: "SettledRange"
     identity: str
     aborted: "Longs"
     folder: str
@@ -72,14 +72,14 @@ def fill(one: Fill) -> Filled:
 def _fill(one: Fill, committed: Path, aborted: Path) -> Piece | None:
     from ottla.spark_jobs.cache.settled_ranges import digest_of
 
-    stretch = one.stretch
+    settled_range = one.settled_range
     offsets = _write_committed(one, committed)
     if len(one.aborted):
         _write_aborted(one, aborted, offsets)
-    if digest_of(one.part.pieces[0]) != stretch.digest:
+    if digest_of(one.part.pieces[0]) != settled_range.digest:
         return None
     sizes = [path.stat().st_size if path.exists() else 0 for path in (committed, aborted)]
-    piece = Piece(stretch.base_offset, stretch.start, stretch.end, one.identity, *sizes)
+    piece = Piece(settled_range.base_offset, settled_range.start, settled_range.end, one.identity, *sizes)
     # The file of committed records is renamed last, so its name proves that both exist.
     try:
         if piece.aborted_bytes:
@@ -123,10 +123,10 @@ def _tables(one: Fill, *, committed_only: bool) -> "Iterator[pa.Table]":
 
 
 def _visible(one: Fill, *, committed_only: bool) -> "Visibility":
-    """Return the visibility of the stretch. It includes records below the log start, which each query leaves out."""
+    """Return the visibility of the range. It includes records below the log start, which each query leaves out."""
     from ottla.scan.records import Visibility
 
-    return Visibility(committed_only, 0, one.stretch.end_offset, one.aborted)
+    return Visibility(committed_only, 0, one.settled_range.end_offset, one.aborted)
 
 
 def _no_rows() -> "pa.Table":

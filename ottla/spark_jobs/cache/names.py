@@ -3,7 +3,7 @@
 `DIR/records-v1/topic=T/partition=N/BASE-START-END-IDENTITY-SIZE-ABORTED.parquet` has the records of the batches at
 positions [START, END) of the segment with base offset BASE that no aborted transaction wrote. SIZE and ABORTED are the
 bytes of this file and of the one with the aborted records, `BASE-START-END-IDENTITY-ABORTED-aborted.parquet`; 0: there
-are none, and no such file. A file has its name when it is complete. IDENTITY is that of `stretches.identity`. Spark
+are none, and no such file. A file has its name when it is complete. IDENTITY is that of `ranges.identity`. Spark
 ignores names that begin with `_`: incomplete files, `_unused-NAME` next to a file that is not needed, `_seen.json`.
 """
 
@@ -21,7 +21,7 @@ _NAME = re.compile(r"(\d{20})-(\d+)-(\d+)-([0-9a-f]{32})-(\d+)-(\d+)\.parquet\Z"
 
 
 class Piece(NamedTuple):
-    """A stretch of a segment in the cache."""
+    """A range of a segment in the cache."""
 
     base_offset: int
     start: int

@@ -25,20 +25,25 @@ class PartitionCache:
     """
 
     def __init__(
-        self, root: Path, log: "PartitionLog", narrowed: "PartitionLog", wanted: "ReadFilter", fates: "PartitionFates"
+        self,
+        root: Path,
+        log: "PartitionLog",
+        narrowed: "PartitionLog",
+        read_filter: "ReadFilter",
+        fates: "PartitionFates",
     ) -> None:
         """Create it. `narrowed`: `log` with only the segments that the query reads."""
-        self.log, self.wanted, self.fates = log, wanted, fates
+        self.log, self.read_filter, self.fates = log, read_filter, fates
         self.folder = root.joinpath(*folder_names(log.topic, log.partition))
         self._narrowed = narrowed
         self._names: dict[str, int] = {}
         self._pieces: dict[tuple[int, int, int, str], Piece] = {}
-        self._stretches: list[tuple[SettledRange, str]] = []
+        self._settled_ranges: list[tuple[SettledRange, str]] = []
         self._unsound: int | None = None
         self._seen = Seen(self.folder)
 
     def lay_out(self, *, verify: bool) -> None:
-        """Find the settled stretches. `verify`: from every batch. Raises OSError if the folder is not usable."""
+        """Find the settled ranges. `verify`: from every batch. Raises OSError if the folder is not usable."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._names = _sizes(self.folder)
         for piece in filter(None, map(piece_of, sorted(self._names))):
@@ -52,20 +57,20 @@ class PartitionCache:
                 self._unsound = segment.base_offset
                 break
             aborted = self.fates.aborted_ranges
-            self._stretches += [(one, identity(one, aborted)) for one in layout.stretches]
+            self._settled_ranges += [(one, identity(one, aborted)) for one in layout.settled_ranges]
 
     def to_fill(self) -> list[Fill]:
-        """Return the settled stretches that are not in the cache."""
+        """Return the settled ranges that are not in the cache."""
         from ottla.scan.ranges import LogRange
 
         files = {segment.base_offset: segment for segment in self._narrowed.segments}
         fills = []
-        for stretch, name in self._stretches:
-            if self._piece(stretch, name) is None:
-                piece = segment_piece(self.log, files[stretch.base_offset], stretch.start, stretch.end)
+        for one, name in self._settled_ranges:
+            if self._piece(one, name) is None:
+                piece = segment_piece(self.log, files[one.base_offset], one.start, one.end)
                 part = LogRange(0, 0, self.log.topic, self.log.partition, 0, (piece,))
-                aborted = aborted_in(stretch, self.fates.aborted_ranges)
-                fills.append(Fill(part, stretch, name, aborted, str(self.folder)))
+                aborted = aborted_in(one, self.fates.aborted_ranges)
+                fills.append(Fill(part, one, name, aborted, str(self.folder)))
         return fills
 
     def add(self, piece: Piece) -> None:
@@ -75,33 +80,33 @@ class PartitionCache:
         self._know(piece, sizes)
 
     def finish(self) -> None:
-        """Store the stretches of the segments, and remove files that are not needed. Raises OSError."""
+        """Store the ranges of the segments, and remove files that are not needed. Raises OSError."""
         bases = {segment.base_offset for segment in self.log.segments}
         read = {segment.base_offset for segment in self._narrowed.segments}
         if self._unsound is not None:
             read = {base for base in read if base < self._unsound}
         self._seen.forget_others(bases)
         self._seen.save()
-        pieces = [self._piece(*one) for one in self._stretches]
+        pieces = [self._piece(*one) for one in self._settled_ranges]
         needed = {name for piece in pieces if piece is not None for name in piece.sizes}
         take_away(self.folder, self._names, needed, lambda base: base in read or base not in bases)
 
     def valid(self) -> list[tuple[SettledRange, Piece]]:
         """Return the pieces that a query reads: without a gap, up to `covered`."""
         found = []
-        for stretch, name in self._stretches:
-            piece = self._piece(stretch, name)
+        for settled_range, name in self._settled_ranges:
+            piece = self._piece(settled_range, name)
             if piece is None:
                 break
-            found.append((stretch, piece))
+            found.append((settled_range, piece))
         return found
 
     @property
     def covered(self) -> int:
         """Return the offset below which everything that the query wants is in the cache."""
         valid = self.valid()
-        if len(valid) < len(self._stretches):
-            return self._stretches[len(valid)][0].first_offset
+        if len(valid) < len(self._settled_ranges):
+            return self._settled_ranges[len(valid)][0].first_offset
         if self._unsound is not None:
             return self._unsound
         return max(self.fates.last_stable_offset, self.log.log_start)
@@ -110,14 +115,14 @@ class PartitionCache:
         """Return the stored layout if the file is the same, else a new one; None if the file is gone or changes."""
         try:
             state = state_of(segment.path, limit)
-            noted = self._seen.stretches(segment.base_offset, state)
+            noted = self._seen.settled_ranges(segment.base_offset, state)
             is_as_listed = state.size_bytes == segment.size_bytes
             if noted is not None and is_as_listed and not verify:
                 return Layout(noted, is_sound=True)
             aborted = self.fates.aborted_ranges
             found = lay_out(self.log, segment, limit, aborted, self._candidates(segment.base_offset))
             if found.is_sound and state.rests and is_as_listed and state_of(segment.path, limit) == state:
-                self._seen.note(segment.base_offset, state, found.stretches)
+                self._seen.note(segment.base_offset, state, found.settled_ranges)
             return found
         except OSError:
             return None
@@ -130,8 +135,8 @@ class PartitionCache:
         if all(sizes.get(name) == size for name, size in piece.sizes.items()):
             self._pieces[piece.base_offset, piece.start, piece.end, piece.identity] = piece
 
-    def _piece(self, stretch: SettledRange, name: str) -> Piece | None:
-        return self._pieces.get((stretch.base_offset, stretch.start, stretch.end, name))
+    def _piece(self, settled_range: SettledRange, name: str) -> Piece | None:
+        return self._pieces.get((settled_range.base_offset, settled_range.start, settled_range.end, name))
 
 
 def forget_partitions(root: Path, logs: "Iterable[PartitionLog]") -> None:

@@ -1,9 +1,9 @@
-"""Stretches of segment files as they were last read, so that an unchanged file is not read again. shell
+"""Ranges of segment files as they were last read, so that an unchanged file is not read again. shell
 
 A file is the same while its device, inode, size and ctime are: no program can set the ctime, and every write, rename
 and change of length changes it. A file that changed just before it was read is not stored, because it may change again
 within the same tick of the clock. One error remains possible: a clock that is set back and gives a file the very same
-nanosecond again. The stored stretches only save reading, so they may be lost.
+nanosecond again. The stored ranges only save reading, so they may be lost.
 """
 
 import json
@@ -44,7 +44,7 @@ def state_of(path: str, limit: int) -> State:
 
 
 class Seen:
-    """Stored stretches in the folder of one partition."""
+    """Stored ranges in the folder of one partition."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / SEEN
@@ -53,22 +53,22 @@ class Seen:
         with suppress(OSError, ValueError, TypeError, AttributeError):
             found = json.loads(files.read(str(self._path), MOST_BYTES))
             self._noted = {
-                int(base): (State(*state), tuple(SettledRange(*one) for one in stretches))
-                for base, (state, stretches) in found.items()
+                int(base): (State(*state), tuple(SettledRange(*one) for one in settled_ranges))
+                for base, (state, settled_ranges) in found.items()
             }
 
-    def stretches(self, base_offset: int, state: State) -> tuple[SettledRange, ...] | None:
-        """Return the stretches of a segment if they were stored for this state, else None."""
+    def settled_ranges(self, base_offset: int, state: State) -> tuple[SettledRange, ...] | None:
+        """Return the ranges of a segment if they were stored for this state, else None."""
         noted = self._noted.get(base_offset)
         return noted[1] if noted is not None and noted[0] == state else None
 
-    def note(self, base_offset: int, state: State, stretches: tuple[SettledRange, ...]) -> None:
-        if self._noted.get(base_offset) != (state, stretches):
-            self._noted[base_offset] = state, stretches
+    def note(self, base_offset: int, state: State, settled_ranges: tuple[SettledRange, ...]) -> None:
+        if self._noted.get(base_offset) != (state, settled_ranges):
+            self._noted[base_offset] = state, settled_ranges
             self._is_changed = True
 
     def forget_others(self, base_offsets: set[int]) -> None:
-        """Forget the stretches of all segments but these."""
+        """Forget the ranges of all segments but these."""
         gone = self._noted.keys() - base_offsets
         self._is_changed = self._is_changed or bool(gone)
         self._noted = {base: noted for base, noted in self._noted.items() if base in base_offsets}

@@ -1,7 +1,7 @@
-"""Stretches of a segment, which the headers of their batches identify. shell
+"""Ranges of a segment, which the headers of their batches identify. shell
 
-A header has the CRC of its batch, its offsets, its place and its producer. So two stretches with the same headers have
-the same records, and which of these are visible follows from the aborted transactions that overlap with the stretch.
+A header has the CRC of its batch, its offsets, its place and its producer. So two ranges with the same headers have
+the same records, and which of these are visible follows from the aborted transactions that overlap with the range.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from ottla.scan.damage_log import REPORT, DamageLog
 from ottla.scan.listing import PartitionLog, SegmentFile
 from ottla.spark_jobs.cache.names import Piece
 
-# A longer run of batches is cut into stretches of about this size: a task writes one.
+# A longer run of batches is cut into ranges of about this size: a task writes one.
 TARGET_BYTES = 128 * 1024 * 1024
 _DIGEST_BYTES = 16
 
@@ -34,31 +34,31 @@ class SettledRange(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The settled part of a segment, in consecutive `stretches`, except where some of it is damaged."""
+    """The settled part of a segment, in consecutive `settled_ranges`, except where some of it is damaged."""
 
-    stretches: tuple[SettledRange, ...]
+    settled_ranges: tuple[SettledRange, ...]
     is_sound: bool
 
 
-def aborted_in(stretch: SettledRange, aborted: Longs) -> Longs:
-    """Return the aborted ranges, sorted, cut to the stretch: their other offsets do not matter."""
-    some = aborted[(aborted[:, 2] >= stretch.first_offset) & (aborted[:, 1] < stretch.end_offset)].copy()
-    some[:, 1] = np.maximum(some[:, 1], stretch.first_offset)
-    some[:, 2] = np.minimum(some[:, 2], stretch.end_offset)
+def aborted_in(settled_range: SettledRange, aborted: Longs) -> Longs:
+    """Return the aborted ranges, sorted, cut to the range: their other offsets do not matter."""
+    some = aborted[(aborted[:, 2] >= settled_range.first_offset) & (aborted[:, 1] < settled_range.end_offset)].copy()
+    some[:, 1] = np.maximum(some[:, 1], settled_range.first_offset)
+    some[:, 2] = np.minimum(some[:, 2], settled_range.end_offset)
     return some
 
 
-def identity(stretch: SettledRange, aborted: Longs) -> str:
+def identity(settled_range: SettledRange, aborted: Longs) -> str:
     """Return the hash in the name of a piece: of the headers, and of the aborted ranges among them."""
-    found = hashlib.blake2b(bytes.fromhex(stretch.digest), digest_size=_DIGEST_BYTES)
-    found.update(np.ascontiguousarray(aborted_in(stretch, aborted), dtype="<i8").tobytes())
+    found = hashlib.blake2b(bytes.fromhex(settled_range.digest), digest_size=_DIGEST_BYTES)
+    found.update(np.ascontiguousarray(aborted_in(settled_range, aborted), dtype="<i8").tobytes())
     return found.hexdigest()
 
 
 def lay_out(log: PartitionLog, segment: SegmentFile, limit: int, aborted: Longs, candidates: Sequence[Piece]) -> Layout:
-    """Divide the batches below offset `limit` into stretches: first those of `candidates` that match the segment.
+    """Divide the batches below offset `limit` into ranges: first those of `candidates` that match the segment.
 
-    The rest is combined with as many of them as are not larger, so that a growing segment has few stretches.
+    The rest is combined with as many of them as are not larger, so that a growing segment has few ranges.
     Raises OSError.
     """
     damage = DamageLog(REPORT)
@@ -80,7 +80,7 @@ def digest_of(piece: SegmentPiece) -> str:
     found = _Digest(piece.base_offset, piece.start)
     for rows in _header_rows(piece, DamageLog(REPORT), check_crc=False):
         found.add(rows)
-    return found.stretch().digest
+    return found.settled_range().digest
 
 
 def segment_piece(log: PartitionLog, segment: SegmentFile, start: int, end: int) -> SegmentPiece:
@@ -102,7 +102,7 @@ class _Digest:
             self._end_offset = int(rows[-1, headers.LAST_OFFSET]) + 1
             self.end = int(rows[-1, headers.POSITION] + rows[-1, headers.SIZE])
 
-    def stretch(self) -> SettledRange:
+    def settled_range(self) -> SettledRange:
         offsets = self._first_offset, self._end_offset
         return SettledRange(self._base_offset, self.start, self.end, *offsets, self._hash.hexdigest())
 
@@ -120,9 +120,9 @@ def _iter_settled(
 ) -> Iterator[Longs]:
     piece = segment_piece(log, segment, start, segment.size_bytes)
     for rows in _header_rows(piece, damage, check_crc=check_crc):
-        is_behind = rows[:, headers.LAST_OFFSET] >= limit
-        if is_behind.any():
-            yield rows[: int(is_behind.argmax())]
+        is_unsettled = rows[:, headers.LAST_OFFSET] >= limit
+        if is_unsettled.any():
+            yield rows[: int(is_unsettled.argmax())]
             return
         yield rows
 
@@ -130,28 +130,28 @@ def _iter_settled(
 def _digests(
     all_rows: Iterable[Longs], segment: SegmentFile, candidates: Sequence[Piece]
 ) -> tuple[dict[tuple[int, int], SettledRange], int]:
-    """Return the present stretch at the positions of each candidate, and the end of the last row."""
+    """Return the present range at the positions of each candidate, and the end of the last row."""
     digests = {(one.start, one.end): _Digest(segment.base_offset, one.start) for one in candidates}
-    behind = 0
+    read_to = 0
     for rows in all_rows:
         positions = rows[:, headers.POSITION]
         for edges, digest in digests.items():
             first, end = np.searchsorted(positions, edges)
             digest.add(rows[first:end])
         if len(rows):
-            behind = int(rows[-1, headers.POSITION] + rows[-1, headers.SIZE])
-    return {edges: digest.stretch() for edges, digest in digests.items()}, behind
+            read_to = int(rows[-1, headers.POSITION] + rows[-1, headers.SIZE])
+    return {edges: digest.settled_range() for edges, digest in digests.items()}, read_to
 
 
 def _is(piece: Piece, found: dict[tuple[int, int], SettledRange], aborted: Longs) -> bool:
-    stretch = found[piece.start, piece.end]
-    return stretch.end == piece.end and identity(stretch, aborted) == piece.identity
+    settled_range = found[piece.start, piece.end]
+    return settled_range.end == piece.end and identity(settled_range, aborted) == piece.identity
 
 
-def _chain(stretches: Iterable[SettledRange]) -> list[SettledRange]:
-    """Return consecutive stretches from the start of the segment; the longest where several begin together."""
+def _chain(settled_ranges: Iterable[SettledRange]) -> list[SettledRange]:
+    """Return consecutive ranges from the start of the segment; the longest where several begin together."""
     longest: dict[int, SettledRange] = {}
-    for one in stretches:
+    for one in settled_ranges:
         if one.start not in longest or one.end > longest[one.start].end:
             longest[one.start] = one
     chain: list[SettledRange] = []
@@ -169,8 +169,8 @@ def _cut(all_rows: Iterable[Longs], segment: SegmentFile, start: int) -> Iterato
             count = int(np.searchsorted(ends, digest.start + TARGET_BYTES)) + 1
             digest.add(rest[:count])
             if count <= len(rest):
-                yield digest.stretch()
+                yield digest.settled_range()
                 digest = _Digest(segment.base_offset, digest.end)
             rest = rest[count:]
     if digest.end > digest.start:
-        yield digest.stretch()
+        yield digest.settled_range()

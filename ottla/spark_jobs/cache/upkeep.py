@@ -16,12 +16,12 @@ from ottla.spark_jobs.cache.names import Piece
 from ottla.spark_jobs.cache.partition_cache import PartitionCache, forget_partitions
 from ottla.spark_jobs.options import READ_COMMITTED, Options
 from ottla.spark_jobs.views.bounds import UNBOUNDED
-from ottla.spark_jobs.views.planning import fates_of, narrowed_log, selected_logs, wanted_of
+from ottla.spark_jobs.views.planning import fates_of, filter_of, narrowed_log, selected_logs
 
 if TYPE_CHECKING:
     from ottla.spark_jobs.cache.filling import Fill
 
-# Writes the given stretches, and returns the result of each, in their order.
+# Writes the given ranges, and returns the result of each, in their order.
 Run = Callable[[Sequence["Fill"]], list[Filled]]
 
 
@@ -46,11 +46,11 @@ def up_to_date(root: Path, options: Options, run: Run) -> list[PartitionCache]:
     logs = selected_logs(options, UNBOUNDED)
     everything = [log for directory in options.paths for log in list_partitions(directory)]
     fates = fates_of(logs, options)
-    wanted = [wanted_of(log, options, UNBOUNDED) for log in logs]
-    narrowed = [narrowed_log(log, some, UNBOUNDED) for log, some in zip(logs, wanted, strict=True)]
+    read_filter = [filter_of(log, options, UNBOUNDED) for log in logs]
+    narrowed = [narrowed_log(log, some, UNBOUNDED) for log, some in zip(logs, read_filter, strict=True)]
     try:
         root.mkdir(parents=True, exist_ok=True)
-        caches = [PartitionCache(root, *one) for one in zip(logs, narrowed, wanted, fates, strict=True)]
+        caches = [PartitionCache(root, *one) for one in zip(logs, narrowed, read_filter, fates, strict=True)]
         with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
             list(threads.map(lambda one: one.lay_out(verify=options.verify), caches))
         _fill(caches, run)
@@ -87,13 +87,13 @@ def _add(cache: PartitionCache, piece: Piece) -> None:
 def parts(caches: Sequence[PartitionCache], *, committed_only: bool) -> Iterator[Part]:
     """Yield the files that a query reads from the cache."""
     for cache in caches:
-        first, end = max(cache.wanted.first_offset, cache.log.log_start), cache.wanted.end_offset
-        for stretch, piece in cache.valid():
-            if stretch.end_offset <= first or stretch.first_offset >= end:
+        first, end = max(cache.read_filter.first_offset, cache.log.log_start), cache.read_filter.end_offset
+        for settled_range, piece in cache.valid():
+            if settled_range.end_offset <= first or settled_range.first_offset >= end:
                 continue
             names = [piece.name] if committed_only else piece.sizes
             files = tuple(str(cache.folder / name) for name in names)
-            is_whole = first <= stretch.first_offset and stretch.end_offset <= end
+            is_whole = first <= settled_range.first_offset and settled_range.end_offset <= end
             yield Part(cache.log.topic, cache.log.partition, files, None if is_whole else (first, end))
 
 
@@ -107,9 +107,9 @@ def live_options(caches: Sequence[PartitionCache], options: Options) -> dict[str
     is_needed = False
     for cache in caches:
         fates, place = cache.fates, str(cache.log.partition)
-        behind = fates.last_stable_offset if options.isolation_level == READ_COMMITTED else fates.log_end
-        end = min(cache.wanted.end_offset, behind)
-        first = max(cache.wanted.first_offset, cache.log.log_start, cache.covered)
+        visible_end = fates.last_stable_offset if options.isolation_level == READ_COMMITTED else fates.log_end
+        end = min(cache.read_filter.end_offset, visible_end)
+        first = max(cache.read_filter.first_offset, cache.log.log_start, cache.covered)
         is_needed = is_needed or first < end
         starts.setdefault(cache.log.topic, {})[place] = max(first, 0)
         ends.setdefault(cache.log.topic, {})[place] = max(end, 0)

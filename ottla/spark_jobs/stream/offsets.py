@@ -48,11 +48,11 @@ def limit_offsets(
     start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], most: int
 ) -> dict[TopicPartition, int]:
     """Return `end` reduced towards `start` to at most about `most` offsets, an equal share of each partition's."""
-    sizes = {place: max(behind - start.get(place, 0), 0) for place, behind in end.items()}
+    sizes = {place: max(last - start.get(place, 0), 0) for place, last in end.items()}
     total = sum(sizes.values())
     if total <= most:
         return dict(end)
     return {
-        place: min(behind, start.get(place, 0) + max(sizes[place] * most // total, 1)) if sizes[place] else behind
-        for place, behind in end.items()
+        place: min(last, start.get(place, 0) + max(sizes[place] * most // total, 1)) if sizes[place] else last
+        for place, last in end.items()
     }

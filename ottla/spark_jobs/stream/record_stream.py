@@ -114,20 +114,20 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from ottla.scan.records import ReadFilter, visible_in
 
         first = starting(from_json(start), from_json(end))
-        wanted = {place: ReadFilter(first.get(place, 0), behind) for place, behind in from_json(end).offsets.items()}
-        wanted = {place: one for place, one in wanted.items() if one.first_offset < one.end_offset}
-        if not wanted:
+        filters = {place: ReadFilter(first.get(place, 0), last) for place, last in from_json(end).offsets.items()}
+        filters = {place: one for place, one in filters.items() if one.first_offset < one.end_offset}
+        if not filters:
             return []
-        logs = [log for log in self._logs() if (log.topic, log.partition) in wanted]
-        self._check_there(first, wanted, logs)
-        directory = self._follow(logs, {place: one.first_offset for place, one in wanted.items()})
-        asked = [wanted[log.topic, log.partition] for log in logs]
-        narrowed = [narrowed_log(log, one, UNBOUNDED) for log, one in zip(logs, asked, strict=True)]
+        logs = [log for log in self._logs() if (log.topic, log.partition) in filters]
+        self._check_there(first, filters, logs)
+        directory = self._follow(logs, {place: one.first_offset for place, one in filters.items()})
+        chosen = [filters[log.topic, log.partition] for log in logs]
+        narrowed = [narrowed_log(log, one, UNBOUNDED) for log, one in zip(logs, chosen, strict=True)]
         tasks: list[InputPartition] = []
         for parts in plan_tasks(narrowed, os.cpu_count() or 1, LARGEST_TASK_BYTES, self._options.read.min_partitions):
             planned = []
             for part in parts:
-                log, one = logs[part.partition], asked[part.partition]
+                log, one = logs[part.partition], chosen[part.partition]
                 visible = self._visible(directory, log, one.first_offset, one.end_offset)
                 planned.append(PlannedRange(narrowed_range(part, one), one, visible_in(visible, part, log)))
             tasks.append(InputPartition(RangeTask(planned)))
@@ -141,10 +141,10 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         damage = DamageLog(self._options.read.on_damage)
         scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, self._fields), damage)
-        for part, wanted, visible, _ in partition.value.ranges if partition.value else ():
+        for part, read_filter, visible, _ in partition.value.ranges if partition.value else ():
             assert visible is not None
             try:
-                yield from rename_columns(scan.read(part, visible, wanted), self.written)
+                yield from rename_columns(scan.read(part, visible, read_filter), self.written)
             except FileNotFoundError as error:
                 lost = f"{error.filename} was deleted while it was read"
                 if self._options.read.fail_on_data_loss:
@@ -213,11 +213,11 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return starting(before, Positions({}, ids))
 
     def _check_there(
-        self, first: dict[TopicPartition, int], wanted: dict[TopicPartition, Any], logs: "list[PartitionLog]"
+        self, first: dict[TopicPartition, int], filters: dict[TopicPartition, Any], logs: "list[PartitionLog]"
     ) -> None:
         """Check that the records of a micro-batch are in the files."""
         there = {(log.topic, log.partition): log for log in logs}
-        for place in wanted:
+        for place in filters:
             if place not in there:
                 self._lost(f"{_name(place)} is gone")
             elif place in first and there[place].log_start > first[place]:

@@ -112,23 +112,25 @@ class Watch:
         return known
 
     def _read_states(self, log: PartitionLog) -> None:
-        wanted = ReadFilter(first_offset=self._read_to.get(log.partition, 0))
+        read_filter = ReadFilter(first_offset=self._read_to.get(log.partition, 0))
         decoder = HistoryDecoder(log.partition, ANYWHERE)
         damage = DamageLog(REPORT)
         scan = RecordScan(schemas.arrow_schema(schemas.RECORDS, [(name, True) for name in _COLUMNS]), damage)
-        narrowed = narrowed_log(log, wanted, UNBOUNDED)
+        narrowed = narrowed_log(log, read_filter, UNBOUNDED)
         for part in cut_partition(0, narrowed, narrowed.size_bytes + 1):
-            for batch in scan.read(narrowed_range(part, wanted), uncommitted_visibility(log.log_start), wanted):
+            for batch in scan.read(
+                narrowed_range(part, read_filter), uncommitted_visibility(log.log_start), read_filter
+            ):
                 for record in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                     decoder.add(*record)
-        told = decoder.result()
-        if told.is_damaged or damage.found:
+        decoded = decoder.result()
+        if decoded.is_damaged or damage.found:
             self._damaged.add(log.partition)
-        self._homes.update(dict.fromkeys(told.last, log.partition))
-        for row in told.decisions:
-            self._decided[told.places[row[history.PLACE]], int(row[history.PRODUCER_ID])] = row
-        self._read_to[log.partition] = max(wanted.first_offset, told.next_offset)
-        for transactional_id, state in told.last.items():
+        self._homes.update(dict.fromkeys(decoded.last, log.partition))
+        for row in decoded.decisions:
+            self._decided[decoded.places[row[history.PLACE]], int(row[history.PRODUCER_ID])] = row
+        self._read_to[log.partition] = max(read_filter.first_offset, decoded.next_offset)
+        for transactional_id, state in decoded.last.items():
             if state is None:
                 self._states.pop(transactional_id, None)
             else:

@@ -59,13 +59,15 @@ class BatchReader(ViewReader):
         reader = SegmentReader(log, check_crc=False)
         for planned in task.ranges:
             part = planned.part
-            wanted = planned.wanted._replace(first_offset=max(planned.wanted.first_offset, part.log_start))
+            read_filter = planned.read_filter._replace(
+                first_offset=max(planned.read_filter.first_offset, part.log_start)
+            )
             next_offset = 0
             reader.expect(part.pieces)
             for piece in part.pieces:
                 for chunk in reader.chunks(piece, next_offset):
                     next_offset = int(chunk.rows[-1, headers.LAST_OFFSET]) + 1
-                    rows = wanted.rows(chunk.rows)
+                    rows = read_filter.rows(chunk.rows)
                     if planned.visible is not None:
                         rows = read_by_the_walk(piece, chunk, rows, planned.visible.unread, log)
                     if len(rows):

@@ -41,7 +41,7 @@ class Span(NamedTuple):
         return max(self.low, min(self.values)) if self.values else self.low
 
     @property
-    def behind(self) -> int:
+    def last_end(self) -> int:
         """Return the least number above all that can be in it."""
         return min(self.end, max(self.values) + 1) if self.values else self.end
 

@@ -46,9 +46,9 @@ def _check_one_cluster(directories: tuple[str, ...]) -> None:
     ids = {directory: read_cluster_id(directory) for directory in directories}
     named = {cluster: directory for directory, cluster in ids.items() if cluster}
     if len(named) > 1:
-        told = ", ".join(f"{storage.hide_secrets(directory)} of {cluster}" for cluster, directory in named.items())
+        names = ", ".join(f"{storage.hide_secrets(directory)} of {cluster}" for cluster, directory in named.items())
         raise OptionError(
-            f"log directories of several clusters cannot be read together: {told}; read each, and union() them"
+            f"log directories of several clusters cannot be read together: {names}; read each, and union() them"
         )
 
 

@@ -16,7 +16,7 @@ class PlannedRange(NamedTuple):
     """
 
     part: "LogRange"
-    wanted: "ReadFilter"
+    read_filter: "ReadFilter"
     visible: "Visibility | None" = None
     opened: tuple[tuple[int, int], ...] = ()
 

@@ -67,17 +67,17 @@ def _check_starts(options: Options, logs: Sequence[PartitionLog]) -> None:
         first = (options.starting_offsets or {}).get((log.topic, log.partition), log.log_start)
         if first < log.log_start:
             directory = storage.hide_secrets(storage.parent(log.path))
-            told = f"{directory}: {log.name} begins at {log.log_start}, startingOffsets names {first}"
+            message = f"{directory}: {log.name} begins at {log.log_start}, startingOffsets names {first}"
             if options.fail_on_data_loss:
-                raise DataLost(f"{told}; {LOSS_HINT}")
-            _log.warning("%s", told)
+                raise DataLost(f"{message}; {LOSS_HINT}")
+            _log.warning("%s", message)
 
 
-def wanted_of(log: PartitionLog, options: Options, bounds: Bounds) -> "ReadFilter":
+def filter_of(log: PartitionLog, options: Options, bounds: Bounds) -> "ReadFilter":
     """Return the filter that options and filters make for one partition."""
     from ottla.scan.records import ReadFilter
 
-    first, end = bounds.offset.first, bounds.offset.behind
+    first, end = bounds.offset.first, bounds.offset.last_end
     place = log.topic, log.partition
     if options.starting_offsets:
         first = max(first, options.starting_offsets.get(place, 0))
@@ -93,18 +93,18 @@ def wanted_of(log: PartitionLog, options: Options, bounds: Bounds) -> "ReadFilte
     return ReadFilter(max(first, 0), end, bounds.time_ms.first, None if producers is None else tuple(sorted(producers)))
 
 
-def narrowed_log(log: PartitionLog, wanted: "ReadFilter", bounds: Bounds) -> PartitionLog:
+def narrowed_log(log: PartitionLog, filters: "ReadFilter", bounds: Bounds) -> PartitionLog:
     """Return `log` with only the segments that can have wanted records."""
-    if wanted.producer_ids == () or wanted.first_offset >= wanted.end_offset:
+    if filters.producer_ids == () or filters.first_offset >= filters.end_offset:
         return log._replace(segments=())
     kept = [
         segment
         for segment, next_base in with_ends(log)
-        if segment.base_offset < wanted.end_offset
-        and wanted.first_offset < next_base
+        if segment.base_offset < filters.end_offset
+        and filters.first_offset < next_base
         and segment.base_offset in bounds.segment
     ]
-    return log._replace(segments=tuple(not_before(kept, wanted.since_ms)))
+    return log._replace(segments=tuple(not_before(kept, filters.since_ms)))
 
 
 def plan_ranges(
@@ -115,7 +115,7 @@ def plan_ranges(
     `to_log_end`: fates are needed after the last stable offset as well.
     """
     logs = selected_logs(options, bounds)
-    wanted, narrowed = _plan_filters(logs, options, bounds)
+    filters, narrowed = _plan_filters(logs, options, bounds)
     needed = [index for index, log in enumerate(narrowed) if log.segments]
     by_tasks = with_fates and are_for_tasks([logs[index] for index in needed], options)
     fates: dict[int, PartitionFates] = {}
@@ -125,12 +125,12 @@ def plan_ranges(
     query = uuid.uuid4().hex
     walked = [log for log in logs if by_tasks and is_walked_whole(log, options)]
     cut = _cut(narrowed, walked, options.min_partitions)
-    ranges = iter(_narrowed_ranges([part for parts in cut for part in parts], wanted))
+    ranges = iter(_narrowed_ranges([part for parts in cut for part in parts], filters))
     for parts in cut:
         planned = []
         for part in islice(ranges, len(parts)):
             index = part.partition
-            one = PlannedRange(part, wanted[index])
+            one = PlannedRange(part, filters[index])
             planned.append(one.with_fates(logs[index], fates[index], to_log_end=to_log_end) if index in fates else one)
         places = {part.partition for part in parts} if by_tasks else ()
         left = {index: defer_fates(query, logs[index], options, to_log_end=to_log_end) for index in places}
@@ -144,13 +144,13 @@ def _plan_filters(
     """Return the filter of each partition, and its segments that can have matching records."""
 
     def narrow(log: PartitionLog) -> "tuple[ReadFilter, PartitionLog]":
-        wanted = wanted_of(log, options, bounds)
-        return wanted, narrowed_log(log, wanted, bounds)
+        filters = filter_of(log, options, bounds)
+        return filters, narrowed_log(log, filters, bounds)
 
     # Looking up times reads files, which takes long on a remote store.
     with ThreadPoolExecutor(REMOTE_THREADS if are_remote(logs) else 1) as threads:
         found = list(threads.map(narrow, logs))
-    return [wanted for wanted, _ in found], [log for _, log in found]
+    return [filters for filters, _ in found], [log for _, log in found]
 
 
 def _cut(
@@ -169,9 +169,9 @@ def _cut(
     return tasks
 
 
-def _narrowed_ranges(parts: "Sequence[LogRange]", wanted: "Sequence[ReadFilter]") -> "list[LogRange]":
+def _narrowed_ranges(parts: "Sequence[LogRange]", filters: "Sequence[ReadFilter]") -> "list[LogRange]":
     def narrow(part: "LogRange") -> "LogRange":
-        return narrowed_range(part, wanted[part.partition])
+        return narrowed_range(part, filters[part.partition])
 
     # Of remote segments, many indexes are read at once.
     is_remote = any(storage.is_remote(part.pieces[0].path) for part in parts)

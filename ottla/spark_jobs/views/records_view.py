@@ -24,6 +24,6 @@ class RecordReader(ViewReader):
 
         log = DamageLog(self.options.on_damage)
         scan = RecordScan(self.arrow_schema(), log)
-        for part, wanted, visible, _ in task.ranges:
-            yield from scan.read(part, visible or uncommitted_visibility(part.log_start), wanted)
+        for part, read_filter, visible, _ in task.ranges:
+            yield from scan.read(part, visible or uncommitted_visibility(part.log_start), read_filter)
         log_damage(log)

@@ -9,7 +9,7 @@ from ottla.scan.arrow import micros
 from ottla.scan.damage_log import DamageLog
 from ottla.scan.listing import PartitionLog, SegmentFile
 from ottla.spark_jobs.views.base import ViewReader
-from ottla.spark_jobs.views.planning import narrowed_log, selected_logs, wanted_of
+from ottla.spark_jobs.views.planning import filter_of, narrowed_log, selected_logs
 from ottla.spark_jobs.views.query_tasks import PartitionTask
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class SegmentsReader(ViewReader):
         batch: list[PartitionLog] = []
         count = size = 0
         for log in selected_logs(self.options, self.bounds):
-            for segment in narrowed_log(log, wanted_of(log, self.options, self.bounds), self.bounds).segments:
+            for segment in narrowed_log(log, filter_of(log, self.options, self.bounds), self.bounds).segments:
                 batch.append(log._replace(segments=(segment,)))
                 count, size = count + 1, size + segment.size_bytes * self.wants(*_SCANNED)
                 if count >= _SEGMENTS_PER_TASK or size >= _SCANNED_BYTES_PER_TASK:
@@ -78,7 +78,7 @@ class SegmentsReader(ViewReader):
         from ottla.scan.index_files import offset_entries, snapshot_entries, time_entries
 
         def read(suffix: str) -> bytes | None:
-            return None if segment.lacks(suffix) else files.read(storage.beside(segment.path, suffix))
+            return None if segment.lacks(suffix) else files.read(storage.with_suffix(segment.path, suffix))
 
         row: dict[str, Any] = {}
         if self.wants("indexEntries"):
@@ -102,7 +102,7 @@ class SegmentsReader(ViewReader):
         """Yield the files that `_index_columns` reads, in its order."""
         for suffix, columns in _COLUMNS_OF.items():
             if self.wants(*columns) and not segment.lacks(suffix):
-                yield storage.beside(segment.path, suffix)
+                yield storage.with_suffix(segment.path, suffix)
 
 
 def _pieces(log: PartitionLog) -> "Iterator[SegmentPiece]":

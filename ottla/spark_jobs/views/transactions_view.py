@@ -48,6 +48,6 @@ class TransactionReader(ViewReader):
                 if len(ended):
                     yield to_arrow(self.arrow_schema(), place, columns_of_ended_rows(ended))
             opened = walked.leaving.open_rows
-            if len(opened) and one.behind is None:
+            if len(opened) and one.following is None:
                 yield to_arrow(self.arrow_schema(), place, of_open(opened, partial(segment_of, one.load_partition())))
         log_damage(damage)

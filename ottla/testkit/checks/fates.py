@@ -10,11 +10,11 @@ OPEN = "open"
 
 def check_fates(story: FullHistory, logs: Logs) -> Iterator[Anomaly]:
     """Find lost writes, readable aborted writes, torn transactions, duplicates and misplaced values."""
-    asked: dict[str, tuple[str, Operation]] = {}
+    sent: dict[str, tuple[str, Operation]] = {}
     for send in story.of("send"):
         for key, value in send.sent:
-            asked[value] = (key, send)
-    yield from _check_places(asked, logs, story)
+            sent[value] = (key, send)
+    yield from _check_places(sent, logs, story)
     for send in story.of("send"):
         yield from _check_acks(send, logs)
         if send.txn is None:
@@ -29,10 +29,10 @@ def check_fates(story: FullHistory, logs: Logs) -> Iterator[Anomaly]:
     yield from _check_fencing(story)
 
 
-def _check_places(asked: dict[str, tuple[str, Operation]], logs: Logs, story: FullHistory) -> Iterator[Anomaly]:
+def _check_places(sent: dict[str, tuple[str, Operation]], logs: Logs, story: FullHistory) -> Iterator[Anomaly]:
     scope = story.note("scope")
     for value, found in logs.places.items():
-        known = asked.get(value)
+        known = sent.get(value)
         places = found if scope is None or known is not None else _own_places(found, scope["begins"])
         txns = _names(known[1] if known else None)
         for place in places:

@@ -71,10 +71,10 @@ class Logs:
     def value_at(self, key: str, offset: int) -> str | None:
         return self.at.get(key, {}).get(offset, (None, ""))[0]
 
-    def between(self, key: str, start: int, behind: int) -> Iterator[tuple[int, str, str]]:
-        """Yield the rows with offsets from `start` to before `behind`."""
+    def between(self, key: str, start: int, end: int) -> Iterator[tuple[int, str, str]]:
+        """Yield the rows with offsets from `start` to before `end`."""
         rows = self.rows.get(key, [])
-        yield from rows[bisect_left(rows, start, key=_offset) : bisect_left(rows, behind, key=_offset)]
+        yield from rows[bisect_left(rows, start, key=_offset) : bisect_left(rows, end, key=_offset)]
 
     def visible(self, value: str) -> list[Place]:
         return [place for place in self.places.get(value, ()) if place.fate in VISIBLE]

@@ -96,7 +96,7 @@ class Transaction:
         return UNKNOWN
 
     @property
-    def commit_asked(self) -> int | None:
+    def commit_requested(self) -> int | None:
         """Index of the first commit request, or None."""
         return min((end.began for end in self.ends if end.invoke["commit"]), default=None)
 

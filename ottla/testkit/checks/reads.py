@@ -16,9 +16,9 @@ def check_reads(story: FullHistory, logs: Logs) -> Iterator[Anomaly]:
         if poll.status != OK:
             continue
         committed = bool(poll.invoke["committed"])
-        for _poll, key, start, behind, records in poll.result["mops"]:
+        for _poll, key, start, end, records in poll.result["mops"]:
             yield from _check_values(poll, key, records, committed, writers, logs, story)
-            yield from _check_range(poll, key, start, behind, [offset for offset, _value in records], committed, logs)
+            yield from _check_range(poll, key, start, end, [offset for offset, _value in records], committed, logs)
             if final_at is not None and poll.began > final_at:
                 seen[committed].update((key, offset) for offset, _value in records)
     if final_at is not None:
@@ -50,24 +50,24 @@ def _check_values(
             transaction = story.transactions[writer.txn]
             if writer.txn == poll.txn:
                 yield Anomaly("precommitted-read", f"{poll.proc} read its own {value} inside {poll.txn}", txns)
-            elif transaction.commit_asked is None or transaction.commit_asked > poll.ended:
+            elif transaction.commit_requested is None or transaction.commit_requested > poll.ended:
                 yield Anomaly("early-read", f"{poll.proc} read {value} before {writer.txn} was to be committed", txns)
 
 
 def _check_range(
-    poll: Operation, key: str, start: int, behind: int, offsets: list[int], committed: bool, logs: Logs
+    poll: Operation, key: str, start: int, end: int, offsets: list[int], committed: bool, logs: Logs
 ) -> Iterator[Anomaly]:
-    """Check that a poll from `start` to before `behind` has all visible records, in order."""
+    """Check that a poll from `start` to before `end` has all visible records, in order."""
     if any(later <= earlier for earlier, later in pairwise(offsets)):
         yield Anomaly("int-nonmonotonic-poll", f"{poll.proc} read {key} in the order {offsets}")
-    if offsets and (offsets[0] < start or offsets[-1] >= behind):
-        yield Anomaly("nonmonotonic-poll", f"{poll.proc} asked {key} from {start} and read {offsets} up to {behind}")
+    if offsets and (offsets[0] < start or offsets[-1] >= end):
+        yield Anomaly("nonmonotonic-poll", f"{poll.proc} asked {key} from {start} and read {offsets} up to {end}")
     got = set(offsets)
-    for offset, value, fate in logs.between(key, start, behind):
+    for offset, value, fate in logs.between(key, start, end):
         if offset not in got and (fate in VISIBLE or not committed):
             inside = offsets and offsets[0] < offset < offsets[-1]
             kind = "int-poll-skip" if inside else "poll-skip"
-            yield Anomaly(kind, f"{poll.proc} did not get {value} at {key}@{offset} between {start} and {behind}")
+            yield Anomaly(kind, f"{poll.proc} did not get {value} at {key}@{offset} between {start} and {end}")
 
 
 def _check_unseen(seen: dict[bool, set[tuple[str, int]]], logs: Logs) -> Iterator[Anomaly]:

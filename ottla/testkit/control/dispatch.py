@@ -20,7 +20,7 @@ from ottla.protocol.errors import ProtocolError
 from ottla.protocol.subject import NameOf
 from ottla.testkit.control import KIT_CLIENT_ID
 from ottla.testkit.control.crash import crash
-from ottla.testkit.control.journal import Journal, Passage
+from ottla.testkit.control.journal import Journal, JournalEntry
 from ottla.testkit.control.secrets import has_secret_reply, kept_parts, kept_request
 from ottla.testkit.faults.error_reply import error_reply
 from ottla.testkit.faults.exchange import Exchange
@@ -77,28 +77,28 @@ class SteeredDispatcher(Dispatcher):
             return super().start(frame, session, send, refuse, claim)
         if exchange.client_id == KIT_CLIENT_ID:
             return self._of_the_kit.start(frame, session, send, refuse, claim)
-        passage = self._journal.begin(kept_request(exchange), session.peer)
+        entry = self._journal.begin(kept_request(exchange), session.peer)
 
         def sent(parts: Sequence[Part], room: ReplyReservation | None) -> None:
             if has_secret_reply(exchange):
-                self._journal.record_reply(passage, kept_parts(exchange, parts))
+                self._journal.record_reply(entry, kept_parts(exchange, parts))
                 send(parts, room)
             else:
-                send(self._journal.record_reply(passage, parts), room)
+                send(self._journal.record_reply(entry, parts), room)
 
         def on_refusal(reason: str) -> None:
-            self._journal.record_refusal(passage, reason)
+            self._journal.record_refusal(entry, reason)
             refuse(reason)
 
         if not (self._plan.watches("request", exchange.api_key) or self._plan.watches("reply", exchange.api_key)):
             return super().start(frame, session, sent, on_refusal, claim)
-        steered = self._steer(exchange, passage, session, sent, on_refusal, claim)
+        steered = self._steer(exchange, entry, session, sent, on_refusal, claim)
         return self._turns.start(steered, lambda _none: None, lambda error: on_refusal(f"a fault failed: {error!r}"))
 
     async def _steer(
         self,
         exchange: Exchange,
-        passage: Passage,
+        entry: JournalEntry,
         session: Session,
         send: Send,
         refuse: Refuse,
@@ -107,7 +107,7 @@ class SteeredDispatcher(Dispatcher):
         """Handle a request, and apply the faults that fire on it and on its reply."""
         twice = False
         for fault in self._plan.find_firing("request", exchange, exchange.api_key):
-            passage.struck(fault)
+            entry.record_fault(fault)
             if fault.do == "reply":
                 _release(claim)
                 send([_refusal(exchange, fault)], None)
@@ -125,7 +125,7 @@ class SteeredDispatcher(Dispatcher):
             refuse(served.reason)
             return
         for fault in self._plan.find_firing("reply", exchange, exchange.api_key):
-            passage.struck(fault)
+            entry.record_fault(fault)
             if fault.do == "drop":
                 _forget(served)
                 refuse(_reason(fault, exchange))

@@ -20,20 +20,20 @@ Settle = Callable[[], Coroutine[Wait[Any], None, None]]
 
 def fault_routes(plan: Plan, turns: Turns, clock: Clock, settle: Settle | None = None) -> Sequence[Route]:
     """Return the routes. They run on the event loop of the faults; `clock` is the machine's clock."""
-    desk = _FaultHandlers(plan, turns, clock, settle)
+    api = _FaultHandlers(plan, turns, clock, settle)
     return (
-        Route("GET", "/v1/faults", desk.list_faults, "List the planned faults with their counters"),
-        Route("POST", "/v1/faults", desk.add_fault, "Plan a fault, or a list of them", {"type": ["object", "array"]}),
-        Route("DELETE", "/v1/faults", desk.clear_faults, "Remove all faults, and return them"),
+        Route("GET", "/v1/faults", api.list_faults, "List the planned faults with their counters"),
+        Route("POST", "/v1/faults", api.add_fault, "Plan a fault, or a list of them", {"type": ["object", "array"]}),
+        Route("DELETE", "/v1/faults", api.clear_faults, "Remove all faults, and return them"),
         Route(
             "GET",
             "/v1/faults/{id}",
-            desk.show_fault,
+            api.show_fault,
             "Show a fault after it has fired `hits` times or `wait_ms` have passed",
             query={"hits": "The hits to wait for.", "wait_ms": "The longest wait, at most a minute."},
         ),
-        Route("DELETE", "/v1/faults/{id}", desk.remove_fault, "Remove a fault, and release what it holds"),
-        Route("POST", "/v1/faults/{id}/release", desk.release_fault, "Release what a fault holds"),
+        Route("DELETE", "/v1/faults/{id}", api.remove_fault, "Remove a fault, and release what it holds"),
+        Route("POST", "/v1/faults/{id}/release", api.release_fault, "Release what a fault holds"),
     )
 
 
@@ -118,15 +118,15 @@ class _FaultHandlers:
         wait: Wait[None] = Wait(self._turns)
         timer = self._clock.call_later(wait_ms, lambda: wait.wake(None))
 
-        def look(struck: Fault) -> None:
+        def wake_on_hits(fired: Fault) -> None:
             if fault.hits >= hits:
                 wait.wake(None)
 
         def leave() -> None:
             timer.cancel()
-            plan.watchers.discard(look)
+            plan.watchers.discard(wake_on_hits)
 
-        plan.watchers.add(look)
+        plan.watchers.add(wake_on_hits)
         wait.on_discard = leave
         await wait
         leave()

@@ -18,11 +18,11 @@ class Now(Protocol):
         """Return milliseconds since 1970."""
 
 
-class Passage:
+class JournalEntry:
     """A received request and its result."""
 
     __slots__ = (
-        *("began_ms", "ended_behind", "ended_ms", "faults", "kept", "number", "peer", "reason", "reply", "request"),
+        *("began_ms", "ended_after", "ended_ms", "faults", "kept", "number", "peer", "reason", "reply", "request"),
     )
 
     def __init__(self, number: int, began_ms: int, peer: str, request: bytes) -> None:
@@ -34,7 +34,7 @@ class Passage:
         self.reply: bytes | None = None
         """The sent frame, with its size; empty if none was sent, None if the request is unanswered or refused."""
         self.ended_ms: int | None = None
-        self.ended_behind: int | None = None
+        self.ended_after: int | None = None
         """Number of the last request received when this one ended. Times are too coarse to give an order."""
         self.kept = True
         """Whether it is still in the journal."""
@@ -42,7 +42,7 @@ class Passage:
         """The reason if the connection was closed instead of a reply."""
         self.faults: list[int] = []
 
-    def struck(self, fault: Fault) -> None:
+    def record_fault(self, fault: Fault) -> None:
         """Record that a fault fires on the request."""
         self.faults.append(fault.id)
 
@@ -53,54 +53,54 @@ class Journal:
     def __init__(self, clock: Now, most_bytes: int = MOST_BYTES) -> None:
         self._clock = clock
         self._most_bytes = most_bytes
-        self._passages: deque[Passage] = deque()
+        self._entries: deque[JournalEntry] = deque()
         self._size_bytes = 0
         self._number = 0
         self.dropped = 0
         """Number of dropped requests."""
 
-    def begin(self, request: bytes, peer: str) -> Passage:
+    def begin(self, request: bytes, peer: str) -> JournalEntry:
         """Add a received request."""
         self._number += 1
-        passage = Passage(self._number, self._clock.now_ms(), peer, request)
-        self._passages.append(passage)
-        self._grow(passage, len(request))
-        return passage
+        entry = JournalEntry(self._number, self._clock.now_ms(), peer, request)
+        self._entries.append(entry)
+        self._grow(entry, len(request))
+        return entry
 
-    def record_reply(self, passage: Passage, parts: Sequence[Part]) -> Sequence[Part]:
+    def record_reply(self, entry: JournalEntry, parts: Sequence[Part]) -> Sequence[Part]:
         """Record the reply, and return the parts to send: file slices are read here and can be read only once."""
         read = [part if isinstance(part, _BUFFERS) else _read(part) for part in parts]
-        passage.reply = b"".join(read)
-        self._end(passage)
-        self._grow(passage, len(passage.reply))
+        entry.reply = b"".join(read)
+        self._end(entry)
+        self._grow(entry, len(entry.reply))
         return read
 
-    def record_refusal(self, passage: Passage, reason: str) -> None:
+    def record_refusal(self, entry: JournalEntry, reason: str) -> None:
         """Record that the connection was closed, with the reason."""
-        passage.reason = reason
-        self._end(passage)
+        entry.reason = reason
+        self._end(entry)
 
-    def since(self, number: int) -> Iterator[Passage]:
+    def since(self, number: int) -> Iterator[JournalEntry]:
         """Return the requests after this number, oldest first."""
-        return (passage for passage in tuple(self._passages) if passage.number > number)
+        return (entry for entry in tuple(self._entries) if entry.number > number)
 
     @property
     def last(self) -> int:
         """The number of the last received request."""
         return self._number
 
-    def _end(self, passage: Passage) -> None:
-        passage.ended_ms = self._clock.now_ms()
-        passage.ended_behind = self._number
+    def _end(self, entry: JournalEntry) -> None:
+        entry.ended_ms = self._clock.now_ms()
+        entry.ended_after = self._number
 
-    def _grow(self, passage: Passage, size_bytes: int) -> None:
-        if not passage.kept:
+    def _grow(self, entry: JournalEntry, size_bytes: int) -> None:
+        if not entry.kept:
             return
         self._size_bytes += size_bytes
-        while self._size_bytes > self._most_bytes and len(self._passages) > 1:
-            gone = self._passages.popleft()
-            gone.kept = False
-            self._size_bytes -= len(gone.request) + len(gone.reply or b"")
+        while self._size_bytes > self._most_bytes and len(self._entries) > 1:
+            oldest = self._entries.popleft()
+            oldest.kept = False
+            self._size_bytes -= len(oldest.request) + len(oldest.reply or b"")
             self.dropped += 1
 
 

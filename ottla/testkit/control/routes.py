@@ -28,27 +28,31 @@ _EPOCH: Final = {
 
 def control_routes(control: Control) -> Sequence[Route]:
     """Return the routes for the broker of this control."""
-    desk = _ControlHandlers(control)
+    api = _ControlHandlers(control)
     return (
-        Route("GET", "/v1/clock", desk.show_clock, "Show the broker's time, and how far it is ahead of the machine's"),
+        Route("GET", "/v1/clock", api.show_clock, "Show the broker's time, and how far it is ahead of the machine's"),
         Route(
-            "POST", "/v1/clock/advance", desk.advance, "Advance the time by `ms`, and run what becomes due", _ADVANCE
+            "POST",
+            "/v1/clock/advance",
+            api.advance,
+            "Advance the time by `ms`, and run what becomes due",
+            _ADVANCE,
         ),
-        Route("POST", "/v1/clock/freeze", desk.freeze, "Stop the broker's time"),
-        Route("POST", "/v1/clock/resume", desk.resume, "Resume the broker's time where it was stopped"),
-        Route("POST", "/v1/clock/reset", desk.reset, "Return to the machine's time"),
-        *fault_routes(control.plan, control.assembly.broker.turns, control.real_clock, desk.run_until_idle),
+        Route("POST", "/v1/clock/freeze", api.freeze, "Stop the broker's time"),
+        Route("POST", "/v1/clock/resume", api.resume, "Resume the broker's time where it was stopped"),
+        Route("POST", "/v1/clock/reset", api.reset, "Return to the machine's time"),
+        *fault_routes(control.plan, control.assembly.broker.turns, control.real_clock, api.run_until_idle),
         *journal_routes(control.journal, control.assembly.broker.turns),
         Route(
             "DELETE",
             "/v1/transactional-ids",
-            desk.forget_ids,
+            api.forget_ids,
             "Forget every transactional id without an open transaction",
         ),
         Route(
             "PUT",
             "/v1/transactional-ids/{id}",
-            desk.preset_epoch,
+            api.preset_epoch,
             "Set the epoch of an id without an open transaction",
             _EPOCH,
         ),

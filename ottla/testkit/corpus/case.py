@@ -25,22 +25,22 @@ class Case(NamedTuple):
 
 def files_of(case: Case) -> dict[str, bytes]:
     """Return {path in the directory of the case: content}; always the same for the same case."""
-    stage = CaseRun(case.name, **case.options)
-    case.script(stage)
-    now_ms = stage.now_ms
-    image = stage.broker.assembly.broker.cluster.image
-    kept = as_kafka_keeps_it(stage.files(), image, now_ms)
-    for edit in stage.edits:
+    run = CaseRun(case.name, **case.options)
+    case.script(run)
+    now_ms = run.now_ms
+    image = run.broker.assembly.broker.cluster.image
+    kept = as_kafka_keeps_it(run.files(), image, now_ms)
+    for edit in run.edits:
         edit(kept)
-    told = json.dumps(expectations(case, stage), indent=1) + "\n"
+    document = json.dumps(expectations(case, run), indent=1) + "\n"
     return {
-        "case.json": told.encode(),
+        "case.json": document.encode(),
         "server.properties": PROPERTIES.encode(),
         **{f"data/{path}": content for path, content in sorted(kept.items())},
     }
 
 
-def expectations(case: Case, stage: CaseRun) -> dict[str, Any]:
+def expectations(case: Case, run: CaseRun) -> dict[str, Any]:
     """Return the content of `case.json`."""
     return {
         "format": FORMAT,
@@ -48,14 +48,19 @@ def expectations(case: Case, stage: CaseRun) -> dict[str, Any]:
         "what": case.what,
         "hard": case.hard,
         "reported": [*case.reported],
-        "stopped_cleanly": stage.stopped_cleanly,
-        "partitions": [book.to_json() for _, book in sorted(stage.books.items())],
+        "stopped_cleanly": run.stopped_cleanly,
+        "partitions": [partition.to_json() for _, partition in sorted(run.expected.items())],
         "transactions": [
-            {"transactional_id": name, "state": state, "producer_id": who.producer_id, "producer_epoch": who.epoch}
-            for name, (state, who) in sorted(stage.transactions.items())
+            {
+                "transactional_id": name,
+                "state": state,
+                "producer_id": owner.producer_id,
+                "producer_epoch": owner.epoch,
+            }
+            for name, (state, owner) in sorted(run.transactions.items())
         ],
         "group_offsets": [
             {"group": group, "topic": topic, "partition": partition, "offset": offset, "unstable": unstable}
-            for (group, topic, partition), (offset, unstable) in sorted(stage.offsets.items())
+            for (group, topic, partition), (offset, unstable) in sorted(run.offsets.items())
         ],
     }

@@ -25,7 +25,7 @@ from ottla.testkit.in_memory.disk import MemoryDisk
 from ottla.testkit.in_memory.furnish import message
 from ottla.testkit.in_memory.ports import PortCalls
 from ottla.testkit.in_memory.schedule import START_MS, Schedule
-from ottla.testkit.in_memory.wire import Ask
+from ottla.testkit.in_memory.wire import Request
 from ottla.testkit.metadata import create_internal_topic, next_producer_id
 
 DIRECTORY: Final = "/data"
@@ -51,7 +51,7 @@ class CaseRun:
 
     def __init__(self, name: str, **options: Any) -> None:
         self.name = name
-        self.books: dict[TopicPartition, ExpectedPartition] = {}
+        self.expected: dict[TopicPartition, ExpectedPartition] = {}
         self.transactions: dict[str, tuple[str, ProducerIdAndEpoch]] = {}
         """State, producer id and epoch of each transactional id, as its coordinator has them."""
         self.offsets: dict[tuple[str, str, int], tuple[int | None, bool]] = {}
@@ -84,7 +84,7 @@ class CaseRun:
         row = {"name": named, "num_partitions": partitions, "replication_factor": 1, "assignments": [], "configs": rows}
         self.ask(ApiKey.CREATE_TOPICS, 5, topics=[row], timeout_ms=1_000, validate_only=False)
         for index in range(partitions):
-            self.books[named, index] = ExpectedPartition(named, index)
+            self.expected[named, index] = ExpectedPartition(named, index)
         if configs.get("message_timestamp_type") == LOG_APPEND_TIME:
             self._stamping.add(named)
 
@@ -98,18 +98,18 @@ class CaseRun:
         """Send an encoded batch without a producer id; `records` are its records."""
         place = self.name, partition
         self.produce(None, place, bytes(content))
-        self.books[place].append(records, timestamp_ms, append_time_ms=self.append_time_ms(self.name))
+        self.expected[place].append(records, timestamp_ms, append_time_ms=self.append_time_ms(self.name))
         self.tick()
 
     def append_time_ms(self, topic: str) -> int | None:
         """Return the append time that the broker sets now; None if it keeps the producer's timestamps."""
         return self.now_ms if topic in self._stamping else None
 
-    def compact(self, gone: Collection[int], forgotten: Collection[int] = ()) -> None:
+    def compact(self, removed: Collection[int], forgotten: Collection[int] = ()) -> None:
         """Run the cleaner once; the script lists the offsets that it removes."""
         self.broker.run_in_turn(self.broker.assembly._cleaner.start)
         self.tick(_FILES_GO_MS)
-        self.books[self.name, 0].compact(gone, forgotten)
+        self.expected[self.name, 0].compact(removed, forgotten)
 
     def begin_late(self, transactional_id: str, epoch: int) -> None:
         """Create a transactional id at this epoch, before any other use of the coordinator."""
@@ -138,7 +138,7 @@ class CaseRun:
         """Move the start of the log."""
         rows = [{"partition_index": partition, "offset": before}]
         self.ask(ApiKey.DELETE_RECORDS, 1, topics=[{"name": self.name, "partitions": rows}], timeout_ms=1_000)
-        self.books[self.name, partition].delete_before(before)
+        self.expected[self.name, partition].delete_before(before)
 
     # Parts of the steps.
 
@@ -148,9 +148,9 @@ class CaseRun:
 
     def ask(self, api_key: ApiKey, version: int, **fields: Any) -> Any:
         """Return the reply, after retries until the broker is ready. Raises Refused."""
-        return self.send_on(Ask(api_key, version, message(api_key, version, **fields)))
+        return self.send_on(Request(api_key, version, message(api_key, version, **fields)))
 
-    def send_on(self, ask: Ask) -> Any:
+    def send_on(self, ask: Request) -> Any:
         """Send a request, retry it on retriable errors, and return the reply. Raises Refused."""
         errors: list[ErrorCode] = []
         for _ in range(_TRIES):
@@ -167,15 +167,15 @@ class CaseRun:
         """Send a batch."""
         rows = [{"index": place[1], "records": batch}]
         topics = [{"name": place[0], "partition_data": rows}]
-        asked = {"transactional_id": transactional_id, "acks": -1, "timeout_ms": 1_000, "topic_data": topics}
-        self.ask(ApiKey.PRODUCE, version, **asked)
+        fields = {"transactional_id": transactional_id, "acks": -1, "timeout_ms": 1_000, "topic_data": topics}
+        self.ask(ApiKey.PRODUCE, version, **fields)
 
     def find_coordinator(self, key: str, for_groups: bool) -> None:
         """Create the internal topic that a group or a transactional id needs."""
         key_type = _FOR_GROUPS if for_groups else _FOR_TRANSACTIONS
         self.ask(ApiKey.FIND_COORDINATOR, 2, key=key, key_type=key_type)
         if for_groups:
-            self.books.setdefault((CONSUMER_OFFSETS_TOPIC, 0), ExpectedPartition(CONSUMER_OFFSETS_TOPIC, 0))
+            self.expected.setdefault((CONSUMER_OFFSETS_TOPIC, 0), ExpectedPartition(CONSUMER_OFFSETS_TOPIC, 0))
 
     def files(self) -> dict[str, bytes]:
         """End the broker, and return {path below the data directory: content} of its files."""

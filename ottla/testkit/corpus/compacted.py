@@ -7,8 +7,8 @@ from ottla.testkit.corpus.producer import V1, Producer
 from ottla.testkit.corpus.several import ROLL_MS
 
 
-def _make_topic(stage: CaseRun) -> None:
-    stage.topic(
+def _make_topic(run: CaseRun) -> None:
+    run.topic(
         cleanup_policy="compact", delete_retention_ms="1000", min_cleanable_dirty_ratio="0.01", segment_ms="60000"
     )
 
@@ -17,23 +17,23 @@ def _of(key: str, value: str | None) -> NewRecord:
     return NewRecord(key.encode(), None if value is None else value.encode())
 
 
-def _records(stage: CaseRun) -> None:
-    _make_topic(stage)
-    gauge = Producer(stage, None)
-    stage.send(_of("a", "plain 1"), _of("b", "plain 2"), _of("c", "plain 3"))
-    stage.send(_of("d", "plain 4"), _of("e", "plain 5"), _of("f", "plain 6"))
+def _records(run: CaseRun) -> None:
+    _make_topic(run)
+    gauge = Producer(run, None)
+    run.send(_of("a", "plain 1"), _of("b", "plain 2"), _of("c", "plain 3"))
+    run.send(_of("d", "plain 4"), _of("e", "plain 5"), _of("f", "plain 6"))
     gauge.send(_of("x", "plain 7"), _of("y", "plain 8"))
-    stage.tick(ROLL_MS)
-    stage.send(_of("a", "plain 9"), _of("e", None))
-    stage.send(_of("y", "plain 10"), _of("x", "plain 11"), _of("f", "plain 12"), _of("f", "plain 13"))
-    stage.tick(ROLL_MS)
-    stage.send(_of("c", "plain 14"))
-    stage.compact(gone=(0, 4, 5, 6, 7, 12))
+    run.tick(ROLL_MS)
+    run.send(_of("a", "plain 9"), _of("e", None))
+    run.send(_of("y", "plain 10"), _of("x", "plain 11"), _of("f", "plain 12"), _of("f", "plain 13"))
+    run.tick(ROLL_MS)
+    run.send(_of("c", "plain 14"))
+    run.compact(removed=(0, 4, 5, 6, 7, 12))
 
 
-def _transactions(stage: CaseRun) -> None:
-    _make_topic(stage)
-    orders, billing = Producer(stage, "orders", V1), Producer(stage, "billing", V1)
+def _transactions(run: CaseRun) -> None:
+    _make_topic(run)
+    orders, billing = Producer(run, "orders", V1), Producer(run, "billing", V1)
     orders.send(_of("a", "committed 1"), _of("b", "committed 2"))
     orders.commit()
     billing.send(_of("a", "aborted 1"))
@@ -42,19 +42,19 @@ def _transactions(stage: CaseRun) -> None:
     orders.commit()
     billing.send(_of("c", "committed 4"))
     billing.commit()
-    stage.tick(ROLL_MS)
+    run.tick(ROLL_MS)
     orders.send(_of("d", "aborted 2"))
     orders.abort()
     orders.send(_of("a", "committed 5"))
     orders.commit()
-    stage.tick(ROLL_MS)
-    stage.send(_of("z", "plain 1"))
-    stage.compact(gone=(0, 3, 5, 9))
+    run.tick(ROLL_MS)
+    run.send(_of("z", "plain 1"))
+    run.compact(removed=(0, 3, 5, 9))
 
 
-def _old_transactions(stage: CaseRun) -> None:
-    _make_topic(stage)
-    orders, refunds = Producer(stage, "orders", V1), Producer(stage, "refunds", V1)
+def _old_transactions(run: CaseRun) -> None:
+    _make_topic(run)
+    orders, refunds = Producer(run, "orders", V1), Producer(run, "refunds", V1)
     orders.send(_of("a", "committed 1"))
     orders.commit()
     orders.send(_of("b", "aborted 1"))
@@ -63,17 +63,17 @@ def _old_transactions(stage: CaseRun) -> None:
     refunds.abort()
     orders.send(_of("a", "committed 2"))
     orders.commit()
-    stage.tick(ROLL_MS)
-    stage.send(_of("x", "plain 1"))
-    stage.compact(gone=(0, 2, 4))
-    stage.send(_of("y", "plain 2"))
-    stage.tick(ROLL_MS)
-    stage.send(_of("y", "plain 3"))
+    run.tick(ROLL_MS)
+    run.send(_of("x", "plain 1"))
+    run.compact(removed=(0, 2, 4))
+    run.send(_of("y", "plain 2"))
+    run.tick(ROLL_MS)
+    run.send(_of("y", "plain 3"))
     # No records of the transactions are left: the markers are removed later, and the index omits the transaction.
-    stage.compact(gone=(), forgotten=(2,))
-    stage.tick(ROLL_MS)
-    stage.send(_of("y", "plain 4"))
-    stage.compact(gone=(1, 3, 9))
+    run.compact(removed=(), forgotten=(2,))
+    run.tick(ROLL_MS)
+    run.send(_of("y", "plain 4"))
+    run.compact(removed=(1, 3, 9))
 
 
 CASES = (

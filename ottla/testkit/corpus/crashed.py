@@ -10,52 +10,52 @@ FIRST_SEGMENT = "00000000000000000000.log"
 _TORN_BYTES = 40
 
 
-def _torn_end(stage: CaseRun) -> None:
-    stage.topic()
-    orders, billing = Producer(stage, "orders"), Producer(stage, "billing")
+def _torn_end(run: CaseRun) -> None:
+    run.topic()
+    orders, billing = Producer(run, "orders"), Producer(run, "billing")
     orders.send("committed 1")
     billing.send("open 1")
     orders.commit()
-    stage.stopped_cleanly = False
+    run.stopped_cleanly = False
     torn = build_batch(
         [(b"billing-1", b"torn 1"), (b"billing-2", b"torn 2")],
-        timestamp_ms=stage.now_ms,
+        timestamp_ms=run.now_ms,
         producer_id=billing.identity.producer_id,
         producer_epoch=billing.identity.epoch,
         base_sequence=1,
         transactional=True,
     )
-    assign_offsets(torn, stage.books[stage.name, 0].log_end_offset, 0)
+    assign_offsets(torn, run.expected[run.name, 0].log_end_offset, 0)
 
     def tear(files: dict[str, bytes]) -> None:
-        files[f"{stage.name}-0/{FIRST_SEGMENT}"] += bytes(torn[:-_TORN_BYTES])
+        files[f"{run.name}-0/{FIRST_SEGMENT}"] += bytes(torn[:-_TORN_BYTES])
 
-    stage.edits.append(tear)
+    run.edits.append(tear)
 
 
-def _torn_transaction(stage: CaseRun) -> None:
-    stage.topic(partitions=2)
-    orders = Producer(stage, "orders", V1)
+def _torn_transaction(run: CaseRun) -> None:
+    run.topic(partitions=2)
+    orders = Producer(run, "orders", V1)
     orders.send("committed 1")
     orders.send("open 1", partition=1)
-    lost = stage.name, 1
+    lost = run.name, 1
     orders.end(commit=True, lost=[lost])
-    stage.stopped_cleanly = False
+    run.stopped_cleanly = False
 
     def lose(files: dict[str, bytes]) -> None:
-        path = f"{stage.name}-1/{FIRST_SEGMENT}"
+        path = f"{run.name}-1/{FIRST_SEGMENT}"
         files[path] = files[path][:-MARKER_SIZE]
 
-    stage.edits.append(lose)
+    run.edits.append(lose)
 
 
-def _hanging(stage: CaseRun) -> None:
-    stage.topic()
-    orders = Producer(stage, "orders", V1)
+def _hanging(run: CaseRun) -> None:
+    run.topic()
+    orders = Producer(run, "orders", V1)
     orders.send("aborted 1")
     orders.abort()
     orders.send_late("open 1")
-    stage.send("plain 1")
+    run.send("plain 1")
 
 
 CASES = (

@@ -6,9 +6,9 @@ from ottla.testkit.corpus.case_run import CaseRun
 from ottla.testkit.corpus.producer import LAST_EPOCH, V1, Producer
 
 
-def _restart(stage: CaseRun) -> None:
-    stage.topic(partitions=2)
-    orders = Producer(stage, "orders", V1)
+def _restart(run: CaseRun) -> None:
+    run.topic(partitions=2)
+    orders = Producer(run, "orders", V1)
     orders.send("committed 1")
     orders.commit()
     orders.send("aborted 1", "aborted 2")
@@ -21,10 +21,10 @@ def _restart(stage: CaseRun) -> None:
     orders.commit()
 
 
-def _epochs_run_out(stage: CaseRun) -> None:
-    stage.begin_late("orders", LAST_EPOCH - 2)
-    stage.topic()
-    orders = Producer(stage, "orders")
+def _epochs_run_out(run: CaseRun) -> None:
+    run.begin_late("orders", LAST_EPOCH - 2)
+    run.topic()
+    orders = Producer(run, "orders")
     orders.send("committed 1")
     orders.commit()
     orders.send("aborted 1")
@@ -35,10 +35,10 @@ def _epochs_run_out(stage: CaseRun) -> None:
     orders.abort()
 
 
-def _sequences_wrap(stage: CaseRun) -> None:
-    stage.topic()
-    gauge = Producer(stage, None)
-    gauge.sequences[stage.name, 0] = MAX_SEQUENCE - 1
+def _sequences_wrap(run: CaseRun) -> None:
+    run.topic()
+    gauge = Producer(run, None)
+    gauge.sequences[run.name, 0] = MAX_SEQUENCE - 1
     gauge.send("plain 1", "plain 2", "plain 3")
     gauge.send("plain 4")
 

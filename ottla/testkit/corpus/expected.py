@@ -22,7 +22,7 @@ CONTROL, WAITING, COMPACTED = "control", "waiting", "compacted"
 
 CREATE_TIME: Final = "CreateTime"
 LOG_APPEND_TIME: Final = "LogAppendTime"
-NOBODY: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+NO_PRODUCER: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 class ExpectedRecord(NamedTuple):
@@ -86,7 +86,7 @@ class ExpectedPartition:
         self,
         records: Sequence[NewRecord],
         timestamp_ms: int,
-        producer: ProducerIdAndEpoch = NOBODY,
+        producer: ProducerIdAndEpoch = NO_PRODUCER,
         base_sequence: int = NO_SEQUENCE,
         transactional: bool = False,
         append_time_ms: int | None = None,
@@ -136,14 +136,14 @@ class ExpectedPartition:
         """Move the log start offset."""
         self.log_start_offset = offset
 
-    def compact(self, gone: Collection[int], forgotten: Collection[int] = ()) -> None:
+    def compact(self, removed: Collection[int], forgotten: Collection[int] = ()) -> None:
         """Remove these records and markers from the log; their offsets are not used again.
 
         `forgotten` are first offsets of aborted transactions without records, which are no longer in the index.
         """
         for batch in self.written:
-            batch.records = [record for record in batch.records if record.offset not in gone]
-        self.markers = [marker for marker in self.markers if marker.offset not in gone]
+            batch.records = [record for record in batch.records if record.offset not in removed]
+        self.markers = [marker for marker in self.markers if marker.offset not in removed]
         self.aborted = [entry for entry in self.aborted if entry[1] not in forgotten]
 
     def _state_of(self, producer: ProducerIdAndEpoch) -> ProducerState:
@@ -183,15 +183,15 @@ class ExpectedPartition:
             if offset in visible:
                 continue
             if offset >= stable:
-                why = WAITING
+                cause = WAITING
             elif offset in control:
-                why = CONTROL
+                cause = CONTROL
             else:
-                why = ABORTED if offset in aborted else COMPACTED
-            if found and found[-1][1:] == (offset - 1, why):
-                found[-1] = (found[-1][0], offset, why)
+                cause = ABORTED if offset in aborted else COMPACTED
+            if found and found[-1][1:] == (offset - 1, cause):
+                found[-1] = (found[-1][0], offset, cause)
             else:
-                found.append((offset, offset, why))
+                found.append((offset, offset, cause))
         return found
 
     def to_json(self) -> dict[str, Any]:
@@ -211,13 +211,13 @@ class ExpectedPartition:
             "last_stable_offset": stable,
             "high_watermark": self.log_end_offset,
             "log_end_offset": self.log_end_offset,
-            "aborted_transactions": [{"producer_id": who, "first_offset": first} for first, who in aborted],
+            "aborted_transactions": [{"producer_id": producer, "first_offset": first} for first, producer in aborted],
             "read_committed": self.visible(committed=True),
             "read_uncommitted": self.visible(committed=False),
             "records": [_record(record, fate) for record, fate in self.records()],
             "markers": [_marker(marker) for marker in self.markers if marker.offset >= self.log_start_offset],
-            "gaps": [{"first_offset": first, "last_offset": last, "why": why} for first, last, why in self.gaps()],
-            "producers": [{"producer_id": who} | vars(state) for who, state in sorted(producers.items())],
+            "gaps": [{"first_offset": first, "last_offset": last, "why": cause} for first, last, cause in self.gaps()],
+            "producers": [{"producer_id": producer} | vars(state) for producer, state in sorted(producers.items())],
         }
 
 

@@ -16,9 +16,9 @@ _HEADERS: Final = (("n", b"1"), ("n", None), ("", b""), ("größe", b"\xff"), ("
 _UNUSED_ATTRIBUTES: Final = 0x0180
 
 
-def _codecs(stage: CaseRun) -> None:
-    stage.topic()
-    orders = Producer(stage, "orders")
+def _codecs(run: CaseRun) -> None:
+    run.topic()
+    orders = Producer(run, "orders")
     for name, codec in CODECS.items():
         for fate in FATES:
             records, payload = compress_batch(fate, name)
@@ -26,9 +26,9 @@ def _codecs(stage: CaseRun) -> None:
             orders.end(commit=fate == "committed")
 
 
-def _shapes(stage: CaseRun) -> None:
-    stage.topic()
-    stage.send(
+def _shapes(run: CaseRun) -> None:
+    run.topic()
+    run.send(
         NewRecord(None, b"plain without a key"),
         NewRecord(b"without a value", None),
         NewRecord(None, None),
@@ -38,10 +38,10 @@ def _shapes(stage: CaseRun) -> None:
             b"headers", b"plain", [("n", b"1"), ("n", None), ("", b""), ("gr\u00f6\u00dfe", b"\xff"), ("n", b"2")]
         ),
     )
-    stage.send(*[NewRecord(b"%d" % number, b"plain %d" % number) for number in range(130)])
-    stage.send(NewRecord(b"large", b"plain " + b"x" * 20_000, [(f"header-{n}", b"%d" % n) for n in range(70)]))
-    now_ms = stage.now_ms
-    stage.send(
+    run.send(*[NewRecord(b"%d" % number, b"plain %d" % number) for number in range(130)])
+    run.send(NewRecord(b"large", b"plain " + b"x" * 20_000, [(f"header-{n}", b"%d" % n) for n in range(70)]))
+    now_ms = run.now_ms
+    run.send(
         NewRecord(b"now", b"plain 1", (), now_ms),
         NewRecord(b"before", b"plain 2", (), now_ms - 1),
         NewRecord(b"1970", b"plain 3", (), 0),
@@ -49,9 +49,9 @@ def _shapes(stage: CaseRun) -> None:
     )
 
 
-def _looks_like_markers(stage: CaseRun) -> None:
-    stage.topic()
-    orders, billing = Producer(stage, "orders"), Producer(stage, "billing")
+def _looks_like_markers(run: CaseRun) -> None:
+    run.topic()
+    orders, billing = Producer(run, "orders"), Producer(run, "billing")
     for producer, fate in ((orders, b"aborted"), (billing, b"committed")):
         for control_type in (ABORT, COMMIT):
             # The key of a marker: version 0 and its type, two bytes each.
@@ -61,33 +61,33 @@ def _looks_like_markers(stage: CaseRun) -> None:
     billing.commit()
 
 
-def _append_time(stage: CaseRun) -> None:
-    stage.topic(message_timestamp_type="LogAppendTime")
-    orders = Producer(stage, "orders")
-    stage.send(
+def _append_time(run: CaseRun) -> None:
+    run.topic(message_timestamp_type="LogAppendTime")
+    orders = Producer(run, "orders")
+    run.send(
         NewRecord(b"a", b"plain 1", (), BEGIN_MS - 5_000),
         NewRecord(b"b", b"plain 2", (), BEGIN_MS - 90_000),
     )
     orders.send("committed 1", "committed 2")
     orders.commit()
-    stage.send(NewRecord(b"c", b"plain 3"), timestamp_ms=NO_TIMESTAMP)
+    run.send(NewRecord(b"c", b"plain 3"), timestamp_ms=NO_TIMESTAMP)
 
 
-def _old_batches(stage: CaseRun) -> None:
-    stage.topic()
-    stage.send(NewRecord(b"a", b"plain 1"), NewRecord(b"b", b"plain 2"), timestamp_ms=NO_TIMESTAMP)
+def _old_batches(run: CaseRun) -> None:
+    run.topic()
+    run.send(NewRecord(b"a", b"plain 1"), NewRecord(b"b", b"plain 2"), timestamp_ms=NO_TIMESTAMP)
     records = [NewRecord(b"c", b"plain 3")]
-    batch = build_batch(records, timestamp_ms=stage.now_ms)
+    batch = build_batch(records, timestamp_ms=run.now_ms)
     header = read_header(batch)
     write_header(batch, header._replace(attributes=header.attributes | _UNUSED_ATTRIBUTES))
     seal(batch)
-    stage.send_bytes(batch, records, 0, stage.now_ms)
+    run.send_bytes(batch, records, 0, run.now_ms)
 
     def forget_epoch(files: dict[str, bytes]) -> None:
-        path = f"{stage.name}-0/{FIRST_SEGMENT}"
+        path = f"{run.name}-0/{FIRST_SEGMENT}"
         files[path] = files[path][:12] + b"\xff" * 4 + files[path][16:]
 
-    stage.edits.append(forget_epoch)
+    run.edits.append(forget_epoch)
 
 
 CASES = (

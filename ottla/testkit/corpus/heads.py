@@ -5,31 +5,31 @@ from ottla.testkit.corpus.case_run import CaseRun
 from ottla.testkit.corpus.producer import V1, Producer
 
 
-def _in_a_batch(stage: CaseRun) -> None:
-    stage.topic()
-    stage.send("plain 1", "plain 2", "plain 3", "plain 4")
-    stage.send("plain 5")
-    stage.delete_records(before=2)
+def _in_a_batch(run: CaseRun) -> None:
+    run.topic()
+    run.send("plain 1", "plain 2", "plain 3", "plain 4")
+    run.send("plain 5")
+    run.delete_records(before=2)
 
 
-def _in_a_transaction(stage: CaseRun) -> None:
-    stage.topic(partitions=2)
-    orders = Producer(stage, "orders", V1)
+def _in_a_transaction(run: CaseRun) -> None:
+    run.topic(partitions=2)
+    orders = Producer(run, "orders", V1)
     for partition in (0, 1):
         orders.send("aborted 1", "aborted 2", partition=partition)
-        stage.send("plain 1", partition=partition)
+        run.send("plain 1", partition=partition)
         orders.send("aborted 3", partition=partition)
     orders.abort()
     for partition in (0, 1):
         orders.send("committed 1", partition=partition)
     orders.commit()
-    stage.delete_records(before=1)
-    stage.delete_records(before=4, partition=1)
+    run.delete_records(before=1)
+    run.delete_records(before=4, partition=1)
 
 
-def _in_two_transactions(stage: CaseRun) -> None:
-    stage.topic()
-    orders, billing = Producer(stage, "orders", V1), Producer(stage, "billing", V1)
+def _in_two_transactions(run: CaseRun) -> None:
+    run.topic()
+    orders, billing = Producer(run, "orders", V1), Producer(run, "billing", V1)
     orders.send("aborted 1")
     billing.send("aborted 2")
     billing.send("aborted 3")
@@ -38,17 +38,17 @@ def _in_two_transactions(stage: CaseRun) -> None:
     billing.abort()
     orders.send("committed 1")
     orders.commit()
-    stage.delete_records(before=2)
+    run.delete_records(before=2)
 
 
-def _everything(stage: CaseRun) -> None:
-    stage.topic()
-    orders = Producer(stage, "orders")
+def _everything(run: CaseRun) -> None:
+    run.topic()
+    orders = Producer(run, "orders")
     orders.send("committed 1")
     orders.commit()
     orders.send("aborted 1")
     orders.abort()
-    stage.delete_records(before=4)
+    run.delete_records(before=4)
 
 
 CASES = (

@@ -8,37 +8,37 @@ from ottla.testkit.in_memory.wire import Generation
 GROUP = "billing"
 
 
-def _positions(generation: Generation, stage: CaseRun) -> None:
-    stage.topic(partitions=3)
-    stage.send("plain 1", "plain 2", "plain 3")
-    copier = Producer(stage, "copier", generation)
+def _positions(generation: Generation, run: CaseRun) -> None:
+    run.topic(partitions=3)
+    run.send("plain 1", "plain 2", "plain 3")
+    copier = Producer(run, "copier", generation)
     copier.send("committed 1", partition=2)
-    copier.send_offset(GROUP, stage.name, 0, 1)
+    copier.send_offset(GROUP, run.name, 0, 1)
     copier.commit()
     copier.send("aborted 1", partition=2)
-    copier.send_offset(GROUP, stage.name, 0, 3)
-    copier.send_offset(GROUP, stage.name, 1, 7)
+    copier.send_offset(GROUP, run.name, 0, 3)
+    copier.send_offset(GROUP, run.name, 1, 7)
     copier.abort()
-    copier.send_offset(GROUP, stage.name, 2, 2)
+    copier.send_offset(GROUP, run.name, 2, 2)
     copier.commit()
 
 
-def _positions_v1(stage: CaseRun) -> None:
-    _positions(V1, stage)
+def _positions_v1(run: CaseRun) -> None:
+    _positions(V1, run)
 
 
-def _positions_v2(stage: CaseRun) -> None:
-    _positions(V2, stage)
+def _positions_v2(run: CaseRun) -> None:
+    _positions(V2, run)
 
 
-def _pending(stage: CaseRun) -> None:
-    stage.topic(partitions=2)
-    stage.send("plain 1", "plain 2")
-    copier = Producer(stage, "copier")
-    copier.send_offset(GROUP, stage.name, 0, 1)
+def _pending(run: CaseRun) -> None:
+    run.topic(partitions=2)
+    run.send("plain 1", "plain 2")
+    copier = Producer(run, "copier")
+    copier.send_offset(GROUP, run.name, 0, 1)
     copier.commit()
-    copier.send_offset(GROUP, stage.name, 0, 2)
-    copier.send_offset(GROUP, stage.name, 1, 9)
+    copier.send_offset(GROUP, run.name, 0, 2)
+    copier.send_offset(GROUP, run.name, 1, 9)
 
 
 _WHAT = "A group's offsets in committed transactions and in an aborted one, one of them without any record"

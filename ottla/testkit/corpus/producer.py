@@ -26,15 +26,15 @@ _COMPLETE = {True: "CompleteCommit", False: "CompleteAbort"}
 class Producer:
     """A producer with the API versions of its generation; without a transactional id it is only idempotent."""
 
-    def __init__(self, stage: CaseRun, transactional_id: str | None, generation: Generation = V2) -> None:
-        self.stage = stage
+    def __init__(self, run: CaseRun, transactional_id: str | None, generation: Generation = V2) -> None:
+        self.run = run
         self.transactional_id = transactional_id
         self.generation = generation
         self.places: list[TopicPartition] = []
         self._sent = 0
         if transactional_id is not None:
-            stage.find_coordinator(transactional_id, for_groups=False)
-        reply = stage.send_on(wire.init_producer_id(transactional_id, TIMEOUT_MS))
+            run.find_coordinator(transactional_id, for_groups=False)
+        reply = run.send_on(wire.init_producer_id(transactional_id, TIMEOUT_MS))
         self.become(ProducerIdAndEpoch(reply.producer_id, reply.producer_epoch))
 
     def become(self, identity: ProducerIdAndEpoch) -> None:
@@ -48,8 +48,8 @@ class Producer:
 
         An open transaction is aborted with the next epoch; the producer then gets the epoch after that.
         """
-        began_ms = self.stage.now_ms
-        reply = self.stage.send_on(wire.init_producer_id(self.transactional_id, TIMEOUT_MS))
+        began_ms = self.run.now_ms
+        reply = self.run.send_on(wire.init_producer_id(self.transactional_id, TIMEOUT_MS))
         producer_id, epoch = self.identity
         if self.places:
             epoch += 1
@@ -57,19 +57,19 @@ class Producer:
         expected = ProducerIdAndEpoch(producer_id, epoch + 1)
         _hold(expected == (reply.producer_id, reply.producer_epoch), f"{self.transactional_id} is {reply}")
         self.become(expected)
-        self.stage.tick()
+        self.run.tick()
 
     def send(self, *lines: Line, partition: int = 0, topic: str | None = None, **batch: Any) -> None:
         """Send a batch, in a transaction if the producer has a transactional id."""
-        place = (topic or self.stage.name, partition)
+        place = (topic or self.run.name, partition)
         self.join(place)
         self._append(place, self._records(lines), **batch)
-        self.stage.tick()
+        self.run.tick()
 
     def send_late(self, *lines: Line) -> None:
         """Send a batch after the end of its transaction, without adding the partition at the coordinator."""
-        self._append((self.stage.name, 0), self._records(lines))
-        self.stage.tick()
+        self._append((self.run.name, 0), self._records(lines))
+        self.run.tick()
 
     def _records(self, lines: Collection[Line]) -> list[NewRecord]:
         owner, first = self.transactional_id or "idempotent", self._sent
@@ -82,7 +82,7 @@ class Producer:
         if self.transactional_id is None or not new:
             return
         if self.generation.adds_by_itself:
-            self.stage.send_on(wire.add_partitions(self.transactional_id, self.identity, new))
+            self.run.send_on(wire.add_partitions(self.transactional_id, self.identity, new))
         self.places += new
         self._record(_ONGOING)
 
@@ -95,8 +95,8 @@ class Producer:
     def end(self, commit: bool, lost: Collection[TopicPartition] = ()) -> None:
         """End the transaction, and wait for its markers. The books omit the markers in `lost`."""
         assert self.transactional_id is not None
-        began_ms = self.stage.now_ms
-        reply = self.stage.send_on(wire.end_txn(self.generation, self.transactional_id, self.identity, commit))
+        began_ms = self.run.now_ms
+        reply = self.run.send_on(wire.end_txn(self.generation, self.transactional_id, self.identity, commit))
         identity = marker = self.identity
         if not self.generation.adds_by_itself:
             # The epoch grows with every transaction, and the marker has the new one (KIP-890).
@@ -109,29 +109,29 @@ class Producer:
         if identity != self.identity:
             self.become(identity)
         self._forget(_COMPLETE[commit])
-        self.stage.tick()
+        self.run.tick()
 
     def send_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
         """Commit an offset of a group in the transaction."""
         assert self.transactional_id is not None
-        stage = self.stage
-        stage.find_coordinator(group, for_groups=True)
+        run = self.run
+        run.find_coordinator(group, for_groups=True)
         if self.generation.adds_by_itself:
-            stage.send_on(wire.add_offsets(self.transactional_id, self.identity, group))
+            run.send_on(wire.add_offsets(self.transactional_id, self.identity, group))
         rows = [(topic, partition, offset)]
-        asked = self.transactional_id, self.identity, group, rows, "", (-1, "")
-        stage.send_on(wire.txn_offset_commit(self.generation, *asked))
+        fields = self.transactional_id, self.identity, group, rows, "", (-1, "")
+        run.send_on(wire.txn_offset_commit(self.generation, *fields))
         if OFFSETS not in self.places:
             self.places.append(OFFSETS)
         self._record(_ONGOING)
-        value = encode_offset_value(OffsetValue(offset, -1, "", stage.now_ms))
+        value = encode_offset_value(OffsetValue(offset, -1, "", run.now_ms))
         record = NewRecord(offset_key(group, topic, partition), value)
         # A group coordinator begins each of its batches with the sequence 0 (`CoordinatorRuntime`).
-        stage.books[OFFSETS].append([record], stage.now_ms, self.identity, 0, transactional=True)
+        run.expected[OFFSETS].append([record], run.now_ms, self.identity, 0, transactional=True)
         self._offsets[group, topic, partition] = offset
-        committed, _ = stage.offsets.get((group, topic, partition), (None, False))
-        stage.offsets[group, topic, partition] = (committed, True)
-        stage.tick()
+        committed, _ = run.offsets.get((group, topic, partition), (None, False))
+        run.offsets[group, topic, partition] = (committed, True)
+        run.tick()
 
     def _append(
         self, place: TopicPartition, records: list[NewRecord], codec: int = 0, payload: bytes = b"", **batch: Any
@@ -141,7 +141,7 @@ class Producer:
         sequence = self.sequences.get(place, 0)
         content = build_batch(
             records,
-            timestamp_ms=self.stage.now_ms,
+            timestamp_ms=self.run.now_ms,
             producer_id=self.identity.producer_id,
             producer_epoch=self.identity.epoch,
             base_sequence=sequence,
@@ -151,11 +151,11 @@ class Producer:
         if codec:
             header = read_header(content)
             content = assemble(header._replace(attributes=header.attributes | codec), payload)
-        self.stage.produce(self.transactional_id, place, bytes(content), self.generation.produce)
+        self.run.produce(self.transactional_id, place, bytes(content), self.generation.produce)
         self.sequences[place] = increment_sequence(sequence, len(records))
-        book = self._book(place)
-        append_time_ms = self.stage.append_time_ms(place[0])
-        book.append(records, self.stage.now_ms, self.identity, sequence, transactional, append_time_ms)
+        partition = self._partition(place)
+        append_time_ms = self.run.append_time_ms(place[0])
+        partition.append(records, self.run.now_ms, self.identity, sequence, transactional, append_time_ms)
 
     def _close(
         self, marker: ProducerIdAndEpoch, commit: bool, timestamp_ms: int, lost: Collection[TopicPartition] = ()
@@ -164,10 +164,10 @@ class Producer:
         for place in self.places:
             if place in lost:
                 continue
-            self._book(place).end_transaction(marker, commit, timestamp_ms)
+            self._partition(place).end_transaction(marker, commit, timestamp_ms)
         for key, offset in self._offsets.items():
-            before, _ = self.stage.offsets[key]
-            self.stage.offsets[key] = (offset if commit else before, False)
+            before, _ = self.run.offsets[key]
+            self.run.offsets[key] = (offset if commit else before, False)
 
     def _forget(self, state: str) -> None:
         """Record that no transaction is open."""
@@ -177,10 +177,10 @@ class Producer:
 
     def _record(self, state: str) -> None:
         if self.transactional_id is not None:
-            self.stage.transactions[self.transactional_id] = (state, self.identity)
+            self.run.transactions[self.transactional_id] = (state, self.identity)
 
-    def _book(self, place: TopicPartition) -> ExpectedPartition:
-        return self.stage.books[place]
+    def _partition(self, place: TopicPartition) -> ExpectedPartition:
+        return self.run.expected[place]
 
 
 def _hold(condition: bool, otherwise: str) -> None:

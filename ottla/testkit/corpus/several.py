@@ -8,14 +8,14 @@ ROLL_MS = 61_000.0
 _RUN = 40
 
 
-def _interleave(stage: CaseRun) -> None:
-    stage.topic(partitions=2)
-    orders, billing, refunds = Producer(stage, "orders"), Producer(stage, "billing"), Producer(stage, "refunds")
+def _interleave(run: CaseRun) -> None:
+    run.topic(partitions=2)
+    orders, billing, refunds = Producer(run, "orders"), Producer(run, "billing"), Producer(run, "refunds")
     orders.send("aborted 1")
     billing.send("committed 1")
     refunds.send("aborted 2", "aborted 3")
     orders.send("aborted 4", partition=1)
-    stage.send("plain 1")
+    run.send("plain 1")
     billing.send("committed 2", partition=1)
     refunds.abort()
     refunds.send("committed 3")
@@ -29,9 +29,9 @@ def _interleave(stage: CaseRun) -> None:
     orders.commit()
 
 
-def _abort_many(stage: CaseRun) -> None:
-    stage.topic()
-    orders = Producer(stage, "orders", V1)
+def _abort_many(run: CaseRun) -> None:
+    run.topic()
+    orders = Producer(run, "orders", V1)
     for number in range(_RUN):
         orders.send(f"aborted {number}")
         orders.abort()
@@ -39,26 +39,26 @@ def _abort_many(stage: CaseRun) -> None:
     orders.commit()
 
 
-def _across_segments(stage: CaseRun) -> None:
-    stage.topic(segment_ms="60000")
-    orders, billing = Producer(stage, "orders"), Producer(stage, "billing")
+def _across_segments(run: CaseRun) -> None:
+    run.topic(segment_ms="60000")
+    orders, billing = Producer(run, "orders"), Producer(run, "billing")
     orders.send("aborted 1")
     billing.send("committed 1")
-    stage.tick(ROLL_MS)
+    run.tick(ROLL_MS)
     orders.send("aborted 2")
-    stage.send("plain 1")
-    stage.tick(ROLL_MS)
+    run.send("plain 1")
+    run.tick(ROLL_MS)
     orders.abort()
     orders.send("aborted 3")
     orders.abort()
     billing.send("committed 2")
-    stage.tick(ROLL_MS)
+    run.tick(ROLL_MS)
     billing.commit()
 
 
-def _leave_open(stage: CaseRun) -> None:
-    stage.topic(partitions=2)
-    first, second = Producer(stage, "sink-0-1"), Producer(stage, "sink-0-2")
+def _leave_open(run: CaseRun) -> None:
+    run.topic(partitions=2)
+    first, second = Producer(run, "sink-0-1"), Producer(run, "sink-0-2")
     second.send("committed 1")
     second.commit()
     first.send("open 1")
@@ -67,12 +67,12 @@ def _leave_open(stage: CaseRun) -> None:
     second.commit()
     second.send("aborted 1")
     second.abort()
-    stage.send("plain 1")
+    run.send("plain 1")
 
 
-def _generations(stage: CaseRun) -> None:
-    stage.topic()
-    old, new = Producer(stage, "old", V1), Producer(stage, "new", V2)
+def _generations(run: CaseRun) -> None:
+    run.topic()
+    old, new = Producer(run, "old", V1), Producer(run, "new", V2)
     old.send("committed 1")
     new.send("aborted 1")
     old.commit()

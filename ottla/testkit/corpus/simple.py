@@ -6,30 +6,30 @@ from ottla.testkit.corpus.producer import V1, V2, Producer
 from ottla.testkit.in_memory.wire import Generation
 
 
-def _commit(stage: CaseRun) -> None:
-    stage.topic()
-    orders = Producer(stage, "orders")
+def _commit(run: CaseRun) -> None:
+    run.topic()
+    orders = Producer(run, "orders")
     orders.send("committed 1", "committed 2")
     orders.send("committed 3")
     orders.commit()
-    stage.send("plain 1")
+    run.send("plain 1")
 
 
-def _abort(stage: CaseRun) -> None:
-    stage.topic()
-    stage.send("plain 1")
-    orders = Producer(stage, "orders")
+def _abort(run: CaseRun) -> None:
+    run.topic()
+    run.send("plain 1")
+    orders = Producer(run, "orders")
     orders.send("aborted 1", "aborted 2")
     orders.send("aborted 3")
     orders.abort()
-    stage.send("plain 2")
+    run.send("plain 2")
 
 
-def _empty(stage: CaseRun) -> None:
-    stage.topic()
-    orders = Producer(stage, "orders", V1)
-    place = stage.name, 0
-    stage.send("plain 1")
+def _empty(run: CaseRun) -> None:
+    run.topic()
+    orders = Producer(run, "orders", V1)
+    place = run.name, 0
+    run.send("plain 1")
     orders.join(place)
     orders.abort()
     orders.send("committed 1")
@@ -44,9 +44,9 @@ def _empty(stage: CaseRun) -> None:
     orders.commit()
 
 
-def _reused_id(generation: Generation, stage: CaseRun) -> None:
-    stage.topic()
-    orders = Producer(stage, "orders", generation)
+def _reused_id(generation: Generation, run: CaseRun) -> None:
+    run.topic()
+    orders = Producer(run, "orders", generation)
     orders.send("committed 1")
     orders.commit()
     orders.send("aborted 1")
@@ -55,25 +55,25 @@ def _reused_id(generation: Generation, stage: CaseRun) -> None:
     orders.commit()
 
 
-def _reused_id_v1(stage: CaseRun) -> None:
-    _reused_id(V1, stage)
+def _reused_id_v1(run: CaseRun) -> None:
+    _reused_id(V1, run)
 
 
-def _reused_id_v2(stage: CaseRun) -> None:
-    _reused_id(V2, stage)
+def _reused_id_v2(run: CaseRun) -> None:
+    _reused_id(V2, run)
 
 
-def _trailing_commit(stage: CaseRun) -> None:
-    stage.topic(partitions=2)
-    orders = Producer(stage, "orders")
+def _trailing_commit(run: CaseRun) -> None:
+    run.topic(partitions=2)
+    orders = Producer(run, "orders")
     orders.send("committed 1", "committed 2")
     orders.send("committed 3", partition=1)
     orders.commit()
 
 
-def _trailing_abort(stage: CaseRun) -> None:
-    stage.topic(partitions=2)
-    orders = Producer(stage, "orders")
+def _trailing_abort(run: CaseRun) -> None:
+    run.topic(partitions=2)
+    orders = Producer(run, "orders")
     orders.send("committed 1")
     orders.commit()
     orders.send("aborted 1", "aborted 2")
@@ -81,13 +81,13 @@ def _trailing_abort(stage: CaseRun) -> None:
     orders.abort()
 
 
-def _open_head(stage: CaseRun) -> None:
-    stage.topic()
-    orders, billing = Producer(stage, "orders"), Producer(stage, "billing")
+def _open_head(run: CaseRun) -> None:
+    run.topic()
+    orders, billing = Producer(run, "orders"), Producer(run, "billing")
     billing.send("committed 1")
     billing.commit()
     orders.send("open 1")
-    stage.send("plain 1")
+    run.send("plain 1")
     orders.send("open 2")
 
 

@@ -8,7 +8,7 @@ from ottla.protocol.requests import codec
 from ottla.protocol.requests.frames import parse_request_header
 from ottla.protocol.subject import NameOf, Subject, producer_ids_of, subject_of
 
-_NOBODY = Subject(frozenset(), frozenset(), frozenset())
+_NO_SUBJECT = Subject(frozenset(), frozenset(), frozenset())
 
 
 class Exchange:
@@ -47,7 +47,7 @@ class Exchange:
             try:
                 self._subject = subject_of(self.api_key, self.message, self._name_of)
             except ProtocolError:
-                self._subject = _NOBODY
+                self._subject = _NO_SUBJECT
         return self._subject
 
     @property

@@ -89,15 +89,15 @@ class Plan:
 
     def find_firing(self, point: str, occasion: FaultPoint, api: ApiKey | int | None = None) -> list[Fault]:
         """Return the faults that fire on this occasion, in the order in which they were planned."""
-        struck = []
+        fired = []
         for fault in tuple(self._faults.values()):
             if fault.at != point or (fault.api is not None and fault.api != api):
                 continue
             if all(occasion.answers_to(name, value) for name, value in fault.where.items()) and fault.count_match():
-                struck.append(fault)
+                fired.append(fault)
                 for watcher in tuple(self.watchers):
                     watcher(fault)
-        return struck
+        return fired
 
 
 class Named:

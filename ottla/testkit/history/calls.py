@@ -8,7 +8,7 @@ from uuid import UUID
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.requests import codec
 from ottla.protocol.subject import Subject
-from ottla.testkit.control.journal import Passage
+from ottla.testkit.control.journal import JournalEntry
 from ottla.testkit.faults.exchange import Exchange
 from ottla.testkit.faults.names import TopicNames
 
@@ -18,8 +18,8 @@ _SIZE_BYTES = 4
 class Call:
     """A request and its reply. `message` and `reply` are None if they are missing or cannot be decoded."""
 
-    def __init__(self, passage: Passage, exchange: Exchange, names: TopicNames) -> None:
-        self.passage = passage
+    def __init__(self, entry: JournalEntry, exchange: Exchange, names: TopicNames) -> None:
+        self.entry = entry
         self._exchange = exchange
         self._names = names
 
@@ -59,10 +59,10 @@ class Call:
     @cached_property
     def reply(self) -> Any:
         """The decoded reply that was sent."""
-        if not self.passage.reply:
+        if not self.entry.reply:
             return None
         try:
-            return codec.decode_response(self.api_key, self.version, self.passage.reply[_SIZE_BYTES:])[1]
+            return codec.decode_response(self.api_key, self.version, self.entry.reply[_SIZE_BYTES:])[1]
         except ProtocolError:
             return None
 
@@ -75,16 +75,16 @@ class Call:
         return self._names.name_of(topic_id) if isinstance(topic_id, UUID) else None
 
 
-def read_calls(passages: Iterable[Passage]) -> Iterator[Call]:
+def read_calls(entries: Iterable[JournalEntry]) -> Iterator[Call]:
     """Yield the calls in the order of their requests, without those whose header cannot be read."""
     names = TopicNames()
     found = []
-    for passage in passages:
+    for entry in entries:
         try:
-            exchange = Exchange(passage.request, names.name_of)
+            exchange = Exchange(entry.request, names.name_of)
         except ProtocolError:
             continue
-        found.append(Call(passage, exchange, names))
-        if passage.reply:
-            names.learn(exchange.api_key, exchange.api_version, passage.reply[_SIZE_BYTES:])
+        found.append(Call(entry, exchange, names))
+        if entry.reply:
+            names.learn(exchange.api_key, exchange.api_version, entry.reply[_SIZE_BYTES:])
     yield from found

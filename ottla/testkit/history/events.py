@@ -12,7 +12,7 @@ from uuid import UUID
 from ottla.protocol.batch_header import BatchHeader, iter_batches
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.records import iter_records
-from ottla.testkit.control.journal import Passage
+from ottla.testkit.control.journal import JournalEntry
 from ottla.testkit.history.calls import Call, read_calls
 
 MOST_RECORDS: Final = 20
@@ -21,25 +21,25 @@ MOST_BYTES: Final = 2_000
 """Keys and values are cut to this number of bytes."""
 
 
-def events(passages: Iterable[Passage]) -> Iterator[dict[str, Any]]:
+def events(entries: Iterable[JournalEntry]) -> Iterator[dict[str, Any]]:
     """Yield one object for each request, in the order of the requests."""
-    return map(event, read_calls(passages))
+    return map(event, read_calls(entries))
 
 
 def event(call: Call) -> dict[str, Any]:
     """Return a request and its reply as a JSON object."""
-    passage = call.passage
+    entry = call.entry
     return {
-        "t": passage.began_ms,
-        "ended": passage.ended_ms,
-        "peer": passage.peer,
+        "t": entry.began_ms,
+        "ended": entry.ended_ms,
+        "peer": entry.peer,
         "client_id": call.client_id,
         "api": call.title,
         "version": call.version,
         "request": _struct(call.message, call.version),
         "reply": _struct(call.reply, call.version),
-        "closed": passage.reason or None,
-        "faults": list(passage.faults),
+        "closed": entry.reason or None,
+        "faults": list(entry.faults),
     }
 
 

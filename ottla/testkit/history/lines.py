@@ -11,7 +11,7 @@ from typing import Any
 from ottla.protocol.api_keys import ApiKey
 from ottla.testkit.checks.exactly_once import SOURCE
 from ottla.testkit.checks.operations import OK, Entry
-from ottla.testkit.control.journal import Passage
+from ottla.testkit.control.journal import JournalEntry
 from ottla.testkit.history.calls import Call, read_calls
 from ottla.testkit.history.certainty import joint_outcome
 from ottla.testkit.history.operation import Operation, in_order
@@ -20,9 +20,9 @@ from ottla.testkit.history.sends import Send, Sends, iter_operations, repeated_v
 from ottla.testkit.history.transactions import Transactions
 
 
-def checker_lines(passages: Iterable[Passage]) -> list[Entry]:
+def checker_lines(entries: Iterable[JournalEntry]) -> list[Entry]:
     """Return the lines in the order of time."""
-    return _Telling(read_calls(passages)).lines()
+    return _Telling(read_calls(entries)).lines()
 
 
 class _Telling:
@@ -32,7 +32,7 @@ class _Telling:
         self._polls = Polls()
         self._others: list[Operation] = []
         self._commits: dict[tuple[object, ...], Operation] = {}
-        tellers: dict[int, Callable[[Call], None]] = {
+        handlers: dict[int, Callable[[Call], None]] = {
             ApiKey.INIT_PRODUCER_ID: self._transactions.init,
             ApiKey.ADD_PARTITIONS_TO_TXN: self._transactions.add,
             ApiKey.ADD_OFFSETS_TO_TXN: self._transactions.add_offsets,
@@ -43,9 +43,9 @@ class _Telling:
             ApiKey.OFFSET_FETCH: self._fetch_offsets,
         }
         for call in calls:
-            tell = tellers.get(call.api_key)
-            if tell is not None and call.message is not None:
-                tell(call)
+            handle = handlers.get(call.api_key)
+            if handle is not None and call.message is not None:
+                handle(call)
 
     def lines(self) -> list[Entry]:
         sends = self._sends.list_final()
@@ -74,12 +74,18 @@ class _Telling:
         identity = name, message.group_id, *map(tuple, mops)
         operation = self._commits.get(identity)
         if operation is None or operation.status == OK:
-            asked = {"txn": name, "group": message.group_id, "pid": producer[0], "epoch": producer[1], "mops": mops}
-            operation = Operation("offsets", message.transactional_id, call.passage, **asked)
+            fields = {
+                "txn": name,
+                "group": message.group_id,
+                "pid": producer[0],
+                "epoch": producer[1],
+                "mops": mops,
+            }
+            operation = Operation("offsets", message.transactional_id, call.entry, **fields)
             self._commits[identity] = operation
             self._others.append(operation)
         errors = [row.error_code for topic in (reply.topics if reply else ()) for row in topic.partitions]
-        operation.attempt(call.passage, joint_outcome(errors))
+        operation.attempt(call.entry, joint_outcome(errors))
 
     def _fetch_offsets(self, call: Call) -> None:
         self._others += fetched_offsets(call)

@@ -24,7 +24,7 @@ class Poll(NamedTuple):
     operation: Operation
     key: str
     start: int
-    behind: int
+    end_offset: int
     records: tuple[Named, ...]
 
 
@@ -75,14 +75,14 @@ class Polls:
                 else read_batches(key, row.records)
             )
             records = tuple(record for batch in batches for record in batch.records if record.offset >= start)
-            behind = end_of(row.records, start)
+            end_offset = end_of(row.records, start)
         except ProtocolError:
             return
-        if behind > start:
-            proc = f"{call.client_id}@{call.passage.peer}"
-            operation = Operation("poll", proc, call.passage, committed=committed, txn=None)
-            operation.attempt(call.passage, OK)
-            self.all.append(Poll(operation, key, start, behind, records))
+        if end_offset > start:
+            proc = f"{call.client_id}@{call.entry.peer}"
+            operation = Operation("poll", proc, call.entry, committed=committed, txn=None)
+            operation.attempt(call.entry, OK)
+            self.all.append(Poll(operation, key, start, end_offset, records))
 
     def iter_operations(self, repeated: set[str], same: set[str]) -> Iterator[Operation]:
         """Yield the operations, with the names of the records that were read."""
@@ -92,7 +92,7 @@ class Polls:
                 name = record.name_apart if record.value in repeated else record.value
                 if name not in same:
                     rows.append([record.offset, name])
-            poll.operation.told = {"mops": [["poll", poll.key, poll.start, poll.behind, rows]]}
+            poll.operation.result = {"mops": [["poll", poll.key, poll.start, poll.end_offset, rows]]}
             yield poll.operation
 
 
@@ -116,6 +116,6 @@ def _read_offset_fetch(call: Call, group: str, error: int, topics: Any) -> Itera
         if not row.error_code
     ]
     if mops and not error:
-        operation = Operation("fetch-offsets", f"{call.client_id}@{call.passage.peer}", call.passage, group=group)
-        operation.attempt(call.passage, OK, {"mops": mops})
+        operation = Operation("fetch-offsets", f"{call.client_id}@{call.entry.peer}", call.entry, group=group)
+        operation.attempt(call.entry, OK, {"mops": mops})
         yield operation

@@ -39,7 +39,7 @@ class Sends:
 
     def produce(self, call: Call) -> None:
         """Add the batches of a Produce request."""
-        told = {
+        reply = {
             (call.topic_of(topic), row.index): row
             for topic in (call.reply.responses if call.reply is not None else ())
             for row in topic.partition_responses
@@ -48,22 +48,22 @@ class Sends:
             name = call.topic_of(topic)
             for row in topic.partition_data:
                 if name is not None and row.records:
-                    self._partition(call, f"{name}/{row.index}", row.records, told.get((name, row.index)))
+                    self._partition(call, f"{name}/{row.index}", row.records, reply.get((name, row.index)))
 
-    def _partition(self, call: Call, key: str, records: Any, told: Any) -> None:
+    def _partition(self, call: Call, key: str, records: Any, reply: Any) -> None:
         try:
             batches = list(read_batches(key, records))
         except ProtocolError:
             return  # the broker refuses it
         for batch in batches:
             send = self._send(call, key, batch)
-            if told is None:
-                send.operation.attempt(call.passage, INFO)
+            if reply is None:
+                send.operation.attempt(call.entry, INFO)
                 continue
-            status = outcome(told.error_code)
-            if status == OK and send.base_offset < 0 and told.error_code == 0:
-                send.base_offset = told.base_offset
-            send.operation.attempt(call.passage, status)
+            status = outcome(reply.error_code)
+            if status == OK and send.base_offset < 0 and reply.error_code == 0:
+                send.base_offset = reply.base_offset
+            send.operation.attempt(call.entry, status)
 
     def _send(self, call: Call, key: str, batch: Batch) -> Send:
         header, values = batch.header, tuple(record.value for record in batch.records)
@@ -77,13 +77,13 @@ class Sends:
             return known
         transactional_id = call.message.transactional_id
         txn = None
-        proc = f"{call.client_id}@{call.passage.peer}"
+        proc = f"{call.client_id}@{call.entry.peer}"
         if header.is_transactional and transactional_id:
             txn, proc = self._transactions.join(transactional_id, producer), transactional_id
         elif header.producer_id >= 0:
             proc = f"{call.client_id}/{header.producer_id}"
-        operation = Operation("send", proc, call.passage, txn_id=transactional_id, txn=txn, pid=producer[0])
-        operation.asked["epoch"] = producer[1]
+        operation = Operation("send", proc, call.entry, txn_id=transactional_id, txn=txn, pid=producer[0])
+        operation.invocation["epoch"] = producer[1]
         send = self._known[identity] = Send(key, batch.records, operation)
         self.all.append(send)
         return send
@@ -123,8 +123,8 @@ def iter_operations(sends: list[Send], repeated: set[str], same: set[str]) -> It
             acknowledged.append(["send", send.key, name, offset])
         operation = send.operation
         if mops:
-            operation.asked["mops"] = mops
-            operation.told = {"mops": acknowledged}
-            if operation.asked["pid"] < 0 and operation.attempts > 1:
+            operation.invocation["mops"] = mops
+            operation.result = {"mops": acknowledged}
+            if operation.invocation["pid"] < 0 and operation.attempts > 1:
                 operation.proc += f"#{operation.began[0]}"  # a retry without sequence numbers may be reordered
             yield operation

@@ -39,12 +39,12 @@ class Transactions:
         """Add an InitProducerId."""
         message, reply = call.message, call.reply
         transactional_id = message.transactional_id
-        proc = transactional_id or f"{call.client_id}@{call.passage.peer}"
-        operation = Operation("init", proc, call.passage, txn_id=transactional_id)
-        told = None
+        proc = transactional_id or f"{call.client_id}@{call.entry.peer}"
+        operation = Operation("init", proc, call.entry, txn_id=transactional_id)
+        result = None
         if reply is not None and reply.error_code == 0:
-            told = {"txn_id": transactional_id, "pid": reply.producer_id, "epoch": reply.producer_epoch}
-        operation.attempt(call.passage, _status(reply), told)
+            result = {"txn_id": transactional_id, "pid": reply.producer_id, "epoch": reply.producer_epoch}
+        operation.attempt(call.entry, _status(reply), result)
         self.operations.append(operation)
 
     def add(self, call: Call) -> None:
@@ -62,22 +62,22 @@ class Transactions:
         """Add an EndTxn, which may be a retry."""
         message, reply = call.message, call.reply
         producer, commit = (message.producer_id, message.producer_epoch), bool(message.committed)
-        told: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         if call.version >= 5 and reply is not None and reply.producer_id >= 0:
-            told = {"pid": reply.producer_id, "epoch": reply.producer_epoch}
-        self._ending(call, producer, commit).attempt(call.passage, _status(reply), told)
+            result = {"pid": reply.producer_id, "epoch": reply.producer_epoch}
+        self._ending(call, producer, commit).attempt(call.entry, _status(reply), result)
 
     def _ending(self, call: Call, producer: Producer, commit: bool) -> Operation:
         last = None if producer in self._open else self._ended.get(producer)
         transactional_id = call.message.transactional_id
         if last is None or last.status == OK:
             name = self.join(transactional_id, producer)
-        elif last.asked["commit"] == commit:
+        elif last.invocation["commit"] == commit:
             return last
         else:
-            name = last.asked["txn"]
-        asked = {"txn": name, "commit": commit, "pid": producer[0], "epoch": producer[1]}
-        operation = Operation("end", transactional_id, call.passage, **asked)
+            name = last.invocation["txn"]
+        fields = {"txn": name, "commit": commit, "pid": producer[0], "epoch": producer[1]}
+        operation = Operation("end", transactional_id, call.entry, **fields)
         self.operations.append(operation)
         self._open.pop(producer, None)
         self._ended[producer] = operation

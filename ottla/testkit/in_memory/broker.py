@@ -12,9 +12,9 @@ from ottla.broker.turns import Turns
 from ottla.protocol.requests import codec
 from ottla.testkit.in_memory.disk import MemoryDisk
 from ottla.testkit.in_memory.schedule import Schedule, VirtualClock
-from ottla.testkit.in_memory.wire import Ask
+from ottla.testkit.in_memory.wire import Request
 
-PATIENCE_MS: Final = 20_000.0
+TIMEOUT_MS: Final = 20_000.0
 
 
 class NoAnswer(Exception):
@@ -46,32 +46,35 @@ class BrokerInMemory:
         ]
         return [partition for partition in found if partition is not None]
 
-    def call(self, ask: Ask) -> Any:
+    def call(self, request: Request) -> Any:
         """Send a request and return the reply. Raises NoAnswer."""
         replies: list[Any] = []
-        self.call_all([ask], lambda _at, reply: replies.append(reply))
+        self.call_all([request], lambda _at, reply: replies.append(reply))
         return replies[0]
 
     def call_all(
-        self, asks: Sequence[Ask], told: Callable[[int, Any], None], meanwhile: Callable[[], object] | None = None
+        self,
+        requests: Sequence[Request],
+        on_reply: Callable[[int, Any], None],
+        meanwhile: Callable[[], object] | None = None,
     ) -> None:
         """Send requests at once, and pass the number and reply of each to the callback. Raises NoAnswer.
 
         `meanwhile` is broker code that runs before the replies arrive.
         """
-        waiting = set(range(len(asks)))
+        waiting = set(range(len(requests)))
         refusals: list[str] = []
 
-        def heard(at: int, buffers: Any) -> None:
+        def receive(at: int, buffers: Any) -> None:
             data = b"".join(bytes(buffer) for buffer in buffers)
             waiting.discard(at)
-            told(at, codec.decode_response(asks[at].api_key, asks[at].version, data[4:])[1])
+            on_reply(at, codec.decode_response(requests[at].api_key, requests[at].version, data[4:])[1])
 
-        for at, ask in enumerate(asks):
+        for at, request in enumerate(requests):
             self._correlation_id += 1
-            encoded = codec.encode_request(ask.message, ask.version, self._correlation_id, "script")
+            encoded = codec.encode_request(request.message, request.version, self._correlation_id, "script")
             frame = memoryview(bytearray(encoded))[4:]
-            self._turns.event(partial(self._start, frame, partial(heard, at), refusals.append))
+            self._turns.event(partial(self._start, frame, partial(receive, at), refusals.append))
         if meanwhile is not None:
             self.run_in_turn(meanwhile)
         self._run_until(lambda: bool(refusals) or not waiting)
@@ -103,8 +106,8 @@ class BrokerInMemory:
         """End the broker as a killed process."""
         self.clock.alive = False
 
-    def _run_until(self, done: Callable[[], bool], patience_ms: float = PATIENCE_MS) -> None:
-        deadline_ms = self.schedule.now_ms + patience_ms
+    def _run_until(self, done: Callable[[], bool], timeout_ms: float = TIMEOUT_MS) -> None:
+        deadline_ms = self.schedule.now_ms + timeout_ms
         while not done() and self.schedule.now_ms <= deadline_ms and self.schedule.run_next():
             pass
 

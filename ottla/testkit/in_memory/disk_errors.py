@@ -47,10 +47,10 @@ def draw_bad_disk(random: Random) -> BadDisk:
 
 
 class DiskErrors:
-    """The current disk error. `struck` counts the failed calls since the disk last worked."""
+    """The current disk error. `failures` counts the failed calls since the disk last worked."""
 
     def __init__(self, met: Counter[str]) -> None:
-        self.struck = 0
+        self.failures = 0
         self._met = met
         self._bad: BadDisk | None = None
 
@@ -60,7 +60,7 @@ class DiskErrors:
     def mend(self) -> None:
         """Make the disk work again."""
         self._bad = None
-        self.struck = 0
+        self.failures = 0
 
     @contextmanager
     def suspend(self) -> Iterator[None]:
@@ -80,6 +80,6 @@ class DiskErrors:
             self._bad = bad._replace(skip=bad.skip - 1)
             return
         self._bad = bad._replace(times=bad.times - 1) if bad.times > 1 else None
-        self.struck += 1
+        self.failures += 1
         self._met[f"{errno.errorcode[bad.number]} of {name}"] += 1
         raise as_shortage(OSError(bad.number, os.strerror(bad.number), name))

@@ -24,7 +24,7 @@ ATTEMPTS: Final = 600
 RECORD_BYTES: Final = 40
 _FOR_GROUPS, _FOR_TRANSACTIONS = 0, 1
 
-Ask = Callable[[int, int, Any], Any]
+Send = Callable[[int, int, Any], Any]
 
 
 class Size(NamedTuple):
@@ -47,63 +47,63 @@ class Size(NamedTuple):
 
 def message(api_key: int, version: int, **fields: Any) -> Any:
     """Build a request from plain values; rows of structs are dicts."""
-    return _made(codec.request_class(api_key), version, fields)
+    return _build(codec.request_class(api_key), version, fields)
 
 
-def _made(data_class: Any, version: int, values: dict[str, Any]) -> Any:
+def _build(data_class: Any, version: int, values: dict[str, Any]) -> Any:
     filled = {}
     for name, value in values.items():
         field = data_class.fields[name]
         if value is not None and field.is_array() and field.is_struct_array():
-            value = [_made(field.data_class, version, row) for row in value]
+            value = [_build(field.data_class, version, row) for row in value]
         filled[name] = value
     return data_class(version=version, **filled)
 
 
-def furnish(ask: Ask, pause: Callable[[], None], size: Size) -> State:
+def furnish(send: Send, pause: Callable[[], None], size: Size) -> State:
     """Create the state. Raises RuntimeError if a part of it cannot be created."""
     topics = [WIDE, *(f"topic-{number:05d}" for number in range(size.topics - 1))]
-    _create(ask, [(WIDE, size.partitions - size.topics + 1), *((name, 1) for name in topics[1:])])
+    _create(send, [(WIDE, size.partitions - size.topics + 1), *((name, 1) for name in topics[1:])])
     start_ms = size.start_ms - size.records
     records = [NewRecord(None, b"x" * RECORD_BYTES, (), start_ms + number) for number in range(size.records)]
     large = bytes(build_batch(records))
     for index in range(size.logs):
-        _produce(ask, index, large)
+        _produce(send, index, large)
     groups = [f"group-{number:05d}" for number in range(size.groups)]
-    _find(ask, pause, groups[0], _FOR_GROUPS)
+    _find(send, pause, groups[0], _FOR_GROUPS)
     for number, group in enumerate(groups):
-        _commit(ask, pause, group, *((size.offsets, size.metadata_bytes) if number == 0 else (1, 0)))
+        _commit(send, pause, group, *((size.offsets, size.metadata_bytes) if number == 0 else (1, 0)))
     ids = [f"transactional-id-{number:05d}" for number in range(size.ids)]
-    _find(ask, pause, ids[0], _FOR_TRANSACTIONS)
-    producer_ids = [_init(ask, pause, name) for name in ids]
+    _find(send, pause, ids[0], _FOR_TRANSACTIONS)
+    producer_ids = [_init(send, pause, name) for name in ids]
     small = bytes(build_batch([(b"k", b"v")], timestamp_ms=start_ms))
-    topic_ids = list(_topic_ids(ask, topics))
+    topic_ids = list(_topic_ids(send, topics))
     return State(topics, topic_ids, groups, ids, producer_ids, start_ms + size.records - 1, small, large)
 
 
-def _create(ask: Ask, wanted: list[tuple[str, int]]) -> None:
-    for start in range(0, len(wanted), CREATED_AT_ONCE):
+def _create(send: Send, topics: list[tuple[str, int]]) -> None:
+    for start in range(0, len(topics), CREATED_AT_ONCE):
         rows = [
             {"name": name, "num_partitions": count, "replication_factor": 1, "assignments": [], "configs": []}
-            for name, count in wanted[start : start + CREATED_AT_ONCE]
+            for name, count in topics[start : start + CREATED_AT_ONCE]
         ]
         request = message(ApiKey.CREATE_TOPICS, 4, topics=rows, timeout_ms=60_000, validate_only=False)
-        for topic in ask(ApiKey.CREATE_TOPICS, 4, request).topics:
+        for topic in send(ApiKey.CREATE_TOPICS, 4, request).topics:
             _check(topic.error_code, f"create {topic.name}")
 
 
-def _produce(ask: Ask, index: int, batch: bytes) -> None:
+def _produce(send: Send, index: int, batch: bytes) -> None:
     rows = [{"name": WIDE, "partition_data": [{"index": index, "records": batch}]}]
     request = message(ApiKey.PRODUCE, 8, transactional_id=None, acks=-1, timeout_ms=60_000, topic_data=rows)
-    _check(ask(ApiKey.PRODUCE, 8, request).responses[0].partition_responses[0].error_code, "produce")
+    _check(send(ApiKey.PRODUCE, 8, request).responses[0].partition_responses[0].error_code, "produce")
 
 
-def _find(ask: Ask, pause: Callable[[], None], key: str, key_type: int) -> None:
+def _find(send: Send, pause: Callable[[], None], key: str, key_type: int) -> None:
     request = message(ApiKey.FIND_COORDINATOR, 3, key=key, key_type=key_type)
-    _until_done(lambda: ask(ApiKey.FIND_COORDINATOR, 3, request).error_code, pause, "find a coordinator")
+    _until_done(lambda: send(ApiKey.FIND_COORDINATOR, 3, request).error_code, pause, "find a coordinator")
 
 
-def _commit(ask: Ask, pause: Callable[[], None], group: str, offsets: int, metadata_bytes: int) -> None:
+def _commit(send: Send, pause: Callable[[], None], group: str, offsets: int, metadata_bytes: int) -> None:
     text = "m" * metadata_bytes
     for start in range(0, offsets, OFFSETS_AT_ONCE):
         rows = [
@@ -119,14 +119,14 @@ def _commit(ask: Ask, pause: Callable[[], None], group: str, offsets: int, metad
             retention_time_ms=-1,
             topics=[{"name": WIDE, "partitions": rows}],
         )
-        _until_done(partial(_commit_offset, ask, request), pause, f"commit for {group}")
+        _until_done(partial(_commit_offset, send, request), pause, f"commit for {group}")
 
 
-def _commit_offset(ask: Ask, request: Any) -> int:
-    return int(ask(ApiKey.OFFSET_COMMIT, 2, request).topics[0].partitions[0].error_code)
+def _commit_offset(send: Send, request: Any) -> int:
+    return int(send(ApiKey.OFFSET_COMMIT, 2, request).topics[0].partitions[0].error_code)
 
 
-def _init(ask: Ask, pause: Callable[[], None], transactional_id: str) -> int:
+def _init(send: Send, pause: Callable[[], None], transactional_id: str) -> int:
     request = message(
         ApiKey.INIT_PRODUCER_ID,
         4,
@@ -138,7 +138,7 @@ def _init(ask: Ask, pause: Callable[[], None], transactional_id: str) -> int:
     found: list[int] = []
 
     def attempt() -> int:
-        answer = ask(ApiKey.INIT_PRODUCER_ID, 4, request)
+        answer = send(ApiKey.INIT_PRODUCER_ID, 4, request)
         found[:] = [answer.producer_id]
         return int(answer.error_code)
 
@@ -146,11 +146,11 @@ def _init(ask: Ask, pause: Callable[[], None], transactional_id: str) -> int:
     return found[0]
 
 
-def _topic_ids(ask: Ask, topics: list[str]) -> Iterator[UUID]:
+def _topic_ids(send: Send, topics: list[str]) -> Iterator[UUID]:
     for start in range(0, len(topics), CREATED_AT_ONCE):
         rows = [{"name": name} for name in topics[start : start + CREATED_AT_ONCE]]
         request = message(ApiKey.METADATA, 12, topics=rows, allow_auto_topic_creation=False)
-        yield from (topic.topic_id for topic in ask(ApiKey.METADATA, 12, request).topics)
+        yield from (topic.topic_id for topic in send(ApiKey.METADATA, 12, request).topics)
 
 
 def _until_done(attempt: Callable[[], int], pause: Callable[[], None], what: str) -> None:

@@ -30,7 +30,7 @@ V1: Final = Generation("v1", produce=11, end_txn=3, txn_offset_commit=3, adds_by
 V2: Final = Generation("v2", produce=12, end_txn=5, txn_offset_commit=5, adds_by_itself=False)
 
 
-class Ask(NamedTuple):
+class Request(NamedTuple):
     """A request and its version."""
 
     api_key: int
@@ -38,7 +38,7 @@ class Ask(NamedTuple):
     message: Any
 
 
-def init_producer_id(transactional_id: str | None, timeout_ms: int, producer_id: int = -1, epoch: int = -1) -> Ask:
+def init_producer_id(transactional_id: str | None, timeout_ms: int, producer_id: int = -1, epoch: int = -1) -> Request:
     message = codec.request_class(ApiKey.INIT_PRODUCER_ID)(
         version=4,
         transactional_id=transactional_id,
@@ -46,10 +46,12 @@ def init_producer_id(transactional_id: str | None, timeout_ms: int, producer_id:
         producer_id=producer_id,
         producer_epoch=epoch,
     )
-    return Ask(ApiKey.INIT_PRODUCER_ID, 4, message)
+    return Request(ApiKey.INIT_PRODUCER_ID, 4, message)
 
 
-def add_partitions(transactional_id: str, producer: ProducerIdAndEpoch, partitions: Sequence[TopicPartition]) -> Ask:
+def add_partitions(
+    transactional_id: str, producer: ProducerIdAndEpoch, partitions: Sequence[TopicPartition]
+) -> Request:
     request = codec.request_class(ApiKey.ADD_PARTITIONS_TO_TXN)
     topics: dict[str, list[int]] = {}
     for topic, index in partitions:
@@ -64,10 +66,10 @@ def add_partitions(transactional_id: str, producer: ProducerIdAndEpoch, partitio
             for name, indexes in topics.items()
         ],
     )
-    return Ask(ApiKey.ADD_PARTITIONS_TO_TXN, 3, message)
+    return Request(ApiKey.ADD_PARTITIONS_TO_TXN, 3, message)
 
 
-def add_offsets(transactional_id: str, producer: ProducerIdAndEpoch, group: str) -> Ask:
+def add_offsets(transactional_id: str, producer: ProducerIdAndEpoch, group: str) -> Request:
     message = codec.request_class(ApiKey.ADD_OFFSETS_TO_TXN)(
         version=3,
         transactional_id=transactional_id,
@@ -75,10 +77,10 @@ def add_offsets(transactional_id: str, producer: ProducerIdAndEpoch, group: str)
         producer_epoch=producer.epoch,
         group_id=group,
     )
-    return Ask(ApiKey.ADD_OFFSETS_TO_TXN, 3, message)
+    return Request(ApiKey.ADD_OFFSETS_TO_TXN, 3, message)
 
 
-def end_txn(generation: Generation, transactional_id: str, producer: ProducerIdAndEpoch, commit: bool) -> Ask:
+def end_txn(generation: Generation, transactional_id: str, producer: ProducerIdAndEpoch, commit: bool) -> Request:
     message = codec.request_class(ApiKey.END_TXN)(
         version=generation.end_txn,
         transactional_id=transactional_id,
@@ -86,10 +88,10 @@ def end_txn(generation: Generation, transactional_id: str, producer: ProducerIdA
         producer_epoch=producer.epoch,
         committed=commit,
     )
-    return Ask(ApiKey.END_TXN, generation.end_txn, message)
+    return Request(ApiKey.END_TXN, generation.end_txn, message)
 
 
-def produce(generation: Generation, transactional_id: str | None, topic: str, index: int, batch: bytes) -> Ask:
+def produce(generation: Generation, transactional_id: str | None, topic: str, index: int, batch: bytes) -> Request:
     request, version = codec.request_class(ApiKey.PRODUCE), generation.produce
     data = request.TopicProduceData
     rows = [data.PartitionProduceData(version=version, index=index, records=batch)]
@@ -100,7 +102,7 @@ def produce(generation: Generation, transactional_id: str | None, topic: str, in
         timeout_ms=1000,
         topic_data=[data(version=version, name=topic, partition_data=rows)],
     )
-    return Ask(ApiKey.PRODUCE, version, message)
+    return Request(ApiKey.PRODUCE, version, message)
 
 
 def txn_offset_commit(
@@ -111,7 +113,7 @@ def txn_offset_commit(
     offsets: Sequence[tuple[str, int, int]],
     metadata: str,
     membership: tuple[int, str],
-) -> Ask:
+) -> Request:
     request, version = codec.request_class(ApiKey.TXN_OFFSET_COMMIT), generation.txn_offset_commit
     row = request.TxnOffsetCommitRequestTopic
     message = request(
@@ -140,16 +142,16 @@ def txn_offset_commit(
             for topic, index, offset in offsets
         ],
     )
-    return Ask(ApiKey.TXN_OFFSET_COMMIT, version, message)
+    return Request(ApiKey.TXN_OFFSET_COMMIT, version, message)
 
 
-def offset_fetch(group: str, topic: str, indexes: Sequence[int]) -> Ask:
+def offset_fetch(group: str, topic: str, indexes: Sequence[int]) -> Request:
     request = codec.request_class(ApiKey.OFFSET_FETCH)
     topics = [request.OffsetFetchRequestTopic(version=7, name=topic, partition_indexes=list(indexes))]
-    return Ask(ApiKey.OFFSET_FETCH, 7, request(version=7, group_id=group, topics=topics, require_stable=True))
+    return Request(ApiKey.OFFSET_FETCH, 7, request(version=7, group_id=group, topics=topics, require_stable=True))
 
 
-def join_group(group: str, member_id: str, session_ms: int, rebalance_ms: int) -> Ask:
+def join_group(group: str, member_id: str, session_ms: int, rebalance_ms: int) -> Request:
     request = codec.request_class(ApiKey.JOIN_GROUP)
     message = request(
         version=5,
@@ -161,10 +163,10 @@ def join_group(group: str, member_id: str, session_ms: int, rebalance_ms: int) -
         protocol_type="copy",
         protocols=[request.JoinGroupRequestProtocol(version=5, name="share", metadata=b"")],
     )
-    return Ask(ApiKey.JOIN_GROUP, 5, message)
+    return Request(ApiKey.JOIN_GROUP, 5, message)
 
 
-def sync_group(group: str, generation_id: int, member_id: str, shares: dict[str, bytes]) -> Ask:
+def sync_group(group: str, generation_id: int, member_id: str, shares: dict[str, bytes]) -> Request:
     request = codec.request_class(ApiKey.SYNC_GROUP)
     message = request(
         version=3,
@@ -177,17 +179,19 @@ def sync_group(group: str, generation_id: int, member_id: str, shares: dict[str,
             for each, share in shares.items()
         ],
     )
-    return Ask(ApiKey.SYNC_GROUP, 3, message)
+    return Request(ApiKey.SYNC_GROUP, 3, message)
 
 
-def heartbeat(group: str, generation_id: int, member_id: str) -> Ask:
+def heartbeat(group: str, generation_id: int, member_id: str) -> Request:
     message = codec.request_class(ApiKey.HEARTBEAT)(
         version=3, group_id=group, generation_id=generation_id, member_id=member_id, group_instance_id=None
     )
-    return Ask(ApiKey.HEARTBEAT, 3, message)
+    return Request(ApiKey.HEARTBEAT, 3, message)
 
 
-def fetch(topic: str, index: int, offset: int, committed: bool, max_wait_ms: int = 0, max_bytes: int = 1 << 20) -> Ask:
+def fetch(
+    topic: str, index: int, offset: int, committed: bool, max_wait_ms: int = 0, max_bytes: int = 1 << 20
+) -> Request:
     request = codec.request_class(ApiKey.FETCH)
     row = request.FetchTopic.FetchPartition(
         version=11,
@@ -210,10 +214,10 @@ def fetch(topic: str, index: int, offset: int, committed: bool, max_wait_ms: int
         forgotten_topics_data=[],
         rack_id="",
     )
-    return Ask(ApiKey.FETCH, 11, message)
+    return Request(ApiKey.FETCH, 11, message)
 
 
-def write_txn_marker(producer: ProducerIdAndEpoch, topic: str, indexes: Sequence[int]) -> Ask:
+def write_txn_marker(producer: ProducerIdAndEpoch, topic: str, indexes: Sequence[int]) -> Request:
     """Return an abort marker of an administrator for a hanging transaction."""
     marker = codec.request_class(ApiKey.WRITE_TXN_MARKERS).WritableTxnMarker
     message = codec.request_class(ApiKey.WRITE_TXN_MARKERS)(
@@ -229,4 +233,4 @@ def write_txn_marker(producer: ProducerIdAndEpoch, topic: str, indexes: Sequence
             )
         ],
     )
-    return Ask(ApiKey.WRITE_TXN_MARKERS, 1, message)
+    return Request(ApiKey.WRITE_TXN_MARKERS, 1, message)

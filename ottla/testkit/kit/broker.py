@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from ottla.printable import printable
 from ottla.protocol.errors import ErrorCode
-from ottla.testkit.control.journal import Passage
+from ottla.testkit.control.journal import JournalEntry
 from ottla.testkit.history.events import events
 from ottla.testkit.history.lines import checker_lines
 from ottla.testkit.kit.admin import Admin, quote_segment
@@ -19,7 +19,7 @@ from ottla.testkit.kit.by_hand import ProducerByHand
 from ottla.testkit.kit.clock import BrokerClock
 from ottla.testkit.kit.fault_registries import BrokerFaultRegistry
 from ottla.testkit.kit.faults import Faults, PlannedFault
-from ottla.testkit.kit.journal import read_passages
+from ottla.testkit.kit.journal import read_entries
 from ottla.testkit.kit.ledger import LedgerEntry, read_ledger
 from ottla.testkit.kit.process import BrokerProcess
 from ottla.testkit.kit.wire import KafkaError, OpenProducer, Transaction, Wire, transaction_version
@@ -29,8 +29,8 @@ from ottla.verdict import KnownTransaction, OpenTransaction, Standing, by_produc
 __tracebackhide__ = True  # pytest then shows the line of the test and the message
 WAIT_S: Final = 60.0
 SETTLE_S: Final = 5.0
-_LOOK_S: Final = 0.02
-_SHOWN: Final = 10
+_POLL_S: Final = 0.02
+_MOST_LISTED: Final = 10
 _DECIDED: Final = frozenset({"PrepareCommit", "PrepareAbort"})
 
 Key = Callable[[TopicRecord], Hashable]
@@ -216,21 +216,21 @@ class Broker:
 
         An open transaction with offsets of the group is waited for. The TimeoutError shows the remaining lag.
         """
-        wanted = {(topic, index) for topic in topics for index in range(self._partitions(topic))}
+        expected = {(topic, index) for topic in topics for index in range(self._partitions(topic))}
         deadline = time.monotonic() + timeout_s
         while True:
             seen: object = "its offsets wait for an open transaction"
             with suppress(KafkaError):
                 lag = self.lag(group)
-                missing = {place: "nothing committed" for place in wanted - set(lag) if self._holds_records(*place)}
-                behind = missing | {place: f"{records} records" for place, records in lag.items() if records}
-                if lag and not behind:
+                missing = {place: "nothing committed" for place in expected - set(lag) if self._holds_records(*place)}
+                lagging = missing | {place: f"{records} records" for place, records in lag.items() if records}
+                if lag and not lagging:
                     return
-                seen = behind or "nothing committed"
+                seen = lagging or "nothing committed"
             if time.monotonic() > deadline:
                 late = printable(f"{group} has not caught up in {timeout_s:g} s: {seen}")
                 raise TimeoutError(late + self._open_lines())
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
     def _holds_records(self, topic: str, partition: int) -> bool:
         return next(self.wire.read(topic, partition, "read_committed"), None) is not None
@@ -243,13 +243,13 @@ class Broker:
         Waits for the markers of transactions that are already decided.
         """
         self._settle(topic)
-        wanted = Counter[Hashable](value.encode() if isinstance(value, str) else value for value in values)
+        expected = Counter[Hashable](value.encode() if isinstance(value, str) else value for value in values)
         found = Counter[Hashable](record.value for record in self.records(topic))
-        if wanted != found:
+        if expected != found:
             raise AssertionError(
-                f"{topic} has {found.total()} committed records, {wanted.total()} were expected"
-                + _differences("missing", wanted - found)
-                + _differences("too many", found - wanted)
+                f"{topic} has {found.total()} committed records, {expected.total()} were expected"
+                + _differences("missing", expected - found)
+                + _differences("too many", found - expected)
                 + self._open_lines()
             )
 
@@ -263,7 +263,7 @@ class Broker:
             decided = all(each.state != "Ongoing" for each in open_ids)
             if not decided or time.monotonic() > deadline:
                 raise AssertionError(f"{len(open_ids)} transactions are open" + "".join(map(_line, open_ids)))
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         hanging = self.hanging_transactions()
         if hanging:
             raise AssertionError(f"{len(hanging)} transactions hang" + "".join(map(_hanging_line, hanging)))
@@ -278,14 +278,14 @@ class Broker:
         """
         self._settle(source, sink)
         key = key or (lambda record: record.value)
-        wanted = Counter(key(record) for record in self.records(source))
+        expected = Counter(key(record) for record in self.records(source))
         found = Counter((sink_key or key)(record) for record in self.records(sink))
-        if wanted != found:
+        if expected != found:
             raise AssertionError(
-                f"{sink} does not have each record of {source} exactly once: {wanted.total()} in the source, "
+                f"{sink} does not have each record of {source} exactly once: {expected.total()} in the source, "
                 f"{found.total()} in the sink"
-                + _differences("lost", wanted - found)
-                + _differences("duplicated or not from the source", found - wanted)
+                + _differences("lost", expected - found)
+                + _differences("duplicated or not from the source", found - expected)
                 + self._open_lines()
             )
 
@@ -301,7 +301,7 @@ class Broker:
         ):
             if time.monotonic() > deadline:
                 return
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
     def _open_lines(self) -> str:
         """Return the open and the hanging transactions as text for a failure report."""
@@ -313,18 +313,18 @@ class Broker:
 
     def ledger(self) -> list[LedgerEntry]:
         """Return every transactional request since `begin` with its outcome, in the order of the requests."""
-        return list(read_ledger(self._passages()))
+        return list(read_ledger(self._entries()))
 
     def history(self) -> list[dict[str, Any]]:
         """Return the operations of the clients since `begin`, as lines for `ottla check-history`."""
-        return checker_lines(self._passages())
+        return checker_lines(self._entries())
 
     def events(self) -> list[dict[str, Any]]:
         """Return every request since `begin` and its reply, decoded."""
-        return list(events(self._passages()))
+        return list(events(self._entries()))
 
-    def _passages(self) -> list[Passage]:
-        return read_passages(self.admin(), self._journal_since)
+    def _entries(self) -> list[JournalEntry]:
+        return read_entries(self.admin(), self._journal_since)
 
     def wait_for_outcome(
         self, outcome: str, *, api: str = "", transactional_id: str = "", nth: int = 1, timeout_s: float = WAIT_S
@@ -346,7 +346,7 @@ class Broker:
             if time.monotonic() > deadline:
                 seen = Counter[Hashable](f"{call.api}: {call.outcome}" for call in calls)
                 raise TimeoutError(f"no {outcome} in {timeout_s:g} s" + _differences("answered", seen))
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
     def begin(self) -> None:
         """Mark the start of a test: the ledger, the history, the events and the log excerpt begin here."""
@@ -363,7 +363,7 @@ class Broker:
         """
         if self.process is not None and self.process.pid is None:
             self.process.start()
-        hollow = self.faults.clear() if self._is_steered else []
+        never_fired = self.faults.clear() if self._is_steered else []
         if self._is_steered:
             self.clock.reset()
         for transaction in self.transactions():
@@ -375,17 +375,17 @@ class Broker:
             for hanging in self.hanging_transactions():  # in the internal topics, which are not deleted
                 self.abort_hanging(hanging)
             self.admin().delete("/v1/transactional-ids")
-        return hollow
+        return never_fired
 
     def describe(self, most_lines: int = 40) -> str:
         """Return a report for a failed test: the log since `begin`, the open transactions, the kept data directory."""
-        told = [f"{self.bootstrap}"]
+        lines = [f"{self.bootstrap}"]
         if self.process is not None:
-            told = [self.process.log_tail(self._log_from, most_lines) or "the broker has logged nothing"]
-            told += [f"its data directory is kept in {self.kept_dir()}"]
+            lines = [self.process.log_tail(self._log_from, most_lines) or "the broker has logged nothing"]
+            lines += [f"its data directory is kept in {self.kept_dir()}"]
             if self.process.pid is None:
-                return "\n".join([*told, "the broker does not run"])
-        return "\n".join(told) + (self._open_lines() or "\nopen transactions: none")
+                return "\n".join([*lines, "the broker does not run"])
+        return "\n".join(lines) + (self._open_lines() or "\nopen transactions: none")
 
     def kept_dir(self) -> Path:
         """Return the path where the data directory is kept if the running test fails."""
@@ -400,14 +400,14 @@ def _differences(what: str, records: Counter[Hashable]) -> str:
     if not records:
         return ""
     shown = "".join(
-        f"\n    {value!r}{f' x {count}' if count > 1 else ''}" for value, count in islice(records.items(), _SHOWN)
+        f"\n    {value!r}{f' x {count}' if count > 1 else ''}" for value, count in islice(records.items(), _MOST_LISTED)
     )
-    more = f"\n    and {len(records) - _SHOWN} others" if len(records) > _SHOWN else ""
+    more = f"\n    and {len(records) - _MOST_LISTED} others" if len(records) > _MOST_LISTED else ""
     return f"\n  {what}, {records.total()}:{shown}{more}"
 
 
 def _line(transaction: Transaction) -> str:
-    places = ", ".join(f"{topic}-{index}" for topic, index in transaction.partitions[:_SHOWN])
+    places = ", ".join(f"{topic}-{index}" for topic, index in transaction.partitions[:_MOST_LISTED])
     return "\n  " + printable(
         f"{transaction.transactional_id}: {transaction.state}, producer id {transaction.producer_id}, epoch "
         f"{transaction.producer_epoch}, in {places or 'no partition'}"

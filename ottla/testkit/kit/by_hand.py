@@ -16,7 +16,7 @@ from ottla.protocol.batch import build_batch
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.values import ProducerIdAndEpoch
 from ottla.testkit.in_memory import wire as requests
-from ottla.testkit.in_memory.wire import V1, V2, Ask, Generation
+from ottla.testkit.in_memory.wire import V1, V2, Generation, Request
 from ottla.testkit.kit.wire import TRANSACTION, KafkaError, Wire, connect, when_ready
 
 __tracebackhide__ = True  # pytest then shows the line of the test and the message
@@ -87,8 +87,8 @@ class ProducerByHand:
             transactional=self.transactional_id is not None,
             compression=compression,
         )
-        asked = requests.produce(self._generation, self.transactional_id, topic, partition, bytes(batch))
-        reply = self._send(asked, self._wire.leader(topic, partition))
+        request = requests.produce(self._generation, self.transactional_id, topic, partition, bytes(batch))
+        reply = self._send(request, self._wire.leader(topic, partition))
         error = ErrorCode(reply.responses[0].partition_responses[0].error_code)
         if not error and sequence is None:
             self._sent[topic, partition] += len(values)
@@ -116,6 +116,6 @@ class ProducerByHand:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a producer without a transactional id has no transactions")
         return self.transactional_id
 
-    def _send(self, asked: Ask, address: str | None) -> Any:
+    def _send(self, request: Request, address: str | None) -> Any:
         with connect(address or self._wire.bootstrap, CLIENT_ID) as connection:
-            return connection.send(asked.message, asked.version)
+            return connection.send(request.message, request.version)

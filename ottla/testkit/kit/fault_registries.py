@@ -9,7 +9,7 @@ from ottla.testkit.proxying import ProxyServer
 
 __tracebackhide__ = True  # pytest then shows the line of the test and the message
 
-Shown = dict[str, Any]
+FaultState = dict[str, Any]
 """A fault as JSON, with its counters and the number of requests it holds."""
 
 _UNPROCESSABLE = 422
@@ -18,16 +18,16 @@ _UNPROCESSABLE = 422
 class FaultRegistry(Protocol):
     """Registry of planned faults and their counters. Raises FaultError for an invalid fault."""
 
-    def add(self, given: Shown) -> Shown: ...
+    def add(self, given: FaultState) -> FaultState: ...
 
-    def show(self, fault_id: int, hits: int = 0, timeout_s: float = 0.0) -> Shown:
+    def show(self, fault_id: int, hits: int = 0, timeout_s: float = 0.0) -> FaultState:
         """Return the fault after `hits` hits or `timeout_s` seconds."""
 
-    def release(self, fault_id: int) -> Shown: ...
+    def release(self, fault_id: int) -> FaultState: ...
 
-    def remove(self, fault_id: int) -> Shown: ...
+    def remove(self, fault_id: int) -> FaultState: ...
 
-    def clear(self) -> list[Shown]: ...
+    def clear(self) -> list[FaultState]: ...
 
 
 class BrokerFaultRegistry:
@@ -36,7 +36,7 @@ class BrokerFaultRegistry:
     def __init__(self, admin: Callable[[], Admin]) -> None:
         self._admin = admin
 
-    def add(self, given: Shown) -> Shown:
+    def add(self, given: FaultState) -> FaultState:
         try:
             return self._admin().post("/v1/faults", given)  # type: ignore[no-any-return]
         except AdminFailed as error:
@@ -44,17 +44,17 @@ class BrokerFaultRegistry:
                 raise FaultError(str(error)) from None
             raise
 
-    def show(self, fault_id: int, hits: int = 0, timeout_s: float = 0.0) -> Shown:
+    def show(self, fault_id: int, hits: int = 0, timeout_s: float = 0.0) -> FaultState:
         query = f"?hits={hits}&wait_ms={int(timeout_s * 1000)}" if hits else ""
         return self._admin().get(f"/v1/faults/{fault_id}{query}")  # type: ignore[no-any-return]
 
-    def release(self, fault_id: int) -> Shown:
+    def release(self, fault_id: int) -> FaultState:
         return self._admin().post(f"/v1/faults/{fault_id}/release")  # type: ignore[no-any-return]
 
-    def remove(self, fault_id: int) -> Shown:
+    def remove(self, fault_id: int) -> FaultState:
         return self._admin().delete(f"/v1/faults/{fault_id}")  # type: ignore[no-any-return]
 
-    def clear(self) -> list[Shown]:
+    def clear(self) -> list[FaultState]:
         return self._admin().delete("/v1/faults")  # type: ignore[no-any-return]
 
 
@@ -64,10 +64,10 @@ class ProxyFaultRegistry:
     def __init__(self, proxy: ProxyServer) -> None:
         self._proxy = proxy
 
-    def add(self, given: Shown) -> Shown:
+    def add(self, given: FaultState) -> FaultState:
         return self._show(self._proxy.plan.add(parse_fault(given)))
 
-    def show(self, fault_id: int, hits: int = 0, timeout_s: float = 0.0) -> Shown:
+    def show(self, fault_id: int, hits: int = 0, timeout_s: float = 0.0) -> FaultState:
         fault = self._fault(fault_id)
         if hits and timeout_s:
             try:
@@ -76,17 +76,17 @@ class ProxyFaultRegistry:
                 return self._show(fault)
         return self._show(fault)
 
-    def release(self, fault_id: int) -> Shown:
+    def release(self, fault_id: int) -> FaultState:
         fault = self._fault(fault_id)
         self._proxy.plan.release(fault_id)
         return self._show(fault)
 
-    def remove(self, fault_id: int) -> Shown:
+    def remove(self, fault_id: int) -> FaultState:
         fault = self._fault(fault_id)
         self._proxy.plan.remove(fault_id)
         return self._show(fault)
 
-    def clear(self) -> list[Shown]:
+    def clear(self) -> list[FaultState]:
         return [self._show(fault) for fault in self._proxy.plan.clear()]
 
     def _fault(self, fault_id: int) -> Fault:
@@ -95,5 +95,5 @@ class ProxyFaultRegistry:
             raise KeyError(f"there is no fault {fault_id} any more")
         return fault
 
-    def _show(self, fault: Fault) -> Shown:
+    def _show(self, fault: Fault) -> FaultState:
         return fault.to_json() | {"held": self._proxy.plan.count_held(fault.id)}

@@ -37,45 +37,45 @@ _CRASHES: Final = {
 class PlannedFault:
     """A planned fault."""
 
-    def __init__(self, desk: FaultRegistry, shown: dict[str, Any], optional: bool) -> None:
-        self._desk = desk
-        self._shown = shown
-        self.id: int = shown["id"]
+    def __init__(self, registry: FaultRegistry, state: dict[str, Any], optional: bool) -> None:
+        self._registry = registry
+        self._state = state
+        self.id: int = state["id"]
         self.optional = optional
 
     def __repr__(self) -> str:
-        given = {name: self._shown[name] for name in ("at", "api", "where", "do", "error", "ms") if name in self._shown}
+        given = {name: self._state[name] for name in ("at", "api", "where", "do", "error", "ms") if name in self._state}
         return f"fault {self.id} {given}"
 
     @property
     def hits(self) -> int:
         """The number of times the fault has fired."""
-        return int(self._look()["hits"])
+        return int(self._refresh()["hits"])
 
     @property
     def held(self) -> int:
         """The number of requests or markers that the fault holds now."""
-        return int(self._look()["held"])
+        return int(self._refresh()["held"])
 
     def wait_hit(self, hits: int = 1, timeout_s: float = WAIT_S) -> None:
         """Wait until the fault has fired `hits` times. Raises TimeoutError."""
-        self._shown = shown = self._desk.show(self.id, hits, timeout_s)
-        if shown["hits"] < hits:
+        self._state = state = self._registry.show(self.id, hits, timeout_s)
+        if state["hits"] < hits:
             raise TimeoutError(
-                f"{self!r} has fired {shown['hits']} times in {timeout_s:g} s, and matched {shown['seen']}"
+                f"{self!r} has fired {state['hits']} times in {timeout_s:g} s, and matched {state['seen']}"
             )
 
     def release(self) -> None:
         """Release everything that the fault holds; it holds nothing from now on."""
-        self._shown = self._desk.release(self.id)
+        self._state = self._registry.release(self.id)
 
     def remove(self) -> None:
         """Remove the fault from the plan."""
-        self._shown = self._desk.remove(self.id)
+        self._state = self._registry.remove(self.id)
 
-    def _look(self) -> dict[str, Any]:
-        self._shown = self._desk.show(self.id)
-        return self._shown
+    def _refresh(self) -> dict[str, Any]:
+        self._state = self._registry.show(self.id)
+        return self._state
 
 
 class _At:
@@ -157,8 +157,8 @@ class OnDisk(_At):
 class Faults:
     """The faults of one broker, or of the proxy in front of one."""
 
-    def __init__(self, desk: FaultRegistry, process: BrokerProcess | None = None) -> None:
-        self._desk = desk
+    def __init__(self, registry: FaultRegistry, process: BrokerProcess | None = None) -> None:
+        self._registry = registry
         self._process = process
         self._planned: dict[int, PlannedFault] = {}
         self._crashes: list[PlannedFault] = []
@@ -217,7 +217,7 @@ class Faults:
 
     def add(self, given: dict[str, Any], *, optional: bool = False) -> PlannedFault:
         """Plan a fault given as JSON (`ottla/testkit/faults/fault.py`). FaultError if it is invalid."""
-        fault = PlannedFault(self._desk, self._desk.add(given), optional)
+        fault = PlannedFault(self._registry, self._registry.add(given), optional)
         self._planned[fault.id] = fault
         return fault
 
@@ -244,7 +244,7 @@ class Faults:
         self._crashes.clear()
         if crashed:
             return []
-        hits = {shown["id"]: shown["hits"] for shown in self._desk.clear()}
+        hits = {state["id"]: state["hits"] for state in self._registry.clear()}
         return [fault for fault in planned.values() if not fault.optional and not hits.get(fault.id, 1)]
 
     def _has_crashed(self) -> bool:

@@ -8,7 +8,7 @@ from ottla.protocol.batch_header import HEADER_SIZE, read_header
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests.structs import error_codes
 from ottla.protocol.values import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from ottla.testkit.control.journal import Passage
+from ottla.testkit.control.journal import JournalEntry
 from ottla.testkit.history.calls import Call, read_calls
 
 K: Final = ApiKey
@@ -36,9 +36,9 @@ class LedgerEntry(NamedTuple):
     faults: tuple[int, ...]
 
 
-def read_ledger(passages: Iterable[Passage]) -> Iterator[LedgerEntry]:
+def read_ledger(entries: Iterable[JournalEntry]) -> Iterator[LedgerEntry]:
     """Yield an entry for each transactional request."""
-    for call in read_calls(passages):
+    for call in read_calls(entries):
         ids = call.subject.transactional_ids if call.api_key in _CALLS and call.message is not None else ()
         if ids:
             yield _entry(call, min(ids))
@@ -53,23 +53,23 @@ def _entry(call: Call, transactional_id: str) -> LedgerEntry:
         bool(call.message.committed) if call.api_key == K.END_TXN else None,
         tuple(sorted(call.subject.partitions, key=str)),
         call.client_id,
-        call.passage.began_ms,
-        tuple(call.passage.faults),
+        call.entry.began_ms,
+        tuple(call.entry.faults),
     )
 
 
 def _producer(call: Call) -> tuple[int, int]:
     """Return (producer id, epoch): from the reply of InitProducerId, the first batch of Produce, else the request."""
-    told = call.message
+    message = call.message
     if call.api_key == K.PRODUCE:
-        return _first_batch(told)
-    if call.api_key == K.ADD_PARTITIONS_TO_TXN and told.transactions:
-        told = told.transactions[0]
+        return _first_batch(message)
+    if call.api_key == K.ADD_PARTITIONS_TO_TXN and message.transactions:
+        message = message.transactions[0]
     elif call.api_key == K.INIT_PRODUCER_ID and call.reply is not None:
-        told = call.reply
+        message = call.reply
     return (
-        _number(told, "producer_id", "v3_and_below_producer_id"),
-        _number(told, "producer_epoch", "v3_and_below_producer_epoch"),
+        _number(message, "producer_id", "v3_and_below_producer_id"),
+        _number(message, "producer_epoch", "v3_and_below_producer_epoch"),
     )
 
 
@@ -85,9 +85,9 @@ def _first_batch(request: Any) -> tuple[int, int]:
 def _outcome(call: Call) -> str:
     if call.reply is not None:
         return next((ErrorCode(error).name for error in error_codes(call.reply) if error), "NONE")
-    if call.passage.reason:
+    if call.entry.reason:
         return "connection closed"
-    return "unanswered" if call.passage.reply is None else "lost"
+    return "unanswered" if call.entry.reply is None else "lost"
 
 
 def _number(message: Any, *names: str) -> int:

@@ -17,7 +17,7 @@ START_TIMEOUT_S: Final = 300.0
 STOP_TIMEOUT_S: Final = 20.0
 ABORT_TIMEOUT_S: Final = 5.0
 _EXIT_S: Final = 5.0  # from the last byte of a connection to the end of the process
-_LOOK_S: Final = 0.005
+_POLL_S: Final = 0.005
 
 SETTINGS: Final[Mapping[str, str]] = {
     "group.initial.rebalance.delay.ms": "0",
@@ -196,7 +196,7 @@ class BrokerProcess:
             if time.monotonic() > deadline:
                 _abort(self._process)
                 raise BrokerFailed(f"the broker is not ready after {START_TIMEOUT_S:g} s:\n{self.log_tail()}")
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         self.bootstrap = lines["ready"].rpartition("//")[2]
         self.admin_url = lines["admin"]
 

@@ -141,12 +141,12 @@ class Wire:
 
     def _list_offset(self, topic: str, partition: int, isolation: str, timestamp: int) -> int:
         rows = [{"partition_index": partition, "current_leader_epoch": -1, "timestamp": timestamp}]
-        asked = {"replica_id": -1, "isolation_level": _level(isolation)}
+        fields = {"replica_id": -1, "isolation_level": _level(isolation)}
         what = f"the offsets of {topic}-{partition}"
 
         def attempt() -> Any:
             topics = [{"name": topic, "partitions": rows}]
-            return self.ask(K.LIST_OFFSETS, 4, self.leader(topic, partition), **asked, topics=topics)
+            return self.ask(K.LIST_OFFSETS, 4, self.leader(topic, partition), **fields, topics=topics)
 
         reply = when_ready(attempt, lambda reply: reply.topics[0].partitions[0].error_code, what)
         return int(reply.topics[0].partitions[0].offset)
@@ -232,8 +232,8 @@ class Wire:
             led.setdefault(None if alone else self.leader(topic, index), []).append(index)
         found = []
         for address, indexes in led.items():
-            asked = [{"name": topic, "partition_indexes": indexes}]
-            for row in self.ask(K.DESCRIBE_PRODUCERS, 0, address, topics=asked).topics[0].partitions:
+            topics = [{"name": topic, "partition_indexes": indexes}]
+            for row in self.ask(K.DESCRIBE_PRODUCERS, 0, address, topics=topics).topics[0].partitions:
                 _check(row.error_code, f"describe the producers of {topic}-{row.partition_index}")
                 opened = (_open_at(each) for each in row.active_producers)
                 found += [OpenProducer(topic, row.partition_index, *each) for each in opened if each[-1] >= 0]
@@ -289,10 +289,10 @@ class Wire:
     def abort(self, transaction: Transaction) -> None:
         """Fence the producer of a transactional id, which aborts its open transaction."""
         address = self.coordinator(transaction.transactional_id, TRANSACTION)
-        asked = {"transactional_id": transaction.transactional_id, "transaction_timeout_ms": 60_000}
+        fields = {"transactional_id": transaction.transactional_id, "transaction_timeout_ms": 60_000}
 
         def attempt() -> Any:
-            return self.ask(K.INIT_PRODUCER_ID, 3, address, **asked, producer_id=-1, producer_epoch=-1)
+            return self.ask(K.INIT_PRODUCER_ID, 3, address, **fields, producer_id=-1, producer_epoch=-1)
 
         what = f"abort the transaction of {transaction.transactional_id}"
         when_ready(attempt, lambda reply: reply.error_code, what, _WHEN_READY | {ErrorCode.CONCURRENT_TRANSACTIONS})

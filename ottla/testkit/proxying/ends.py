@@ -20,7 +20,7 @@ class End(asyncio.StreamReaderProtocol):
         loop = asyncio.get_running_loop()
         self.reader = asyncio.StreamReader(limit=READ_AHEAD_BYTES, loop=loop)
         super().__init__(self.reader, loop=loop)
-        self.gone: asyncio.Future[None] = loop.create_future()
+        self.disconnected: asyncio.Future[None] = loop.create_future()
         """Done when the peer will send no more."""
         self._loop_of_end = loop
 
@@ -43,8 +43,8 @@ class End(asyncio.StreamReaderProtocol):
         self._leave()
 
     def _leave(self) -> None:
-        if not self.gone.done():
-            self.gone.set_result(None)
+        if not self.disconnected.done():
+            self.disconnected.set_result(None)
 
     async def frame(self) -> bytes | None:
         """Return the next frame without its size, None at the end. ProtocolError for an invalid size."""

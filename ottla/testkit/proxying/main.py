@@ -44,16 +44,16 @@ async def _open_admin(proxy: Proxy, settings: "AdminSettings") -> "AdminPort":
 
 def leave(proxy: Proxy, history: Path | None, event_file: Path | None) -> None:
     """Write the requested files, and report how much the journal has dropped."""
-    passages = list(proxy.journal.since(0))
+    entries = list(proxy.journal.since(0))
     if proxy.journal.dropped and (history or event_file):
         log.warning(
             "The first %d requests are missing from the files: the journal was full (--journal-bytes)",
             proxy.journal.dropped,
         )
     if event_file is not None:
-        _write(event_file, events(passages))
+        _write(event_file, events(entries))
     if history is not None:
-        _write(history, checker_lines(passages))
+        _write(history, checker_lines(entries))
 
 
 def _write(path: Path, objects: Any) -> None:

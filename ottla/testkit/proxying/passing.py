@@ -15,7 +15,7 @@ from ottla.protocol.errors import ProtocolError
 from ottla.protocol.requests.frames import parse_request_header
 from ottla.protocol.requests.produce_wire import decode_produce_request
 from ottla.testkit.control import KIT_CLIENT_ID
-from ottla.testkit.control.journal import Journal, Passage
+from ottla.testkit.control.journal import Journal, JournalEntry
 from ottla.testkit.control.secrets import kept_reply, kept_request
 from ottla.testkit.faults.error_reply import error_reply
 from ottla.testkit.faults.exchange import Exchange
@@ -24,7 +24,7 @@ from ottla.testkit.faults.names import TopicNames
 from ottla.testkit.faults.plan import Plan
 from ottla.testkit.proxying.addresses import Address, refused_api_versions, rewritten
 from ottla.testkit.proxying.ends import End
-from ottla.testkit.proxying.pending import Asked, Pending
+from ottla.testkit.proxying.pending import Pending, PendingRequest
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class Passing:
         self._pending = Pending()
         self._peer = _show_address(client.transport.get_extra_info("peername"))
         self._reached_at = str(client.transport.get_extra_info("sockname")[0])
-        self._now: Passage | None = None
+        self._now: JournalEntry | None = None
         """The current request, until it is in `_pending`."""
 
     async def run(self) -> None:
@@ -87,9 +87,9 @@ class Passing:
             self._upstream.abort()
 
     def _refuse_rest(self, reason: str) -> None:
-        for passage in [asked.passage for asked in self._pending.rest()] + [self._now]:
-            if passage is not None and passage.ended_ms is None:
-                self._around.journal.record_refusal(passage, reason)
+        for entry in [pending.entry for pending in self._pending.rest()] + [self._now]:
+            if entry is not None and entry.ended_ms is None:
+                self._around.journal.record_refusal(entry, reason)
 
     # ---- up
 
@@ -103,81 +103,81 @@ class Passing:
         around = self._around
         exchange = Exchange(frame, around.names.name_of)
         around.count(exchange)
-        self._now = passage = self._passage(exchange)
+        self._now = entry = self._entry(exchange)
         if exchange.api_key == ApiKey.SASL_HANDSHAKE and exchange.api_version == 0:
             raise Closed("SaslHandshake v0: what follows it has no headers; a client of Kafka 1.0 or later sends v1")
         if exchange.api_key == ApiKey.API_VERSIONS:
             answer = refused_api_versions(exchange.api_version, exchange.correlation_id)
             if answer is not None:
-                await self._ask(Asked(exchange, passage, 0, answer))
+                await self._enqueue(PendingRequest(exchange, entry, 0, answer))
                 return
         copies = 1
         for fault in _striking(around.plan, "request", exchange):
-            passage.struck(fault)
+            entry.record_fault(fault)
             if fault.do == "reply":
-                await self._answer(exchange, passage, fault)
+                await self._answer(exchange, entry, fault)
                 return
             if fault.do == "drop":
                 raise Closed(_blame(fault, exchange))
             copies += fault.do == "duplicate"
             await self._wait(fault)
         if _is_answered(exchange):
-            await self._ask(Asked(exchange, passage, copies))
+            await self._enqueue(PendingRequest(exchange, entry, copies))
         else:
-            around.journal.record_reply(passage, ())
+            around.journal.record_reply(entry, ())
         for _ in range(copies):
             await self._sent(self._upstream.send(frame), "the broker")
 
-    def _passage(self, exchange: Exchange) -> Passage:
+    def _entry(self, exchange: Exchange) -> JournalEntry:
         if exchange.client_id != KIT_CLIENT_ID:
             return self._around.journal.begin(kept_request(exchange), self._peer)
-        unseen = Passage(0, 0, self._peer, b"")
+        unseen = JournalEntry(0, 0, self._peer, b"")
         unseen.kept = False
         return unseen
 
-    async def _ask(self, asked: Asked) -> None:
-        await self._pending.put(asked)
+    async def _enqueue(self, pending: PendingRequest) -> None:
+        await self._pending.put(pending)
         self._now = None
 
-    async def _answer(self, exchange: Exchange, passage: Passage, fault: Fault) -> None:
+    async def _answer(self, exchange: Exchange, entry: JournalEntry, fault: Fault) -> None:
         """Answer with an error, after the earlier requests are answered."""
         if not _is_answered(exchange):
-            self._around.journal.record_reply(passage, ())
+            self._around.journal.record_reply(entry, ())
             return
         key, version = exchange.api_key, exchange.api_version
         try:
             frame = error_reply(key, version, exchange.correlation_id, exchange.message, fault.error)
         except ProtocolError as error:
             raise Closed(f"{_blame(fault, exchange)}, and the reply cannot be written: {error}") from None
-        await self._ask(Asked(exchange, passage, 0, frame[4:]))
+        await self._enqueue(PendingRequest(exchange, entry, 0, frame[4:]))
 
     # ---- down
 
     async def _replies(self) -> None:
-        while (asked := await self._pending.first()) is not None:
-            reply = asked.answer
-            for _ in range(asked.copies):
+        while (pending := await self._pending.first()) is not None:
+            reply = pending.answer
+            for _ in range(pending.copies):
                 reply = await self._upstream.frame()
                 if reply is None:
                     raise Closed("the broker has closed the connection")
             assert reply is not None
-            if asked.answer is None:
-                reply = await self._change(asked, reply)
+            if pending.answer is None:
+                reply = await self._change(pending, reply)
             if reply is not None:
-                self._around.journal.record_reply(asked.passage, (kept_reply(asked.exchange, reply),))
+                self._around.journal.record_reply(pending.entry, (kept_reply(pending.exchange, reply),))
                 await self._sent(self._client.send(reply), "the client")
             else:
-                self._around.journal.record_reply(asked.passage, ())
+                self._around.journal.record_reply(pending.entry, ())
             self._pending.remove_first()
 
-    async def _change(self, asked: Asked, reply: bytes) -> bytes | None:
+    async def _change(self, pending: PendingRequest, reply: bytes) -> bytes | None:
         """Apply faults and replace addresses. Return the reply for the client, or None to drop it."""
-        exchange, around = asked.exchange, self._around
+        exchange, around = pending.exchange, self._around
         if int.from_bytes(reply[:4], "big", signed=True) != exchange.correlation_id:
             raise Closed(f"the broker answered another request than {exchange.title} v{exchange.api_version}")
         lost = False
         for fault in _striking(around.plan, "reply", exchange):
-            asked.passage.struck(fault)
+            pending.entry.record_fault(fault)
             if fault.do == "drop":
                 raise Closed(_blame(fault, exchange))
             lost |= fault.do == "lose"
@@ -216,7 +216,7 @@ class Passing:
         else:
             return
         try:
-            await asyncio.wait({go_on, self._client.gone}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({go_on, self._client.disconnected}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             leave()
         if not go_on.done():
@@ -226,9 +226,9 @@ class Passing:
     def _is_released(fault: Fault) -> bool:
         return fault.released
 
-    async def _sent(self, sending: Awaitable[bool], whom: str) -> None:
+    async def _sent(self, sending: Awaitable[bool], receiver: str) -> None:
         if not await sending:
-            raise Closed(f"{whom} has closed the connection")
+            raise Closed(f"{receiver} has closed the connection")
 
 
 def _striking(plan: Plan, point: str, exchange: Exchange) -> list[Fault]:

@@ -4,21 +4,21 @@ import asyncio
 from collections import deque
 from typing import Final
 
-from ottla.testkit.control.journal import Passage
+from ottla.testkit.control.journal import JournalEntry
 from ottla.testkit.faults.exchange import Exchange
 
 MOST_REQUESTS: Final = 256
 MOST_BYTES: Final = 16 * 1024 * 1024
 
 
-class Asked:
+class PendingRequest:
     """A request that was forwarded `copies` times, or that the proxy answers with `answer`."""
 
-    __slots__ = ("answer", "copies", "exchange", "passage")
+    __slots__ = ("answer", "copies", "entry", "exchange")
 
-    def __init__(self, exchange: Exchange, passage: Passage, copies: int = 1, answer: bytes | None = None) -> None:
+    def __init__(self, exchange: Exchange, entry: JournalEntry, copies: int = 1, answer: bytes | None = None) -> None:
         self.exchange = exchange
-        self.passage = passage
+        self.entry = entry
         self.copies = copies
         self.answer = answer
 
@@ -32,30 +32,30 @@ class Pending:
     """Queue of unanswered requests. `put` waits while it holds `MOST_REQUESTS` requests or over `MOST_BYTES`."""
 
     def __init__(self) -> None:
-        self._asked: deque[Asked] = deque()
+        self._requests: deque[PendingRequest] = deque()
         self._size_bytes = 0
         self._ended = False
         self._changed = asyncio.Event()
 
-    async def put(self, asked: Asked) -> None:
+    async def put(self, pending: PendingRequest) -> None:
         """Append a request, after waiting for space. An empty queue takes any request."""
-        while self._asked and (len(self._asked) >= MOST_REQUESTS or self._size_bytes > MOST_BYTES):
+        while self._requests and (len(self._requests) >= MOST_REQUESTS or self._size_bytes > MOST_BYTES):
             await self._change()
-        self._asked.append(asked)
-        self._size_bytes += asked.size_bytes
+        self._requests.append(pending)
+        self._size_bytes += pending.size_bytes
         self._changed.set()
 
-    async def first(self) -> Asked | None:
+    async def first(self) -> PendingRequest | None:
         """Return the next request to answer without removing it; None when the queue has ended."""
-        while not self._asked:
+        while not self._requests:
             if self._ended:
                 return None
             await self._change()
-        return self._asked[0]
+        return self._requests[0]
 
     def remove_first(self) -> None:
         """Remove the first request, which is answered."""
-        self._size_bytes -= self._asked.popleft().size_bytes
+        self._size_bytes -= self._requests.popleft().size_bytes
         self._changed.set()
 
     def end(self) -> None:
@@ -63,9 +63,9 @@ class Pending:
         self._ended = True
         self._changed.set()
 
-    def rest(self) -> list[Asked]:
+    def rest(self) -> list[PendingRequest]:
         """Return the requests that are still unanswered."""
-        return list(self._asked)
+        return list(self._requests)
 
     async def _change(self) -> None:
         self._changed.clear()

@@ -27,8 +27,8 @@ class ProxyServer:
         journal_bytes: int = MOST_BYTES,
     ) -> None:
         self._proxy = Proxy(parse_address(upstream), parse_address(listen), advertised_host, journal_bytes)
-        self._struck = threading.Condition()
-        self._proxy.plan.watchers.add(self._strike)
+        self._fired = threading.Condition()
+        self._proxy.plan.watchers.add(self._notify_hit)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="ottla-proxy", daemon=True)
 
@@ -63,8 +63,8 @@ class ProxyServer:
 
     def await_hits(self, fault: Fault, hits: int = 1, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
         """Wait until a fault has fired `hits` times. Raises TimeoutError."""
-        with self._struck:
-            if not self._struck.wait_for(lambda: fault.hits >= hits, timeout_s):
+        with self._fired:
+            if not self._fired.wait_for(lambda: fault.hits >= hits, timeout_s):
                 raise TimeoutError(f"{fault.describe()}: fired {fault.hits} times, and matched {fault.seen}")
 
     def hang_up(self, for_s: float = 0.0) -> None:
@@ -103,6 +103,6 @@ class ProxyServer:
 
         asyncio.run_coroutine_threadsafe(call(), self._loop).result()
 
-    def _strike(self, fault: Fault) -> None:
-        with self._struck:
-            self._struck.notify_all()
+    def _notify_hit(self, fault: Fault) -> None:
+        with self._fired:
+            self._fired.notify_all()

@@ -9,7 +9,7 @@ from ottla.protocol.acls import ResourceType
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.internal_topics.metadata_records import BROKER_RESOURCE
 from ottla.protocol.requests.frames import MAX_ENTRIES, MAX_SMALL_REQUEST_BYTES
-from ottla.testkit.greedy import Greed, greedy
+from ottla.testkit.greedy import Fill, greedy
 from ottla.testkit.in_memory.furnish import Size, furnish, message
 from ottla.testkit.in_memory.schedule import START_MS
 from tests.lone import Lone
@@ -51,7 +51,7 @@ def stage():
 def asks(api, state, entries, size_bytes):
     """Yield a request for each array and each way to fill it, with every flag set."""
     for ask in greedy(api.key, api.max_version, api.max_version, state, entries, size_bytes):
-        if ask.flags or ask.greed is Greed.ALL:
+        if ask.flags or ask.fill is Fill.ALL:
             yield ask
 
 
@@ -60,7 +60,7 @@ def find_slow(lone, api, state, entries=ENTRIES, size_bytes=BYTES):
     for ask in asks(api, state, entries, size_bytes):
         weight = lone.weigh(ask.message(), ask.version)
         if weight.us > MOST_US or weight.uncharged_calls > MOST_UNCHARGED_CALLS:
-            yield f"{api.title} {ask.version}, {ask.greed} {ask.array}: {weight}"
+            yield f"{api.title} {ask.version}, {ask.fill} {ask.array}: {weight}"
 
 
 @pytest.mark.parametrize("api", TABLE.values(), ids=lambda api: api.title)

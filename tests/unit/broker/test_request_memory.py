@@ -16,7 +16,7 @@ from ottla.broker.turns import Wait
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.requests import codec
 from ottla.protocol.requests.frames import parse_request_header
-from ottla.testkit.greedy import Greed, State, greedy
+from ottla.testkit.greedy import Fill, State, greedy
 from ottla.testkit.in_memory.furnish import message
 from tests.stand_in import broker_of
 from tests.unit.broker.peer import Peer, echo
@@ -177,7 +177,7 @@ STATE = State(many("t{:05d}".format), [], many("g{:05d}".format), many("x{:05d}"
 def test_no_request_takes_more_decoded_than_it_is_counted_for(api):
     """Before decoding, its bytes count; afterwards, its entries. All its strings and numbers are different."""
     for ask in greedy(api.key, api.max_version, api.max_version, STATE, ENTRIES):
-        if ask.greed is not Greed.ROWS:
+        if ask.fill is not Fill.ROWS:
             continue
         _, body = parse_request_header(memoryview(codec.encode_request(ask.message(), ask.version, 1, "c"))[4:])
         body = bytes(body)

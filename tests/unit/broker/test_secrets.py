@@ -116,7 +116,7 @@ def test_whoever_watches_a_broker_sees_no_secret(key, version, fields, caplog):
         assert not is_told(shown), where
     for formatter in (JsonFormatter(), KafkaFormatter()):
         assert not any(is_told(formatter.format(record)) for record in caplog.records)
-    assert [passage.request[1] for passage in watched.journal.since(0)] == [key]
+    assert [entry.request[1] for entry in watched.journal.since(0)] == [key]
 
 
 def test_a_login_without_headers_does_not_stand_in_the_journal():
@@ -130,15 +130,15 @@ def test_a_login_without_headers_does_not_stand_in_the_journal():
     guest.handshake(version=0)
     guest.frame(f"\0charlie\0{password}".encode())
     assert guest.principal == "User:charlie"
-    assert [passage.request[1] for passage in journal.since(0)] == [K.SASL_HANDSHAKE]
+    assert [entry.request[1] for entry in journal.since(0)] == [K.SASL_HANDSHAKE]
 
 
 def test_a_config_that_is_no_secret_stands_in_the_journal():
     watched = Watched()
     key, version, fields = altering(K.INCREMENTAL_ALTER_CONFIGS, 1, ("log.retention.ms", "60000"))
     watched.lone.call(key, version, **fields)
-    (passage,) = watched.journal.since(0)
-    assert b"60000" in passage.request
+    (entry,) = watched.journal.since(0)
+    assert b"60000" in entry.request
 
 
 def test_clients_are_told_no_secret_that_was_set():

@@ -9,7 +9,7 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.requests import codec
 from ottla.protocol.requests.frames import MAX_ENTRIES, MAX_SMALL_REQUEST_BYTES
 from ottla.protocol.requests.produce_wire import decode_produce_request
-from ottla.testkit.greedy import Greed, State, greedy
+from ottla.testkit.greedy import Fill, State, greedy
 
 COUNT = 100
 STATE = State(
@@ -28,8 +28,8 @@ def asks(api_key, version, max_entries=500, max_bytes=30_000):
     return list(greedy(api_key, version, version, STATE, max_entries, max_bytes))
 
 
-def one(api_key, version, greed, array, **limits):
-    (ask,) = [ask for ask in asks(api_key, version, **limits) if ask[2:4] == (greed, array) and ask.flags]
+def one(api_key, version, fill, array, **limits):
+    (ask,) = [ask for ask in asks(api_key, version, **limits) if ask[2:4] == (fill, array) and ask.flags]
     return ask.message()
 
 
@@ -44,33 +44,33 @@ def test_every_request_is_one_that_the_broker_reads(api):
 
 
 def test_an_array_is_filled_to_the_most_entries_or_the_most_bytes():
-    whole = one(ApiKey.METADATA, 12, Greed.ROWS, "topics", max_entries=MAX_ENTRIES, max_bytes=MAX_SMALL_REQUEST_BYTES)
+    whole = one(ApiKey.METADATA, 12, Fill.ROWS, "topics", max_entries=MAX_ENTRIES, max_bytes=MAX_SMALL_REQUEST_BYTES)
     assert len(whole.topics) == MAX_ENTRIES
-    long = one(ApiKey.METADATA, 12, Greed.LONG, "topics")
+    long = one(ApiKey.METADATA, 12, Fill.LONG, "topics")
     assert 29_000 < len(long.encode(version=12)) <= 30_000
 
 
 def test_rows_name_what_exists_and_then_what_does_not():
-    names = [topic.name for topic in one(ApiKey.METADATA, 12, Greed.ROWS, "topics").topics]
+    names = [topic.name for topic in one(ApiKey.METADATA, 12, Fill.ROWS, "topics").topics]
     assert names[:COUNT] == STATE.topics
     assert len(set(names)) == len(names) == 500
-    new = {topic.name for topic in one(ApiKey.METADATA, 12, Greed.NEW, "topics").topics}
+    new = {topic.name for topic in one(ApiKey.METADATA, 12, Fill.NEW, "topics").topics}
     assert len(new) == 500 and not new & set(STATE.topics)
 
 
 def test_one_name_is_repeated():
-    groups = one(ApiKey.OFFSET_FETCH, 8, Greed.REPEATED, "groups").groups
+    groups = one(ApiKey.OFFSET_FETCH, 8, Fill.REPEATED, "groups").groups
     assert {group.group_id for group in groups} == {"group-0"} and len(groups) == 500
     assert all(group.topics is None for group in groups), "null asks for all that the group has"
 
 
 def test_topics_without_names_are_asked_for_by_id():
-    topics = one(ApiKey.PRODUCE, 13, Greed.ROWS, "topic_data").topic_data
+    topics = one(ApiKey.PRODUCE, 13, Fill.ROWS, "topic_data").topic_data
     assert [topic.topic_id for topic in topics[:COUNT]] == STATE.topic_ids[: len(topics)]
 
 
 def test_an_api_that_is_not_served_yet_is_walked_without_a_change_here():
     api_key = ApiKey.DESCRIBE_TOPIC_PARTITIONS
     assert api_key not in TABLE
-    filled = {(ask.greed, ask.array) for ask in asks(api_key, codec.schema_versions(api_key)[1])}
-    assert filled >= {(greed, "topics") for greed in Greed if greed is not Greed.ALL}
+    filled = {(ask.fill, ask.array) for ask in asks(api_key, codec.schema_versions(api_key)[1])}
+    assert filled >= {(fill, "topics") for fill in Fill if fill is not Fill.ALL}

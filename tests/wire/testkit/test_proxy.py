@@ -320,9 +320,9 @@ def test_passwords_do_not_stand_in_the_journal(proxy):
     with raw(proxy) as sock:
         sock.sendall(frame(handshake, 1, 1) + frame(secret, 2, 2))
         assert read(sock) and read(sock)
-    passages = list(proxy.journal.since(0))
-    assert [passage.request[:2] for passage in passages] == [b"\0\x11", b"\0\x24"]
-    assert not any(b"secret" in passage.request for passage in passages)
+    entries = list(proxy.journal.since(0))
+    assert [entry.request[:2] for entry in entries] == [b"\0\x11", b"\0\x24"]
+    assert not any(b"secret" in entry.request for entry in entries)
 
 
 # ---- the history
@@ -379,9 +379,9 @@ def run(tmp_path_factory):
     with own_broker(keep=False) as broker:
         with ProxyServer(broker.bootstrap) as proxy:
             play(proxy, "ledger")
-            passages = list(proxy.journal.since(0))
+            entries = list(proxy.journal.since(0))
         broker.stop()
-        yield passages, broker.data_dir
+        yield entries, broker.data_dir
 
 
 def check(tmp_path, lines, data_dir):
@@ -391,8 +391,8 @@ def check(tmp_path, lines, data_dir):
 
 
 def test_nothing_is_found_where_replies_were_lost_and_nothing_is_wrong(run, tmp_path):
-    passages, data_dir = run
-    lines = checker_lines(passages)
+    entries, data_dir = run
+    lines = checker_lines(entries)
     assert check(tmp_path, lines, data_dir) == []
     told = {(line["f"], line["type"]) for line in lines}
     assert {(f, "ok") for f in ("init", "send", "end", "offsets", "poll", "fetch-offsets")} <= told
@@ -417,8 +417,8 @@ def read_further(line):
     ("planted", "kind"), [(commit_nothing, "G1a"), (send_something_else, "phantom"), (read_further, "poll-skip")]
 )
 def test_what_is_wrong_is_found(run, tmp_path, planted, kind):
-    passages, data_dir = run
-    lines = [{**line, **planted(line)} for line in checker_lines(passages)]
+    entries, data_dir = run
+    lines = [{**line, **planted(line)} for line in checker_lines(entries)]
     assert kind in {anomaly.kind for anomaly in check(tmp_path, lines, data_dir)}
 
 
@@ -432,8 +432,8 @@ def is_poll(line):
 
 def test_a_write_that_was_acknowledged_and_is_gone_is_found(run, tmp_path):
     """The history has a send that the logs do not have, as with a broker that answers and does not write."""
-    passages, data_dir = run
-    lines = checker_lines(passages)
+    entries, data_dir = run
+    lines = checker_lines(entries)
     for line in lines:
         if is_send(line) or (line["f"] == "send" and line["type"] == "ok" and line["mops"][0][1] == "ledger-copy/0"):
             line["mops"] = [[*mop[:2], mop[2] + "?", *mop[3:]] for mop in line["mops"]]

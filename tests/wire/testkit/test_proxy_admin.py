@@ -83,8 +83,8 @@ def test_a_commit_is_held_and_let_go_by_another_program(proxy):
     committing.start()
     waited = proxy.admin.get(f"/v1/faults/{fault_id}?hits=1&wait_ms=60000")
     assert (waited["hits"], waited["held"]) == (1, 1)
-    passages = proxy.admin.get("/v1/journal")["passages"]
-    assert [passage["faults"] for passage in passages if passage["faults"]] == [[fault_id]]
+    entries = proxy.admin.get("/v1/journal")["passages"]
+    assert [entry["faults"] for entry in entries if entry["faults"]] == [[fault_id]]
     assert proxy.ctl("fault", "release", str(fault_id)).exit_code == 0
     committing.join(PATIENCE_S)
     assert not committing.is_alive()

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ottla.cli.dump.plain import plain_text
-from ottla.cli.dump.printing import SPREAD_FROM_BYTES, Wanted, print_log
+from ottla.cli.dump.printing import SPREAD_FROM_BYTES, PrintJob, print_log
 from ottla.printable import printable
 from ottla.protocol.batch import build_batch
 from ottla.protocol.batch_header import assign_offsets, read_header, set_append_time
@@ -94,7 +94,7 @@ def test_every_character_is_escaped_as_alone():
 
 def dump_log(path, **options):
     pieces = []
-    found = print_log(Wanted(str(path), True, False, None), 0, pieces.append, **options)
+    found = print_log(PrintJob(str(path), True, False, None), 0, pieces.append, **options)
     return b"".join(pieces), found
 
 

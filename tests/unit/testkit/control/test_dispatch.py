@@ -175,6 +175,6 @@ def test_the_journal_has_what_passed(broker):
     last = list(broker.journal.since(0))[-1]
     assert (last.faults, last.reply, last.reason) == ([fault.id], b"", "")
     broker.produce()
-    (passage,) = broker.journal.since(last.number)
-    assert int.from_bytes(passage.request[:2], "big") == ApiKey.PRODUCE
-    assert int.from_bytes(passage.reply[:4], "big") == len(passage.reply) - 4
+    (entry,) = broker.journal.since(last.number)
+    assert int.from_bytes(entry.request[:2], "big") == ApiKey.PRODUCE
+    assert int.from_bytes(entry.reply[:4], "big") == len(entry.reply) - 4

@@ -35,17 +35,17 @@ class Passing:
         return self.journal.begin(frame, peer), api_key, version
 
     def end(self, begun, reply):
-        passage, api_key, version = begun
+        entry, api_key, version = begun
         if reply is self.LOST:
-            self.journal.record_refusal(passage, "lost")
+            self.journal.record_refusal(entry, "lost")
             return
         body = bytes(made(codec.response_class(api_key), version, reply).encode(version=version))
-        self.journal.record_reply(passage, (response_prefix(api_key, version, 1, len(body)) + body,))
+        self.journal.record_reply(entry, (response_prefix(api_key, version, 1, len(body)) + body,))
 
     def ask(self, api_key, version, reply, **request):
         self.end(self.begin(api_key, version, **request), reply)
 
-    def passages(self):
+    def entries(self):
         return list(self.journal.since(0))
 
     # ---- what producers do

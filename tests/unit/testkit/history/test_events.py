@@ -11,7 +11,7 @@ from tests.unit.testkit.history.passing import Passing
 def test_an_end_of_a_transaction():
     passing = Passing()
     passing.end_txn(version=5, told=(5, 1))
-    (event,) = events(passing.passages())
+    (event,) = events(passing.entries())
     assert event == {
         "t": 1,
         "ended": 2,
@@ -29,7 +29,7 @@ def test_an_end_of_a_transaction():
 def test_records_are_summed_up_and_few_are_shown():
     passing = Passing()
     passing.send(b"paid", b"\xff", sequence=3)
-    (event,) = events(passing.passages())
+    (event,) = events(passing.entries())
     assert event["request"]["topic_data"][0]["partition_data"][0]["records"] == {
         "bytes": 80,
         "count": 2,
@@ -54,7 +54,7 @@ def test_records_are_summed_up_and_few_are_shown():
 def test_many_records_are_counted_only():
     passing = Passing()
     passing.send(*[b"x"] * 21)
-    (event,) = events(passing.passages())
+    (event,) = events(passing.entries())
     records = event["request"]["topic_data"][0]["partition_data"][0]["records"]
     assert records["count"] == 21
     assert "records" not in records
@@ -63,18 +63,18 @@ def test_many_records_are_counted_only():
 def test_what_was_lost_has_no_reply_and_a_reason():
     passing = Passing()
     passing.end_txn(lost=True)
-    (event,) = events(passing.passages())
+    (event,) = events(passing.entries())
     assert event["reply"] is None
     assert event["closed"] == "lost"
 
 
 def test_what_cannot_be_read_is_named_all_the_same():
     passing = Passing()
-    passage = passing.journal.begin(b"\0\x1a\0\x63\0\0\0\1\0\1c\0", "peer:1")
-    passing.journal.record_reply(passage, (b"\0\0\0\2??",))
+    entry = passing.journal.begin(b"\0\x1a\0\x63\0\0\0\1\0\1c\0", "peer:1")
+    passing.journal.record_reply(entry, (b"\0\0\0\2??",))
     unknown = passing.journal.begin(b"\x01\xf4\0\1\0\0\0\1\0\1c", "peer:1")
     passing.journal.record_reply(unknown, ())
-    first, second = events(passing.passages())
+    first, second = events(passing.entries())
     assert (first["api"], first["version"], first["request"], first["reply"]) == ("EndTxn", 99, None, None)
     assert second["api"] == "API 500"
 
@@ -85,6 +85,6 @@ def test_every_message_can_be_shown_as_json():
         version = codec.schema_versions(api_key)[1]
         frame = codec.encode_request(codec.request_class(api_key)(version=version), version, 1, "c")[4:]
         passing.journal.begin(frame, "peer:1")
-    shown = list(events(passing.passages()))
+    shown = list(events(passing.entries()))
     json.dumps(shown)
     assert all(event["request"] is not None for event in shown)

@@ -5,7 +5,7 @@ import pytest
 from ottla.protocol.batch import build_marker
 from ottla.protocol.batch_header import assign_offsets
 from ottla.protocol.errors import ErrorCode
-from ottla.testkit.history import checker_lines, passage_from_json, passage_to_json
+from ottla.testkit.history import checker_lines, entry_from_json, entry_to_json
 from tests.unit.testkit.history.passing import Passing, batch
 
 
@@ -16,7 +16,7 @@ def passing():
 
 def list_lines(passing, f):
     """Return (type, line) of each line of an operation."""
-    return [(line["type"], line) for line in checker_lines(passing.passages()) if line["f"] == f]
+    return [(line["type"], line) for line in checker_lines(passing.entries()) if line["f"] == f]
 
 
 def kinds(passing, f):
@@ -91,7 +91,7 @@ def test_a_producer_without_an_id_repeats_what_was_not_answered_only(passing):
     passing.send(b"a", offset=1, **plain)
     passing.send(b"b", offset=2, **plain)
     passing.send(b"b", offset=3, **plain)  # acknowledged and sent again: a second record, impossible to distinguish
-    lines = checker_lines(passing.passages())
+    lines = checker_lines(passing.entries())
     assert [line["mops"][0][2] for line in lines if line["f"] == "send" and line["type"] == "invoke"] == ["a"]
     assert [line["names"] for line in lines if line["f"] == "same"] == [["in/0#-1.-1.-1:b"]]
 
@@ -101,7 +101,7 @@ def test_equal_values_are_told_apart_by_who_wrote_them(passing):
     passing.send(b"x", offset=1, sequence=1)
     passing.send(b"x", offset=0, topic="out")
     passing.send(b"y", offset=2, sequence=2)
-    lines = checker_lines(passing.passages())
+    lines = checker_lines(passing.entries())
     names = [line["mops"][0][2] for line in lines if line["f"] == "send" and line["type"] == "invoke"]
     assert names == ["in/0#5.0.0:x", "in/0#5.0.1:x", "out/0#5.0.0:x", "y"]
     assert [line["values"] for line in lines if line["f"] == "repeated"] == [["x"]]
@@ -216,21 +216,21 @@ def test_lines_stand_in_the_order_of_what_happened(passing):
     passing.send(b"b", sequence=1, offset=1)
     passing.end(first, {"responses": [], "throttle_time_ms": 0})
     passing.end_txn()
-    lines = [(line["f"], line["type"]) for line in checker_lines(passing.passages()) if line["type"] != "note"]
+    lines = [(line["f"], line["type"]) for line in checker_lines(passing.entries()) if line["type"] != "note"]
     assert lines == [("send", "invoke"), ("send", "invoke"), ("send", "ok"), ("end", "invoke"), ("end", "ok")]
-    numbers = [line["i"] for line in checker_lines(passing.passages())]
+    numbers = [line["i"] for line in checker_lines(passing.entries())]
     assert numbers == list(range(len(numbers)))
 
 
 def test_what_is_judged_begins_with_the_first_offset_that_was_acknowledged(passing):
     passing.send(b"x<in/0/3", offset=12)
     passing.send(b"y", offset=10, sequence=1)
-    (scope,) = [line for line in checker_lines(passing.passages()) if line["f"] == "scope"]
+    (scope,) = [line for line in checker_lines(passing.entries()) if line["f"] == "scope"]
     assert (scope["begins"], scope["sources"]) == ({"in/0": 10}, ["in/0"])
 
 
-def test_passages_come_back_from_json(passing):
+def test_entries_come_back_from_json(passing):
     passing.send(b"a", lost=True)
     passing.send(b"a", offset=3)
-    again = [passage_from_json(passage_to_json(passage)) for passage in passing.passages()]
-    assert checker_lines(again) == checker_lines(passing.passages())
+    again = [entry_from_json(entry_to_json(entry)) for entry in passing.entries()]
+    assert checker_lines(again) == checker_lines(passing.entries())

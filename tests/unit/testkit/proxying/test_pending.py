@@ -6,17 +6,17 @@ import pytest
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.requests import codec
-from ottla.testkit.control.journal import Passage
+from ottla.testkit.control.journal import JournalEntry
 from ottla.testkit.faults.exchange import Exchange
 from ottla.testkit.faults.fault import FaultError, parse_fault
-from ottla.testkit.proxying.pending import MOST_BYTES, MOST_REQUESTS, Asked, Pending
+from ottla.testkit.proxying.pending import MOST_BYTES, MOST_REQUESTS, Pending, PendingRequest
 from ottla.testkit.proxying.plan import ProxyPlan
 
 
 def make_request(answer=None):
     request = codec.request_class(ApiKey.HEARTBEAT)(group_id="g", generation_id=1, member_id="m")
     frame = codec.encode_request(request, 4, 1, "c")[4:]
-    return Asked(Exchange(frame, lambda _: None), Passage(1, 0, "peer", frame), answer=answer)
+    return PendingRequest(Exchange(frame, lambda _: None), JournalEntry(1, 0, "peer", frame), answer=answer)
 
 
 def settle(task):

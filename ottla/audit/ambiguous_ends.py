@@ -17,14 +17,16 @@ if TYPE_CHECKING:
     from ottla.scan.walk import Walk
 
 
-class Disputed(NamedTuple):
+class AmbiguousEnds(NamedTuple):
     """The markers that were looked up, and findings that have no place."""
 
     markers: Sequence[Marker] = ()
     findings: Sequence[Finding] = ()
 
 
-def find_disputed(runner: "Runner", works: Sequence[Work], facts: Mapping[int, Sequence[RangeFacts]]) -> Disputed:
+def find_ambiguous_ends(
+    runner: "Runner", works: Sequence[Work], facts: Mapping[int, Sequence[RangeFacts]]
+) -> AmbiguousEnds:
     """Compare the markers of transactions across partitions where no decision is known. Raises AuditFailed."""
     import numpy as np
 
@@ -35,7 +37,7 @@ def find_disputed(runner: "Runner", works: Sequence[Work], facts: Mapping[int, S
         text = f"torn: {count(left_out, 'more transaction')} with COMMIT in some partitions and ABORT in others"
         found.append(Finding("torn", "error", None, None, None, None, None, text, "see the findings on the others"))
     if not len(numbers):
-        return Disputed((), found)
+        return AmbiguousEnds((), found)
     todo = []
     for work in works:
         mine = np.intersect1d(across.unpack(facts[work.part.partition][work.part.ordinal].ends), numbers)
@@ -45,7 +47,7 @@ def find_disputed(runner: "Runner", works: Sequence[Work], facts: Mapping[int, S
     for result in run(runner, look_up, todo, "looking up markers"):
         assert isinstance(result.value, list)
         markers += result.value
-    return Disputed(markers, found)
+    return AmbiguousEnds(markers, found)
 
 
 def look_up(work: Work) -> Result:
