@@ -144,7 +144,7 @@ def serve(
         complain(reason)
         sys.exit(IMPOSSIBLE_VALUE)
     admin = admin_or_exit(admin_listen, admin_token_file)
-    seams = None
+    parts = None
     if as_version is not None and not test_control:
         raise click.UsageError("--as-version needs --test-control: it is for tests only")
     if test_control:
@@ -154,7 +154,7 @@ def serve(
         from ottla.testkit.control.routes import control_routes
 
         try:
-            seams = control = Control(as_version)
+            parts = control = Control(as_version)
         except ValueError as error:
             raise click.UsageError(f"--as-version: {error}") from None
         admin = admin._replace(routes=lambda _broker: control_routes(control))
@@ -175,6 +175,6 @@ def serve(
             kafka_lines=kafka_lines,
             truncate_damaged=truncate_damaged,
             admin=admin,
-            seams=seams,
+            parts=parts,
         )
     )

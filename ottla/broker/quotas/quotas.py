@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from ottla.broker.config import Config
-from ottla.broker.costs import LOOK_US
+from ottla.broker.costs import LOOKUP_US
 from ottla.broker.quotas.connection_rates import ConnectionRates
 from ottla.broker.quotas.limits import IP
 from ottla.broker.quotas.managers import (
@@ -118,7 +118,7 @@ class QuotaManagers:
         """Apply changed quotas; other records are ignored."""
         for record in records:
             if isinstance(record, ClientQuotaRecord):
-                self._turns.charged_us += LOOK_US
+                self._turns.charged_us += LOOKUP_US
                 self.set(record.entity, record.key, None if record.remove else record.value)
 
     def set(self, entity: Iterable[tuple[str, str | None]], key: str, value: float | None) -> None:

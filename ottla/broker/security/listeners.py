@@ -31,13 +31,13 @@ class ListenerTls:
     """TLS of one listener. A change that fails is logged, and the previous certificate stays in use."""
 
     def __init__(
-        self, config: Config, listener: Listener, turns: Turns, clock: Clock, strangers: ForeignClients
+        self, config: Config, listener: Listener, turns: Turns, clock: Clock, non_kafka: ForeignClients
     ) -> None:
         """Load keys and certificates. Raises TlsError if that fails."""
         self._name = listener.name
         self._turns = turns
         self._clock = clock
-        self._strangers = strangers
+        self._non_kafka = non_kafka
         self._limiter = LogLimiter()
         # On a listener with logins, the login determines the principal, not the certificate.
         self._names_clients = not config.has_logins(listener)
@@ -115,7 +115,7 @@ class ListenerTls:
     def report_foreign(self, peer: str, first: bytes) -> None:
         """Log a client that does not speak TLS."""
         told = foreign_to_tls(first)
-        if self._strangers.is_log_due(peer.rpartition(":")[0], told, self._clock.monotonic_ms()):
+        if self._non_kafka.is_log_due(peer.rpartition(":")[0], told, self._clock.monotonic_ms()):
             log.warning("Closing the connection of %s: %s", peer, told)
 
     def _renew(self, settings: TlsSettings) -> None:

@@ -7,7 +7,7 @@ from ottla.broker.admin.metrics import families as f
 from ottla.broker.admin.metrics.exposition import Exposition, Family, Labels, Row, labels
 from ottla.broker.admin.metrics.recent import Meters
 from ottla.broker.api.context import Broker
-from ottla.broker.costs import LOOK_US, ROW_US
+from ottla.broker.costs import LOOKUP_US, ROW_US
 from ottla.broker.log.partition import Partition
 
 MOST_PARTITIONS: Final = 2_000
@@ -39,7 +39,7 @@ class Partitions:
         """Find the partitions. A topic is included as a whole or left out; unopened partitions stay unopened."""
         turns, cluster = broker.turns, broker.cluster
         names = [*cluster.topics]
-        turns.charge(len(names) * LOOK_US)
+        turns.charge(len(names) * LOOKUP_US)
         for name in names:
             await turns.yield_if_due()
             topic = cluster.topics.get(name)

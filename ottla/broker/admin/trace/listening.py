@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 MOST_LISTENERS: Final = 4
 MOST_WAITING: Final = 2_000
 MOST_WAITING_BYTES: Final = 1024 * 1024
-LOOK_US: Final = 4.0
+LOOKUP_US: Final = 4.0
 """Cost of checking a request against the filters."""
 KEEP_US: Final = 15.0
 """Cost of keeping a request or reply, without its bytes."""
@@ -141,9 +141,9 @@ class Trace:
         if asked is None:
             return send, refuse
 
-        def sent(parts: Sequence[Part], room: ReplyReservation | None) -> None:
+        def sent(parts: Sequence[Part], reservation: ReplyReservation | None) -> None:
             self._end(asked, listeners, parts, "")
-            send(parts, room)
+            send(parts, reservation)
 
         def refused(reason: str) -> None:
             self._end(asked, listeners, (), reason)
@@ -153,7 +153,7 @@ class Trace:
 
     def _keep(self, frame: memoryview, peer: str) -> tuple[TracedRequest | None, list[_Listener]]:
         turns = self._broker.turns
-        turns.charge(LOOK_US)
+        turns.charge(LOOKUP_US)
         try:
             header, body = parse_request_header(frame)
         except ProtocolError:
