@@ -53,7 +53,7 @@ def _in_states(loss: str) -> Notice | None:
     found: list[Notice] = []
     tries = 0
 
-    def wanted(call: int) -> Iterator[Any]:
+    def crashes_at(call: int) -> Iterator[Any]:
         if call % EVERY == 0:
             yield CRASHES[call // EVERY % len(CRASHES)]
 
@@ -66,20 +66,20 @@ def _in_states(loss: str) -> Notice | None:
             raise _Enough
 
     with suppress(_Enough):
-        visit_states(SEED, True, wanted, visit)
+        visit_states(SEED, True, crashes_at, visit)
     return found[0] if found else None
 
 
 def _in_damage(loss: str, kind: Kind, every: int) -> Notice | None:
     """Look for the loss in damages of a log of 16 KiB."""
-    scene = StoppedLog(SMALL, 0)
+    stopped = StoppedLog(SMALL, 0)
     tries = 0
-    for each in scene.damages(scene.path("log"), kind):
+    for each in stopped.damages(stopped.path("log"), kind):
         if each.at % every and kind is not Kind.HOLE:
             continue
         tries += 1
         try:
-            scene.play(each)
+            stopped.play(each)
         except Wrong as wrong:
             if loss in str(wrong):
                 return Notice(tries, str(wrong))

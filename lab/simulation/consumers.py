@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MAX_WAIT_MS: Final = 60
 IDLE_POLLS: Final = 3
-NOBODY: Final = (-1, "")
+NO_MEMBER: Final = (-1, "")
 """Generation and member id of a client that is in no group."""
 
 
@@ -139,15 +139,15 @@ class Copier(Producer):
         source: TopicPartition,
         places: Sequence[TopicPartition],
         group: str,
-        temper: ProducerBehaviour,
+        behaviour: ProducerBehaviour,
     ) -> None:
-        super().__init__(world, name, random, transactional_id, places, temper)
+        super().__init__(world, name, random, transactional_id, places, behaviour)
         self.source = source
         self.group = group
         self.position: int | None = None
         self.ahead: int | None = None
         self.of_producer: ProducerIdAndEpoch | None = None
-        self.membership = NOBODY
+        self.membership = NO_MEMBER
 
     def work(self) -> Script:
         if self.position is None or self.of_producer != self.producer:
@@ -228,7 +228,7 @@ class Copier(Producer):
             self.history.info(self.name, "offsets", op, refused.error)
             if refused.error in wire.NOT_A_MEMBER:
                 self.world.met["commits refused to members of the past"] += 1
-                self.membership = NOBODY
+                self.membership = NO_MEMBER
             if refused.error in wire.FENCED or refused.error < 0:
                 raise
             raise Abortable from None

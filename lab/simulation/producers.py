@@ -64,7 +64,7 @@ class Abortable(Exception):
         self.keeps_epoch = keeps_epoch
 
 
-class Gone(Exception):
+class Stopped(Exception):
     """Raised when the producer stops and leaves its transaction open."""
 
 
@@ -92,12 +92,12 @@ class Producer(Process):
 
     def __init__(
         self, world: "World", name: str, random: Random, transactional_id: str | None, places: Sequence[TopicPartition],
-        temper: ProducerBehaviour,
+        behaviour: ProducerBehaviour,
     ) -> None:  # fmt: skip
         super().__init__(world, name, random)
         self.transactional_id = transactional_id
         self.places = places
-        self.temper = temper
+        self.behaviour = behaviour
         self.history = world.history
         self.generation = world.generations.of(transactional_id or name)
         self.producer: ProducerIdAndEpoch | None = None
@@ -109,7 +109,7 @@ class Producer(Process):
 
     def run(self) -> Script:
         """Run the transactions one after the other, with a new instance whenever the old one is refused."""
-        left = self.temper.transactions
+        left = self.behaviour.transactions
         while left > 0:
             try:
                 if self.producer is None:
@@ -118,13 +118,13 @@ class Producer(Process):
                     left -= 1
                     yield from self.transaction()
                     yield from self.maybe_pause()
-            except Gone:
+            except Stopped:
                 return
             except Refused as refused:
                 if refused.error == OUT_OF_ORDER and not self._is_hit():
                     self.world.met["fatal sequences"] += 1
-                if refused.error in wire.FENCED and self.random.random() < self.temper.stubborn:
-                    yield from self.haunt()
+                if refused.error in wire.FENCED and self.random.random() < self.behaviour.stubborn:
+                    yield from self.act_as_zombie()
                 self.producer, self.txn = None, None
                 yield from self.sleep(self.random.random() * 500)
 
@@ -133,10 +133,10 @@ class Producer(Process):
         self.added, self.begun = {}, False
         try:
             yield from self.work()
-            if self.begun and self.random.random() < self.temper.quits:
-                raise Gone
+            if self.begun and self.random.random() < self.behaviour.quits:
+                raise Stopped
             if self.begun:
-                yield from self.end(self.random.random() >= self.temper.abort)
+                yield from self.end(self.random.random() >= self.behaviour.abort)
         except Abortable as abortable:
             yield from self.recover(abortable.keeps_epoch)
         self.txn = None
@@ -162,7 +162,7 @@ class Producer(Process):
                 return  # in V2 the abort has moved the epoch
         yield from self.initialise(self.producer)
 
-    def haunt(self) -> Script:
+    def act_as_zombie(self) -> Script:
         """Continue as a zombie after the instance was fenced."""
         if self.txn is None:
             # Refused between two transactions, so its writes belong to one that it did not announce.
@@ -180,10 +180,10 @@ class Producer(Process):
     # --- requests
 
     def reply(self, correlation_id: int, timeout_ms: float = REPLY_TIMEOUT_MS) -> Script:
-        return super().reply(correlation_id, min(timeout_ms, self.temper.patience_ms))
+        return super().reply(correlation_id, min(timeout_ms, self.behaviour.patience_ms))
 
     def on_answer(self, ask: wire.Ask, attempt: Attempt | None) -> None:
-        if self.temper.echo and self.random.random() < self.temper.echo:
+        if self.behaviour.echo and self.random.random() < self.behaviour.echo:
             delay_ms = self.random.random() ** 2 * ECHO_MS
             self.world.met["repeated requests"] += 1
             self.world.schedule.after(delay_ms, lambda: self.send_again(ask, attempt))
@@ -191,7 +191,7 @@ class Producer(Process):
     def initialise(self, expected: ProducerIdAndEpoch | None = None) -> Script:
         op = self.history.invoke(self.name, "init", txn_id=self.transactional_id)
         attempt = Attempt(self, None)
-        ask = wire.init_producer_id(self.transactional_id, self.temper.timeout_ms, *(expected or (-1, -1)))
+        ask = wire.init_producer_id(self.transactional_id, self.behaviour.timeout_ms, *(expected or (-1, -1)))
         while True:
             try:
                 answer = yield from self.call(ask, attempt)
@@ -249,7 +249,7 @@ class Producer(Process):
         """Send batches, `depth` at a time, until each is acknowledged. Raises Abortable or Refused."""
         pending = [self._begin_write(place, values) for place, values in writes]
         self.begun = self.begun or self.transactional_id is not None
-        if self.transactional_id is not None and self.random.random() < self.temper.hasty:
+        if self.transactional_id is not None and self.random.random() < self.behaviour.hasty:
             for write in pending:
                 yield from self.post(write.ask, write.attempt)
             if self.random.random() < 0.5:
@@ -261,7 +261,7 @@ class Producer(Process):
         for _ in range(TRIES):
             if not pending:
                 return
-            batch = pending[: self.temper.depth]
+            batch = pending[: self.behaviour.depth]
             errors: dict[int, int] = {}
             try:
                 numbers = []
@@ -269,7 +269,7 @@ class Producer(Process):
                     numbers.append((yield from self.post(write.ask, write.attempt)))
                 for write, number in zip(batch, numbers, strict=True):
                     answer = yield from self.reply(number)
-                    errors[write.op] = self._settle(write, answer.responses[0].partition_responses[0])
+                    errors[write.op] = self._on_result(write, answer.responses[0].partition_responses[0])
                     self.on_answer(write.ask, write.attempt)
             except Lost:
                 for write in batch:
@@ -295,7 +295,7 @@ class Producer(Process):
         )
         attempt = Attempt(self, self.txn, self.producer)
         ask = wire.end_txn(self.generation, self.transactional_id, self.producer, commit)
-        lost, error, asked_ms = False, LOST, self.world.wall_ms()
+        lost, error, begun_ms = False, LOST, self.world.wall_ms()
         for _ in range(2 * TRIES):
             try:
                 answer = yield from self.call(ask, attempt)
@@ -309,8 +309,10 @@ class Producer(Process):
             yield from self.back_off()
         attempt.over = True
         self.begun = False
-        asked = promises.AskedEnd(self.transactional_id, self.producer, commit, self.generation is wire.V2, asked_ms)
-        self.world.violations.extend(promises.of_end(self.world, asked, error))
+        request = promises.EndRequest(
+            self.transactional_id, self.producer, commit, self.generation is wire.V2, begun_ms
+        )
+        self.world.violations.extend(promises.of_end(self.world, request, error))
         if error == wire.NONE:
             if self.generation is wire.V2:
                 self.producer = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
@@ -345,7 +347,7 @@ class Producer(Process):
 
     def draw_writes(self) -> list[tuple[TopicPartition, list[str]]]:
         writes = []
-        for _ in range(self.random.randint(1, max(2, self.temper.depth))):
+        for _ in range(self.random.randint(1, max(2, self.behaviour.depth))):
             writes.append(
                 (self.random.choice(self.places), [self.next_value() for _ in range(self.random.randint(1, 2))])
             )
@@ -356,8 +358,8 @@ class Producer(Process):
         return f"{self.name}:{self.values}"
 
     def maybe_pause(self) -> Script:
-        if self.random.random() < self.temper.pause:
-            yield from self.sleep(self.random.random() * self.temper.pause_ms)
+        if self.random.random() < self.behaviour.pause:
+            yield from self.sleep(self.random.random() * self.behaviour.pause_ms)
 
     def turn_away(self) -> None:
         """Continue on a new connection and leave the old one open, as if they led to two brokers."""
@@ -374,7 +376,7 @@ class Producer(Process):
     def _begin_write(self, place: TopicPartition, values: Sequence[str]) -> Write:
         assert self.producer is not None
         sequence = follows = self.sequences.get(place, 0)
-        if self.temper.skip and self.random.random() < self.temper.skip:
+        if self.behaviour.skip and self.random.random() < self.behaviour.skip:
             sequence += 1
         self.sequences[place] = sequence + len(values)
         batch = build_batch(
@@ -393,7 +395,7 @@ class Producer(Process):
         ask = wire.produce(self.generation, self.transactional_id, *place, bytes(batch))
         return Write(ask, Attempt(self, self.txn, self.producer), op, place, values, sequence, sequence == follows)
 
-    def _settle(self, write: Write, row) -> int:  # type: ignore[no-untyped-def]
+    def _on_result(self, write: Write, row) -> int:  # type: ignore[no-untyped-def]
         """Record and check the broker's answer to a write. Return its error."""
         error = int(row.error_code)
         if error == wire.NONE:
@@ -419,19 +421,19 @@ class Producer(Process):
                 waited.add(write.place)
                 continue
             self._give_up(pending, errors)
-            if self.temper.takes_back and error == wire.UNKNOWN_PRODUCER_ID:
+            if self.behaviour.takes_back and error == wire.UNKNOWN_PRODUCER_ID:
                 self.world.met["reused sequences refused"] += 1
-            if error in wire.FENCED or (self.temper.takes_back and error == OUT_OF_ORDER):
+            if error in wire.FENCED or (self.behaviour.takes_back and error == OUT_OF_ORDER):
                 raise Refused(error)
             raise Abortable
 
     def _is_hit(self) -> bool:
         """Return whether a batch that was given up was appended to this transaction: V1 cannot detect that."""
-        return bool(self.temper.takes_back) and self.world.causes.is_known(self.txn)
+        return bool(self.behaviour.takes_back) and self.world.causes.is_known(self.txn)
 
     def _maybe_take_back(self, pending: Sequence[Write]) -> None:
         """After a lost reply, reset the sequences and raise Abortable, with the probability `takes_back`."""
-        chance = self.temper.takes_back
+        chance = self.behaviour.takes_back
         if not chance or not any(write.lost for write in pending) or self.random.random() >= chance:
             return
         self._give_up(pending, errors={})
@@ -466,7 +468,7 @@ class Admin(Process):
                     continue
 
 
-def tempers(random: Random) -> Iterator[ProducerBehaviour]:
+def draw_behaviours(random: Random) -> Iterator[ProducerBehaviour]:
     """Draw the behaviours of producers without end."""
     while True:
         kind = random.random()

@@ -47,7 +47,7 @@ class Listeners:
         self._network = network
         self._clock = assembly.broker.clock
         self._config = assembly.config
-        self._overrides = self._overrides_of(assembly.config, ask=True)
+        self._overrides = self._overrides_of(assembly.config, resolve=True)
         self._admission = Admission(_limits(assembly.config, self._overrides))
         self._listeners: list[SocketListener] = []
         self._tls = {
@@ -150,7 +150,7 @@ class Listeners:
     def _change(self, config: Config) -> None:
         """Apply changed limits while the broker runs. Hosts must be addresses then: no name is resolved."""
         if config.max_connections_per_ip_overrides != self._config.max_connections_per_ip_overrides:
-            self._overrides = self._overrides_of(config, ask=False)
+            self._overrides = self._overrides_of(config, resolve=False)
         self._config = config
         for tls in self._tls.values():
             tls.change(config)
@@ -160,12 +160,12 @@ class Listeners:
     def _tls_problem(self, config: Config) -> str:
         return next(filter(None, (tls.problem(config) for tls in self._tls.values())), "")
 
-    def _overrides_of(self, config: Config, *, ask: bool) -> dict[str, int]:
+    def _overrides_of(self, config: Config, *, resolve: bool) -> dict[str, int]:
         """Return the limits of single addresses. OSError if a host of `max.connections.per.ip.overrides` is unknown."""
         overrides: dict[str, int] = {}
         for host, number in parse_connections_per_ip(config.max_connections_per_ip_overrides).items():
             try:
-                addresses = self._network.addresses_of(host, ask=ask)
+                addresses = self._network.addresses_of(host, resolve=resolve)
             except OSError as error:
                 raise OSError(f"max.connections.per.ip.overrides: {host}: {error.strerror}") from error
             overrides |= dict.fromkeys(addresses, number)

@@ -58,7 +58,7 @@ def test_a_planted_bug_is_noticed(plant):
 
 # --- schedules of their own
 
-QUIET = PROFILES["calm"]._replace(weather=NetworkConditions(stall=0, split=0, reset=0, late=1, late_ms=0), stops=(0, 0))
+QUIET = PROFILES["calm"]._replace(network=NetworkConditions(stall=0, split=0, reset=0, late=1, late_ms=0), stops=(0, 0))
 ZERO, ONE = ("data", 0), ("data", 1)
 
 
@@ -185,7 +185,7 @@ def duplicate_during_the_flush(world, actor):
 
 def sequences_taken_back(world, actor):
     """A reply is lost, the application aborts, and the next transaction of the epoch begins with the same sequence."""
-    actor.temper = ProducerBehaviour(takes_back=1.0)
+    actor.behaviour = ProducerBehaviour(takes_back=1.0)
     yield from actor.initialise()
     begin(actor)
     yield from actor.add([ZERO])

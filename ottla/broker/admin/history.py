@@ -88,11 +88,11 @@ def history_routes(broker: Broker, events: Events) -> list[Route]:
     async def refusals(request: AdminRequest) -> AdminResponse:
         return await list_refusals(broker, events)
 
-    tell: AdminHandler = history
+    handler: AdminHandler = history
     show_refusals: AdminHandler = refusals
     return [
         Route(
-            *("GET", "/v1/history", tell, "Show the recent events of transactions"),
+            *("GET", "/v1/history", handler, "Show the recent events of transactions"),
             query=WINDOW_QUERY,
             response_schema=HISTORY_SCHEMA,
         ),

@@ -73,10 +73,10 @@ def partitions_route(broker: Broker) -> Route:
     async def show(request: AdminRequest) -> AdminResponse:
         found, unopened = await _found(broker, limit_of(request), request.query.get("prefix", ""))
         chosen = found.rows()
-        left, wanted = MOST_OPEN_OF_ALL, set[int]()
+        left, producer_ids = MOST_OPEN_OF_ALL, set[int]()
         for partition in chosen:
-            wanted.update(islice(partition.log.producer_state.ongoing_txns.values(), MOST_OPEN))
-        owners = await owners_of(broker, wanted)
+            producer_ids.update(islice(partition.log.producer_state.ongoing_txns.values(), MOST_OPEN))
+        owners = await owners_of(broker, producer_ids)
         rows = JsonRows("partitions", broker.turns)
         for partition in chosen:
             row = _partition_row(partition, owners, min(left, MOST_OPEN))

@@ -196,7 +196,7 @@ class GroupCoordinator:
 
     def _refuse_join(self, metadata: GroupMetadata, ask: JoinAsk, protocols: Protocols) -> JoinReply | None:
         group, member_id = metadata.group, ask.member_id
-        if not group.has_room(member_id, self._config.group_max_size):
+        if not group.can_add(member_id, self._config.group_max_size):
             group.roster.remove(member_id)
             return JoinReply(ErrorCode.GROUP_MAX_SIZE_REACHED)
         if not group.accepts(ask.protocol_type, protocols):
@@ -280,7 +280,7 @@ class GroupCoordinator:
         """Log the step of an outcome, if it has one, and apply it. Then wake waiting handlers and set the timer."""
         if outcome.step is not None:
             outcome.add(self._manager.log_step(metadata, outcome.step, self._now()))
-        for text, values in outcome.told:
+        for text, values in outcome.lines:
             log.info(text, values)
         joins, syncs = metadata.joins, metadata.syncs
         self._wake_waiting(iter([(joins.pop(each), reply) for each, reply in outcome.joined.items() if each in joins]))

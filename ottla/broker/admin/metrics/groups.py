@@ -55,10 +55,10 @@ class Groups:
 
     async def _collect_offsets(self, broker: Broker, metadata: GroupMetadata) -> None:
         turns, offsets, group_id = broker.turns, metadata.offsets, metadata.group.group_id
-        room = MOST_OFFSETS - len(self._offsets)
-        self.offsets_left_out += max(0, offsets.at_most - room)
+        left = MOST_OFFSETS - len(self._offsets)
+        self.offsets_left_out += max(0, offsets.at_most - left)
         turns.charge(offsets.at_most * LOOKUP_US)
-        for place in dict.fromkeys(islice(offsets.places(), room)):
+        for place in dict.fromkeys(islice(offsets.places(), left)):
             turns.charge(ROW_US)
             await turns.yield_if_due()
             found = offsets.get(place)
