@@ -161,7 +161,7 @@ class _Window:
 # negative, 1 is -1), longer ones by a call. Lengths are never negative here, so the position only grows and the one
 # comparison with `stop` bounds every field of a record.
 def walk_slice(raw: Buffer, at: int, first: int, end_index: int) -> Slice:
-    """Walk the records of index `first` to `end_index - 1` from position `at` on, or fewer if they have many headers."""
+    """Walk the records from index `first` to `end_index - 1` at position `at`, or fewer if they have many headers."""
     end, headers_left = len(raw), SLICE_RECORDS
     high, low, first_null_key = -_FAR, _FAR, -1  # the first two are twice the timestamp deltas
     for index in range(first, end_index):
