@@ -75,11 +75,11 @@ def hosts(count: int) -> Iterator[AccessControlEntryRecord]:
         yield _entry(number, f"team-{number % 100}-topic-{number}", f"User:client-{number}", PatternType.LITERAL, host)
 
 
-def measured(entries: list[AccessControlEntryRecord], rounds: int) -> tuple[float, float, float, float, float]:
+def measure(entries: list[AccessControlEntryRecord], rounds: int) -> tuple[float, float, float, float, float]:
     """Return (MB, seconds to load, us of the first check, us of the same check again, us of the any-topic check)."""
     gc.collect()
     tracemalloc.start()
-    kept = _loaded(entries)
+    kept = _load(entries)
     size_bytes = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     del kept
@@ -87,29 +87,29 @@ def measured(entries: list[AccessControlEntryRecord], rounds: int) -> tuple[floa
     times = []
     for _ in range(rounds):
         gc.collect()
-        load_s, authorizer = _timed(lambda: _loaded(entries))
+        load_s, authorizer = _time(lambda: _load(entries))
         ask = authorizer.authorize
 
         def all_names(ask: Callable[[Session, Need, str], bool] = ask) -> None:
             for name in names:
                 ask(ME, WRITE, name)
 
-        first_s, _ = _timed(all_names)
-        again_s, _ = _timed(all_names)
-        any_s, _ = _timed(lambda authorizer=authorizer: authorizer.authorize_by_resource_type(ME, WRITE))
+        first_s, _ = _time(all_names)
+        again_s, _ = _time(all_names)
+        any_s, _ = _time(lambda authorizer=authorizer: authorizer.authorize_by_resource_type(ME, WRITE))
         times.append((load_s, first_s / ASKED * 1e6, again_s / ASKED * 1e6, any_s * 1e6))
     load_s, first_us, again_us, any_us = map(min, zip(*times, strict=True))
     return size_bytes / 1e6, load_s, first_us, again_us, any_us
 
 
-def _loaded(entries: list[AccessControlEntryRecord]) -> AclAuthorizer:
+def _load(entries: list[AccessControlEntryRecord]) -> AclAuthorizer:
     authorizer = AclAuthorizer()
     for entry in entries:
         authorizer.add(entry)
     return authorizer
 
 
-def _timed(work: Callable[[], T]) -> tuple[float, T]:
+def _time(work: Callable[[], T]) -> tuple[float, T]:
     start_s = time.process_time()
     result = work()
     return time.process_time() - start_s, result
@@ -135,13 +135,13 @@ def produce_us(entries: list[AccessControlEntryRecord], rounds: int) -> tuple[fl
         for _ in range(PRODUCED):
             broker.run_in_turn(once)
 
-    authorizer = _loaded([*entries, _entry(len(entries), "ledger", ME.principal, PatternType.LITERAL)])
+    authorizer = _load([*entries, _entry(len(entries), "ledger", ME.principal, PatternType.LITERAL)])
     least, more = math.inf, []
     for number in range(rounds * 4 + 1):
         broker_of.authorizer = None
-        without_s, _ = _timed(many)
+        without_s, _ = _time(many)
         broker_of.authorizer = authorizer
-        with_s, _ = _timed(many)
+        with_s, _ = _time(many)
         if number:  # the first round compiles
             least = min(least, without_s)
             more.append(with_s - without_s)
@@ -159,7 +159,7 @@ def main() -> None:
     print("| entries | memory, MB | load, s | first, us | again, us | any topic, us |\n|---|---|---|---|---|---|")
     for lie in (teams, one_topic, hosts):
         entries = list(lie(given.entries))
-        figures = measured(entries, given.rounds)
+        figures = measure(entries, given.rounds)
         name = lie.__name__.replace("_", " ")
         print(f"| {name} | " + " | ".join(f"{figure:.2f}" for figure in figures) + " |")
     least_us, more_us = produce_us([*teams(given.entries)], given.rounds)

@@ -74,7 +74,7 @@ class Visitor:
 
 
 @contextlib.contextmanager
-def served(port: int | None) -> Iterator[tuple[Broker, Callable[[], None]]]:
+def run_broker(port: int | None) -> Iterator[tuple[Broker, Callable[[], None]]]:
     """Yield a broker, with an admin port if `port` is given, and a function that runs a transaction on it."""
     if port is None:
         os.environ.pop("OTTLA_ADMIN_LISTEN", None)
@@ -101,11 +101,11 @@ def free_port() -> int:
         return port
 
 
-def measured(rounds: int) -> Figures:
+def measure(rounds: int) -> Figures:
     names = ("closed", "open", "scraped", "page")
     with contextlib.ExitStack() as stack:
         ports = {name: None if name == "closed" else free_port() for name in names}
-        works = [stack.enter_context(served(ports[name])) for name in names]
+        works = [stack.enter_context(run_broker(ports[name])) for name in names]
         assert ports["scraped"] is not None and ports["page"] is not None
         for visitor in (
             Visitor(ports["scraped"], SCRAPED, 1.0),
@@ -128,7 +128,7 @@ def main() -> None:
     parser.add_argument("--format", choices=("text", "json"), default="text")
     asked = parser.parse_args()
     stands_on = machine()
-    show(ROWS, measured(asked.rounds), stands_on, asked.format)
+    show(ROWS, measure(asked.rounds), stands_on, asked.format)
 
 
 if __name__ == "__main__":

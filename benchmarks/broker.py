@@ -105,7 +105,7 @@ def main() -> None:
     machine = processes.machine()
     results: dict[str, dict[str, float | None]] = {}
     if options.bootstrap:
-        contexts = [processes.attached(options.bootstrap, options.pid)]
+        contexts = [processes.attach(options.bootstrap, options.pid)]
     else:
         contexts = [processes.ottla()]
     if options.against:

@@ -50,7 +50,7 @@ def read(root, columns, isolation):
     return records
 
 
-def measured(cases, root, rounds):
+def measure(cases, root, rounds):
     """Return case -> [records, least CPU seconds, fewest page faults]. The cases take turns."""
     found = {}
     for turn in range(rounds + 1):
@@ -94,7 +94,7 @@ def main():
         root = Path(arguments.directory or scratch) / "log"
         if not root.exists():
             make_log(root, arguments.size_mib * 2**20)
-        found = measured(cases, root, arguments.rounds)
+        found = measure(cases, root, arguments.rounds)
     if arguments.format == "text":
         print(f"{'M records/s of CPU':18} {'uncommitted':>12} {'committed':>10} {'ratio':>6} {'wall':>6}  faults/1000")
     for row in rows_of(found):

@@ -47,18 +47,18 @@ def cases(small: Path, large: Path) -> Iterator[tuple[str, str, float, Sequence[
     """Yield (key, title, goal in seconds, command, function that checks its output and exit code)."""
     expected = _committed_records()
 
-    def audited(said: str, code: int) -> bool:
+    def is_audit(said: str, code: int) -> bool:
         return code in AUDIT_CODES and bool(said.strip())
 
-    def counted(said: str, code: int) -> bool:
+    def is_count(said: str, code: int) -> bool:
         return code == 0 and said.split() == [str(expected)]
 
     audit = [sys.executable, "-m", "ottla.cli.main", "audit"]
-    yield "audit_small", "ottla audit, small directory", 3.0, [*audit, str(small)], audited
-    yield "audit_large", "ottla audit, --size-mib", 3.0, [*audit, str(large)], audited
+    yield "audit_small", "ottla audit, small directory", 3.0, [*audit, str(small)], is_audit
+    yield "audit_large", "ottla audit, --size-mib", 3.0, [*audit, str(large)], is_audit
     submit = [_spark_submit(), str(ROOT / "ottla" / "spark_jobs" / "audit.py"), str(small)]
-    yield "submit", "spark-submit audit.py, small directory", 20.0, submit, audited
-    yield "count", 'format("ottla").count(), small directory', 20.0, [sys.executable, "-c", COUNT, str(small)], counted
+    yield "submit", "spark-submit audit.py, small directory", 20.0, submit, is_audit
+    yield "count", 'format("ottla").count(), small directory', 20.0, [sys.executable, "-c", COUNT, str(small)], is_count
 
 
 def rows(selected: Sequence[tuple[str, str, float]]) -> list[Row]:

@@ -142,7 +142,7 @@ class Crowd:
                 if not self._ending[producer]:
                     self._sent(producer, answer)
                     continue
-                producer.ended(answer)
+                producer.take_next(answer)
                 self._ending[producer] = False
                 committed += 1
                 if time.perf_counter() < until:

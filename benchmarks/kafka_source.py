@@ -59,12 +59,12 @@ class Comparison:
         self._root = scratch / "log"
         self.size, self.records, self._committed = make_log(self._root, arguments.size_mib * 2**20)
 
-    def _wanted(self, what: str) -> bool:
+    def _is_wanted(self, what: str) -> bool:
         return self._arguments.only in what
 
     def sources(self) -> None:
         """Compare with Spark's Kafka source on `ottla serve` and Apache Kafka, which serve the same copy in turn."""
-        names = [name for name in ("ottla serve", "Apache Kafka") if self._wanted(f"Kafka source on {name}")]
+        names = [name for name in ("ottla serve", "Apache Kafka") if self._is_wanted(f"Kafka source on {name}")]
         if not names:
             return
         source = connector(self._arguments.cache, self._arguments.connector, same_spark=self._arguments.same_spark)
@@ -122,20 +122,20 @@ class Comparison:
 
     def dumps(self) -> None:
         """Compare dumps of headers and records, and audits, with Kafka's tool, process against process."""
-        if not self._wanted("kafka-dump-log"):
+        if not self._is_wanted("kafka-dump-log"):
             return
-        headers, header_bytes = dumped.linked(self._root, self._scratch / "all-segments")
-        some, some_bytes = dumped.linked(self._root, self._scratch / "some-segments", self._arguments.dump_mib * 2**20)
+        headers, header_bytes = dumped.link(self._root, self._scratch / "all-segments")
+        some, some_bytes = dumped.link(self._root, self._scratch / "some-segments", self._arguments.dump_mib * 2**20)
         _tell("checking what kafka-dump-log and ottla dump print")
         dumped.check_same(headers, with_records=False)
         dumped.check_same(some, with_records=True)
         cores = self._arguments.cores
         _tell("headers")
         runs = {
-            "headers and CRCs, a line a batch": dumped.timed_process(dumped.ottla_dump(headers)),
-            "headers, CRCs, fates, in a warm process": dumped.timed_fates(self._root, cores),
-            "audit, every check": dumped.timed_process(dumped.ottla_audit(self._root), dumped.AUDIT_CODES),
-            "kafka-dump-log": dumped.timed_process(dumped.kafka_dump(headers)),
+            "headers and CRCs, a line a batch": dumped.time_process(dumped.ottla_dump(headers)),
+            "headers, CRCs, fates, in a warm process": dumped.time_fates(self._root, cores),
+            "audit, every check": dumped.time_process(dumped.ottla_audit(self._root), dumped.AUDIT_CODES),
+            "kafka-dump-log": dumped.time_process(dumped.kafka_dump(headers)),
         }
         timings = turns(runs, self._arguments.rounds)
         theirs = timings.pop("kafka-dump-log")
@@ -144,8 +144,8 @@ class Comparison:
         _tell("records")
         timings = turns(
             {
-                "ours": dumped.timed_process(dumped.ottla_dump(some, "--records")),
-                "theirs": dumped.timed_process(dumped.kafka_dump(some, "--print-data-log")),
+                "ours": dumped.time_process(dumped.ottla_dump(some, "--records")),
+                "theirs": dumped.time_process(dumped.kafka_dump(some, "--print-data-log")),
             },
             self._arguments.rounds,
         )

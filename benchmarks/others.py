@@ -46,12 +46,12 @@ def run(attack: Attack, seconds: float, kafka_script: Path | None) -> dict[str, 
         if attack.data is not None:
             data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ottla-others-")))
             attack.data(data_dir)
-        program = stage.limited(attack.limit) if attack.limit is not None else ("-m", "ottla.cli.main")
+        program = stage.limit_descriptors(attack.limit) if attack.limit is not None else ("-m", "ottla.cli.main")
         contexts = [processes.ottla(data_dir, attack.overrides, program, admin=attack.admin)]
         if kafka_script is not None and attack.kafka:
             contexts.append(processes.apache_kafka(kafka_script))
         for context in contexts:
-            with context as broker, stage.staged(broker, seconds) as scene:
+            with context as broker, stage.open_stage(broker, seconds) as scene:
                 attack.prepare(scene)
                 results[broker.name] = stage.measure(scene, attack.strike)
     return results

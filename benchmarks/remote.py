@@ -76,7 +76,7 @@ def late_store(directory, delay_ms):
             server.wait()
 
 
-def audited(place, *arguments):
+def audit(place, *arguments):
     from ottla.spark_jobs.audit import main
 
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
@@ -92,8 +92,8 @@ def read(place, view, columns, **options):
 
 def works(place):
     offset_key_value = ["offset", "key", "value"]
-    yield "audit", lambda: audited(place)
-    yield "audit --checks hanging", lambda: audited(place, "--checks", "hanging")
+    yield "audit", lambda: audit(place)
+    yield "audit --checks hanging", lambda: audit(place, "--checks", "hanging")
     yield "records, committed", lambda: read(place, "records", offset_key_value)
     yield "records, uncommitted", lambda: read(place, "records", offset_key_value, isolation_level="read_uncommitted")
     yield "batches", lambda: read(place, "batches", ["baseOffset"])

@@ -121,7 +121,7 @@ class Counted:
     def note(self, what: str, data: bytes) -> None:
         """Ignore the event: only simulations that compare runs record it."""
 
-    def run_guarded(self, work: Callable[[], None]) -> None:
+    def guard(self, work: Callable[[], None]) -> None:
         work()
 
     def on_data(self, link: Link, data: bytes) -> None:
@@ -135,7 +135,7 @@ def _raise(error: BaseException) -> None:
     raise error
 
 
-def produced(version: int, producer: tuple[int, int] | None, sequence: int) -> dict[str, Any]:
+def build_produce(version: int, producer: tuple[int, int] | None, sequence: int) -> dict[str, Any]:
     """Return the fields of a Produce of one record."""
     of_producer: dict[str, Any] = {}
     if producer is not None:
@@ -163,17 +163,17 @@ def play(broker: Counted) -> None:
     for _ in range(ROUNDS):
         plain = {"generation_id_or_member_epoch": -1, "retention_time_ms": -1}
         broker.ask("OffsetCommit", ApiKey.OFFSET_COMMIT, 8, **offsets, **plain)
-        broker.ask("Produce", ApiKey.PRODUCE, 9, **produced(9, None, 0))
+        broker.ask("Produce", ApiKey.PRODUCE, 9, **build_produce(9, None, 0))
         fetched = {"topics": [{"topic": "ledger", "partitions": [FETCHED]}], "forgotten_topics_data": []}
         broker.ask("Fetch", ApiKey.FETCH, 12, replica_id=-1, **limits, session_epoch=-1, **fetched, rack_id="")
         owner = {"transactional_id": "t", "producer_id": producer[0], "producer_epoch": producer[1]}
         added = {f"v3_and_below_{name}": value for name, value in (owner | PLACES).items()}
         broker.ask("AddPartitionsToTxn", ApiKey.ADD_PARTITIONS_TO_TXN, 3, **added)
-        broker.ask("Produce in a transaction", ApiKey.PRODUCE, 9, **produced(9, producer, 0))
+        broker.ask("Produce in a transaction", ApiKey.PRODUCE, 9, **build_produce(9, producer, 0))
         broker.ask("AddOffsetsToTxn", ApiKey.ADD_OFFSETS_TO_TXN, 3, **owner, group_id="g")
         broker.ask("TxnOffsetCommit", ApiKey.TXN_OFFSET_COMMIT, 3, **owner, **offsets, generation_id=-1)
         broker.ask("EndTxn", ApiKey.END_TXN, 3, **owner, committed=True)
-        broker.ask("Produce, V2", ApiKey.PRODUCE, 12, **produced(12, producer, 1))
+        broker.ask("Produce, V2", ApiKey.PRODUCE, 12, **build_produce(12, producer, 1))
         ended = broker.ask("EndTxn, V2", ApiKey.END_TXN, 5, **owner, committed=True)
         producer = ended.producer_id, ended.producer_epoch
 

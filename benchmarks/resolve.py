@@ -68,7 +68,7 @@ def make_rows(first, rows):
             rows[index, headers.COORDINATOR_EPOCH] = 0
 
 
-def made_up(batches):
+def expect_counts(batches):
     """Return the number of (committed, aborted, open) transactions in a partition with this number of batches."""
     closed = np.zeros(2, dtype=np.int64)
     still_open = 0
@@ -102,7 +102,7 @@ def walk(first, end, entering):
     return follower, aborted, anomalies, gaps
 
 
-def used():
+def read_usage():
     """Return (CPU seconds so far, largest resident MB) of this process."""
     own = resource.getrusage(resource.RUSAGE_SELF)
     return own.ru_utime + own.ru_stime, own.ru_maxrss / 1024
@@ -112,9 +112,9 @@ def leave(task):
     """Return the states at the end of a range, the first pass."""
     check_worker()
     partition, ordinal, first, end = task
-    before = used()[0]
+    before = read_usage()[0]
     leaving = walk(first, end, states.empty())[0].leaving()
-    cpu, resident = used()
+    cpu, resident = read_usage()
     return (partition, ordinal), leaving, cpu - before, resident
 
 
@@ -122,10 +122,10 @@ def resolve(task):
     """Return the transactions of a range, the second pass."""
     check_worker()
     partition, first, end, entering = task
-    before = used()[0]
+    before = read_usage()[0]
     follower, *found = walk(first, end, entering)
     still_open = len(follower.leaving().open_rows)
-    cpu, resident = used()
+    cpu, resident = read_usage()
     return partition, end, follower.totals.tolist(), found, still_open, cpu - before, resident
 
 
@@ -147,7 +147,7 @@ def run(context, batches, partitions, ranges):
     results = context.parallelize(entered, len(entered)).map(resolve).collect()
     travelled += len(pickle.dumps(results))
     wall = time.monotonic() - began
-    expected = made_up(per_partition)
+    expected = expect_counts(per_partition)
     for partition in range(partitions):
         mine = [result for result in results if result[0] == partition]
         totals = np.sum([result[2] for result in mine], axis=0)

@@ -91,7 +91,7 @@ def cases(spark, root, size, records, committed):
         frame = (reader.schema(schema) if schema else reader).load(str(root))
         return lambda: frame.write.format("noop").mode("overwrite").save()
 
-    def exported():
+    def export_here():
         with tempfile.TemporaryDirectory(prefix="ottla-export-") as out, redirect_stdout(sys.stderr):
             assert export.main([str(root), f"{out}/table", "--columns", "offset,timestamp,key,value,partition"]) == 0
 
@@ -103,11 +103,11 @@ def cases(spark, root, size, records, committed):
     yield Case("records, 5 columns", read(FIVE_COLUMNS), committed / 1e6, "M", None)
     yield Case("records, all columns", read(ALL_COLUMNS), committed / 1e6, "M", 3.7)
     yield Case("the same, read_uncommitted", read(ALL_COLUMNS, "read_uncommitted"), records / 1e6, "M", 3.7)
-    yield Case("aggregated in tasks, key and value", lambda: aggregated(spark, root), committed / 1e6, "M", 11.5)
-    yield Case("exported to Parquet, here", exported, committed / 1e6, "M", 5.0)
+    yield Case("aggregated in tasks, key and value", lambda: aggregate(spark, root), committed / 1e6, "M", 11.5)
+    yield Case("exported to Parquet, here", export_here, committed / 1e6, "M", 5.0)
 
 
-def aggregated(spark, root):
+def aggregate(spark, root):
     """Sum records and bytes of keys and values in tasks, each of which returns a row a range; return the records."""
     from ottla.spark_jobs.options import Options
     from ottla.spark_jobs.views.bounds import UNBOUNDED

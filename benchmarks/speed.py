@@ -25,10 +25,10 @@ from parts import processes, warm_memory
 from parts.descriptors import all_descriptors, room_for_connections
 from parts.floors import CASES
 from parts.speed import growth, table
-from parts.speed.columns import Column, Compared, compared
-from parts.speed.measure import measured
+from parts.speed.columns import Column, Compared, compare
+from parts.speed.measure import measure_broker
 from parts.speed.rows import FLOOR, FLOORS, Sizes
-from parts.speed.setting import described
+from parts.speed.setting import describe_run
 
 from ottla.testkit.usage import command_line
 
@@ -57,12 +57,12 @@ def rounds_of(columns: list[Column], rounds: int, sizes: Sizes) -> Found:
         names = list(brokers)
         for name in names:
             tell(f"warming up {name} ...")
-            measured(brokers[name], sizes.smaller())
+            measure_broker(brokers[name], sizes.smaller())
         for number in range(rounds):
             first = number % len(names)
             for name in (FLOOR, *names[first:], *names[:first]):
                 tell(f"round {number + 1} of {rounds}: {name} ...")
-                figures = floors(sizes.megabytes) if name == FLOOR else measured(brokers[name], sizes)
+                figures = floors(sizes.megabytes) if name == FLOOR else measure_broker(brokers[name], sizes)
                 for key, value in figures.items():
                     found[name][key].append(value)
     return found
@@ -119,7 +119,7 @@ def main() -> None:
     texts: dict[str, str] = {}
     sizes = Sizes(asked.megabytes, asked.seconds, asked.requests // 2, asked.connections, 3)
     with tempfile.TemporaryDirectory(prefix="ottla-speed-") as scratch:
-        chosen = compared(asked.python, asked.checkout, asked.without, asked.kafka_script, Path(scratch))
+        chosen = compare(asked.python, asked.checkout, asked.without, asked.kafka_script, Path(scratch))
         document["notes"] = chosen.notes
         if "table" in parts:
             found = rounds_of(chosen.columns, asked.rounds, sizes)
@@ -129,7 +129,7 @@ def main() -> None:
             tell(f"growth of {chosen.columns[0].name} ...")
             document["growth"] = grown(chosen.columns[0], asked.rounds, asked.requests, asked.most).found
             texts["growth"] = f"{chosen.columns[0].name}.\n\n{table.of_growth(document['growth'])}"
-    stands_on = described(machine["load_1_min"], asked.rounds)
+    stands_on = describe_run(machine["load_1_min"], asked.rounds)
     texts = {name: f"{stands_on}.\n\n{text}" for name, text in texts.items()}
     if asked.write:
         page = asked.write.read_text(encoding="utf-8")

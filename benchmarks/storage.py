@@ -19,7 +19,7 @@ from pathlib import Path
 
 from parts import processes, raw
 from parts.figures import Figures, Row, machine, show
-from parts.side_by_side import medians_ms, watched
+from parts.side_by_side import medians_ms, watch_broker
 
 from ottla.broker.log.loaded import LoadedLog
 from ottla.broker.log.log_config import LogConfig
@@ -250,7 +250,7 @@ def partitions(count: int, rounds: int) -> Figures:
         data_dir = root / "many"
         figures |= creation(data_dir, count)
         overrides = ["replica.high.watermark.checkpoint.interval.ms=1000"]
-        with watched(data_dir, *overrides) as (broker, watch), raw.open_connection(broker.bootstrap) as connection:
+        with watch_broker(data_dir, *overrides) as (broker, watch), raw.open_connection(broker.bootstrap) as connection:
             assert broker.ready_s is not None and broker.pid is not None
             figures["ready_s"], figures["ready_cpu_s"] = broker.ready_s, used_s(broker)
             figures["ready_mb"] = resident_mb(broker)
@@ -273,7 +273,7 @@ def partitions(count: int, rounds: int) -> Figures:
             os.kill(broker.pid, 9)
         with processes.ottla(data_dir) as broker:
             figures["killed_ready_s"], figures["killed_ready_cpu_s"] = broker.ready_s or 0.0, used_s(broker)
-        figures["killed_few_ready_s"] = killed(root / "ten")
+        figures["killed_few_ready_s"] = time_recovery(root / "ten")
     return figures
 
 
@@ -282,7 +282,7 @@ def creation(data_dir: Path, count: int) -> Figures:
     figures: Figures = {}
     produced_ms = []
     with (
-        watched(data_dir) as (broker, watch),
+        watch_broker(data_dir) as (broker, watch),
         raw.open_connection(broker.bootstrap) as connection,
         raw.open_connection(broker.bootstrap) as beside,
     ):
@@ -321,15 +321,15 @@ def wait_until_idle(broker: processes.Broker) -> None:
 
 
 def produce_to(connection: BlockingConnection, topic: str) -> Callable[[], None]:
-    return lambda: raw.produced(connection.send(raw.produce_request(topic, 0), 11))
+    return lambda: raw.check_produce(connection.send(raw.produce_request(topic, 0), 11))
 
 
-def killed(data_dir: Path) -> float:
+def time_recovery(data_dir: Path) -> float:
     """Return the time until a broker is ready after a kill -9 of one that had started from a clean shutdown."""
     with processes.ottla(data_dir) as broker, raw.open_connection(broker.bootstrap) as connection:
         raw.create_topic(connection, "ten", 10)
         for partition in range(10):
-            raw.produced(connection.send(raw.produce_request("ten", partition), 11))
+            raw.check_produce(connection.send(raw.produce_request("ten", partition), 11))
     with processes.ottla(data_dir) as broker:
         assert broker.pid is not None
         os.kill(broker.pid, 9)

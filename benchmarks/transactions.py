@@ -22,7 +22,7 @@ from parts import populate, processes, raw
 from parts.figures import Figures, Row, machine, show
 from parts.processes import Broker
 from parts.raw import cpu_s
-from parts.side_by_side import medians_ms, spent, watched
+from parts.side_by_side import medians_ms, spent, watch_broker
 
 from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey
@@ -76,7 +76,7 @@ def describe_of(connection: BlockingConnection, name: str) -> Callable[[], Any]:
 
 
 def plain_cost(rounds: int) -> Figures:
-    with watched() as (broker, _), raw.open_connection(broker.bootstrap) as connection:
+    with watch_broker() as (broker, _), raw.open_connection(broker.bootstrap) as connection:
         v1, v2 = transactions_of(connection)
         v1_ms, v2_ms = medians_ms(rounds, 500, (broker, v1), (broker, v2))
     return {"v1_ms": v1_ms, "v2_ms": v2_ms}
@@ -85,7 +85,7 @@ def plain_cost(rounds: int) -> Figures:
 def compare_with_few(many: Broker, connection: BlockingConnection, described: str, rounds: int) -> Figures:
     """Return the ratios of the time of a broker with many ids to that of one with few, which take turns."""
     figures: Figures = {}
-    with watched() as (few, _), raw.open_connection(few.bootstrap) as beside:
+    with watch_broker() as (few, _), raw.open_connection(few.bootstrap) as beside:
         raw.Transactional(beside, "described", "", v2=True)
         works = {
             name: ((many, ours), (few, theirs))
@@ -184,7 +184,7 @@ def idle_ids(ids: int, rounds: int) -> Figures:
         with processes.ottla(data_dir):
             pass  # it makes the indexes again, and closes
         began = time.perf_counter()
-        with watched(data_dir) as (broker, watch), raw.open_connection(broker.bootstrap) as connection:
+        with watch_broker(data_dir) as (broker, watch), raw.open_connection(broker.bootstrap) as connection:
             assert broker.pid is not None
             watch.reset()  # pauses before it was ready delayed no client
             wait_until_loaded(connection)
@@ -207,7 +207,7 @@ def idle_ids(ids: int, rounds: int) -> Figures:
 
 def open_transactions(count: int, rounds: int) -> Figures:
     with (
-        watched(None, "transaction.partition.verification.enable=false") as (broker, _),
+        watch_broker(None, "transaction.partition.verification.enable=false") as (broker, _),
         raw.open_connection(broker.bootstrap) as connection,
     ):
         raw.create_topic(connection, "open", 2)
@@ -215,7 +215,7 @@ def open_transactions(count: int, rounds: int) -> Figures:
             for number in range(start, start + PIPELINED):
                 connection.post(raw.produce_request("open", 1, 1_000_000 + number, 0, 0, "nobody", True), 11)
             for _ in range(PIPELINED):
-                raw.produced(connection.receive())
+                raw.check_produce(connection.receive())
         none_ms, many_ms = compare_produce(broker, connection, "open", rounds)
     return {"open_ratio": many_ms / none_ms}
 
@@ -225,7 +225,7 @@ def compare_produce(broker: Broker, connection: BlockingConnection, topic: str, 
     sequences = [0, 0]
 
     def send(partition: int) -> None:
-        raw.produced(connection.send(raw.produce_request(topic, partition, 7, 0, sequences[partition]), 11))
+        raw.check_produce(connection.send(raw.produce_request(topic, partition, 7, 0, sequences[partition]), 11))
         sequences[partition] += 1
 
     return medians_ms(2 * rounds, 1000, (broker, lambda: send(0)), (broker, lambda: send(1)))
@@ -238,18 +238,18 @@ def many_producers(count: int, rounds: int) -> Figures:
         with processes.ottla(data_dir) as broker, raw.open_connection(broker.bootstrap) as connection:
             raw.create_topic(connection, "many", 2, **{"segment.bytes": "2000000"})
             for partition in (0, 1):
-                raw.produced(connection.send(raw.produce_request("many", partition, 5, 0, 0), 11))
+                raw.check_produce(connection.send(raw.produce_request("many", partition, 5, 0, 0), 11))
         populate.write_producers(data_dir / "many-1", count)
-        with watched(data_dir, "producer.id.expiration.check.interval.ms=2000") as (_, watch):
+        with watch_broker(data_dir, "producer.id.expiration.check.interval.ms=2000") as (_, watch):
             watch.reset()
             time.sleep(3)
             figures["expiry_turn_ms"] = watch.read()["turn_ms"]
-        with watched(data_dir) as (broker, watch), raw.open_connection(broker.bootstrap) as connection:
+        with watch_broker(data_dir) as (broker, watch), raw.open_connection(broker.bootstrap) as connection:
             few_ms, many_ms = compare_produce(broker, connection, "many", rounds)
             figures["producers_ratio"] = many_ms / few_ms
             watch.reset()
             for sequence in range(12_000):  # more than a segment
-                raw.produced(connection.send(raw.produce_request("many", 1, 8, 0, sequence), 11))
+                raw.check_produce(connection.send(raw.produce_request("many", 1, 8, 0, sequence), 11))
             figures["roll_turn_ms"] = watch.read()["turn_ms"]
     return figures
 

@@ -270,7 +270,7 @@ def told_by(bootstrap, expected):
     return said, written | {name: expected[name] for name in ("transactions", "group_offsets")}
 
 
-def consumed(bootstrap, expected, isolation):
+def consume(bootstrap, expected, isolation):
     """Return {place: records} from kafka-python, up to the end offset that the broker gives it."""
     places = [TopicPartition(p["topic"], p["partition"]) for p in expected["partitions"] if not is_internal(p)]
     consumer = KafkaConsumer(
@@ -291,7 +291,7 @@ def consumed(bootstrap, expected, isolation):
 
 
 def expected_records(expected, isolation):
-    """Return the expected result of `consumed`."""
+    """Return the expected result of `consume`."""
     return {
         (partition["topic"], partition["partition"]): records_of(partition, isolation)
         for partition in expected["partitions"]

@@ -139,7 +139,7 @@ class Lone:
     def note(self, what, data):
         """Record nothing, because these tests do not compare runs."""
 
-    def run_guarded(self, work):
+    def guard(self, work):
         work()
 
     def on_data(self, link, data):
@@ -190,10 +190,10 @@ class Lone:
         self.link = None
 
     def mark(self):
-        """Remember the size of the metadata log, for `spoiled`."""
+        """Remember the size of the metadata log, for `has_changed`."""
         self._metadata_bytes = self.disk.size_bytes(METADATA_LOG)
 
-    def spoiled(self):
+    def has_changed(self):
         """Return whether the metadata log has changed since `mark`, for example by a new topic."""
         return self.disk.size_bytes(METADATA_LOG) != self._metadata_bytes
 

@@ -48,8 +48,8 @@ class Answer(NamedTuple):
 
 
 @cache
-def recorded() -> tuple[Answer, ...]:
-    """The table."""
+def read_recording() -> tuple[Answer, ...]:
+    """Return the table."""
     with gzip.open(RECORDED, "rt") as lines:
         return tuple(map(answer_of, lines))
 

@@ -29,7 +29,7 @@ def reference(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def consumed():
+def consume():
     """Return the records of Kafka's own consumer: isolation -> (end offset by partition, records)."""
     with gzip.open(REFERENCE / "consumed.jsonl.gz", "rt") as lines:
         rows = [json.loads(line) for line in lines]

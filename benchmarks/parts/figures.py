@@ -22,7 +22,7 @@ class Row(NamedTuple):
 
 def machine() -> dict[str, Any]:
     """Return the cores, load and Python of the machine. Call it before the measurements, which add to the load."""
-    return {"cores": os.cpu_count() or 1, "load_1_min": os.getloadavg()[0], "python": interpreter.named()}
+    return {"cores": os.cpu_count() or 1, "load_1_min": os.getloadavg()[0], "python": interpreter.describe()}
 
 
 def stands_on(machine: dict[str, Any]) -> str:
@@ -45,10 +45,10 @@ def _as_text(rows: Sequence[Row], figures: Figures, machine: dict[str, Any]) -> 
         value = figures.get(row.key)
         if value is not None:
             goal = "" if row.goal is None else f"{'>=' if row.higher_is_better else '<='} {row.goal:g}"
-            verdict = "" if row.goal is None else "reached" if _reached(row.goal, row, value) else "MISSED"
+            verdict = "" if row.goal is None else "reached" if _is_reached(row.goal, row, value) else "MISSED"
             lines.append(f"{row.label:68} {value:12,.3f} {row.unit:5} {goal:8} {verdict}".rstrip())
     return "\n".join(lines)
 
 
-def _reached(goal: float, row: Row, value: float) -> bool:
+def _is_reached(goal: float, row: Row, value: float) -> bool:
     return value >= goal if row.higher_is_better else value <= goal

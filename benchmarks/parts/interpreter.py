@@ -33,7 +33,7 @@ def kinds(variables: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def named() -> str:
+def describe() -> str:
     """Return the implementation, version, optimizations and compiler of the running interpreter."""
     found = " and ".join(kinds(sysconfig.get_config_vars())) or "no sign of PGO or LTO"
     compiler = " ".join(platform.python_compiler().split()[:2])
@@ -46,4 +46,4 @@ def short() -> str:
 
 
 if __name__ == "__main__":
-    print(named())
+    print(describe())

@@ -80,7 +80,7 @@ def _next_offset(log: Path) -> int:
     return count
 
 
-def write_aborted(partition_dir: Path, count: int) -> None:
+def append_aborts(partition_dir: Path, count: int) -> None:
     """Append `count` aborted transactions of one record, as one producer after another sends them."""
     path = partition_dir / f"{0:020d}.log"
     offset = _next_offset(path)

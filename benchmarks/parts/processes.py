@@ -80,7 +80,7 @@ def _clock_to_seconds(text: str) -> float:
 
 
 @contextlib.contextmanager
-def attached(bootstrap: str, pid: int | None) -> Iterator[Broker]:
+def attach(bootstrap: str, pid: int | None) -> Iterator[Broker]:
     yield Broker("broker", bootstrap, pid)
 
 

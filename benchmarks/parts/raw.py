@@ -78,7 +78,7 @@ def produce_request(
     )
 
 
-def produced(response: Any) -> None:
+def check_produce(response: Any) -> None:
     check(response.responses[0].partition_responses[0].error_code)
 
 
@@ -135,7 +135,7 @@ class Transactional:
         )
 
     def send(self) -> None:
-        produced(self.connection.send(self.send_request(), 12 if self._v2 else 11))
+        check_produce(self.connection.send(self.send_request(), 12 if self._v2 else 11))
         self._sequence += 1
 
     def end_request(self, commit: bool = True) -> Any:
@@ -143,7 +143,7 @@ class Transactional:
             transactional_id=self._id, producer_id=self.producer_id, producer_epoch=self.epoch, committed=commit
         )
 
-    def ended(self, answer: Any) -> None:
+    def take_next(self, answer: Any) -> None:
         """Take the producer id and epoch of the next transaction from the EndTxn response."""
         check(answer.error_code)
         if self._v2:
@@ -151,7 +151,7 @@ class Transactional:
             self._sequence = 0
 
     def end(self, commit: bool = True) -> None:
-        self.ended(self.connection.send(self.end_request(commit), 5 if self._v2 else 4))
+        self.take_next(self.connection.send(self.end_request(commit), 5 if self._v2 else 4))
 
     def transact(self, commit: bool = True) -> None:
         """Run a transaction of one record: three requests, or two with transactions V2."""

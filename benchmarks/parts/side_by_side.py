@@ -16,7 +16,7 @@ WATCHED = str(Path(__file__).resolve().parent / "watched.py")
 
 
 @contextlib.contextmanager
-def watched(data_dir: Path | None = None, *overrides: str) -> Iterator[tuple[Broker, Watch]]:
+def watch_broker(data_dir: Path | None = None, *overrides: str) -> Iterator[tuple[Broker, Watch]]:
     with tempfile.TemporaryDirectory(prefix="ottla-watch-") as directory:
         path = Path(directory) / "figures"
         watch = Watch(path, create=True)

@@ -68,7 +68,7 @@ def watch(watch: Watch) -> None:
     gc.callbacks.insert(0, on_collection)
     event = Turns.event
 
-    def timed(self, work):  # type: ignore[no-untyped-def]
+    def time_event(self, work):  # type: ignore[no-untyped-def]
         if self._running:
             event(self, work)
             return
@@ -77,7 +77,7 @@ def watch(watch: Watch) -> None:
         if (ms := (cpu() - start) / 1e6) > 2:
             watch.turn(ms, (self.charged_us - charged_us) / 1000)
 
-    Turns.event = timed  # type: ignore[method-assign]
+    Turns.event = time_event  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

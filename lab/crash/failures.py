@@ -119,13 +119,13 @@ class FailingDisk(MemoryDisk):
         nodes = {path: self._tree.find(path) for path in paths}
         sound = [path for path, node in nodes.items() if node not in self._lost]
 
-        def ended() -> None:
+        def on_job_end() -> None:
             if job.error is not None:
                 self._lost.update(node for node in nodes.values() if node is not None)
             if on_end is not None:
                 on_end()
 
-        job = super().start_sync(sound, ended)
+        job = super().start_sync(sound, on_job_end)
         return job
 
     def sync_inodes(self, inodes: Sequence[Inode]) -> None:

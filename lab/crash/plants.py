@@ -53,7 +53,7 @@ def _in_states(loss: str) -> Notice | None:
     found: list[Notice] = []
     tries = 0
 
-    def crashes_at(call: int) -> Iterator[Any]:
+    def choose_crashes(call: int) -> Iterator[Any]:
         if call % EVERY == 0:
             yield CRASHES[call // EVERY % len(CRASHES)]
 
@@ -66,7 +66,7 @@ def _in_states(loss: str) -> Notice | None:
             raise _Enough
 
     with suppress(_Enough):
-        visit_states(SEED, True, crashes_at, visit)
+        visit_states(SEED, True, choose_crashes, visit)
     return found[0] if found else None
 
 
@@ -304,7 +304,7 @@ PLANTS: Final[dict[str, Hunted]] = {
 }
 
 
-def noticed(name: str, loss: str) -> Notice | None:
+def hunt_plant(name: str, loss: str) -> Notice | None:
     """Look for a plant by its `loss`, a part of a problem's text. Return None if no test finds it."""
     bug, hunt = PLANTS[name]
     with bug():

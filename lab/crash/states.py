@@ -136,9 +136,9 @@ def sample(seed: int, flushing: bool, every: int = 1) -> Tally:
     """Check one state at every `every`-th port call of the script."""
     tally = Tally()
 
-    def crashes_at(call: int) -> Iterator[Crash]:
+    def choose_crashes(call: int) -> Iterator[Crash]:
         if call % every == 0:
             yield CRASHES[call // every % len(CRASHES)]
 
-    visit_states(seed, flushing, crashes_at, tally.add)
+    visit_states(seed, flushing, choose_crashes, tally.add)
     return tally

@@ -127,12 +127,12 @@ def count_forgotten(assembly: Assembly, met: Counter[str]) -> None:
     watched: Any = assembly
     expire = watched._expire_producers
 
-    def counted() -> None:
+    def expire_and_count() -> None:
         before = _known_producers(assembly)
         expire()
         met["producers forgotten"] += before - _known_producers(assembly)
 
-    watched._expire_producers = counted
+    watched._expire_producers = expire_and_count
 
 
 def _known_producers(assembly: Assembly) -> int:

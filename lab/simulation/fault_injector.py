@@ -130,15 +130,15 @@ class FaultInjector:
         if update_problem(cluster.image.features, [update], cluster.node_id) is None:
             world = self._world
 
-            def changed(problem: str | None) -> None:
+            def on_change(problem: str | None) -> None:
                 world.level = cluster.feature(TRANSACTION_FEATURE)
                 world.met[f"transaction.version {now} to {world.level}"] += 1
 
-            def failed(error: Exception) -> None:
+            def on_failure(error: Exception) -> None:
                 if not isinstance(error, OSError):  # the directory is offline, and a repair is scheduled
                     raise error
 
             def change() -> None:
-                assembly.broker.turns.start(cluster.controller.update_features([update]), changed, failed)
+                assembly.broker.turns.start(cluster.controller.update_features([update]), on_change, on_failure)
 
             world.run_in_turn(change)

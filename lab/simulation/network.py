@@ -47,7 +47,7 @@ class Host(Protocol):
 
     def note(self, what: str, data: bytes) -> None: ...
 
-    def run_guarded(self, work: Callable[[], None]) -> None: ...
+    def guard(self, work: Callable[[], None]) -> None: ...
 
 
 class Transport:
@@ -141,7 +141,7 @@ class Link:
         while self._held and self.reading and self.open_to_broker:
             piece = self._held.pop(0)
             self._host.note(self.name, piece)
-            self._host.run_guarded(lambda piece=piece: self._hand_over(piece))  # type: ignore[misc]
+            self._host.guard(lambda piece=piece: self._hand_over(piece))  # type: ignore[misc]
 
     def _hand_over(self, piece: bytes) -> None:
         connection = self._connection
@@ -195,7 +195,7 @@ class Link:
     def _broker_sees_the_end(self) -> None:
         if self.open_to_broker:
             self.open_to_broker = False
-            self._host.run_guarded(lambda: self._connection.connection_lost(None))
+            self._host.guard(lambda: self._connection.connection_lost(None))
 
     def closed_by_broker(self) -> None:
         """Close the broker's end. The client still gets the bytes that it has written, and then sees the end."""

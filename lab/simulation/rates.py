@@ -72,7 +72,7 @@ def measure(plant: str) -> dict[str, Any]:
     with PLANTS[plant]():
         while tried < LEAST_SEEDS or (tried < MOST_SEEDS and len(hits) < CLEAR):
             outcome = run_seed(tried, PROFILES[name], level=level)
-            problems = noticed(plant, outcome.problems)
+            problems = real_problems(plant, outcome.problems)
             if problems:
                 hits.append(tried)
                 kinds[_kind(problems[0])] += 1
@@ -87,7 +87,7 @@ def measure(plant: str) -> dict[str, Any]:
     }
 
 
-def noticed(plant: str, problems: Sequence[str]) -> list[str]:
+def real_problems(plant: str, problems: Sequence[str]) -> list[str]:
     """Return the problems without exceptions: they show that a plant or the simulation no longer fits the broker."""
     failures = () if plant in CRASHES else ("error log", "bug")
     return [each for each in problems if not each.startswith((*failures, "simulation broke"))]

@@ -355,9 +355,9 @@ class World:
 
     def run_in_turn(self, work: Callable[[], None]) -> None:
         """Run code of the broker as a turn of its own."""
-        self.run_guarded(lambda: self._turns.event(work))
+        self.guard(lambda: self._turns.event(work))
 
-    def run_guarded(self, work: Callable[[], None]) -> None:
+    def guard(self, work: Callable[[], None]) -> None:
         """Run code of the broker. A kill in it ends this life of the broker."""
         try:
             work()
@@ -367,12 +367,12 @@ class World:
     # --- lives of the broker
 
     def _boot(self) -> None:
-        self.run_guarded(self._open)
+        self.guard(self._open)
         if self.assembly is None and self._life == 0:
             raise RuntimeError("killed before the first life")
 
     def _open(self) -> None:
-        clock = VirtualClock(self.schedule, self.ports, self._call_ms, self.run_guarded)
+        clock = VirtualClock(self.schedule, self.ports, self._call_ms, self.guard)
         turns = ChargedTurns(clock.next_turn, self._bug, self._on_exceeded)
         clock.enter = turns.event
         self._clock, self._turns = clock, turns
@@ -442,7 +442,7 @@ class World:
     def _revive(self) -> None:
         if self.assembly is None:
             self._arm_next_kill()
-            self.run_guarded(self._open)
+            self.guard(self._open)
 
     def kill(self, down_ms: float) -> None:
         if self.assembly is not None:
@@ -463,14 +463,14 @@ class World:
     def stop(self, down_ms: float) -> None:
         """Stop the broker cleanly and schedule the next start."""
         while (assembly := self.assembly) is not None and assembly.broker.logs.flusher.busy:
-            self.run_guarded(assembly.broker.logs.flusher.start)
+            self.guard(assembly.broker.logs.flusher.start)
             self.disk.end_syncs()
         if assembly is None:
             return
         if assembly.broker.logs.offline is None:
             with self.disk.errors.suspend():
                 self.violations.extend(f"replay: {line}" for line in self._differences(assembly))
-        self.run_guarded(assembly.close)
+        self.guard(assembly.close)
         if self.assembly is not None:
             self._die(down_ms)
 

@@ -463,7 +463,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._broken:
             return
         log.warning("Closing the connection of %(peer)s: %(reason)s", {"peer": self.session.peer, "reason": reason})
-        self._dispatcher.record_closed(self.session.peer, reason)
+        self._dispatcher.record_close(self.session.peer, reason)
         self._end_after_refusal()
 
     def _end_after_refusal(self) -> None:

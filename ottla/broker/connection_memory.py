@@ -45,11 +45,11 @@ class ConnectionMemory:
         if recallable is not None:
             recallable.release()
 
-        def granted() -> None:
+        def allow_growth() -> None:
             self._inbox.may_grow = True
             on_grant()
 
-        self._reservation = self._memory.reserve(size_bytes, granted)
+        self._reservation = self._memory.reserve(size_bytes, allow_growth)
         if not self._reservation.granted:
             self._inbox.may_grow = False
             self._inbox.shrink()

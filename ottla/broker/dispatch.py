@@ -88,11 +88,11 @@ class Dispatcher:
             log.warning("Closing the connection of %(peer)s: %(reason)s", {"peer": peer, "reason": reason})
         return reason is not None
 
-    def record_closed(self, peer: str, reason: str) -> None:
+    def record_close(self, peer: str, reason: str) -> None:
         """Record that a connection is closed because of what it sent. `reason` is the text of the log; it begins with
         the API."""
         if self._broker.events is not None:
-            self._broker.events.record_refused(reason.partition(" ")[0], CLOSED, "", peer, None, reason)
+            self._broker.events.record_refusal(reason.partition(" ")[0], CLOSED, "", peer, None, reason)
 
     def start(
         self,

@@ -145,7 +145,7 @@ class Events:
             self._leave_out(1)
         self._join(name, producer_id, producer_epoch, partitions, len(partitions))
 
-    def record_partitions_added(
+    def record_addition(
         self,
         transactional_id: str,
         producer_id: int,
@@ -164,7 +164,7 @@ class Events:
             opened.records += records
             opened.size_bytes += size_bytes
 
-    def record_prepared(self, transactional_id: str, producer_id: int, producer_epoch: int, commit: bool) -> None:
+    def record_prepare(self, transactional_id: str, producer_id: int, producer_epoch: int, commit: bool) -> None:
         """Record that the outcome is decided."""
         self._tick()
         self._add_outcome(PREPARED, transactional_id, producer_id, producer_epoch, commit)
@@ -181,7 +181,7 @@ class Events:
         name = shorten(transactional_id)
         self._keep(MARKER, name, producer_id, producer_epoch, topic, partition, commit, None, None, None)
 
-    def record_completed(self, transactional_id: str, producer_id: int, producer_epoch: int, commit: bool) -> None:
+    def record_completion(self, transactional_id: str, producer_id: int, producer_epoch: int, commit: bool) -> None:
         """Record that all markers are written."""
         second = self._tick()
         if commit:
@@ -191,7 +191,7 @@ class Events:
         self._add_outcome(COMPLETED, transactional_id, producer_id, producer_epoch, commit)
         self._open.pop(transactional_id, None)
 
-    def record_fenced(self, transactional_id: str, producer_id: int, producer_epoch: int) -> None:
+    def record_fencing(self, transactional_id: str, producer_id: int, producer_epoch: int) -> None:
         """Record that a new producer fences the one whose transaction is open; that transaction is aborted."""
         self._tick().fenced += 1
         self._note(FENCED, transactional_id, producer_id, producer_epoch)
@@ -201,13 +201,13 @@ class Events:
         self._tick()
         self._note(TIMED_OUT, transactional_id, producer_id, producer_epoch)
 
-    def record_expired(self, transactional_id: str, producer_id: int, producer_epoch: int) -> None:
+    def record_expiration(self, transactional_id: str, producer_id: int, producer_epoch: int) -> None:
         """Record that an expired transactional id is removed."""
         self._tick()
         self._note(EXPIRED, transactional_id, producer_id, producer_epoch)
         self._open.pop(transactional_id, None)
 
-    def record_refused(
+    def record_refusal(
         self,
         api: str,
         error: str,

@@ -113,22 +113,18 @@ class Listeners:
         """Return the milliseconds that the next connection has to wait, on any listener."""
         wait_ms = self._admission.wait_ms(self._clock.monotonic_ms())
         if wait_ms:
-            self._log_limited(
-                "waits", "New connections wait because of %s", "max.connections or max.connection.creation.rate"
-            )
+            self._log("waits", "New connections wait because of %s", "max.connections or max.connection.creation.rate")
         return wait_ms
 
     def accept(self, listener_name: str, ip: str) -> Connection | None:
         """Return the protocol object of a new connection on this listener, or None to refuse it."""
         self._turns.charge(CONNECTION_US)
         if not self._assembly.broker.quotas.connections.enter(ip, self._clock.monotonic_ms()):
-            self._log_limited(
-                "refused", "Refused connections: %s", f"{ip} has reached its quota {CONNECTION_CREATION_RATE}"
-            )
+            self._log("refused", "Refused connections: %s", f"{ip} has reached its quota {CONNECTION_CREATION_RATE}")
             return None
         reason = self._admission.enter(ip)
         if reason is not None:
-            self._log_limited("refused", "Refused connections: %s", reason)
+            self._log("refused", "Refused connections: %s", reason)
             return None
         connection = self._assembly.accept(lambda: self._left(ip), listener_name)
         tls = self._tls.get(listener_name)
@@ -145,7 +141,7 @@ class Listeners:
 
     def report_failure(self, error: OSError) -> None:
         """Log that no connection could be accepted."""
-        self._log_limited("failed", "Connections cannot be accepted: %s", shortage(error) or error)
+        self._log("failed", "Connections cannot be accepted: %s", shortage(error) or error)
 
     def _change(self, config: Config) -> None:
         """Apply changed limits while the broker runs. Hosts must be addresses then: no name is resolved."""
@@ -179,7 +175,7 @@ class Listeners:
         for listener in self._listeners:
             listener.resume()
 
-    def _log_limited(self, what: str, line: str, reason: object) -> None:
+    def _log(self, what: str, line: str, reason: object) -> None:
         times = self._limiters[what].count(self._clock.monotonic_ms())
         if times:
             log.warning(line + "%s", reason, describe_repeats(times))

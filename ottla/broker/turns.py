@@ -293,7 +293,7 @@ class Turns:
             while ready or at_end:
                 while ready:
                     step = ready.popleft()
-                    try:  # `_run_guarded`, without a call
+                    try:  # `_guard`, without a call
                         step()
                     except Exception as error:
                         self._on_bug(error)
@@ -338,13 +338,13 @@ class Turns:
     def _run_after_events(self, work: Callable[[], None], reads: int) -> None:
         before = self.events
 
-        def check_events() -> None:
+        def check_again() -> None:
             if reads > 1 and self.events > before + 1:  # one of them is this read
                 self._run_after_events(work, reads - 1)
             else:
                 work()
 
-        self._next_turn(check_events)
+        self._next_turn(check_again)
 
     def at_end(self, hook: Callable[[], None]) -> None:
         """Run `hook` once at the end of the turn (a connection that must write)."""
@@ -424,10 +424,10 @@ class Turns:
             return
         due[chosen] -= 1
         unserved[chosen] = False
-        self._run_guarded(self._resting[chosen].popleft())
+        self._guard(self._resting[chosen].popleft())
         self._ready.append(lambda: self._resume_yielded(due, unserved))
 
-    def _run_guarded(self, work: Callable[[], None]) -> None:
+    def _guard(self, work: Callable[[], None]) -> None:
         try:
             work()
         except Exception as error:

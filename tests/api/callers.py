@@ -55,7 +55,7 @@ def commit(lone, *rows, group_id=GROUP, metadata=""):
     assert {row.error_code for topic in reply.topics for row in topic.partitions} == {E.NONE}
 
 
-def fetched(lone, *places, group_id=GROUP, version=7, stable=False):
+def fetch_offsets(lone, *places, group_id=GROUP, version=7, stable=False):
     """Return {(topic, partition): offset, or the error in its place}; of all partitions if none is named."""
     topics = [{"name": topic, "partition_indexes": [index]} for topic, index in places] or None
     reply = lone.call(K.OFFSET_FETCH, version, group_id=group_id, topics=topics, require_stable=stable)
@@ -130,7 +130,7 @@ class Producer:
         error = E(reply.error_code)
         return (error, reply.producer_id, reply.producer_epoch) if version >= 5 else error
 
-    def described(self):
+    def describe(self):
         """Return the producer's row in DescribeTransactions."""
         (row,) = self.lone.call(
             K.DESCRIBE_TRANSACTIONS, 0, transactional_ids=[self.transactional_id]
@@ -171,7 +171,7 @@ class Member:
         who = {name: value for name, value in self.who.items() if name != "generation_id"}
         self.post(K.JOIN_GROUP, version, **who | fields | given)
 
-    def joined(self):
+    def finish_join(self):
         """Return the response to JoinGroup. Later requests use its member id and generation."""
         self.lone.rest()
         reply = self.reply()
@@ -183,7 +183,7 @@ class Member:
     def join(self, version=3, **given):
         """Join and return the response, in a group where the broker waits for no other member."""
         self.post_join(version, **given)
-        return self.joined()
+        return self.finish_join()
 
     def post_sync(self, *assigned, version=3, **given):
         rows = [{"member_id": member.member_id, "assignment": share} for member, share in assigned]
@@ -213,7 +213,7 @@ def stable_pair(lone):
     first.join()
     second.post_join(3)
     first.post_join(3)
-    first.joined(), second.joined()
+    first.finish_join(), second.finish_join()
     second.post_sync()
     first.sync((first, b"one"), (second, b"two"))
     assert second.reply().assignment == b"two"

@@ -26,10 +26,10 @@ IN_FORCE_US = MOST_CHANGED * APPLY_US
 
 @pytest.fixture
 def lone():
-    return secured()
+    return start_with_acls()
 
 
-def secured(**options):
+def start_with_acls(**options):
     options = {"super_users": "User:ANONYMOUS"} | options
     return Lone(authorizer_class_name=STANDARD_AUTHORIZER, **options)
 
@@ -209,7 +209,7 @@ def test_without_an_authorizer_it_is_said_so():
 
 
 def test_who_may_not_is_told_so_and_changes_nothing():
-    lone = secured(super_users="User:admin")
+    lone = start_with_acls(super_users="User:admin")
     refused = (E.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
     assert create(lone, entry(), entry("")) == [refused] * 2
     assert delete(lone, {}) == [(E.CLUSTER_AUTHORIZATION_FAILED, [])]

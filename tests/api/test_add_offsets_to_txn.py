@@ -17,7 +17,7 @@ def test_what_joins_is_the_partition_that_holds_the_group(version, group_id, ind
     producer = Producer(lone)
     producer.add((LEDGER, [1]))
     assert producer.add_offsets(version, group_id) is E.NONE
-    found = producer.described()
+    found = producer.describe()
     assert found.transaction_state == "Ongoing"
     assert [(topic.topic, topic.partitions) for topic in found.topics] == [
         (LEDGER, [1]),
@@ -29,7 +29,7 @@ def test_it_may_begin_the_transaction(lone):
     producer = Producer(lone)
     assert producer.add_offsets() is E.NONE
     assert producer.end() is E.NONE
-    assert producer.described().transaction_state == "CompleteCommit"
+    assert producer.describe().transaction_state == "CompleteCommit"
 
 
 @pytest.mark.parametrize(
@@ -40,4 +40,4 @@ def test_who_is_not_the_producer_of_the_id_adds_nothing(lone, version, other, er
     Producer(lone)
     producer = Producer(lone)
     assert producer.add_offsets(version, **other) is error
-    assert producer.described().transaction_state == "Empty"
+    assert producer.describe().transaction_state == "Empty"

@@ -11,7 +11,7 @@ OFFSETS = "__consumer_offsets"
 
 
 def open_places(producer):
-    return {(topic.topic, index) for topic in producer.described().topics for index in topic.partitions}
+    return {(topic.topic, index) for topic in producer.describe().topics for index in topic.partitions}
 
 
 @pytest.mark.parametrize("version", OF_CLIENTS)
@@ -20,11 +20,11 @@ def test_the_first_partition_begins_the_transaction_and_others_join_it(lone, ver
     assert producer.add((LEDGER, [0, 2]), (ORDERS, [0]), version=version) == dict.fromkeys(
         [(LEDGER, 0), (LEDGER, 2), (ORDERS, 0)], E.NONE
     )
-    began = producer.described()
+    began = producer.describe()
     lone.rest(1_000)
     assert producer.add((LEDGER, [0, 3]), version=version) == {(LEDGER, 0): E.NONE, (LEDGER, 3): E.NONE}
     assert open_places(producer) == {(LEDGER, 0), (LEDGER, 2), (LEDGER, 3), (ORDERS, 0)}
-    found = producer.described()
+    found = producer.describe()
     assert found.transaction_state == began.transaction_state == "Ongoing"
     assert found.transaction_start_time_ms == began.transaction_start_time_ms, "it began with the first"
 
@@ -45,7 +45,7 @@ def test_one_partition_that_cannot_be_added_keeps_all_others_out(lone, version, 
     told = producer.add((LEDGER, [0]), (bad[0], [bad[1]]), (ORDERS, [0]), version=version)
     others = dict.fromkeys([(LEDGER, 0), (ORDERS, 0)], E.OPERATION_NOT_ATTEMPTED)
     assert told == {**others, bad: error}
-    assert producer.described().transaction_state == "Empty"
+    assert producer.describe().transaction_state == "Empty"
 
 
 def refusals(version):
@@ -60,7 +60,7 @@ def test_who_is_not_the_producer_of_the_id_adds_nothing(lone, version, other, er
     Producer(lone)
     producer = Producer(lone)
     assert producer.add((LEDGER, [0, 1]), version=version, **other) == {(LEDGER, 0): error, (LEDGER, 1): error}
-    assert producer.described().transaction_state == "Empty"
+    assert producer.describe().transaction_state == "Empty"
 
 
 def row(producer, *topics, verify_only=False, **other):
@@ -107,7 +107,7 @@ def test_brokers_add_to_several_transactions_and_may_name_internal_topics(lone, 
         ("nobody", {(LEDGER, 3): E.INVALID_PRODUCER_ID_MAPPING}),
     ]
     assert open_places(one) == {(LEDGER, 0), (LEDGER, 1), (OFFSETS, 0)}
-    assert two.described().transaction_state == "Empty"
+    assert two.describe().transaction_state == "Empty"
 
 
 @pytest.mark.parametrize("version", OF_BROKERS)
@@ -138,7 +138,7 @@ def test_where_there_is_no_room_for_transactions_v2_brokers_are_told_so(lone, ve
     assert lone.call(K.UPDATE_FEATURES, 1, feature_updates=[update]).error_code == E.NONE
     reply = lone.call(K.ADD_PARTITIONS_TO_TXN, version, transactions=[row(producer, (LEDGER, [0]))])
     assert (reply.error_code, reply.results_by_transaction) == (E.UNSUPPORTED_VERSION, [])
-    assert producer.described().transaction_state == "Empty"
+    assert producer.describe().transaction_state == "Empty"
     assert producer.add((LEDGER, [0])) == {(LEDGER, 0): E.NONE}
 
 

@@ -36,14 +36,14 @@ def _set(lone, entity, **ops):
     assert _alter(lone, _entry(entity, **ops)) == [(E.NONE, None)]
 
 
-def _described(lone, *components, strict=False, version=1):
+def _describe(lone, *components, strict=False, version=1):
     asked = [{"entity_type": kind, "match_type": how, "match": name} for kind, how, name in components]
     return lone.call(K.DESCRIBE_CLIENT_QUOTAS, version, components=asked, strict=strict)
 
 
 def _found(lone, *components, **given):
     """Return the quotas by entity."""
-    reply = _described(lone, *components, **given)
+    reply = _describe(lone, *components, **given)
     assert (reply.error_code, reply.error_message) == (E.NONE, "")
     return [
         ({pair.entity_type: pair.entity_name for pair in row.entity}, {each.key: each.value for each in row.values})
@@ -212,7 +212,7 @@ def test_a_filter_finds_what_it_names(furnished, components, strict, found):
     ],
 )
 def test_a_filter_that_makes_no_sense_is_refused(furnished, components, error, told):
-    reply = _described(furnished, *components)
+    reply = _describe(furnished, *components)
     assert (reply.error_code, reply.error_message, reply.entries) == (error, told, None)
 
 

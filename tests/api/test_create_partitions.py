@@ -57,7 +57,7 @@ BAD = [
 def test_what_cannot_be_is_refused_and_the_others_are_not(lone, asked, error, validate_only):
     lone.mark()
     assert grow(lone, 3, asked, validate_only=validate_only) == {asked["name"]: error}
-    assert not lone.spoiled()
+    assert not lone.has_changed()
     assert grow(lone, 3, asked, more(ORDERS, 3)) == {asked["name"]: error, ORDERS: E.NONE}
     assert (count_of(lone), count_of(lone, ORDERS)) == (LEDGER_PARTITIONS, 3)
 
@@ -81,7 +81,7 @@ def test_one_request_may_add_ten_thousand_in_all(lone):
     lone.mark()
     told = grow(lone, 3, *asked, validate_only=True)
     assert told == {"nowhere": E.UNKNOWN_TOPIC_OR_PARTITION, LEDGER: E.NONE, ORDERS: E.POLICY_VIOLATION}
-    assert not lone.spoiled()
+    assert not lone.has_changed()
 
 
 def test_what_cannot_be_logged_is_not_added(lone):

@@ -136,7 +136,7 @@ def test_a_topic_that_cannot_be_is_refused_with_a_reason_and_the_others_are_not(
     assert errors(rows) == {asked["name"]: error, "beside": E.NONE}
     (row,) = create(stage, version, asked, validate_only=validate_only)
     assert row.error_message and (row.num_partitions, row.replication_factor, row.topic_id) == (-1, -1, None)
-    assert not stage.spoiled()
+    assert not stage.has_changed()
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -4,7 +4,7 @@ import pytest
 
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
-from tests.api.callers import GROUP, LEDGER, OF_NOBODY, Member, Producer, commit, fetched
+from tests.api.callers import GROUP, LEDGER, OF_NOBODY, Member, Producer, commit, fetch_offsets
 
 VERSIONS = range(3)
 
@@ -23,7 +23,7 @@ def test_each_group_is_answered_once_and_goes_with_its_offsets(lone, version):
         ("nobody", E.GROUP_ID_NOT_FOUND),
         (GROUP, E.NONE),
     ]
-    assert (fetched(lone), fetched(lone, group_id="other")) == ({}, {(LEDGER, 0): 6})
+    assert (fetch_offsets(lone), fetch_offsets(lone, group_id="other")) == ({}, {(LEDGER, 0): 6})
     assert [row.group_id for row in lone.call(K.LIST_GROUPS, 4, states_filter=[]).groups] == ["other"]
     assert delete(lone, version, GROUP) == [(GROUP, E.GROUP_ID_NOT_FOUND)]
 
@@ -52,7 +52,7 @@ def test_offsets_that_are_pending_go_as_well(lone):
     lone.call(K.TXN_OFFSET_COMMIT, 2, **producer.owner, group_id=GROUP, topics=topics)
     assert delete(lone, 2, GROUP) == [(GROUP, E.NONE)]
     assert producer.end() is E.NONE
-    assert fetched(lone, (LEDGER, 0), stable=True) == {(LEDGER, 0): -1}
+    assert fetch_offsets(lone, (LEDGER, 0), stable=True) == {(LEDGER, 0): -1}
 
 
 def test_a_group_is_gone_when_that_is_on_the_device(flushed):
@@ -67,6 +67,6 @@ def test_a_group_with_very_many_offsets_goes_too(lone):
     lone.create_topic("wide", 1_500)
     rows = [{"partition_index": index, "committed_offset": 5, "committed_metadata": ""} for index in range(1_500)]
     lone.call(K.OFFSET_COMMIT, 8, **OF_NOBODY, topics=[{"name": "wide", "partitions": rows}])
-    assert len(fetched(lone)) == 1_500
+    assert len(fetch_offsets(lone)) == 1_500
     assert delete(lone, 2, GROUP) == [(GROUP, E.NONE)]
-    assert (fetched(lone), delete(lone, 2, GROUP)) == ({}, [(GROUP, E.GROUP_ID_NOT_FOUND)])
+    assert (fetch_offsets(lone), delete(lone, 2, GROUP)) == ({}, [(GROUP, E.GROUP_ID_NOT_FOUND)])

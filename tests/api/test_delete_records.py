@@ -12,7 +12,7 @@ from tests.lone import Lone
 HIGH_WATERMARK = -1
 
 
-def produced():
+def build_produce():
     batch = bytes(build_batch([(b"k", b"v")] * 2, timestamp_ms=START_MS))
     topics = [{"name": "ledger", "partition_data": [{"index": 0, "records": batch}]}]
     return {"transactional_id": None, "acks": -1, "timeout_ms": 1, "topic_data": topics}
@@ -30,8 +30,8 @@ def delete(lone, offset):
 def test_nothing_is_deleted_that_is_not_durable(flushed, offset):
     lone = flushed.lone
     (partition,) = lone.create_topic("ledger")
-    flushed.ask(ApiKey.PRODUCE, 9, **produced())
-    lone.client().send(ApiKey.PRODUCE, 9, **produced())
+    flushed.ask(ApiKey.PRODUCE, 9, **build_produce())
+    lone.client().send(ApiKey.PRODUCE, 9, **build_produce())
     assert (partition.high_watermark, partition.log_end_offset) == (2, 4), "a flush is under way"
     expected = (E.NONE, 2) if offset in (HIGH_WATERMARK, 2) else (E.OFFSET_OUT_OF_RANGE, -1)
     assert delete(lone, offset) == expected
@@ -44,7 +44,7 @@ def test_the_start_of_a_log_only_rises_and_stays_in_the_log(flushed, offset, exp
     lone = flushed.lone
     lone.create_topic("ledger")
     for _ in range(2):
-        flushed.ask(ApiKey.PRODUCE, 9, **produced())
+        flushed.ask(ApiKey.PRODUCE, 9, **build_produce())
     assert delete(lone, 2) == (E.NONE, 2)
     assert delete(lone, offset) == (expected or (E.OFFSET_OUT_OF_RANGE, -1))
 
@@ -57,7 +57,7 @@ def test_the_start_of_a_log_only_rises_and_stays_in_the_log(flushed, offset, exp
 def test_what_is_only_compacted_is_not_deleted(version, policy, error):
     lone = Lone()
     (partition,) = lone.create_topic("ledger", cleanup_policy=policy)
-    lone.call(ApiKey.PRODUCE, 9, **produced())
+    lone.call(ApiKey.PRODUCE, 9, **build_produce())
     topics = [{"name": "ledger", "partitions": [{"partition_index": 0, "offset": 1}]}]
     (row,) = lone.call(ApiKey.DELETE_RECORDS, version, topics=topics, timeout_ms=1_000).topics[0].partitions
     assert (row.error_code, row.low_watermark) == (error, -1 if error else 1)
@@ -65,7 +65,7 @@ def test_what_is_only_compacted_is_not_deleted(version, policy, error):
 
 
 def test_each_partition_has_its_error_and_the_others_are_deleted(lone):
-    lone.call(ApiKey.PRODUCE, 9, **produced())
+    lone.call(ApiKey.PRODUCE, 9, **build_produce())
     lone.turns.event(lambda: lone.assembly.broker.cluster.partition("orders", 0).take_offline("gone"))
     places = [("none", 0), ("ledger", 9), ("__consumer_offsets", 0), ("orders", 0), ("ledger", 0)]
     topics = [{"name": name, "partitions": [{"partition_index": index, "offset": -1}]} for name, index in places]

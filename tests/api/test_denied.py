@@ -31,23 +31,23 @@ def lines(caplog):
     return lambda: [record.getMessage() for record in caplog.records if record.name == "ottla.broker.api.denial_log"]
 
 
-def refused(lone):
+def cause_denial(lone):
     assert lone.call(K.DELETE_ACLS, 3, filters=[{}]).filter_results[0].error_code == E.CLUSTER_AUTHORIZATION_FAILED
 
 
 def test_what_is_refused_is_told_in_the_words_of_kafka_once_a_minute(lone, lines):
     for _ in range(3):
-        refused(lone)
+        cause_denial(lone)
     assert lines() == [f"{LINE}DefaultDeny"]
     lone.rest(LOG_AGAIN_MS)
-    refused(lone)
+    cause_denial(lone)
     assert lines()[1:] == [f"{LINE}DefaultDeny (2 more since the previous such line)"]
 
 
 def test_the_entry_that_denies_is_named_as_kafka_names_it(lone, lines):
     denying = AccessControlEntryRecord(b"1" * 16, 4, "kafka-cluster", 3, "User:*", "*", 7, 2)
     lone.assembly.broker.authorizer.add(denying)
-    refused(lone)
+    cause_denial(lone)
     assert lines() == [
         f"{LINE}MatchingAcl(acl=StandardAcl(resourceType=CLUSTER, resourceName=kafka-cluster, patternType=LITERAL, "
         "principal=User:*, host=*, operation=ALTER, permissionType=DENY))"
@@ -79,8 +79,8 @@ def test_what_is_only_looked_at_is_no_refusal(lone, lines):
 
 def test_who_watches_sees_it_each_time_with_its_reason(lone):
     events = lone.assembly.broker.watch()
-    refused(lone)
-    refused(lone)
+    cause_denial(lone)
+    cause_denial(lone)
     (refusal,) = events.refusals()
     assert (refusal.api, refusal.error, refusal.client_id) == ("DeleteAcls", "CLUSTER_AUTHORIZATION_FAILED", "client")
     assert (refusal.reason, refusal.times) == (f"{LINE}DefaultDeny", 2)

@@ -31,8 +31,8 @@ def describe(lone, version, *resources, **more):
     return lone.call(K.DESCRIBE_CONFIGS, version, resources=[*resources], **more).results
 
 
-def described(lone, version, kind, name, *keys, **more):
-    """{config: row}."""
+def read_configs(lone, version, kind, name, *keys, **more):
+    """Return {config: row}."""
     (row,) = describe(lone, version, resource(kind, name, *keys), **more)
     assert (row.error_code, row.error_message, row.resource_type, row.resource_name) == (E.NONE, None, kind, name)
     return {config.name: config for config in row.configs}
@@ -51,14 +51,14 @@ def described(lone, version, kind, name, *keys, **more):
 )
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_value_has_its_source(lone, version, kind, name, key, value, source):
-    row = described(lone, version, kind, name)[key]
+    row = read_configs(lone, version, kind, name)[key]
     assert (row.value, row.config_source, row.read_only, row.is_sensitive) == (value, source, False, False)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_synonyms_are_told_to_who_asks_for_them_the_one_in_force_first(lone, version):
     for asked_for in (False, True):
-        row = described(lone, version, TOPIC, "ledger", "segment.bytes", include_synonyms=asked_for)["segment.bytes"]
+        row = read_configs(lone, version, TOPIC, "ledger", "segment.bytes", include_synonyms=asked_for)["segment.bytes"]
         told = [(each.name, each.value, each.source) for each in row.synonyms]
         levels = [("3000000", OF_BROKER), ("2000000", OF_CLUSTER), ("1073741824", DEFAULT)]
         assert told == ([("log.segment.bytes", *level) for level in levels] if asked_for else [])
@@ -67,18 +67,18 @@ def test_synonyms_are_told_to_who_asks_for_them_the_one_in_force_first(lone, ver
 @pytest.mark.parametrize("asked_for", [False, True])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_types_are_told_from_version_3_on_and_meanings_to_who_asks_for_them(lone, version, asked_for):
-    row = described(lone, version, TOPIC, "ledger", include_documentation=asked_for)["retention.ms"]
+    row = read_configs(lone, version, TOPIC, "ledger", include_documentation=asked_for)["retention.ms"]
     assert row.config_type == (5 if version >= 3 else 0), "5 is a long"
     assert bool(row.documentation) == (version >= 3 and asked_for)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_keys_choose_and_those_that_nobody_knows_are_left_out(lone, version):
-    found = described(lone, version, TOPIC, "ledger", "retention.ms", "no.such.key", "segment.ms")
+    found = read_configs(lone, version, TOPIC, "ledger", "retention.ms", "no.such.key", "segment.ms")
     assert found.keys() == {"retention.ms", "segment.ms"}
     everything = {"resource_type": TOPIC, "resource_name": "ledger", "configuration_keys": []}
     (row,) = describe(lone, version, everything)
-    assert len(row.configs) == len(described(lone, version, TOPIC, "ledger")) > 20
+    assert len(row.configs) == len(read_configs(lone, version, TOPIC, "ledger")) > 20
 
 
 BAD = [

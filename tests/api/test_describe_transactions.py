@@ -38,7 +38,7 @@ def test_an_open_transaction_has_its_start_and_its_partitions(lone):
 def test_an_ended_transaction_keeps_its_start_and_has_no_partitions(lone, committed, state):
     producer = Producer(lone)
     producer.begin(0)
-    began_ms = producer.described().transaction_start_time_ms
+    began_ms = producer.describe().transaction_start_time_ms
     producer.end(committed=committed)
     assert describe(lone, "txn") == {"txn": (E.NONE, state, 60_000, began_ms, producer.producer_id, 0, {})}
 

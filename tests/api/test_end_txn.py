@@ -24,7 +24,7 @@ def test_every_partition_gets_its_marker_and_readers_go_on(lone, version, commit
     moved = (producer.producer_id, producer.epoch + 1)
     assert producer.end(version, committed) == answer(version, E.NONE, *moved)
     assert [(each.last_stable_offset, each.log_end_offset) for each in partitions] == [(2, 2), (2, 2)]
-    found = producer.described()
+    found = producer.describe()
     assert (found.transaction_state, found.topics) == (STATE_OF[committed], [])
     assert found.producer_epoch == producer.epoch + (version >= V2)
 
@@ -57,7 +57,7 @@ def test_who_is_not_the_producer_of_the_id_ends_nothing(lone, version, other, er
     producer = Producer(lone)
     producer.begin(0)
     assert producer.end(version, **other) == answer(version, error)
-    assert producer.described().transaction_state == "Ongoing"
+    assert producer.describe().transaction_state == "Ongoing"
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -75,9 +75,9 @@ def test_an_outcome_is_told_when_it_is_on_the_device(version, committed):
     assert client.replies == [], "it is told before it is durable"
     lone.rest(10.0)
     assert [reply.error_code for reply in client.replies] == [E.NONE]
-    assert producer.described().transaction_state == ("PrepareCommit" if committed else "PrepareAbort")
+    assert producer.describe().transaction_state == ("PrepareCommit" if committed else "PrepareAbort")
     lone.rest(10 * sync_ms)
-    assert producer.described().transaction_state == STATE_OF[committed]
+    assert producer.describe().transaction_state == STATE_OF[committed]
 
 
 @pytest.mark.parametrize("version", range(6))

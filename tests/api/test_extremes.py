@@ -116,10 +116,10 @@ def mutants(message_class, version, body):
                 yield f"{name}.{what}", {**body, name: [changed]}
         elif isinstance(value, list):
             for extreme in extremes(field.array_of, value[0]):
-                yield told(name, extreme), {**body, name: [extreme]}
+                yield name_extreme(name, extreme), {**body, name: [extreme]}
         else:
             for extreme in extremes(field, value):
-                yield told(name, extreme), {**body, name: extreme}
+                yield name_extreme(name, extreme), {**body, name: extreme}
 
 
 def extremes(field, value):
@@ -133,7 +133,7 @@ def extremes(field, value):
     return [-largest, -1, 0, largest - 1]
 
 
-def told(name, extreme):
+def name_extreme(name, extreme):
     return f"{name} of {len(extreme)}" if isinstance(extreme, (str, bytes)) else f"{name} = {extreme}"
 
 
@@ -188,62 +188,62 @@ class Played:
 
 
 @pytest.fixture
-def played(monkeypatch, caplog):
+def player(monkeypatch, caplog):
     monkeypatch.setattr(lives, "_CONFIG", CONFIG)
     caplog.set_level(logging.WARNING, "ottla")
     return Played()
 
 
 @pytest.mark.parametrize(("key", "version"), VERSIONS, ids=lambda each: each.name if isinstance(each, K) else each)
-def test_extremes_are_answered_and_hurt_nobody(played, caplog, key, version):
+def test_extremes_are_answered_and_hurt_nobody(player, caplog, key, version):
     for what, body in mutants(codec.request_class(key), version, BODIES[key]):
         with suppress(struct.error):  # before compact lengths there is no such request
-            played.ask(key, version, body)
-        played.check()
+            player.ask(key, version, body)
+        player.check()
         broken = [record for record in caplog.records if record.exc_info]
-        assert not broken and not played.life.bugs, f"{what}: {broken[0].getMessage()}"
+        assert not broken and not player.life.bugs, f"{what}: {broken[0].getMessage()}"
 
 
 @pytest.mark.parametrize("length", [32_730, 32_731, 32_767])
 @pytest.mark.parametrize("version", [3, 9])
-def test_long_client_ids_are_answered_and_hurt_nobody(played, caplog, version, length):
+def test_long_client_ids_are_answered_and_hurt_nobody(player, caplog, version, length):
     body = {**BODIES[K.JOIN_GROUP], "group_instance_id": None}
-    reply = played.ask(K.JOIN_GROUP, version, body, "c" * length)
+    reply = player.ask(K.JOIN_GROUP, version, body, "c" * length)
     assert reply.error_code == ((79 if version == 9 else 0) if length == 32_730 else -1)
-    played.check()
-    assert not played.life.bugs and not [record for record in caplog.records if record.exc_info]
+    player.check()
+    assert not player.life.bugs and not [record for record in caplog.records if record.exc_info]
 
 
 @pytest.mark.parametrize("retention_ms", [2**63 - 1, -(2**63), -1, 0])
-def test_any_retention_is_taken_and_the_longest_is_for_ever(played, retention_ms):
+def test_any_retention_is_taken_and_the_longest_is_for_ever(player, retention_ms):
     body = {**BODIES[K.OFFSET_COMMIT], "retention_time_ms": retention_ms}
-    assert played.ask(K.OFFSET_COMMIT, 2, body).topics[0].partitions[0].error_code == 0
+    assert player.ask(K.OFFSET_COMMIT, 2, body).topics[0].partitions[0].error_code == 0
     if retention_ms > 0:
         # The clock jumps by ten years, then a day passes: periodic tasks must not run a hundred million times.
-        played.life.schedule.now_ms += 10 * 365 * DAY_MS
-    played.life.advance(DAY_MS if retention_ms > 0 else 1_000)
-    fetched = played.ask(K.OFFSET_FETCH, 2, BODIES[K.OFFSET_FETCH])
+        player.life.schedule.now_ms += 10 * 365 * DAY_MS
+    player.life.advance(DAY_MS if retention_ms > 0 else 1_000)
+    fetched = player.ask(K.OFFSET_FETCH, 2, BODIES[K.OFFSET_FETCH])
     assert fetched.topics[0].partitions[0].committed_offset == 1
 
 
-def test_strings_that_kafka_does_not_read_close_the_connection(played):
-    reply = played.ask(K.HEARTBEAT, 4, {**OF_MEMBER, "group_id": "g" * 32_768})
+def test_strings_that_kafka_does_not_read_close_the_connection(player):
+    reply = player.ask(K.HEARTBEAT, 4, {**OF_MEMBER, "group_id": "g" * 32_768})
     assert reply == "Heartbeat v4: HeartbeatRequest v4: group_id is too long for a string at position 3"
-    assert played.ask(K.HEARTBEAT, 4, {**OF_MEMBER, "group_id": "g" * 32_767}).error_code == 25
+    assert player.ask(K.HEARTBEAT, 4, {**OF_MEMBER, "group_id": "g" * 32_767}).error_code == 25
 
 
-def test_a_large_commit_looks_at_the_group_before_each_portion(played, monkeypatch):
+def test_a_large_commit_looks_at_the_group_before_each_portion(player, monkeypatch):
     monkeypatch.setattr(offset_commit, "ROWS_AT_ONCE", 2)
     monkeypatch.setattr(offset_commit, "BATCH_US", SHARE_US)
-    joined = played.ask(K.JOIN_GROUP, 3, {**BODIES[K.JOIN_GROUP], "group_instance_id": None})
+    joined = player.ask(K.JOIN_GROUP, 3, {**BODIES[K.JOIN_GROUP], "group_instance_id": None})
     who = {"group_id": "g", "generation_id": joined.generation_id, "member_id": joined.member_id}
-    played.ask(K.SYNC_GROUP, 2, {**who, "assignments": []})
+    player.ask(K.SYNC_GROUP, 2, {**who, "assignments": []})
     rows = [{"partition_index": index, "committed_offset": 5} for index in (0, 7, 0, 0, 8, 0)]
     who["generation_id_or_member_epoch"] = joined.generation_id
-    told = played.post(K.OFFSET_COMMIT, 5, {**who, "topics": [{"name": "t", "partitions": rows}]})
+    told = player.post(K.OFFSET_COMMIT, 5, {**who, "topics": [{"name": "t", "partitions": rows}]})
     assert told == []
-    played.ask(K.LEAVE_GROUP, 1, who)
-    played.life.advance(1.0)
+    player.ask(K.LEAVE_GROUP, 1, who)
+    player.life.advance(1.0)
     (reply,) = told
     codes = [(row.partition_index, row.error_code) for row in reply.topics[0].partitions]
     assert codes == [(0, 0), (7, 3), (0, 25), (0, 25), (8, 3), (0, 25)]

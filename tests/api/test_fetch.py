@@ -44,7 +44,7 @@ class Ledger:
 
     def rows(self, *rows, version=VERSION, **given):
         """Fetch rows of (partition, fields that differ) and return their answers in order."""
-        reply = self.lone.ask(ApiKey.FETCH, version, message(ApiKey.FETCH, version, **asked(*rows, **given)))
+        reply = self.lone.ask(ApiKey.FETCH, version, message(ApiKey.FETCH, version, **build_fetch(*rows, **given)))
         return reply.responses[0].partitions
 
     def sizes(self, *rows, **given):
@@ -56,20 +56,20 @@ class Ledger:
         given = {"min_bytes": 100_000, "max_wait_ms": NEVER_MS} | given
         told, lone = [], self.lone
 
-        def answered(reply):
+        def collect(reply):
             _, body = codec.decode_response(ApiKey.FETCH, VERSION, b"".join(map(bytes, reply.buffers))[4:])
             told.extend(body.responses[0].partitions)
 
-        body = message(ApiKey.FETCH, VERSION, **asked(*rows, **given))
+        body = message(ApiKey.FETCH, VERSION, **build_fetch(*rows, **given))
         handler = TABLE[ApiKey.FETCH].handle(
             lone.assembly.broker, Request(ApiKey.FETCH, VERSION, 1, "", Session(), body, reservation)
         )
-        lone.turns.event(lambda: lone.turns.start(handler, answered, lone.bugs.append))
+        lone.turns.event(lambda: lone.turns.start(handler, collect, lone.bugs.append))
         assert told == []
         return told
 
 
-def asked(*rows, **given):
+def build_fetch(*rows, **given):
     partitions = [{"partition": index, "fetch_offset": 0, "partition_max_bytes": 1 << 20} | row for index, row in rows]
     body = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20, "isolation_level": 0}
     return body | {"topics": [{"topic": "ledger", "partitions": partitions}]} | given
@@ -159,7 +159,7 @@ def test_who_reads_what_is_committed_waits_for_the_end_of_transactions_and_is_to
 def test_there_are_no_sessions_and_who_asks_for_one_reads_without(version, session, known):
     ledger = Ledger()
     ledger.append()
-    asking = message(ApiKey.FETCH, version, **asked((0, {}), session_id=session[0], session_epoch=session[1]))
+    asking = message(ApiKey.FETCH, version, **build_fetch((0, {}), session_id=session[0], session_epoch=session[1]))
     reply = ledger.lone.ask(ApiKey.FETCH, version, asking)
     assert (reply.error_code, reply.session_id) == (E.NONE if known else E.FETCH_SESSION_ID_NOT_FOUND, 0)
     assert bool(reply.responses) is known
@@ -254,7 +254,7 @@ def test_of_a_client_that_hangs_up_while_it_waits_nothing_stays(partitions):
     ledger = Ledger(partitions)
     lone, memory = ledger.lone, ledger.lone.assembly.broker.memory
     client, before = lone.client(), waits()
-    client.send(ApiKey.FETCH, VERSION, **asked(*((index, {}) for index in range(partitions)), max_wait_ms=5_000))
+    client.send(ApiKey.FETCH, VERSION, **build_fetch(*((index, {}) for index in range(partitions)), max_wait_ms=5_000))
     lone.rest()
     parked = partitions * fetch.WAITING_ROW_BYTES
     assert waits() == before + 1 and client.replies == []
@@ -279,7 +279,7 @@ def test_a_fetch_of_many_partitions_meets_what_comes_while_it_looks_at_them(monk
     batch = bytes(build_batch([(b"k", b"v")], timestamp_ms=START_MS))
     producer, rows = lone.client("producer"), [{"name": "ledger", "partition_data": [{"index": 0, "records": batch}]}]
 
-    def looked(partition, *more):
+    def append_then_look(partition, *more):
         nonlocal comes_behind
         if partition.index == comes_behind:
             comes_behind = None
@@ -287,7 +287,7 @@ def test_a_fetch_of_many_partitions_meets_what_comes_while_it_looks_at_them(monk
             producer.post(ApiKey.PRODUCE, 9, **produced)
         return look(partition, *more)
 
-    monkeypatch.setattr(Partition, "bytes_available", looked)
+    monkeypatch.setattr(Partition, "bytes_available", append_then_look)
     monkeypatch.setattr(fetch, "ROW_US", SHARE_US / 10)
     began_ms, comes = lone.schedule.now_ms, comes_behind is not None
     found = ledger.rows(*((index, {}) for index in range(MANY)), max_wait_ms=max_wait_ms)

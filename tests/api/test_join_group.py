@@ -82,10 +82,10 @@ def test_members_of_a_group_share_a_type_and_a_protocol(lone, given, fits):
     first, second = Member(lone).settle(), Member(lone)
     second.post_join(3, **given)
     if not fits:
-        assert second.joined().error_code == E.INCONSISTENT_GROUP_PROTOCOL
+        assert second.finish_join().error_code == E.INCONSISTENT_GROUP_PROTOCOL
         return
     first.post_join(3)
-    assert (first.joined().error_code, second.joined().error_code) == (E.NONE, E.NONE)
+    assert (first.finish_join().error_code, second.finish_join().error_code) == (E.NONE, E.NONE)
 
 
 def test_the_next_generation_is_told_to_all_and_its_members_to_the_leader(lone):
@@ -96,7 +96,7 @@ def test_the_next_generation_is_told_to_all_and_its_members_to_the_leader(lone):
     assert third.client.replies == [], "the others are waited for"
     second.post_join(3)
     first.post_join(3)
-    replies = [member.joined() for member in (first, second, third)]
+    replies = [member.finish_join() for member in (first, second, third)]
     assert [(reply.error_code, reply.generation_id, reply.leader) for reply in replies] == [
         (E.NONE, 3, first.member_id)
     ] * 3
@@ -115,7 +115,7 @@ def test_who_does_not_come_is_waited_for_as_long_as_its_version_says(lone, versi
     lone.rest(4_000.0)
     assert other.client.replies == []
     lone.rest(2_000.0)
-    reply = other.joined()
+    reply = other.finish_join()
     assert (reply.error_code, len(reply.members)) == (E.NONE, 1)
 
 
@@ -144,7 +144,7 @@ def test_a_first_generation_waits_a_moment_for_others():
         lone.rest(400.0)
         assert member.client.replies == []
     lone.rest(700.0)
-    assert {member.joined().generation_id for member in members} == {1}
+    assert {member.finish_join().generation_id for member in members} == {1}
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_who_has_left_has_left_when_it_is_on_the_device(flushed, version):
     member = Member(lone)
     member.post_join(3)
     lone.rest(4_000.0)
-    member.joined()
+    member.finish_join()
     member.post_sync((member, b"share"))
     lone.rest(1_000.0)
     fields = {"member_id": member.member_id} if version < 3 else {"members": [{"member_id": member.member_id}]}

@@ -18,7 +18,7 @@ def lone(lone):
     return lone
 
 
-def listed(lone, version, *states):
+def list_groups(lone, version, *states):
     reply = lone.call(K.LIST_GROUPS, version, states_filter=[*states])
     assert reply.error_code == E.NONE
     return {(row.group_id, row.protocol_type, row.group_state) for row in reply.groups}
@@ -26,7 +26,7 @@ def listed(lone, version, *states):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_group_is_listed_with_its_state_from_version_4_on(lone, version):
-    assert listed(lone, version) == {(*row[:2], row[2] if version >= 4 else "") for row in EVERY}
+    assert list_groups(lone, version) == {(*row[:2], row[2] if version >= 4 else "") for row in EVERY}
 
 
 @pytest.mark.parametrize(
@@ -40,10 +40,10 @@ def test_every_group_is_listed_with_its_state_from_version_4_on(lone, version):
     ],
 )
 def test_states_filter_in_any_case(lone, states, found):
-    assert {row[0] for row in listed(lone, 4, *states)} == found
-    assert len(listed(lone, 3, *states)) == 3, "the version has no filter"
+    assert {row[0] for row in list_groups(lone, 4, *states)} == found
+    assert len(list_groups(lone, 3, *states)) == 3, "the version has no filter"
 
 
 def test_a_group_that_was_deleted_is_not_listed(lone):
     lone.call(K.DELETE_GROUPS, 2, groups_names=["empty"])
-    assert {row[0] for row in listed(lone, 4)} == {"stable", "joining"}
+    assert {row[0] for row in list_groups(lone, 4)} == {"stable", "joining"}

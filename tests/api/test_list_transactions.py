@@ -13,7 +13,7 @@ VERSIONS = range(LAST_VERSION + 1)
 with_patterns = pytest.mark.skipif(not AVAILABLE, reason="google-re2 is not installed")
 
 
-def listed(lone, version, states=(), producer_ids=(), **more):
+def list_rows(lone, version, states=(), producer_ids=(), **more):
     """Send ListTransactions and return (error, {id: state}, unknown states)."""
     reply = lone.call(
         K.LIST_TRANSACTIONS, version, state_filters=[*states], producer_id_filters=[*producer_ids], **more
@@ -23,7 +23,7 @@ def listed(lone, version, states=(), producer_ids=(), **more):
 
 
 def names(lone, version, **more):
-    error, rows, _ = listed(lone, version, **more)
+    error, rows, _ = list_rows(lone, version, **more)
     assert error is E.NONE
     return {*rows} - {"anybody"}
 
@@ -44,7 +44,7 @@ STATES = {"anybody": "Empty", "empty": "Empty", "open": "Ongoing", "done": "Comp
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_id_is_listed_with_its_producer_and_its_state(lone, version):
-    assert listed(lone, version) == (E.NONE, STATES, [])
+    assert list_rows(lone, version) == (E.NONE, STATES, [])
     reply = lone.call(K.LIST_TRANSACTIONS, version, state_filters=[], producer_id_filters=[])
     ids = {row.transactional_id: row.producer_id for row in reply.transaction_states}
     assert all(ids[name] == producer.producer_id for name, producer in lone.producers.items())
@@ -61,16 +61,16 @@ def test_every_id_is_listed_with_its_producer_and_its_state(lone, version):
 )
 @pytest.mark.parametrize("version", VERSIONS)
 def test_states_filter_and_those_that_do_not_exist_are_told(lone, version, states, found, unknown):
-    error, rows, told = listed(lone, version, states)
+    error, rows, told = list_rows(lone, version, states)
     assert (error, {*rows}, told) == (E.NONE, found, unknown)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_producer_ids_filter_and_all_filters_must_hold(lone, version):
     done, opened = (lone.producers[name].producer_id for name in ("done", "open"))
-    assert {*listed(lone, version, producer_ids=[done, 99])[1]} == {"done"}
-    assert listed(lone, version, ["Ongoing"], [done]) == (E.NONE, {}, [])
-    assert {*listed(lone, version, ["Ongoing"], [done, opened])[1]} == {"open"}
+    assert {*list_rows(lone, version, producer_ids=[done, 99])[1]} == {"done"}
+    assert list_rows(lone, version, ["Ongoing"], [done]) == (E.NONE, {}, [])
+    assert {*list_rows(lone, version, ["Ongoing"], [done, opened])[1]} == {"open"}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -92,10 +92,10 @@ def test_a_pattern_must_match_the_whole_id():
     for name in ("empty", "open", "done"):
         Producer(lone, name)
     for pattern, found in ((None, 4), ("", 4), ("open", 1), ("ope", 0), ("pen", 0), (".*en", 1), ("(?i)OPEN|done", 2)):
-        assert len(listed(lone, 2, transactional_id_pattern=pattern)[1]) == found, pattern
+        assert len(list_rows(lone, 2, transactional_id_pattern=pattern)[1]) == found, pattern
     Producer(lone, "b\u00fccher-1")
     assert names(lone, 2, transactional_id_pattern="(?i)B\u00dcCHER-\\d") == {"b\u00fccher-1"}
-    assert listed(lone, 2, ["Sleeping"], transactional_id_pattern="(") == (E.INVALID_REGULAR_EXPRESSION, {}, [])
+    assert list_rows(lone, 2, ["Sleeping"], transactional_id_pattern="(") == (E.INVALID_REGULAR_EXPRESSION, {}, [])
 
 
 @with_patterns
@@ -106,7 +106,7 @@ def test_a_pattern_that_costs_too_much_for_an_id_is_refused():
         Producer(lone, "a" * number)
     assert names(lone, 2, transactional_id_pattern=pattern) == {"a", "a" * 20}
     Producer(lone, "a" * 20_000)
-    assert listed(lone, 2, transactional_id_pattern=pattern)[0] is E.INVALID_REGULAR_EXPRESSION
+    assert list_rows(lone, 2, transactional_id_pattern=pattern)[0] is E.INVALID_REGULAR_EXPRESSION
     assert len(names(lone, 2, transactional_id_pattern="a*")) == 4
 
 
@@ -124,4 +124,4 @@ def test_each_id_that_is_matched_is_charged_for():
 def test_while_ids_are_loaded_nothing_is_listed(version):
     lone = coordinating()
     lone.assembly.broker.transactions.states.loading.add(0)
-    assert listed(lone, version, ["Sleeping"]) == (E.COORDINATOR_LOAD_IN_PROGRESS, {}, [])
+    assert list_rows(lone, version, ["Sleeping"]) == (E.COORDINATOR_LOAD_IN_PROGRESS, {}, [])

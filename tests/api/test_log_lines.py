@@ -24,7 +24,7 @@ def lone():
 
 
 @pytest.fixture
-def told(caplog):
+def new_lines(caplog):
     """Return the log lines since the last call, from INFO up."""
     caplog.set_level(logging.INFO, "ottla")
 
@@ -55,70 +55,70 @@ def add(lone, producer, epoch):
     return lone.ask(ApiKey.ADD_PARTITIONS_TO_TXN, 3, asked)
 
 
-def test_a_topic_that_is_made_and_deleted(lone, told):
-    told()
+def test_a_topic_that_is_made_and_deleted(lone, new_lines):
+    new_lines()
     lone.create_topic("ledger", 3)
-    (line,) = told()
+    (line,) = new_lines()
     assert re.fullmatch(r"Created topic ledger with 3 partitions and topic id [\w-]{22}", line)
     asked = message(ApiKey.DELETE_TOPICS, 5, topic_names=["ledger"], timeout_ms=1)
     lone.ask(ApiKey.DELETE_TOPICS, 5, asked)
-    assert told() == ["Deleted topic ledger"]
+    assert new_lines() == ["Deleted topic ledger"]
 
 
-def test_who_has_which_epoch_and_whom_that_fences(lone, told):
+def test_who_has_which_epoch_and_whom_that_fences(lone, new_lines):
     lone.create_topic("ledger")
     first = init(lone)
-    told()
+    new_lines()
     second = init(lone)
-    assert told() == [
+    assert new_lines() == [
         f"Initialized transactionalId orders with producerId {first.producer_id} and producer epoch 1 for client "
         "client at client:0; lower epochs are fenced"
     ]
     assert add(lone, second, 0).results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
-    assert told() == [
+    assert new_lines() == [
         "Fenced client client at client:0: AddPartitionsToTxn answered PRODUCER_FENCED, transactional_id orders, "
         f"producer_id {first.producer_id}, producer_epoch 0"
     ]
     fields = {"transactional_id": "orders", "producer_id": first.producer_id, "producer_epoch": 0, "committed": True}
     assert lone.ask(ApiKey.END_TXN, 3, message(ApiKey.END_TXN, 3, **fields)).error_code == E.PRODUCER_FENCED
-    assert told() == [
+    assert new_lines() == [
         "Fenced client client at client:0: EndTxn answered PRODUCER_FENCED, transactional_id orders, "
         f"producer_id {first.producer_id}, producer_epoch 0"
     ]
     assert init(lone, producer_id=first.producer_id, epoch=0).error_code == E.PRODUCER_FENCED
-    assert told() == [
+    assert new_lines() == [
         f"Fenced client client at client:0: producerId {first.producer_id}, producer epoch 0 of transactionalId orders "
         "is not the current one"
     ]
 
 
-def test_an_open_transaction_that_a_new_instance_ends(lone, told):
+def test_an_open_transaction_that_a_new_instance_ends(lone, new_lines):
     lone.create_topic("ledger")
     first = init(lone)
     add(lone, first, 0)
-    told()
+    new_lines()
     init(lone)
-    lines = told()
+    lines = new_lines()
     assert lines[0] == (
         f"Aborting the open transaction of transactionalId orders: it is initialized again. ProducerId "
         f"{first.producer_id} with producer epoch 0 is fenced"
     )
 
 
-def test_a_timeout_that_is_refused_with_the_option_that_says_so(lone, told):
-    told()
+def test_a_timeout_that_is_refused_with_the_option_that_says_so(lone, new_lines):
+    new_lines()
     assert init(lone, timeout_ms=3_600_000).error_code == E.INVALID_TRANSACTION_TIMEOUT
-    assert told() == [
+    assert new_lines() == [
         "Refused transactionalId orders of client client at client:0: a transaction timeout of 3600000 ms is not from "
         "1 to 900000 (transaction.max.timeout.ms)"
     ]
 
 
-def test_a_name_of_any_size_takes_a_hundred_characters(lone, told):
-    told()
+def test_a_name_of_any_size_takes_a_hundred_characters(lone, new_lines):
+    new_lines()
     init(lone, transactional_id="x" * 20_000)
     init(lone, transactional_id="x" * 20_000, timeout_ms=-1)
-    lines = told()
+    lines = new_lines()
     assert len(lines) == 2 and all(len(line) < 400 for line in lines)
 
 
@@ -139,12 +139,12 @@ def join(lone, member_id="", instance=None, protocol=b"", reason="a test", name=
     return client
 
 
-def test_a_group_from_its_first_member_to_its_last(lone, told):
-    told()
+def test_a_group_from_its_first_member_to_its_last(lone, new_lines):
+    new_lines()
     (known,) = join(lone).replies
-    assert known.error_code == E.MEMBER_ID_REQUIRED and told() == []
+    assert known.error_code == E.MEMBER_ID_REQUIRED and new_lines() == []
     joining = join(lone, known.member_id)
-    assert told() == [
+    assert new_lines() == [
         "Group g: preparing to rebalance in state Empty with old generation 0 (reason: adding new member "
         f"{known.member_id} of /client; client reason: a test)",
         "Group g: stabilized generation 1 with 1 members",
@@ -153,26 +153,26 @@ def test_a_group_from_its_first_member_to_its_last(lone, told):
     sync = {"group_id": "g", "generation_id": 1, "member_id": known.member_id, "group_instance_id": None}
     assignments = [{"member_id": known.member_id, "assignment": b"all"}]
     lone.ask(ApiKey.SYNC_GROUP, 3, message(ApiKey.SYNC_GROUP, 3, **sync, assignments=assignments))
-    assert told() == [
+    assert new_lines() == [
         f"Group g: assignment of generation 1 received from leader {known.member_id} for 1 members, 0 of which are "
         "static"
     ]
     member = {"member_id": known.member_id, "group_instance_id": None, "reason": "closed"}
     lone.ask(ApiKey.LEAVE_GROUP, 5, message(ApiKey.LEAVE_GROUP, 5, group_id="g", members=[member]))
     lone.rest(1_000.0)
-    assert told() == [
+    assert new_lines() == [
         "Group g: preparing to rebalance in state Stable with old generation 1 (reason: member "
         f"{known.member_id} left on LeaveGroup; client reason: closed)",
         "Group g: generation 2 is empty",
     ]
 
 
-def test_a_member_that_falls_silent(lone, told):
+def test_a_member_that_falls_silent(lone, new_lines):
     join(lone, instance="i")
     lone.rest(4_000.0)
-    told()
+    new_lines()
     lone.rest(40_000.0)
-    silent, *_ = told()
+    silent, *_ = new_lines()
     assert re.fullmatch(
         r"Group g: preparing to rebalance in state CompletingRebalance with old generation 1 \(reason: "
         r"member i-[-0-9a-f]+ sent no heartbeat in time, and failed\)",
@@ -180,13 +180,13 @@ def test_a_member_that_falls_silent(lone, told):
     )
 
 
-def test_members_that_go_together_are_named_in_one_line(lone, told):
+def test_members_that_go_together_are_named_in_one_line(lone, new_lines):
     for number in range(8):
         join(lone, instance=f"i{number}", name=f"c{number}")
-    told()
+    new_lines()
     members = [{"member_id": "", "group_instance_id": f"i{number}", "reason": None} for number in range(8)]
     lone.ask(ApiKey.LEAVE_GROUP, 5, message(ApiKey.LEAVE_GROUP, 5, group_id="g", members=members))
-    (left,) = [line for line in told() if "LeaveGroup" in line]
+    (left,) = [line for line in new_lines() if "LeaveGroup" in line]
     assert "members i0-" in left and "i4-" in left and "i5-" not in left
     assert left.endswith(" and 3 more left on LeaveGroup")
 
@@ -204,28 +204,28 @@ def test_members_that_go_together_are_named_in_one_line(lone, told):
     ],
     ids=["tls", "http", "http2", "nothing"],
 )
-def test_a_stranger_is_named(lone, told, sent, named):
-    told()
+def test_a_stranger_is_named(lone, new_lines, sent, named):
+    new_lines()
     client = lone.client("there:5")
     client._link.send(sent)
     lone.rest(10.0)
     assert client.closed
-    (line,) = told()
+    (line,) = new_lines()
     assert line.startswith("Closing the connection of there") and named in line
 
 
-def test_a_stranger_is_told_of_once_a_minute(lone, told):
-    told()
+def test_a_stranger_is_told_of_once_a_minute(lone, new_lines):
+    new_lines()
     for _ in range(5):
         client = lone.client("there")
         client._link.send(b"GET / HTTP/1.1\r\n\r\n")
         lone.rest(10.0)
         assert client.closed
-    assert len(told()) == 1
+    assert len(new_lines()) == 1
     lone.rest(AGAIN_MS)
     lone.client("there")._link.send(b"GET / HTTP/1.1\r\n\r\n")
     lone.rest(10.0)
-    assert len([line for line in told() if "HTTP" in line]) == 1
+    assert len([line for line in new_lines() if "HTTP" in line]) == 1
 
 
 def test_so_many_addresses_are_remembered_and_no_more():
@@ -237,7 +237,7 @@ def test_so_many_addresses_are_remembered_and_no_more():
     assert strangers.is_log_due("3", "HTTP", 1.0)
 
 
-def test_what_a_crash_left_is_told_of_and_what_is_sound_is_not(tmp_path, told):
+def test_what_a_crash_left_is_told_of_and_what_is_sound_is_not(tmp_path, new_lines):
     from ottla.broker.log.log_config import LogConfig
     from ottla.broker.log.log_loader import Start, load_log, new_log
     from ottla.broker.ports.disk import RealDisk
@@ -249,6 +249,6 @@ def test_what_a_crash_left_is_told_of_and_what_is_sound_is_not(tmp_path, told):
     (tmp_path / "00000000000000000000.log").write_bytes(build_batch([(b"k", b"v")]))
     start = Start(0, 0, False, False, 0, 86_400_000)
     load_log(disk, directory, LogConfig(), start).segments.close()
-    assert told() == [f"{directory}: recovering 1 of 1 segments, from offset 0 on"]
+    assert new_lines() == [f"{directory}: recovering 1 of 1 segments, from offset 0 on"]
     load_log(disk, directory, LogConfig(), start._replace(clean=True)).segments.close()
-    assert told() == []
+    assert new_lines() == []

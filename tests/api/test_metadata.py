@@ -31,7 +31,7 @@ def metadata(lone, version, topics=None, **more):
     return lone.call(ApiKey.METADATA, version, topics=rows, **{"allow_auto_topic_creation": False} | more)
 
 
-def asked(*names):
+def name_topics(*names):
     return [(name, NO_ID) for name in names]
 
 
@@ -41,7 +41,7 @@ def id_of(lone, name):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_this_broker_leads_every_partition(lone, version):
-    reply = metadata(lone, version, asked(LEDGER))
+    reply = metadata(lone, version, name_topics(LEDGER))
     broker = lone.assembly.broker
     told = [(each.node_id, each.host, each.port, each.rack) for each in reply.brokers]
     assert told == [broker.endpoints["PLAINTEXT"]]
@@ -87,7 +87,7 @@ def test_internal_topics_are_told_apart(lone):
 def test_an_absent_topic_is_made_where_both_sides_want_it(allowed, option, version, made):
     """Before version 4 a request has no field for it."""
     lone = Lone(auto_create_topics_enable=option, num_partitions=3)
-    rows = metadata(lone, version, asked("new", "a/b", "new"), allow_auto_topic_creation=allowed).topics
+    rows = metadata(lone, version, name_topics("new", "a/b", "new"), allow_auto_topic_creation=allowed).topics
     assert [(row.name, E(row.error_code), len(row.partitions)) for row in rows] == [
         ("new", E.NONE, 3) if made else ("new", E.UNKNOWN_TOPIC_OR_PARTITION, 0),
         ("a/b", E.INVALID_TOPIC_EXCEPTION, 0),
@@ -99,13 +99,13 @@ def test_an_absent_topic_is_made_where_both_sides_want_it(allowed, option, versi
 def test_a_topic_that_nobody_may_create_is_not_made(name):
     lone = Lone()
     lone.create_topic("my.topic")
-    (row,) = metadata(lone, 4, asked(name), allow_auto_topic_creation=True).topics
+    (row,) = metadata(lone, 4, name_topics(name), allow_auto_topic_creation=True).topics
     assert row.error_code == E.INVALID_TOPIC_EXCEPTION
 
 
 def test_internal_topics_are_made_as_they_must_be():
     lone = Lone(offsets_topic_num_partitions=7)
-    (row,) = metadata(lone, 4, asked("__consumer_offsets"), allow_auto_topic_creation=True).topics
+    (row,) = metadata(lone, 4, name_topics("__consumer_offsets"), allow_auto_topic_creation=True).topics
     assert (row.error_code, len(row.partitions), row.is_internal) == (E.NONE, 7, True)
 
 
@@ -122,7 +122,7 @@ def test_ids_stand_for_topics_from_version_10_on(lone, version, nameless):
 @pytest.mark.parametrize("version", [9, 10])
 def test_what_is_named_twice_is_answered_once(lone, version):
     """Below version 10 two rows cannot differ by topic id."""
-    rows = metadata(lone, version, [*asked(ORDERS, LEDGER, ORDERS)]).topics
+    rows = metadata(lone, version, [*name_topics(ORDERS, LEDGER, ORDERS)]).topics
     assert [row.name for row in rows] == [ORDERS, LEDGER]
 
 
@@ -130,7 +130,7 @@ def test_what_is_named_twice_is_answered_once(lone, version):
 @pytest.mark.parametrize("version", range(8, 13))
 def test_operations_are_told_to_who_asks_for_them_those_of_the_cluster_up_to_version_10(lone, version, asked_for):
     include = {f"include_{what}_authorized_operations": asked_for for what in ("cluster", "topic")}
-    reply = metadata(lone, version, asked(LEDGER, "none"), **include)
+    reply = metadata(lone, version, name_topics(LEDGER, "none"), **include)
     of_topic = {3, 4, 5, 6, 7, 8, 10, 11} if asked_for else None
     assert [row.authorized_operations for row in reply.topics] == [of_topic] * 2
     if version <= 10:
@@ -146,14 +146,14 @@ def test_a_topic_is_there_when_it_is_on_the_device(flushed):
 def test_what_cannot_be_logged_is_not_made(lone):
     broker = lone.assembly.broker
     lone.turns.event(lambda: broker.cluster.metadata_log.partition.take_offline("no space"))
-    (row,) = metadata(lone, 4, asked("new"), allow_auto_topic_creation=True).topics
+    (row,) = metadata(lone, 4, name_topics("new"), allow_auto_topic_creation=True).topics
     assert row.error_code == E.KAFKA_STORAGE_ERROR
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_partition_that_is_offline_has_no_leader(lone, version):
     lone.turns.event(lambda: lone.assembly.broker.cluster.partition(LEDGER, 1).take_offline("bad batch"))
-    (topic,) = metadata(lone, version, asked(LEDGER)).topics
+    (topic,) = metadata(lone, version, name_topics(LEDGER)).topics
     rows = [(row.error_code, row.leader_id, row.replica_nodes, row.isr_nodes) for row in topic.partitions]
     sound, offline = (E.NONE, 1, [1], [1]), (E.LEADER_NOT_AVAILABLE, -1, [1], [])
     assert topic.error_code == E.NONE
@@ -164,5 +164,5 @@ def test_a_partition_that_is_offline_has_no_leader(lone, version):
 
 def test_no_partition_of_an_offline_directory_has_a_leader(lone):
     lone.turns.event(lambda: lone.assembly.broker.logs.fail_unless_short(OSError(5, "Input/output error")))
-    (topic,) = metadata(lone, 8, asked(LEDGER)).topics
+    (topic,) = metadata(lone, 8, name_topics(LEDGER)).topics
     assert {(row.error_code, row.leader_id) for row in topic.partitions} == {(E.LEADER_NOT_AVAILABLE, -1)}

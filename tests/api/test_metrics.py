@@ -41,7 +41,7 @@ def test_no_duration_is_measured_while_nobody_can_read_it(lone):
 def test_an_error_of_a_row_is_counted_by_its_code(lone, metrics):
     produce(lone, batch(), topic="nowhere")
     assert metrics.apis[K.PRODUCE].errors == {E.UNKNOWN_TOPIC_OR_PARTITION: 1}
-    lone.call(K.FETCH, 4, max_wait_ms=0, max_bytes=1, topics=[_asked("nowhere", 0)])
+    lone.call(K.FETCH, 4, max_wait_ms=0, max_bytes=1, topics=[_build_topic("nowhere", 0)])
     assert metrics.apis[K.FETCH].errors == {E.UNKNOWN_TOPIC_OR_PARTITION: 1}
 
 
@@ -56,7 +56,7 @@ def test_what_goes_in_and_out_is_counted_by_partition_and_in_all(lone, metrics):
     partition = lone.assembly.broker.cluster.partition(LEDGER, 1)
     assert (partition.bytes_in, partition.records_in, partition.bytes_out) == (len(records), 3, 0)
     assert (partition.produce_requests, partition.fetch_requests) == (1, 0)
-    lone.call(K.FETCH, 4, max_wait_ms=0, max_bytes=1 << 20, topics=[_asked(LEDGER, 1)])
+    lone.call(K.FETCH, 4, max_wait_ms=0, max_bytes=1 << 20, topics=[_build_topic(LEDGER, 1)])
     assert partition.bytes_out == metrics.bytes_out == len(records)
     assert partition.fetch_requests == 1
     assert (metrics.bytes_in, metrics.records_in) == (len(records), 3)
@@ -102,11 +102,11 @@ def test_whoever_is_fenced_is_counted(lone, metrics):
 
 def test_a_reader_waits_for_data_or_for_the_end_of_a_transaction(lone, metrics):
     asked = {"max_wait_ms": 500, "min_bytes": 1, "max_bytes": 1 << 20, "isolation_level": 1}
-    lone.call(K.FETCH, 4, **asked, topics=[_asked(LEDGER, 2)])
+    lone.call(K.FETCH, 4, **asked, topics=[_build_topic(LEDGER, 2)])
     assert (metrics.waits["data"].begun, metrics.waits["last_stable_offset"].begun) == (1, 0)
     assert metrics.waits["data"].ms == pytest.approx(500)
     Producer(lone).begin(2)
-    lone.call(K.FETCH, 4, **asked, topics=[_asked(LEDGER, 2)])
+    lone.call(K.FETCH, 4, **asked, topics=[_build_topic(LEDGER, 2)])
     assert (metrics.waits["data"].begun, metrics.waits["last_stable_offset"].begun) == (1, 1)
 
 
@@ -141,6 +141,6 @@ def test_a_refused_commit_is_counted_row_by_row(lone, metrics):
     assert metrics.apis[K.OFFSET_COMMIT].errors == {E.UNKNOWN_TOPIC_OR_PARTITION: 1}
 
 
-def _asked(topic, partition, offset=0):
+def _build_topic(topic, partition, offset=0):
     row = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
     return {"topic": topic, "partitions": [row]}

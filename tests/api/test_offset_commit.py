@@ -15,7 +15,7 @@ def errors(reply):
     return [row.error_code for topic in reply.topics for row in topic.partitions]
 
 
-def committed(lone, group_id=GROUP):
+def fetch_offset(lone, group_id=GROUP):
     topics = [{"name": "ledger", "partition_indexes": [0]}]
     reply = lone.call(K.OFFSET_FETCH, 5, group_id=group_id, topics=topics)
     return reply.topics[0].partitions[0].committed_offset
@@ -28,7 +28,7 @@ def test_offsets_are_committed_when_they_are_on_the_device(flushed, version, gro
     flushed.lone.call_when_ready(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
     of_nobody = {"group_id": group_id, "generation_id_or_member_epoch": -1, "member_id": ""}
     assert errors(flushed.ask(K.OFFSET_COMMIT, version, **of_nobody, topics=PLACE)) == [E.NONE]
-    assert committed(flushed.lone, group_id) == 5
+    assert fetch_offset(flushed.lone, group_id) == 5
 
 
 def test_where_nothing_is_committed_nothing_is_waited_for(flushed):
@@ -50,10 +50,10 @@ def test_offsets_of_a_transaction_are_pending_when_they_are_on_the_device(flushe
     added = flushed.ask(K.ADD_OFFSETS_TO_TXN, 1, **owner, group_id=GROUP)
     assert added.error_code == E.NONE
     reply = flushed.ask(K.TXN_OFFSET_COMMIT, 2, **owner, group_id=GROUP, topics=PLACE)
-    assert errors(reply) == [E.NONE] and committed(flushed.lone) == -1
+    assert errors(reply) == [E.NONE] and fetch_offset(flushed.lone) == -1
     assert flushed.ask(K.END_TXN, 1, **owner, committed=True).error_code == E.NONE
     flushed.lone.rest(1_000)
-    assert committed(flushed.lone) == 5
+    assert fetch_offset(flushed.lone) == 5
 
 
 OF_NOBODY = {"group_id": GROUP, "generation_id_or_member_epoch": -1, "member_id": ""}
@@ -77,7 +77,7 @@ def commit(lone, version, *rows, **given):
     return {row.partition_index: E(row.error_code) for row in topic.partitions}
 
 
-def fetched(lone, *indexes):
+def fetch_rows(lone, *indexes):
     """Return [(offset, leader epoch, metadata)]."""
     asked = message(K.OFFSET_FETCH, 5, group_id=GROUP, topics=[{"name": "ledger", "partition_indexes": [*indexes]}])
     rows = lone.ask(K.OFFSET_FETCH, 5, asked).topics[0].partitions
@@ -87,7 +87,7 @@ def fetched(lone, *indexes):
 def test_each_partition_has_its_offset_and_its_error(lone):
     told = commit(lone, 8, (1, 7, {"committed_metadata": "said"}), (5, 1, {}), (0, 3, {"committed_metadata": None}))
     assert told == {1: E.NONE, 5: E.UNKNOWN_TOPIC_OR_PARTITION, 0: E.NONE} and [*told] == [1, 5, 0]
-    assert fetched(lone, 0, 1, 5) == [(3, -1, ""), (7, -1, "said"), (-1, -1, "")]
+    assert fetch_rows(lone, 0, 1, 5) == [(3, -1, ""), (7, -1, "said"), (-1, -1, "")]
 
 
 @pytest.mark.parametrize("version", range(2, 10))
@@ -98,23 +98,23 @@ def test_of_two_offsets_of_one_partition_the_last_counts_and_each_is_answered(lo
     ]
     reply = lone.call(K.OFFSET_COMMIT, version, **OF_NOBODY, topics=[{"name": "ledger", "partitions": rows}])
     assert [(row.partition_index, row.error_code) for row in reply.topics[0].partitions] == [(0, 0), (1, 0), (0, 0)]
-    assert fetched(lone, 0, 1) == [(6, -1, ""), (5, -1, "")]
+    assert fetch_rows(lone, 0, 1) == [(6, -1, ""), (5, -1, "")]
 
 
 @pytest.mark.parametrize(("version", "epoch"), [(5, -1), (6, 4), (9, 4)])
 def test_leader_epochs_are_kept_from_version_6_on(lone, version, epoch):
     more = {"committed_leader_epoch": 4} if version >= 6 else {}
     assert commit(lone, version, (0, 3, more)) == {0: E.NONE}
-    assert fetched(lone, 0) == [(3, epoch, "")]
+    assert fetch_rows(lone, 0) == [(3, epoch, "")]
 
 
 @pytest.mark.parametrize(("version", "retention_ms", "kept"), [(2, 60_000, False), (4, 60_000, False), (4, -1, True)])
 def test_a_time_to_be_kept_counts_up_to_version_4(lone, version, retention_ms, kept):
     assert commit(lone, version, (0, 3, {}), retention_time_ms=retention_ms) == {0: E.NONE}
     assert commit(lone, 5, (1, 4, {})) == {1: E.NONE}
-    assert fetched(lone, 0, 1) == [(3, -1, ""), (4, -1, "")]
+    assert fetch_rows(lone, 0, 1) == [(3, -1, ""), (4, -1, "")]
     lone.rest(3_600_000.0)
-    assert fetched(lone, 0, 1) == [(3, -1, "") if kept else (-1, -1, ""), (4, -1, "")]
+    assert fetch_rows(lone, 0, 1) == [(3, -1, "") if kept else (-1, -1, ""), (4, -1, "")]
 
 
 @pytest.mark.parametrize(("version", "error"), [(8, E.ILLEGAL_GENERATION), (9, E.GROUP_ID_NOT_FOUND)])

@@ -4,7 +4,7 @@ import pytest
 
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
-from tests.api.callers import GROUP, LEDGER, ORDERS, Member, commit, fetched
+from tests.api.callers import GROUP, LEDGER, ORDERS, Member, commit, fetch_offsets
 
 SUBSCRIBED_TO_LEDGER = bytes.fromhex("0000 00000001 0006 6c6564676572 ffffffff")
 PLACES = [(LEDGER, 0), (LEDGER, 1), (ORDERS, 0)]
@@ -31,7 +31,7 @@ def test_each_partition_is_answered_and_those_that_are_named_go(lone):
     unknown = E.UNKNOWN_TOPIC_OR_PARTITION
     rows = [(LEDGER, [(1, E.NONE), (9, unknown), (3, E.NONE)]), ("none", [(0, unknown)]), (ORDERS, [])]
     assert told == (E.NONE, rows)
-    assert fetched(lone) == {(LEDGER, 0): 5, (ORDERS, 0): 5}
+    assert fetch_offsets(lone) == {(LEDGER, 0): 5, (ORDERS, 0): 5}
 
 
 @pytest.mark.parametrize(("group_id", "error"), [("", E.INVALID_GROUP_ID), ("nobody", E.GROUP_ID_NOT_FOUND)])
@@ -46,13 +46,13 @@ def test_of_a_group_with_members_go_offsets_of_topics_that_none_of_them_reads(lo
         E.NONE,
         [(LEDGER, [(0, subscribed), (9, E.UNKNOWN_TOPIC_OR_PARTITION)]), (ORDERS, [(0, E.NONE)])],
     )
-    assert fetched(lone) == {(LEDGER, 0): 5, (LEDGER, 1): 5}
+    assert fetch_offsets(lone) == {(LEDGER, 0): 5, (LEDGER, 1): 5}
 
 
 def test_members_that_are_no_consumers_keep_all_of_them(lone):
     Member(lone).settle(protocol_type="connect")
     assert delete(lone, (ORDERS, [0])) == (E.NON_EMPTY_GROUP, [])
-    assert len(fetched(lone)) == 3
+    assert len(fetch_offsets(lone)) == 3
 
 
 def test_offsets_are_gone_when_that_is_on_the_device(flushed):
@@ -61,4 +61,4 @@ def test_offsets_are_gone_when_that_is_on_the_device(flushed):
     commit(flushed.lone, (LEDGER, 0, 5))
     topics = [{"name": LEDGER, "partitions": [{"partition_index": 0}]}]
     assert flushed.ask(K.OFFSET_DELETE, 0, group_id=GROUP, topics=topics).error_code == E.NONE
-    assert fetched(flushed.lone) == {}
+    assert fetch_offsets(flushed.lone) == {}

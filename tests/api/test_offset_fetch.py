@@ -4,7 +4,7 @@ import pytest
 
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
-from tests.api.callers import GROUP, LEDGER, OF_NOBODY, ORDERS, Producer, commit, fetched
+from tests.api.callers import GROUP, LEDGER, OF_NOBODY, ORDERS, Producer, commit, fetch_offsets
 from tests.api.conftest import SLOW_SYNC_MS
 from tests.lone import Lone
 
@@ -21,7 +21,7 @@ def lone(lone):
     return lone
 
 
-def asked(*topics):
+def build_topics(*topics):
     return [{"name": name, "partition_indexes": indexes} for name, indexes in topics]
 
 
@@ -55,7 +55,7 @@ def fetch(lone, version, topics, group_id=GROUP, **more):
 
 @pytest.mark.parametrize("version", range(1, 9))
 def test_what_is_committed_is_told_in_the_order_asked_and_once(lone, version):
-    topics = asked((LEDGER, [1, 2, 1]), ("none", [0]), (ORDERS, []), (LEDGER, [0, 2]))
+    topics = build_topics((LEDGER, [1, 2, 1]), ("none", [0]), (ORDERS, []), (LEDGER, [0, 2]))
     epoch = 3 if version >= 5 else -1
     rows = [(1, E.NONE, (5, epoch, "said")), (2, E.NONE, NOTHING), (0, E.NONE, (4, -1, ""))]
     none = ("none", [(0, E.NONE, NOTHING)])
@@ -78,7 +78,7 @@ def test_a_null_list_asks_for_everything(lone, version):
 def test_an_empty_list_asks_for_nothing_and_a_group_that_is_not_there_has_nothing(lone, version):
     assert fetch(lone, version, []) == (E.NONE, [])
     rows = [(0, E.NONE, NOTHING)]
-    assert fetch(lone, version, asked((LEDGER, [0])), group_id="nobody") == (E.NONE, [(LEDGER, rows)])
+    assert fetch(lone, version, build_topics((LEDGER, [0])), group_id="nobody") == (E.NONE, [(LEDGER, rows)])
 
 
 @pytest.mark.parametrize("require_stable", [False, True])
@@ -93,18 +93,18 @@ def test_who_wants_stable_offsets_is_told_where_there_are_none(lone, version, re
     unstable = (0, E.UNSTABLE_OFFSET_COMMIT, NOTHING)
     covered = unstable if require_stable and version >= 7 else (0, E.NONE, (4, -1, ""))
     epoch = 3 if version >= 5 else -1
-    told = fetch(lone, version, asked((LEDGER, [0, 1])), require_stable=require_stable)
+    told = fetch(lone, version, build_topics((LEDGER, [0, 1])), require_stable=require_stable)
     assert told == (E.NONE, [(LEDGER, [covered, (1, E.NONE, (5, epoch, "said"))])])
     producer.end()
-    assert fetched(lone, (LEDGER, 0), stable=True) == {(LEDGER, 0): 8}
+    assert fetch_offsets(lone, (LEDGER, 0), stable=True) == {(LEDGER, 0): 8}
 
 
 def test_several_groups_are_answered_once_each_with_all_that_is_asked_of_them(lone):
     groups = [
-        {"group_id": "other", "topics": asked((LEDGER, [0]))},
-        {"group_id": GROUP, "topics": asked((LEDGER, [1]))},
+        {"group_id": "other", "topics": build_topics((LEDGER, [0]))},
+        {"group_id": GROUP, "topics": build_topics((LEDGER, [1]))},
         {"group_id": "nobody", "topics": None},
-        {"group_id": GROUP, "topics": asked((LEDGER, [0, 1]))},
+        {"group_id": GROUP, "topics": build_topics((LEDGER, [0, 1]))},
     ]
     reply = lone.call(K.OFFSET_FETCH, 8, groups=groups)
     assert [
@@ -117,7 +117,7 @@ def test_several_groups_are_answered_once_each_with_all_that_is_asked_of_them(lo
 
 
 def test_a_mention_without_a_list_asks_for_everything_whatever_the_others_ask_for(lone):
-    groups = [{"group_id": GROUP, "topics": asked((LEDGER, [1]))}, {"group_id": GROUP, "topics": None}]
+    groups = [{"group_id": GROUP, "topics": build_topics((LEDGER, [1]))}, {"group_id": GROUP, "topics": None}]
     (group,) = lone.call(K.OFFSET_FETCH, 8, groups=groups).groups
     assert sum(len(topic.partitions) for topic in group.topics) == 3
 
@@ -126,7 +126,7 @@ def test_a_mention_without_a_list_asks_for_everything_whatever_the_others_ask_fo
 def test_before_there_is_a_coordinator_the_error_is_where_the_version_has_it(version):
     """Version 1 has no error for the whole request, so every partition has it."""
     lone = Lone()
-    error, topics = fetch(lone, version, asked((LEDGER, [0, 1]), (ORDERS, [0])))
+    error, topics = fetch(lone, version, build_topics((LEDGER, [0, 1]), (ORDERS, [0])))
     if version >= 2:
         assert (error, topics) == (E.NOT_COORDINATOR, [])
     else:
@@ -143,7 +143,7 @@ def test_what_is_read_is_on_the_device(flushed):
     lone.rest(1_000)
     lone.client().send(K.OFFSET_COMMIT, 8, **OF_NOBODY, topics=[{"name": LEDGER, "partitions": [row]}])
     client = lone.client()
-    client.send(K.OFFSET_FETCH, 7, group_id=GROUP, topics=asked((LEDGER, [0])), require_stable=True)
+    client.send(K.OFFSET_FETCH, 7, group_id=GROUP, topics=build_topics((LEDGER, [0])), require_stable=True)
     lone.rest(SLOW_SYNC_MS - 1.0)
     assert client.replies == []
     lone.rest(3 * SLOW_SYNC_MS)

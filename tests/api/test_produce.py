@@ -96,7 +96,7 @@ def errors_of(life, ask, meanwhile):
     return errors
 
 
-def numbered(sequence, producer_id=7):
+def build_produce(sequence, producer_id=7):
     owner = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence}
     return wire.produce(wire.V2, None, "ledger", 0, bytes(build_batch([(b"k", b"v")], timestamp_ms=1, **owner)))
 
@@ -105,11 +105,11 @@ def rows_of(life, asks, meanwhile=None):
     """Send all at once and return (error, base offset) of each."""
     rows = {}
 
-    def told(at, reply):
+    def store_row(at, reply):
         (row,) = reply.responses[0].partition_responses
         rows[at] = E(row.error_code), row.base_offset
 
-    life.call_all(asks, told, meanwhile)
+    life.call_all(asks, store_row, meanwhile)
     return [rows[at] for at in range(len(asks))]
 
 
@@ -135,7 +135,7 @@ def test_an_append_that_is_flushed_is_acknowledged(life, monkeypatch, rests):
 @pytest.mark.parametrize("offline", ["sync", "damage"])
 def test_a_batch_in_the_log_that_is_answered_with_an_error_is_not_pushed_out_of_those_that_are_known(life, offline):
     """Send twice, each time with the maximum of batches in flight: no batch is appended after them meanwhile."""
-    in_flight = [numbered(sequence) for sequence in range(5)]
+    in_flight = [build_produce(sequence) for sequence in range(5)]
     partition = life.assembly.broker.cluster.partition("ledger", 0)
     if offline == "sync":
         life.disk.errors.break_down(BadDisk(frozenset({"sync"}), errno.EIO, 0, FOR_EVER))
@@ -144,7 +144,7 @@ def test_a_batch_in_the_log_that_is_answered_with_an_error_is_not_pushed_out_of_
         meanwhile = partial(partition.take_offline, "it is damaged")
     assert rows_of(life, in_flight, meanwhile) == [(E.KAFKA_STORAGE_ERROR, -1)] * 5
     assert partition.log_end_offset == 5
-    behind = [numbered(5), numbered(0, producer_id=8)]
+    behind = [build_produce(5), build_produce(0, producer_id=8)]
     assert rows_of(life, [*in_flight, *behind]) == [(E.KAFKA_STORAGE_ERROR, -1)] * 7
     assert partition.log_end_offset == 5
     life.kill()
@@ -158,15 +158,15 @@ def test_a_batch_in_the_log_that_is_answered_with_an_error_is_not_pushed_out_of_
 def test_what_is_refused_for_want_of_a_descriptor_is_not_in_the_log(life, calls):
     """A batch that is in the log is a duplicate, also when no file can be opened."""
     partition = life.assembly.broker.cluster.partition("ledger", 0)
-    assert rows_of(life, [numbered(0)]) == [(E.NONE, 0)]
+    assert rows_of(life, [build_produce(0)]) == [(E.NONE, 0)]
     life.disk.errors.break_down(BadDisk(frozenset(calls), errno.EMFILE, 0, FOR_EVER))
     for tries in range(2):
-        first, second = rows_of(life, [numbered(0), numbered(1)])
+        first, second = rows_of(life, [build_produce(0), build_produce(1)])
         assert first == (E.NONE, 0)
         assert second == ((E.NONE, 1) if "open" in calls else (E.KAFKA_STORAGE_ERROR, -1)), tries
     assert partition.offline is None
     life.disk.errors.mend()
-    assert rows_of(life, [numbered(1)]) == [(E.NONE, 1)]
+    assert rows_of(life, [build_produce(1)]) == [(E.NONE, 1)]
 
 
 # --- handlers that yield, and changes by others before they resume ----------------------------------------------------

@@ -237,7 +237,7 @@ def test_a_log_that_changes_while_it_is_read_is_not_compared(monkeypatch, change
     ledger.send(batch([(b"k", bytes(1 << 22))]))
     read, reads = Partition.batch_bytes, []
 
-    def changed(partition, header):
+    def read_and_change(partition, header):
         for step in read(partition, header):
             reads.append(step)
             if change == "closed":
@@ -246,7 +246,7 @@ def test_a_log_that_changes_while_it_is_read_is_not_compared(monkeypatch, change
                 partition.log.segments.replaced += 1
             yield step
 
-    monkeypatch.setattr(Partition, "batch_bytes", changed)
+    monkeypatch.setattr(Partition, "batch_bytes", read_and_change)
     assert ledger.send(batch([(b"j", bytes(1 << 22))])) == (E.NONE, 0)
     assert len(reads) == 1 and (ledger.counted, lines()) == (0, [])
 

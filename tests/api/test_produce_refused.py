@@ -11,7 +11,7 @@ SOUND = batch()
 GZIP, SNAPPY, LZ4, ZSTD = range(1, 5)
 
 
-def flipped(at):
+def flip_bit(at):
     changed = bytearray(SOUND)
     changed[at] ^= 1
     return bytes(changed)
@@ -33,8 +33,8 @@ def ask(lone, version, *rows, acks=-1, transactional_id=None):
         ((LEDGER, -1, SOUND), E.UNKNOWN_TOPIC_OR_PARTITION),
         (("__consumer_offsets", 0, SOUND), E.INVALID_TOPIC_EXCEPTION),
         ((LEDGER, 0, None), E.INVALID_RECORD),
-        ((LEDGER, 0, flipped(17)), E.CORRUPT_MESSAGE),
-        ((LEDGER, 0, flipped(len(SOUND) - 1)), E.CORRUPT_MESSAGE),
+        ((LEDGER, 0, flip_bit(17)), E.CORRUPT_MESSAGE),
+        ((LEDGER, 0, flip_bit(len(SOUND) - 1)), E.CORRUPT_MESSAGE),
         ((LEDGER, 0, batch(1, producer_id=7, producer_epoch=0, base_sequence=4)), E.NONE),
     ],
     ids=["topic", "partition", "negative", "internal", "null", "CRC", "value", "sound"],
@@ -63,7 +63,7 @@ def test_a_batch_may_be_as_large_as_the_topic_says(lone, version, more_bytes, er
 def test_size_is_looked_at_before_anything_that_is_in_the_batch(lone):
     """As in `UnifiedLog.analyzeAndValidateRecords`: the CRC is checked after the size."""
     lone.create_topic("small", max_message_bytes=str(len(SOUND) - 1))
-    (row,) = ask(lone, 9, ("small", 0, flipped(len(SOUND) - 1)))
+    (row,) = ask(lone, 9, ("small", 0, flip_bit(len(SOUND) - 1)))
     assert row.error_code == E.MESSAGE_TOO_LARGE
 
 
@@ -110,7 +110,7 @@ def test_a_partition_that_was_not_added_is_refused_before_version_12_which_adds_
     producer = Producer(lone)
     producer.add((ORDERS, [0]))
     assert producer.produce(version=version)[0] is error
-    joined = {topic.topic for topic in producer.described().topics}
+    joined = {topic.topic for topic in producer.describe().topics}
     assert joined == ({ORDERS} if error else {ORDERS, LEDGER})
 
 

@@ -40,7 +40,7 @@ def _fetch(offset=0, max_bytes=1 << 20, max_wait_ms=0, min_bytes=1):
     return body | {"topics": [{"topic": "ledger", "partitions": partitions}]}
 
 
-def _asked(lone, client, key, version, **fields):
+def _ask(lone, client, key, version, **fields):
     """Send a request and return the response, without a time limit."""
     before = len(client.replies)
     client.send(key, version, **fields)
@@ -59,13 +59,13 @@ def _records(reply):
 
 def test_who_produces_within_the_quota_is_not_throttled(lone):
     _limit(lone, PRODUCER, 1_100.0)
-    assert _asked(lone, lone.client(), K.PRODUCE, 9, **_produce()).throttle_time_ms == 0
+    assert _ask(lone, lone.client(), K.PRODUCE, 9, **_produce()).throttle_time_ms == 0
 
 
 @pytest.mark.parametrize("version", [3, 8, 9, 12])
 def test_who_produces_too_much_is_told_for_how_long_it_waits(lone, version):
     _limit(lone, PRODUCER, 500.0)
-    reply = _asked(lone, lone.client(), K.PRODUCE, version, **_produce())
+    reply = _ask(lone, lone.client(), K.PRODUCE, version, **_produce())
     assert reply.responses[0].partition_responses[0].error_code == E.NONE
     assert 10_000 < reply.throttle_time_ms < 11_000
 
@@ -73,7 +73,7 @@ def test_who_produces_too_much_is_told_for_how_long_it_waits(lone, version):
 def test_nothing_is_served_to_who_is_throttled_until_its_time_is_over(lone):
     _limit(lone, PRODUCER, 500.0)
     client = lone.client()
-    throttle_ms = _asked(lone, client, K.PRODUCE, 9, **_produce()).throttle_time_ms
+    throttle_ms = _ask(lone, client, K.PRODUCE, 9, **_produce()).throttle_time_ms
     client.send(K.API_VERSIONS, 0)
     lone.rest(throttle_ms - 100)
     assert len(client.replies) == 1
@@ -84,7 +84,7 @@ def test_nothing_is_served_to_who_is_throttled_until_its_time_is_over(lone):
 def test_others_are_served_meanwhile(lone):
     _limit(lone, PRODUCER, 500.0)
     client = lone.client()
-    _asked(lone, client, K.PRODUCE, 9, **_produce())
+    _ask(lone, client, K.PRODUCE, 9, **_produce())
     other = lone.client()
     other.send(K.API_VERSIONS, 0)
     assert len(other.replies) == 1
@@ -102,27 +102,27 @@ def test_who_is_not_answered_is_throttled_too(lone):
 
 def test_connections_of_one_client_id_have_one_quota(lone):
     _limit(lone, PRODUCER, 1_100.0)
-    assert _asked(lone, lone.client(), K.PRODUCE, 9, **_produce()).throttle_time_ms == 0
-    assert _asked(lone, lone.client(), K.PRODUCE, 9, **_produce()).throttle_time_ms > 0
+    assert _ask(lone, lone.client(), K.PRODUCE, 9, **_produce()).throttle_time_ms == 0
+    assert _ask(lone, lone.client(), K.PRODUCE, 9, **_produce()).throttle_time_ms > 0
 
 
 def test_the_user_counts_where_its_quota_is_set(lone):
     _limit(lone, PRODUCER, 500.0, (("user", "ANONYMOUS"),))
-    assert _asked(lone, lone.client(), K.PRODUCE, 9, **_produce()).throttle_time_ms > 0
+    assert _ask(lone, lone.client(), K.PRODUCE, 9, **_produce()).throttle_time_ms > 0
     _limit(lone, PRODUCER, 5_000.0, (("client-id", "client"), ("user", "ANONYMOUS")))
-    assert _asked(lone, lone.client(), K.PRODUCE, 9, **_produce()).throttle_time_ms == 0
+    assert _ask(lone, lone.client(), K.PRODUCE, 9, **_produce()).throttle_time_ms == 0
 
 
 def test_without_the_quota_nobody_is_throttled_any_more(lone):
     _limit(lone, PRODUCER, 500.0)
     _limit(lone, PRODUCER, None)
     assert not lone.assembly.broker.quotas.enabled
-    assert _asked(lone, lone.client(), K.PRODUCE, 9, **_produce()).throttle_time_ms == 0
+    assert _ask(lone, lone.client(), K.PRODUCE, 9, **_produce()).throttle_time_ms == 0
 
 
 def test_what_was_throttled_is_counted(lone):
     _limit(lone, PRODUCER, 500.0)
-    reply = _asked(lone, lone.client(), K.PRODUCE, 9, **_produce())
+    reply = _ask(lone, lone.client(), K.PRODUCE, 9, **_produce())
     counted = lone.assembly.broker.quotas.throttled
     assert isinstance(counted[CONSUMER], Throttled) and not counted[CONSUMER].times
     assert (counted[PRODUCER].times, counted[PRODUCER].ms) == (1, reply.throttle_time_ms)
@@ -134,7 +134,7 @@ def test_what_was_throttled_is_counted(lone):
 def test_who_hangs_up_while_it_is_throttled_is_let_go(lone):
     _limit(lone, PRODUCER, 1.0)
     client = lone.client()
-    _asked(lone, client, K.PRODUCE, 9, **_produce())
+    _ask(lone, client, K.PRODUCE, 9, **_produce())
     client.hang_up()
     lone.rest(10.0)
     assert client._connection not in lone.assembly.connections
@@ -145,7 +145,7 @@ def test_who_hangs_up_while_it_is_throttled_is_let_go(lone):
 def test_much_that_is_sent_while_throttled_is_not_read(lone):
     _limit(lone, PRODUCER, 100.0)
     client = lone.client()
-    _asked(lone, client, K.PRODUCE, 9, **_produce())
+    _ask(lone, client, K.PRODUCE, 9, **_produce())
     for _ in range(200):
         client.post(K.PRODUCE, 9, **_produce(acks=0))
     lone.rest(10.0)
@@ -156,7 +156,7 @@ def test_much_that_is_sent_while_throttled_is_not_read(lone):
 def test_a_broker_that_drains_does_not_wait_for_who_is_throttled(lone):
     _limit(lone, PRODUCER, 1.0)
     client = lone.client()
-    _asked(lone, client, K.PRODUCE, 9, **_produce())
+    _ask(lone, client, K.PRODUCE, 9, **_produce())
     connection = client._connection
     lone.turns.event(connection.drain)
     lone.rest(1.0)
@@ -166,7 +166,7 @@ def test_a_broker_that_drains_does_not_wait_for_who_is_throttled(lone):
 def test_who_is_throttled_for_long_is_not_taken_for_idle(lone):
     _limit(lone, PRODUCER, 1.0)
     client = lone.client()
-    _asked(lone, client, K.PRODUCE, 9, **_produce())
+    _ask(lone, client, K.PRODUCE, 9, **_produce())
     connection = client._connection
     for _ in range(10):
         lone.turns.event(lambda: connection.sweep(4))
@@ -185,20 +185,20 @@ def test_who_fetches_too_much_gets_nothing_and_waits_and_then_goes_on(lone):
     _fill(lone)
     _limit(lone, CONSUMER, 2_000.0)
     client = lone.client()
-    first = _asked(lone, client, K.FETCH, 12, **_fetch())
+    first = _ask(lone, client, K.FETCH, 12, **_fetch())
     assert first.throttle_time_ms == 0 and 10_000 < _records(first) <= 20_000
     before = lone.assembly.broker.metrics.bytes_out
-    second = _asked(lone, client, K.FETCH, 12, **_fetch(offset=1))
+    second = _ask(lone, client, K.FETCH, 12, **_fetch(offset=1))
     assert second.throttle_time_ms > 0 and second.responses == [] and second.error_code == E.NONE
     assert lone.assembly.broker.metrics.bytes_out == before
-    replies = [_asked(lone, client, K.FETCH, 12, **_fetch(offset=1)) for _ in range(3)]
+    replies = [_ask(lone, client, K.FETCH, 12, **_fetch(offset=1)) for _ in range(3)]
     assert any(_records(reply) for reply in replies)
 
 
 def test_no_more_is_fetched_at_once_than_the_quota_has_room_for(lone):
     _fill(lone)
     _limit(lone, CONSUMER, 2_500.0)
-    reply = _asked(lone, lone.client(), K.FETCH, 12, **_fetch(min_bytes=1 << 20, max_wait_ms=60_000))
+    reply = _ask(lone, lone.client(), K.FETCH, 12, **_fetch(min_bytes=1 << 20, max_wait_ms=60_000))
     assert reply.throttle_time_ms == 0
     assert 20_000 < _records(reply) <= 25_000
 
@@ -207,10 +207,10 @@ def test_a_batch_larger_than_the_quota_is_read_and_waited_for(lone):
     _fill(lone, 2)
     _limit(lone, CONSUMER, 100.0)
     client = lone.client()
-    reply = _asked(lone, client, K.FETCH, 12, **_fetch())
+    reply = _ask(lone, client, K.FETCH, 12, **_fetch())
     assert 10_000 < _records(reply) < 11_000
     assert reply.throttle_time_ms > 90_000
-    assert _records(_asked(lone, client, K.FETCH, 12, **_fetch(offset=1))) > 10_000
+    assert _records(_ask(lone, client, K.FETCH, 12, **_fetch(offset=1))) > 10_000
 
 
 # --- time -------------------------------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ def test_time_that_a_handler_waits_is_not_taken(lone):
     _limit(lone, REQUESTS, 0.05)
     client = lone.client()
     for _ in range(3):
-        assert _asked(lone, client, K.FETCH, 12, **_fetch(max_wait_ms=500)).throttle_time_ms == 0
+        assert _ask(lone, client, K.FETCH, 12, **_fetch(max_wait_ms=500)).throttle_time_ms == 0
 
 
 def test_what_others_take_meanwhile_is_theirs(lone):
@@ -286,16 +286,16 @@ def _errors(rows):
 def test_topics_beyond_the_quota_are_refused(lone):
     _limit(lone, MUTATIONS, 2.0)
     client = lone.client()
-    reply = _asked(lone, client, K.CREATE_TOPICS, 7, **_topics("a", "b", "c", "d"))
+    reply = _ask(lone, client, K.CREATE_TOPICS, 7, **_topics("a", "b", "c", "d"))
     assert _errors(reply.topics) == [E.NONE, E.NONE, E.NONE, E.THROTTLING_QUOTA_EXCEEDED]
     assert 3_000 < reply.throttle_time_ms <= 4_000
-    reply = _asked(lone, client, K.CREATE_TOPICS, 7, **_topics("d"))
+    reply = _ask(lone, client, K.CREATE_TOPICS, 7, **_topics("d"))
     assert (_errors(reply.topics), reply.throttle_time_ms) == ([E.NONE], 0)
 
 
 def test_old_versions_are_only_throttled(lone):
     _limit(lone, MUTATIONS, 2.0)
-    reply = _asked(lone, lone.client(), K.CREATE_TOPICS, 5, **_topics("a", "b", "c", "d"))
+    reply = _ask(lone, lone.client(), K.CREATE_TOPICS, 5, **_topics("a", "b", "c", "d"))
     assert set(_errors(reply.topics)) == {E.NONE}
     assert 8_000 < reply.throttle_time_ms <= 9_000
 
@@ -305,13 +305,13 @@ def test_partitions_and_deletions_count_as_well(lone):
     _limit(lone, MUTATIONS, 2.0)
     client = lone.client()
     asked = {"topics": [{"name": "ledger", "count": 24, "assignments": None}], "timeout_ms": 1}
-    reply = _asked(lone, client, K.CREATE_PARTITIONS, 3, **asked, validate_only=False)
+    reply = _ask(lone, client, K.CREATE_PARTITIONS, 3, **asked, validate_only=False)
     assert (_errors(reply.results), reply.throttle_time_ms) == ([E.NONE], 0)
     topics = {"topics": [{"name": "many", "topic_id": None}, {"name": "ledger", "topic_id": None}], "timeout_ms": 1}
-    reply = _asked(lone, client, K.DELETE_TOPICS, 6, **topics)
+    reply = _ask(lone, client, K.DELETE_TOPICS, 6, **topics)
     assert _errors(reply.responses) == [E.THROTTLING_QUOTA_EXCEEDED] * 2
     lone.rest(1_000)
-    reply = _asked(lone, client, K.DELETE_TOPICS, 6, **topics)
+    reply = _ask(lone, client, K.DELETE_TOPICS, 6, **topics)
     assert _errors(reply.responses) == [E.NONE, E.THROTTLING_QUOTA_EXCEEDED]
 
 
@@ -321,7 +321,7 @@ def test_a_topic_that_is_made_by_asking_for_it_counts(lone):
     found = []
     for name in ("a", "b", "c", "d"):
         asked = {"topics": [{"name": name}], "allow_auto_topic_creation": True}
-        found.append(_asked(lone, client, K.METADATA, 9, **asked).topics[0].error_code)
+        found.append(_ask(lone, client, K.METADATA, 9, **asked).topics[0].error_code)
     assert found.count(E.NONE) >= 2 and E.UNKNOWN_TOPIC_OR_PARTITION in found
 
 

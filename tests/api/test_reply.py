@@ -62,7 +62,7 @@ def request():
     return Request(OFFSETS, VERSION, 9, "", Session(), None)
 
 
-def expected(topics):
+def encode_at_once(topics):
     """Return the same response, encoded at once."""
     rows = [(name, [(n, 2 * n, -1, text, 0) for n, text in enumerate(texts)]) for name, texts in topics]
     return b"".join(codec.response_encoder(OFFSETS, VERSION)(9, 3, rows))
@@ -83,7 +83,7 @@ def test_slices_make_the_bytes_of_one_piece(topics):
     rig = Rig()
     reply, _ = rig.run(rig.reply(topics))
     assert rig.bugs == []
-    assert b"".join(reply.buffers) == expected(topics)
+    assert b"".join(reply.buffers) == encode_at_once(topics)
 
 
 def test_a_long_reply_is_written_over_many_turns():

@@ -10,7 +10,7 @@ VERSIONS = range(6)
 SAME = {"protocol_type": "consumer", "protocol_name": "range"}
 
 
-def told(reply):
+def read_reply(reply):
     return E(reply.error_code), bytes(reply.assignment)
 
 
@@ -19,12 +19,12 @@ def test_followers_wait_for_what_the_leader_brings(lone, version):
     first, second = stable_pair(lone)
     first.post_join(3)
     second.post_join(3)
-    first.joined(), second.joined()
+    first.finish_join(), second.finish_join()
     second.post_sync((second, b"own wish"), version=version, **SAME)
     lone.rest(1_000.0)
     assert second.client.replies == []
     reply = first.sync((first, b"1"), (second, b"2"), version=version, **SAME)
-    assert (told(reply), told(second.reply())) == ((E.NONE, b"1"), (E.NONE, b"2"))
+    assert (read_reply(reply), read_reply(second.reply())) == ((E.NONE, b"1"), (E.NONE, b"2"))
     if version >= 5:
         assert (reply.protocol_type, reply.protocol_name) == ("consumer", "range")
 
@@ -32,12 +32,12 @@ def test_followers_wait_for_what_the_leader_brings(lone, version):
 @pytest.mark.parametrize("version", VERSIONS)
 def test_who_asks_again_is_told_again_and_who_was_forgotten_gets_nothing(lone, version):
     first, second = stable_pair(lone)
-    assert told(second.sync(version=version, **SAME)) == (E.NONE, b"two")
+    assert read_reply(second.sync(version=version, **SAME)) == (E.NONE, b"two")
     first.post_join(3)
     second.post_join(3)
-    first.joined(), second.joined()
-    assert told(first.sync((first, b"all"), version=version, **SAME)) == (E.NONE, b"all")
-    assert told(second.sync(version=version, **SAME)) == (E.NONE, b"")
+    first.finish_join(), second.finish_join()
+    assert read_reply(first.sync((first, b"all"), version=version, **SAME)) == (E.NONE, b"all")
+    assert read_reply(second.sync(version=version, **SAME)) == (E.NONE, b"")
 
 
 @pytest.mark.parametrize(
@@ -53,14 +53,14 @@ def test_who_asks_again_is_told_again_and_who_was_forgotten_gets_nothing(lone, v
 )
 @pytest.mark.parametrize("version", VERSIONS)
 def test_who_is_no_member_of_this_generation_gets_no_assignment(lone, version, given, error):
-    assert told(Member(lone).settle().sync(version=version, **SAME | given)) == (error, b"")
+    assert read_reply(Member(lone).settle().sync(version=version, **SAME | given)) == (error, b"")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_while_the_group_rebalances_members_join_first(lone, version):
     first, _ = stable_pair(lone)
     Member(lone).post_join(3)
-    assert told(first.sync(version=version, **SAME)) == (E.REBALANCE_IN_PROGRESS, b"")
+    assert read_reply(first.sync(version=version, **SAME)) == (E.REBALANCE_IN_PROGRESS, b"")
 
 
 @pytest.mark.parametrize(
@@ -76,10 +76,10 @@ def test_while_the_group_rebalances_members_join_first(lone, version):
 def test_from_version_5_on_the_protocol_must_be_the_groups(lone, protocol_type, protocol_name, fits):
     member = Member(lone).settle()
     said = {"protocol_type": protocol_type, "protocol_name": protocol_name}
-    assert told(member.sync(version=5, **said)) == (
+    assert read_reply(member.sync(version=5, **said)) == (
         (E.NONE, b"share") if fits else (E.INCONSISTENT_GROUP_PROTOCOL, b"")
     )
-    assert told(member.sync(version=4, **said)) == (E.NONE, b"share")
+    assert read_reply(member.sync(version=4, **said)) == (E.NONE, b"share")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -87,7 +87,7 @@ def test_a_static_member_is_fenced_by_the_one_that_took_its_name_from_version_3_
     old = Member(lone, instance_id="mine").settle(version=5)
     assert Member(lone, instance_id="mine").join(5).error_code == E.NONE
     error = E.FENCED_INSTANCE_ID if version >= 3 else E.UNKNOWN_MEMBER_ID
-    assert told(old.sync(version=version, **SAME)) == (error, b"")
+    assert read_reply(old.sync(version=version, **SAME)) == (error, b"")
 
 
 def test_assignments_are_told_when_they_are_on_the_device(flushed):
@@ -96,7 +96,7 @@ def test_assignments_are_told_when_they_are_on_the_device(flushed):
     member = Member(lone)
     member.post_join(3)
     lone.rest(4_000.0)
-    member.joined()
+    member.finish_join()
     given = [{"member_id": member.member_id, "assignment": b"share"}]
     reply = flushed.ask(K.SYNC_GROUP, 3, **member.who, assignments=given)
-    assert told(reply) == (E.NONE, b"share")
+    assert read_reply(reply) == (E.NONE, b"share")

@@ -4,7 +4,7 @@ import pytest
 
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
-from tests.api.callers import GROUP, LEDGER, ORDERS, Member, Producer, commit, fetched
+from tests.api.callers import GROUP, LEDGER, ORDERS, Member, Producer, commit, fetch_offsets
 
 FIRST_GENERATION, SECOND_GENERATION = range(5), 5
 PLACE = (LEDGER, 0)
@@ -37,10 +37,10 @@ def begun(lone):
 def test_offsets_count_when_the_transaction_commits(lone, begun, version, committed, offset):
     commit(lone, (*PLACE, 4))
     assert txn_commit(begun, version, (*PLACE, 7, {}), (ORDERS, 0, 8, {})) == {PLACE: E.NONE, (ORDERS, 0): E.NONE}
-    assert fetched(lone, PLACE) == {PLACE: 4}
-    assert fetched(lone, PLACE, stable=True) == {PLACE: E.UNSTABLE_OFFSET_COMMIT}
+    assert fetch_offsets(lone, PLACE) == {PLACE: 4}
+    assert fetch_offsets(lone, PLACE, stable=True) == {PLACE: E.UNSTABLE_OFFSET_COMMIT}
     assert begun.end(committed=committed) is E.NONE
-    assert fetched(lone, PLACE, stable=True) == {PLACE: offset}
+    assert fetch_offsets(lone, PLACE, stable=True) == {PLACE: offset}
 
 
 @pytest.mark.parametrize(("version", "epoch"), [(1, -1), (2, 5), (5, 5)])
@@ -75,7 +75,7 @@ def test_a_group_that_was_not_added_is_refused_before_version_5_which_adds_it(lo
     producer = Producer(lone)
     producer.add((LEDGER, [1]))
     assert txn_commit(producer, version, (*PLACE, 7, {})) == {PLACE: error}
-    joined = [topic.topic for topic in producer.described().topics]
+    joined = [topic.topic for topic in producer.describe().topics]
     assert joined == ([LEDGER] if error else [LEDGER, "__consumer_offsets"])
 
 
@@ -98,7 +98,7 @@ def test_who_is_not_the_producer_of_the_id_commits_nothing(lone, version, other,
     producer = Producer(lone)
     producer.add_offsets()
     assert txn_commit(producer, version, (*PLACE, 7, {}), **other) == {PLACE: error}
-    assert fetched(lone, PLACE, stable=True) == {PLACE: -1}
+    assert fetch_offsets(lone, PLACE, stable=True) == {PLACE: -1}
 
 
 MEMBERS = [
@@ -126,4 +126,4 @@ def test_a_generation_of_no_group_is_illegal(begun):
 def test_what_cannot_be_committed_anyway_begins_no_transaction(lone):
     producer = Producer(lone)
     assert txn_commit(producer, 5, (LEDGER, 9, 1, {})) == {(LEDGER, 9): E.UNKNOWN_TOPIC_OR_PARTITION}
-    assert producer.described().transaction_state == "Empty"
+    assert producer.describe().transaction_state == "Empty"

@@ -58,7 +58,7 @@ def test_version_0_can_only_upgrade(lone):
 def test_one_that_cannot_be_changed_changes_none(lone, version, rows):
     lone.mark()
     assert update(lone, version, *rows) == (E.INVALID_UPDATE_VERSION, True, [])
-    assert levels(lone) == {MV: 30, TV: 2} and not lone.spoiled()
+    assert levels(lone) == {MV: 30, TV: 2} and not lone.has_changed()
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -66,7 +66,7 @@ def test_validation_changes_nothing_and_version_0_has_none(lone, version):
     lone.mark()
     assert update(lone, version, (TV, 1, SAFE), validate_only=True)[0] is E.NONE
     assert update(lone, version, (TV, 1, UP), validate_only=True)[0] is E.INVALID_UPDATE_VERSION
-    assert levels(lone)[TV] == 2 and not lone.spoiled()
+    assert levels(lone)[TV] == 2 and not lone.has_changed()
     update(lone, 1, (TV, 0, SAFE))
     assert update(lone, 0, (TV, 1, UP), validate_only=True)[0] is E.NONE
     assert levels(lone)[TV] == 1

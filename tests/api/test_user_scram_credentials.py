@@ -54,7 +54,7 @@ def describe(lone, *names, asked=True):
     ]
 
 
-def kept(lone):
+def read_credentials(lone):
     return dict(lone.assembly.broker.cluster.image.scram_credentials)
 
 
@@ -74,7 +74,7 @@ def test_what_is_kept_is_neither_the_password_nor_what_the_client_sent(lone):
     client_key = hashlib.new("sha256", hmac_of(salted, b"Client Key")).digest()
     server_key = hmac_of(salted, b"Server Key")
     record = UserScramCredentialRecord(ALICE, SHA_256, b"salt", client_key, server_key, 4096)
-    assert kept(lone) == {(ALICE, SHA_256): record}
+    assert read_credentials(lone) == {(ALICE, SHA_256): record}
     assert salted not in bytes(record.stored_key + record.server_key)
 
 
@@ -119,9 +119,9 @@ def test_a_user_that_is_named_twice_is_described_to_nobody(lone):
 )
 def test_a_user_that_is_named_twice_stays_as_it_is(lone, deletions, upsertions):
     alter(lone, upsertion(iterations=5000))
-    before = kept(lone)
+    before = read_credentials(lone)
     assert alter(lone, *upsertions, deletions=deletions) == [(ALICE, E.DUPLICATE_RESOURCE)]
-    assert kept(lone) == before
+    assert read_credentials(lone) == before
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_user_that_is_named_twice_stays_as_it_is(lone, deletions, upsertions):
 )
 def test_a_credential_that_cannot_be_is_refused_and_others_are_made(lone, row, error):
     assert alter(lone, row, upsertion("bob")) == [(row["name"], error), ("bob", E.NONE)]
-    assert [*kept(lone)] == [("bob", SHA_512)]
+    assert [*read_credentials(lone)] == [("bob", SHA_512)]
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_a_credential_that_cannot_be_is_refused_and_others_are_made(lone, row, e
 def test_what_is_not_there_cannot_be_taken_away(lone, row, error):
     alter(lone, upsertion())
     assert alter(lone, deletions=[row]) == [(row["name"], error)]
-    assert [*kept(lone)] == [(ALICE, SHA_512)]
+    assert [*read_credentials(lone)] == [(ALICE, SHA_512)]
 
 
 class Nobody:
@@ -173,11 +173,11 @@ class Nobody:
 
 def test_who_may_not_alter_alters_nobody(lone):
     alter(lone, upsertion())
-    before = kept(lone)
+    before = read_credentials(lone)
     lone.assembly.broker.authorizer = nobody = Nobody()
     refused = alter(lone, upsertion("bob"), upsertion(iterations=5000), deletions=[deletion()])
     assert refused == [(ALICE, E.CLUSTER_AUTHORIZATION_FAILED), ("bob", E.CLUSTER_AUTHORIZATION_FAILED)]
-    assert kept(lone) == before
+    assert read_credentials(lone) == before
     assert nobody.asked == [("ALTER", "CLUSTER", "kafka-cluster")]
 
 
@@ -200,7 +200,7 @@ def test_a_directory_of_an_old_kafka_that_knows_no_such_users_gets_none(lone):
         ("bob", E.UNSUPPORTED_VERSION),
         (ALICE, E.UNSUPPORTED_VERSION),
     ]
-    assert kept(lone) == {}
+    assert read_credentials(lone) == {}
 
 
 def test_many_users_are_altered_and_described_in_shares(lone):

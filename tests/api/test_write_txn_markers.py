@@ -45,7 +45,7 @@ def test_where_there_is_no_partition_nothing_is_waited_for(flushed):
     assert [errors(reply) for reply in client.replies] == [[[E.UNKNOWN_TOPIC_OR_PARTITION]]]
 
 
-def asked_at_once(lone, version, *markers):
+def ask_at_once(lone, version, *markers):
     client = lone.client()
     client.send(ApiKey.WRITE_TXN_MARKERS, version, markers=[*markers])
     (reply,) = client.replies
@@ -56,7 +56,7 @@ def test_the_answer_has_a_row_for_each_producer_and_none_for_who_names_no_partit
     lone = Lone()
     lone.create_topic("ledger", 2)
     twice = [marker("ledger", 0, producer_id=8), marker("ledger", 1, 1, producer_id=8)]
-    reply = asked_at_once(lone, 1, marker("ledger", producer_id=7), *twice)
+    reply = ask_at_once(lone, 1, marker("ledger", producer_id=7), *twice)
     assert [(of.producer_id, errors_of) for of, errors_of in zip(reply.markers, errors(reply), strict=True)] == [
         (8, [E.NONE, E.NONE])
     ]
@@ -67,7 +67,7 @@ def test_the_answer_has_a_row_for_each_producer_and_none_for_who_names_no_partit
 def test_markers_that_kafka_cannot_build_are_refused_as_kafka_does(broken):
     lone = Lone()
     (partition,) = lone.create_topic("ledger")
-    reply = asked_at_once(lone, 2, marker("ledger", 0) | broken)
+    reply = ask_at_once(lone, 2, marker("ledger", 0) | broken)
     assert errors(reply) == [[E.UNKNOWN_SERVER_ERROR]] and partition.high_watermark == 0
 
 
@@ -75,7 +75,7 @@ def test_a_partition_that_is_offline_is_not_known():
     lone = Lone()
     (partition,) = lone.create_topic("ledger")
     lone.turns.event(lambda: partition.take_offline("gone"))
-    assert errors(asked_at_once(lone, 1, marker("ledger", 0))) == [[E.UNKNOWN_TOPIC_OR_PARTITION]]
+    assert errors(ask_at_once(lone, 1, marker("ledger", 0))) == [[E.UNKNOWN_TOPIC_OR_PARTITION]]
 
 
 EPOCH, LAST_EPOCH = 5, 32_767
@@ -112,7 +112,7 @@ def test_a_marker_has_the_epoch_of_its_transaction_or_the_next_if_v2_made_it(
     """Version 1 has no transaction version in the marker: it counts as version 0."""
     lone, partition = written_by(EPOCH, transactional)
     asked = marker("ledger", 0, commit=True) | {"producer_epoch": epoch, "transaction_version": made_by}
-    assert errors(asked_at_once(lone, version, asked)) == [[error]]
+    assert errors(ask_at_once(lone, version, asked)) == [[error]]
     assert partition.log_end_offset == (1 if error else 2)
     assert partition.last_stable_offset == (0 if error and transactional else partition.log_end_offset)
 
@@ -120,19 +120,19 @@ def test_a_marker_has_the_epoch_of_its_transaction_or_the_next_if_v2_made_it(
 def test_the_last_epoch_of_all_ends_its_own_transaction():
     lone, partition = written_by(LAST_EPOCH, transactional=True)
     asked = marker("ledger", 0) | {"producer_epoch": LAST_EPOCH, "transaction_version": 2}
-    assert errors(asked_at_once(lone, 2, asked)) == [[E.NONE]] and partition.last_stable_offset == 2
+    assert errors(ask_at_once(lone, 2, asked)) == [[E.NONE]] and partition.last_stable_offset == 2
 
 
 def test_a_coordinator_of_the_past_is_fenced_where_a_later_one_has_been():
     lone = Lone()
     lone.create_topic("ledger", 2)
-    asked_at_once(lone, 1, marker("ledger", 0) | {"coordinator_epoch": 3})
+    ask_at_once(lone, 1, marker("ledger", 0) | {"coordinator_epoch": 3})
     for coordinator_epoch, error in ((2, E.TRANSACTION_COORDINATOR_FENCED), (3, E.NONE), (4, E.NONE)):
         asked = marker("ledger", 0, 1) | {"coordinator_epoch": coordinator_epoch}
         other = marker("nowhere", 3) | {"coordinator_epoch": coordinator_epoch}
-        reply = asked_at_once(lone, 1, asked, other, marker("ledger", 1, producer_id=8))
+        reply = ask_at_once(lone, 1, asked, other, marker("ledger", 1, producer_id=8))
         assert errors(reply) == [[error, E.NONE, E.UNKNOWN_TOPIC_OR_PARTITION], [E.NONE]]
 
 
 def test_no_markers_are_answered_at_once():
-    assert asked_at_once(Lone(), 1).markers == []
+    assert ask_at_once(Lone(), 1).markers == []

@@ -87,7 +87,7 @@ class Log:
         seal(batch)
         return batch
 
-    def turned(self, index, **changed):
+    def rebuild_marker(self, index, **changed):
         """Return the marker at `index` as one of the other kind, or with another epoch or coordinator epoch."""
         head, marker = self.header(index), read_marker(self.batches[index], self.header(index))
         made = build_marker(
@@ -125,7 +125,7 @@ def change(path, at, content):
 
 
 @mutation("torn", "a marker removed, the offsets behind it closed up")
-def marker_removed(root):
+def remove_marker(root):
     log = Log(root, "ledger-2")
     index = log.markers(ABORT, producer_id=6)[3]
     place = log.place(log.first_of(index), with_position=False)
@@ -138,7 +138,7 @@ def marker_removed(root):
 def commit_turned_into_abort(root):
     log = Log(root, "ledger-1")
     index = log.markers(COMMIT)[20]
-    log.batches[index] = log.turned(index)
+    log.batches[index] = log.rebuild_marker(index)
     log.save()
     return log.place(index)
 
@@ -147,7 +147,7 @@ def commit_turned_into_abort(root):
 def abort_turned_into_commit(root):
     log = Log(root, "audit-log-0")
     index = log.markers(ABORT)[5]
-    log.batches[index] = log.turned(index)
+    log.batches[index] = log.rebuild_marker(index)
     log.save()
     return log.place(index)
 
@@ -156,7 +156,7 @@ def abort_turned_into_commit(root):
 def commit_turned_into_abort_v2(root):
     log = Log(root, "ledger-tv2-0")
     index = log.markers(COMMIT)[7]
-    log.batches[index] = log.turned(index)
+    log.batches[index] = log.rebuild_marker(index)
     log.save()
     return log.place(index)
 
@@ -172,10 +172,10 @@ def offsets_without_marker(root):
 
 
 @mutation("torn", "offsets of a group aborted, its output committed")
-def offsets_aborted(root):
+def abort_offsets(root):
     log = Log(root, "__consumer_offsets-1")
     index = log.markers(COMMIT, producer_id=11)[4]
-    log.batches[index] = log.turned(index)
+    log.batches[index] = log.rebuild_marker(index)
     log.save()
     return log.place(index)
 
@@ -184,7 +184,7 @@ def offsets_aborted(root):
 def marker_without_decision(root):
     log = Log(root, "ledger-tv2-1")
     index = log.markers()[-1]
-    made = log.turned(index, commit=True, epoch=log.header(index).producer_epoch + 1)
+    made = log.rebuild_marker(index, commit=True, epoch=log.header(index).producer_epoch + 1)
     assign_offsets(made, log.header(-1).next_offset, 0)
     log.batches.append(made)
     log.save()
@@ -239,7 +239,7 @@ def marker_of(root, name, value):
 
 
 @mutation("torn", "the coordinator's decision dropped from its log, the offsets closed up")
-def decision_dropped(root):
+def drop_decision(root):
     name = id_of(root, 14)
     log, indexes = coordinator_of(root, name)
     index = decision(log, indexes, PREPARE_COMMIT, 5)
@@ -252,7 +252,7 @@ def decision_dropped(root):
 
 
 @mutation("torn", "the coordinator's decision turned round")
-def decision_turned(root):
+def turn_decision(root):
     name = id_of(root, 5)
     log, indexes = coordinator_of(root, name)
     index = decision(log, indexes, PREPARE_COMMIT, 8)
@@ -265,7 +265,7 @@ def decision_turned(root):
 
 
 @mutation("hanging", "the last marker of a partition removed: completed there, open here")
-def last_marker_removed(root):
+def remove_last_marker(root):
     log = Log(root, "audit-log-1")
     index = log.markers()[-1]
     place = log.place(log.first_of(index), with_position=False)
@@ -299,13 +299,13 @@ def abort_turned_into_commit_alone(root):
     log, other = Log(root, "ledger-tv2-1"), Log(root, "ledger-tv2-0")
     elsewhere = {other.header(index).producer_epoch for index in other.markers(ABORT)}
     index = next(at for at in log.markers(ABORT) if log.header(at).producer_epoch in elsewhere)
-    log.batches[index] = log.turned(index)
+    log.batches[index] = log.rebuild_marker(index)
     log.save()
     return log.place(index)
 
 
 @mutation("torn", "the last marker of a partition removed, transactions V2, `__transaction_state` not at hand")
-def last_marker_removed_alone(root):
+def remove_last_marker_alone(root):
     forget_the_coordinator(root)
     log = Log(root, "ledger-tv2-0")
     index = log.markers()[-1]
@@ -316,7 +316,7 @@ def last_marker_removed_alone(root):
 
 
 @mutation("torn", "a marker removed, the offsets behind it closed up, V2, `__transaction_state` not at hand")
-def marker_removed_alone(root):
+def remove_marker_alone(root):
     forget_the_coordinator(root)
     log = Log(root, "ledger-tv2-0")
     index = log.markers(COMMIT)[7]
@@ -401,7 +401,7 @@ def zombie_idempotent(root):
 def zombie_marker(root):
     log = Log(root, "ledger-tv2-1")
     index = log.markers()[10]
-    log.batches.insert(index + 1, log.turned(index, commit=True, epoch=2))
+    log.batches.insert(index + 1, log.rebuild_marker(index, commit=True, epoch=2))
     log.close_up().save()
     return log.place(index + 1)
 
@@ -410,7 +410,7 @@ def zombie_marker(root):
 def older_coordinator(root):
     log = Log(root, "ledger-1")
     first = log.markers(COMMIT)[0]
-    log.batches[first] = log.turned(first, commit=True, coordinator_epoch=4)
+    log.batches[first] = log.rebuild_marker(first, commit=True, coordinator_epoch=4)
     log.save()
     return log.place(min(at for at in log.markers(producer_id=log.header(first).producer_id) if at > first))
 
@@ -419,7 +419,7 @@ def older_coordinator(root):
 
 
 @mutation("reused", "a batch that was acknowledged as a duplicate of an aborted one, and committed")
-def taken_for_the_aborted(root):
+def reuse_aborted_sequences(root):
     """Remove a batch as a broker would leave it: the next batch has its sequences."""
     log = Log(root, "ledger-1")
     commit = committed_behind_an_abort(log, producer_id=5)

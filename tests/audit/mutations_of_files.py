@@ -13,7 +13,7 @@ __all__ = ["MUTATIONS"]
 
 
 @mutation("gaps", "a batch removed")
-def batch_removed(root):
+def remove_batch(root):
     log = Log(root, "codec-lz4-0")
     index = log.data()[2]
     place = log.place(index, with_position=False)
@@ -23,7 +23,7 @@ def batch_removed(root):
 
 
 @mutation("gaps", "a marker removed")
-def marker_removed_with_its_offset(root):
+def remove_marker_with_its_offset(root):
     log = Log(root, "ledger-0")
     index = log.markers()[30]
     place = log.place(index, with_position=False)
@@ -82,7 +82,7 @@ def tail_cut_inside(root):
 
 
 @mutation("damage", "a bit flipped in a record")
-def bit_flipped(root):
+def flip_bit(root):
     log = Log(root, "plain-0")
     log.batches[4][200] ^= 4
     log.save()
@@ -90,7 +90,7 @@ def bit_flipped(root):
 
 
 @mutation("damage", "a bit flipped in the length of a batch")
-def length_flipped(root):
+def flip_length_bit(root):
     log = Log(root, "append-time-0")
     log.batches[3][9] ^= 0x10
     log.save()
@@ -123,7 +123,7 @@ def count_lies(root):
 
 
 @mutation("damage", "two batches in the wrong order")
-def batches_swapped(root):
+def swap_batches(root):
     log = Log(root, "audit-log-0")
     log.batches[40], log.batches[41] = log.batches[41], log.batches[40]
     log.save()
@@ -166,14 +166,14 @@ def future_timestamp(root):
     return Place(log.name, log.header(index).last_offset)
 
 
-def aborted(root, name):
+def read_entries(root, name):
     path = root / name / f"{0:020d}.txnindex"
     return path, list(iter_aborted_txns(path.read_bytes()))
 
 
 @mutation("index", "an entry of .txnindex missing")
 def aborted_entry_missing(root):
-    path, entries = aborted(root, "ledger-0")
+    path, entries = read_entries(root, "ledger-0")
     gone = entries.pop(8)
     path.write_bytes(pack_aborted_txns(entries))
     return Place("ledger-0", gone.last_offset)
@@ -181,7 +181,7 @@ def aborted_entry_missing(root):
 
 @mutation("index", "an entry of .txnindex too many")
 def aborted_entry_extra(root):
-    path, entries = aborted(root, "ledger-0")
+    path, entries = read_entries(root, "ledger-0")
     log = Log(root, "ledger-0")
     offset = log.header(next(at for at in log.markers(COMMIT) if at > 300)).base_offset
     entries = sorted([*entries, AbortedTxn(5, offset - 1, offset, offset + 1)], key=lambda one: one.last_offset)
@@ -191,7 +191,7 @@ def aborted_entry_extra(root):
 
 @mutation("index", "a wrong last stable offset in .txnindex")
 def aborted_entry_stable(root):
-    path, entries = aborted(root, "ledger-2")
+    path, entries = read_entries(root, "ledger-2")
     entries[6] = entries[6]._replace(last_stable_offset=entries[6].last_stable_offset - 1)
     path.write_bytes(pack_aborted_txns(entries))
     return Place("ledger-2", entries[6].last_offset, 34 * 6)
@@ -199,7 +199,7 @@ def aborted_entry_stable(root):
 
 @mutation("index", "a wrong first offset in .txnindex")
 def aborted_entry_first(root):
-    path, entries = aborted(root, "audit-log-1")
+    path, entries = read_entries(root, "audit-log-1")
     entries[4] = entries[4]._replace(first_offset=entries[4].first_offset - 1)
     path.write_bytes(pack_aborted_txns(entries))
     return Place("audit-log-1", entries[4].last_offset, 34 * 4)

@@ -47,17 +47,17 @@ def test_directory_while_nothing_was_overdue_is_clean(run_audit, reference):
     assert "as of 1795253827000" in out
 
 
-def test_partitions_are_those_that_kafkas_consumer_saw(run_audit, reference, consumed, tmp_path):
+def test_partitions_are_those_that_kafkas_consumer_saw(run_audit, reference, consume, tmp_path):
     run_audit(reference("unclean"), "--output", tmp_path, "--output-format", "json")
     rows = [json.loads(line) for line in (tmp_path / "partitions/part-0.json").read_text().splitlines()]
     partitions = {f"{row['topic']}-{row['partition']}": row for row in rows}
-    ends, records = consumed("read_uncommitted")
+    ends, records = consume("read_uncommitted")
     kinds = ("plainRecords", "committedRecords", "abortedRecords", "openRecords")
     for name, end in ends.items():
         row = partitions[name]
         assert row["logEnd"] == end
         assert sum(row[kind] for kind in kinds) == sum(f"{one['topic']}-{one['partition']}" == name for one in records)
-    for name, end in consumed("read_committed")[0].items():
+    for name, end in consume("read_committed")[0].items():
         assert partitions[name]["lastStableOffset"] == end
 
 

@@ -20,7 +20,7 @@ from ottla.scan import events, headers, states
 DAY_MS = 86_400_000
 
 
-def ended(sizes_and_durations, fate=1):
+def end_rows(sizes_and_durations, fate=1):
     rows = np.zeros((len(sizes_and_durations), events.ENDED_COLUMNS), dtype=np.int64)
     rows[:, events.ENDED_FATE] = fate
     rows[:, events.ENDED_BATCHES] = 1
@@ -34,7 +34,7 @@ NO_ROWS = np.empty((0, headers.COLUMNS), dtype=np.int64)
 
 def test_model_is_found_again_and_one_that_was_left_open_does_not_matter():
     made = [(size, 2 * size + 50) for size in (1, 10, 100, 1000) for _ in range(20)]
-    found = shape.fit(shape.of_step(NO_ROWS, ended([*made, (10, 900_000), (10, 800_000)])))
+    found = shape.fit(shape.of_step(NO_ROWS, end_rows([*made, (10, 900_000), (10, 800_000)])))
     assert found.write_ms == pytest.approx(2, rel=0.15)
     assert found.overhead_ms == pytest.approx(50, rel=0.15)
     assert found.record_bytes == 100
@@ -42,15 +42,15 @@ def test_model_is_found_again_and_one_that_was_left_open_does_not_matter():
 
 
 def test_no_model_without_different_sizes_and_in_any_number_of_steps_the_same():
-    same = shape.of_step(NO_ROWS, ended([(5, 20)] * 40))
+    same = shape.of_step(NO_ROWS, end_rows([(5, 20)] * 40))
     assert shape.fit(same) is None
     made = [(size, 2 * size + 50) for size in (1, 10, 100) for _ in range(20)]
-    parts = [shape.pack_shape(shape.of_step(NO_ROWS, ended(made[at : at + 7]))) for at in range(0, len(made), 7)]
-    assert shape.fit(shape.merge(parts)) == shape.fit(shape.of_step(NO_ROWS, ended(made)))
+    parts = [shape.pack_shape(shape.of_step(NO_ROWS, end_rows(made[at : at + 7]))) for at in range(0, len(made), 7)]
+    assert shape.fit(shape.merge(parts)) == shape.fit(shape.of_step(NO_ROWS, end_rows(made)))
 
 
 def test_aborted_transactions_count_but_do_not_vote():
-    both = shape.of_step(NO_ROWS, np.concatenate([ended([(5, 20)] * 3), ended([(5, 2_000)], fate=0)]))
+    both = shape.of_step(NO_ROWS, np.concatenate([end_rows([(5, 20)] * 3), end_rows([(5, 2_000)], fate=0)]))
     assert (both.committed, both.aborted, int(both.grid.sum())) == (3, 1, 3)
     assert "of 4 ends in partitions 25.0% are aborts" in shape.findings(both, Outcome())[0].message
 

@@ -164,7 +164,7 @@ def test_sound_clusters_have_no_finding_and_each_turned_marker_is_found(tmp_path
     number, offset = places[0]
     log = Log(root, f"ledger-{number}")
     index = next(at for at in log.markers() if log.header(at).base_offset == offset)
-    log.batches[index] = log.turned(index, commit=not commit)
+    log.batches[index] = log.rebuild_marker(index, commit=not commit)
     log.save()
     assert f"ledger-{number}@{offset}" in [one[2] for one in torn(root)]
 

@@ -218,7 +218,7 @@ def homes(names, count):
     return found
 
 
-def merged(by_partition):
+def merge_partitions(by_partition):
     parts = []
     for number, names in by_partition.items():
         decoder = history.HistoryDecoder(number, 0)
@@ -230,10 +230,10 @@ def merged(by_partition):
 
 def test_ids_prove_how_many_partitions_there_are():
     by_partition = homes([f"order-{number}" for number in range(40)], 4)
-    assert merged(by_partition).whole
+    assert merge_partitions(by_partition).whole
     first_two = {number: by_partition[number] for number in (0, 1)}
-    assert not merged(first_two).whole
-    assert merged(homes([], 50)).whole and not merged(homes([], 49)).whole
+    assert not merge_partitions(first_two).whole
+    assert merge_partitions(homes([], 50)).whole and not merge_partitions(homes([], 49)).whole
 
 
 def test_a_begin_in_the_future_is_a_finding_and_not_in_time():

@@ -81,7 +81,7 @@ def test_it_is_found_wherever_a_partition_is_cut(kafkas, monkeypatch):
         behind.unlink()
 
 
-def aborted_and_committed(log):
+def abort_and_commit(log):
     log.data(2, producer_id=7)
     log.marker(7, False)
     log.marker(7, True)
@@ -113,7 +113,7 @@ def aborted_twice(log):
 
 
 def committed_twice(log):
-    aborted_and_committed(log)
+    abort_and_commit(log)
     log.marker(7, True)
 
 
@@ -126,7 +126,7 @@ def wrapping(log):
 @pytest.mark.parametrize(
     ("write", "offset", "batch"),
     [
-        (aborted_and_committed, 3, "at offset 2 (offsets 0 to 1, sequences 0 to 1)"),
+        (abort_and_commit, 3, "at offset 2 (offsets 0 to 1, sequences 0 to 1)"),
         (behind_a_sound_transaction, 5, "at offset 4 (offset 3, sequence 2)"),
         (with_others_between, 7, "at offset 4 (offsets 0 to 1, sequences 0 to 1)"),
         (aborted_twice, 4, "at offset 2 (offsets 0 to 1, sequences 0 to 1)"),
@@ -180,7 +180,7 @@ def a_commit_of_a_newer_epoch(log):
     log.marker(7, True, epoch=1)
 
 
-def an_epoch_that_was_fenced(log):
+def fence_epoch(log):
     log.data(2, producer_id=7, epoch=1)
     log.data(2, producer_id=7, base_sequence=2)
     log.marker(7, False)
@@ -223,7 +223,7 @@ def records_without_sequences(log):
         an_epoch_for_each_transaction,
         an_abort_that_raised_the_epoch,
         a_commit_of_a_newer_epoch,
-        an_epoch_that_was_fenced,
+        fence_epoch,
         a_commit_of_another_producer,
         records_that_compaction_took,
         records_that_compaction_took_just_before,
@@ -246,7 +246,7 @@ def test_a_batch_that_only_a_snapshot_knows_of_is_no_evidence(write_log, opened_
 
 
 def test_offsets_of_groups_have_no_sequences_that_could_be_taken_back(write_log):
-    aborted_and_committed(write_log("__consumer_offsets"))
+    abort_and_commit(write_log("__consumer_offsets"))
     assert found(write_log.root) == []
 
 

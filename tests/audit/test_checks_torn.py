@@ -20,7 +20,7 @@ PLACE = ("ledger", 0)
 COMMIT, ABORT = 1, 0
 
 
-def decided(*decisions, epoch=0, producer_id=7, complete=True, gaps=(), cleaned_below=0):
+def decide(*decisions, epoch=0, producer_id=7, complete=True, gaps=(), cleaned_below=0):
     """History of one id: (kind, ms after the beginning) each; offsets named in `gaps` are left out before it."""
     decoder = history.HistoryDecoder(0, cleaned_below)
     offset = 0
@@ -43,7 +43,7 @@ def marker(kind, ms, offset, epoch=0, producer_id=7, first=0):
     return row
 
 
-def judged(
+def check(
     known, *markers, cut=(), open_from=None, known_from=0, first_batch_ms=BEGAN_MS, lacks_offsets=False, created_ms=-1
 ):
     """The findings; `cut` splits the markers into ranges."""
@@ -68,25 +68,25 @@ SOUND = [marker(kind, ms + 1, offset) for offset, (kind, ms) in enumerate(ALTERN
 
 @pytest.mark.parametrize("cut", [(), (1,), (2, 3)])
 def test_markers_behind_their_decisions_are_sound_in_any_ranges(cut):
-    assert judged(decided(*ALTERNATING), *SOUND, cut=cut) == []
+    assert check(decide(*ALTERNATING), *SOUND, cut=cut) == []
 
 
 @pytest.mark.parametrize("cut", [(), (1,), (2,)])
 def test_one_lost_marker_is_one_finding_and_does_not_shift_the_others(cut):
-    (finding,) = judged(decided(*ALTERNATING), SOUND[0], SOUND[2], SOUND[3], cut=cut)
+    (finding,) = check(decide(*ALTERNATING), SOUND[0], SOUND[2], SOUND[3], cut=cut)
     assert (finding.check, finding.severity, finding.topic, finding.partition) == ("torn", "error", "ledger", 0)
     assert "decided ABORT for order-1 (producer 7, epoch 0)" in finding.message
 
 
 def test_what_lacks_its_last_marker_is_to_be_ended_as_decided():
-    (finding,) = judged(decided(*ALTERNATING), *SOUND[:3], open_from={7: 6})
+    (finding,) = check(decide(*ALTERNATING), *SOUND[:3], open_from={7: 6})
     assert finding.offset == 6
     assert "abort --topic ledger --partition 0 --start-offset 6" in finding.action
 
 
 def test_lost_commit_must_not_be_aborted_by_hand():
     swallowing = marker(ABORT, 10_031, 3, first=2)
-    (finding,) = judged(decided(*ALTERNATING), *SOUND[:2], swallowing)
+    (finding,) = check(decide(*ALTERNATING), *SOUND[:2], swallowing)
     assert "do not abort" in finding.action
     assert finding.offset == 2
     assert "its records ended with the next transaction, as ABORT" in finding.message
@@ -94,38 +94,38 @@ def test_lost_commit_must_not_be_aborted_by_hand():
 
 def test_many_lost_with_their_offsets_are_one_finding():
     many = [(at % 2, 10_000 + 10 * at) for at in range(40)]
-    (finding,) = judged(decided(*many), lacks_offsets=True)
+    (finding,) = check(decide(*many), lacks_offsets=True)
     assert (finding.severity, "40 decided transactions" in finding.message) == ("error", True)
-    assert len(judged(decided(*many))) == 40
+    assert len(check(decide(*many))) == 40
 
 
 def test_opposite_marker_is_torn_at_its_place():
-    (finding,) = judged(decided(*ALTERNATING), SOUND[0], SOUND[1], marker(ABORT, 10_021, 2), SOUND[3])
+    (finding,) = check(decide(*ALTERNATING), SOUND[0], SOUND[1], marker(ABORT, 10_021, 2), SOUND[3])
     assert (finding.severity, finding.offset, finding.position) == ("error", 2, 200)
     assert finding.file == "/log/ledger-0/00000000000000000000.log"
     assert "decided COMMIT" in finding.message and "has ABORT" in finding.message
 
 
 def test_repeated_marker_is_what_a_restarted_coordinator_sends():
-    assert judged(decided((COMMIT, 10_000)), marker(COMMIT, 10_001, 3), marker(COMMIT, 10_900, 4, first=-1)) == []
+    assert check(decide((COMMIT, 10_000)), marker(COMMIT, 10_001, 3), marker(COMMIT, 10_900, 4, first=-1)) == []
 
 
 def test_marker_that_came_late_and_ended_the_next_transaction_is_torn():
     late = marker(COMMIT, 10_900, 6, first=4)
-    (finding,) = judged(
-        decided((COMMIT, 10_000), (ABORT, 30_000)), marker(COMMIT, 10_001, 3), late, marker(ABORT, 30_001, 9)
+    (finding,) = check(
+        decide((COMMIT, 10_000), (ABORT, 30_000)), marker(COMMIT, 10_001, 3), late, marker(ABORT, 30_001, 9)
     )
     assert (finding.severity, finding.offset, finding.position) == ("error", 6, 600)
     assert "COMMIT for order-1 (producer 7, epoch 0) again" in finding.message
     assert "from offset 4 on" in finding.message
-    (by_hand,) = judged(decided((ABORT, 10_000)), marker(ABORT, 10_001, 3), marker(ABORT, 99_000, 6, first=4))
+    (by_hand,) = check(decide((ABORT, 10_000)), marker(ABORT, 10_001, 3), marker(ABORT, 99_000, 6, first=4))
     assert by_hand.severity == "warning"
 
 
 def test_marker_of_a_broker_whose_clock_is_behind_belongs_to_its_decision():
-    assert judged(decided((COMMIT, 10_000)), marker(COMMIT, 9_000, 3)) == []
+    assert check(decide((COMMIT, 10_000)), marker(COMMIT, 9_000, 3)) == []
     behind = [marker(kind, ms - 5, offset) for offset, (kind, ms) in enumerate(ALTERNATING)]
-    assert judged(decided(*ALTERNATING), *behind) == []
+    assert check(decide(*ALTERNATING), *behind) == []
 
 
 @pytest.mark.parametrize("cut", [(), (1,), (500,), (3, 400, 1_999)])
@@ -134,96 +134,96 @@ def test_markers_of_a_clock_behind_are_those_of_a_long_row_of_commits(cut, behin
     """In twenty seconds of commits, each marker seems to belong to the decision before its own."""
     row = [(COMMIT, 10_000 + 10 * at) for at in range(2_000)]
     markers = [marker(kind, ms - behind_ms, at) for at, (kind, ms) in enumerate(row)]
-    assert judged(decided(*row), *markers, cut=cut) == []
+    assert check(decide(*row), *markers, cut=cut) == []
     changing = [(COMMIT if at % 7 else ABORT, ms) for at, (_, ms) in enumerate(row)]
     markers = [marker(kind, ms - behind_ms, at) for at, (kind, ms) in enumerate(changing)]
-    assert judged(decided(*changing), *markers, cut=cut) == []
+    assert check(decide(*changing), *markers, cut=cut) == []
 
 
 @pytest.mark.parametrize(("behind_ms", "sound"), [(torn.SKEW_MS, True), (torn.SKEW_MS + 1, False)])
 def test_a_marker_seems_older_than_its_decision_by_no_more_than_clocks_differ(behind_ms, sound):
-    found = judged(decided((COMMIT, 10_000)), marker(COMMIT, 10_000 - behind_ms, 3))
+    found = check(decide((COMMIT, 10_000)), marker(COMMIT, 10_000 - behind_ms, 3))
     assert [one.severity for one in found] == ([] if sound else ["error", "error"])
 
 
 @pytest.mark.parametrize(("after_ms", "sound"), [(torn.SKEW_MS, True), (torn.SKEW_MS + 1, False)])
 def test_a_second_marker_of_a_decision_may_be_that_of_the_next_as_far_as_clocks_differ(after_ms, sound):
-    known = decided((COMMIT, 10_000), (COMMIT, 10_100 + after_ms))
+    known = decide((COMMIT, 10_000), (COMMIT, 10_100 + after_ms))
     ended = [marker(COMMIT, ms, offset, first=offset - 2) for ms, offset in ((10_001, 2), (10_100, 6))]
-    found = judged(known, *ended, marker(COMMIT, 10_101 + after_ms, 9, first=-1))
+    found = check(known, *ended, marker(COMMIT, 10_101 + after_ms, 9, first=-1))
     assert [(one.severity, one.offset) for one in found] == ([] if sound else [("error", 6)])
 
 
 def test_markers_of_other_producers_and_epochs_are_not_taken_for_those_of_a_clock_that_is_behind():
     for other in ({"producer_id": 8}, {"epoch": 1}):
-        found = judged(decided((COMMIT, 10_000)), marker(COMMIT, 9_000, 3, **other))
+        found = check(decide((COMMIT, 10_000)), marker(COMMIT, 9_000, 3, **other))
         assert len(found) == 2, other
-    assert len(judged(decided((COMMIT, 10_000)), marker(ABORT, 9_000, 3))) == 2
+    assert len(check(decide((COMMIT, 10_000)), marker(ABORT, 9_000, 3))) == 2
 
 
 def test_one_marker_lost_from_a_long_row_is_missed_once():
     row = [(COMMIT, 10_000 + 10 * at) for at in range(2_000)]
     for behind_ms in (-1, 5):
         markers = [marker(kind, ms - behind_ms, at) for at, (kind, ms) in enumerate(row) if at != 700]
-        assert [one.severity for one in judged(decided(*row), *markers)] == ["error"]
+        assert [one.severity for one in check(decide(*row), *markers)] == ["error"]
 
 
 def test_decision_that_is_pending_or_young_has_no_marker_yet():
-    assert judged(decided((COMMIT, 10_000), complete=False)) == []
-    assert judged(decided((COMMIT, NOW_MS - BEGAN_MS - 1_000))) == []
+    assert check(decide((COMMIT, 10_000), complete=False)) == []
+    assert check(decide((COMMIT, NOW_MS - BEGAN_MS - 1_000))) == []
 
 
 def test_abort_by_hand_is_a_warning_and_a_commit_without_decision_an_error():
-    (aborted,) = judged(decided((COMMIT, 10_000)), marker(COMMIT, 10_001, 3), marker(ABORT, 99_000, 9, first=5))
+    (aborted,) = check(decide((COMMIT, 10_000)), marker(COMMIT, 10_001, 3), marker(ABORT, 99_000, 9, first=5))
     assert (aborted.severity, aborted.offset) == ("warning", 9)
-    (committed,) = judged(decided((ABORT, 10_000)), marker(ABORT, 10_001, 3), marker(COMMIT, 99_000, 9, first=5))
+    (committed,) = check(decide((ABORT, 10_000)), marker(ABORT, 10_001, 3), marker(COMMIT, 99_000, 9, first=5))
     assert (committed.severity, committed.offset) == ("error", 9)
 
 
 def test_other_epoch_is_another_transaction():
-    (missing, foreign) = sorted(judged(decided((COMMIT, 10_000)), marker(COMMIT, 10_001, 3, epoch=1)), key=repr)
+    (missing, foreign) = sorted(check(decide((COMMIT, 10_000)), marker(COMMIT, 10_001, 3, epoch=1)), key=repr)
     assert {missing.severity, foreign.severity} == {"error"}
 
 
 def test_what_compaction_of_the_coordinator_took_is_unverifiable_and_not_fine():
-    known = decided(*ALTERNATING, gaps=(2,), cleaned_below=8)
+    known = decide(*ALTERNATING, gaps=(2,), cleaned_below=8)
     early = marker(ABORT, 9_000, 0)
-    (finding,) = judged(known, early, *SOUND[2:], *SOUND[:2])
+    (finding,) = check(known, early, *SOUND[2:], *SOUND[:2])
     assert (finding.severity, finding.message.split(":")[0]) == ("info", "unverifiable")
     assert "1 marker " in finding.message
 
 
 def test_offsets_that_vanished_without_compaction_excuse_nothing():
-    known = decided(*ALTERNATING, gaps=(2,))
-    (finding,) = judged(known, marker(ABORT, 9_000, 0, first=0), *SOUND)
+    known = decide(*ALTERNATING, gaps=(2,))
+    (finding,) = check(known, marker(ABORT, 9_000, 0, first=0), *SOUND)
     assert (finding.severity, finding.offset) == ("warning", 0)
 
 
 def test_what_retention_took_of_the_partition_is_unverifiable():
-    found = judged(decided(*ALTERNATING), *SOUND[2:], known_from=2)
+    found = check(decide(*ALTERNATING), *SOUND[2:], known_from=2)
     assert [one.severity for one in found] == ["info"]
     assert "2 decisions" in found[0].message
 
 
 def test_lost_marker_does_not_keep_open_what_began_behind_a_later_one():
-    known = decided((COMMIT, 10_000), (COMMIT, 10_020), (COMMIT, 10_040))
+    known = decide((COMMIT, 10_000), (COMMIT, 10_020), (COMMIT, 10_040))
     markers = [marker(COMMIT, 10_001, 0), marker(COMMIT, 10_041, 5, first=2)]
-    (finding,) = judged(known, *markers, open_from={7: 6})
+    (finding,) = check(known, *markers, open_from={7: 6})
     assert finding.offset == 2
     assert "ended with the next transaction, as COMMIT" in finding.message
 
 
 def test_decision_on_a_topic_that_was_created_later_is_unverifiable():
-    (finding,) = judged(decided((COMMIT, 10_000)), first_batch_ms=BEGAN_MS + 60_000)
+    (finding,) = check(decide((COMMIT, 10_000)), first_batch_ms=BEGAN_MS + 60_000)
     assert finding.severity == "info"
 
 
 def test_decision_on_a_topic_that_was_deleted_and_created_again_at_once_is_unverifiable():
-    found = judged(decided((COMMIT, 10_000), (COMMIT, 10_020)), SOUND[2], created_ms=BEGAN_MS + 10_010)
+    found = check(decide((COMMIT, 10_000), (COMMIT, 10_020)), SOUND[2], created_ms=BEGAN_MS + 10_010)
     assert [(one.severity, "1 decision " in one.message) for one in found] == [("info", True)]
 
 
 def test_without_the_coordinators_log_every_marker_is_unverifiable():
-    (finding,) = judged(history.merge([], {}, {}), *SOUND)
+    (finding,) = check(history.merge([], {}, {}), *SOUND)
     assert (finding.severity, "4 markers" in finding.message) == ("info", True)
     assert "no __transaction_state" in finding.message

@@ -57,7 +57,7 @@ def test_there_are_thirty_and_more_and_the_docs_list_each():
 
 
 @pytest.mark.parametrize(
-    "name", ["", "commit_turned_into_abort", "marker_removed", "batch_twice", "aborted_entry_stable"]
+    "name", ["", "commit_turned_into_abort", "remove_marker", "batch_twice", "aborted_entry_stable"]
 )
 def test_partitions_cut_into_ranges_are_found_the_same_in(reference, tmp_path, monkeypatch, name):
     from ottla.audit import pipeline
@@ -75,13 +75,13 @@ def test_partitions_cut_into_ranges_are_found_the_same_in(reference, tmp_path, m
     cut = audit(ThreadRunner(2), request)
     assert len(works) > len(whole.partitions) + 15
     # Only the first differences of a file are shown, and their order in a chunk is not that of offsets.
-    assert told(cut) == told(whole)
+    assert split_index(cut) == split_index(whole)
     for one, other in zip(cut.partitions, whole.partitions, strict=True):
         assert one._replace(recent=None) == other._replace(recent=None)
     assert cut.model == whole.model
 
 
-def told(found):
+def split_index(found):
     index = {one.file for one in found.findings if one.check == "index"}
     return index, [one for one in found.findings if one.check != "index"]
 

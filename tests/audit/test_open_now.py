@@ -19,12 +19,12 @@ NOW_MS = 1_795_515_303_000
 LONG_ID = "-".join(f"payments{number:02d}" for number in range(20))
 
 
-def audited(*roots, **more):
+def run_audit(*roots, **more):
     return audit(ThreadRunner(1), Request(tuple(map(str, roots)), (), NOW_MS, **more))
 
 
 @pytest.fixture
-def opened(write_log):
+def open_log(write_log):
     """Open two transactions over three partitions, followed by records that readers wait for."""
     write_log.ledger = [write_log("ledger", number) for number in range(3)]
     for log, producers in zip(write_log.ledger, [(7,), (7, 8), (8,)], strict=True):
@@ -36,8 +36,8 @@ def opened(write_log):
     return write_log.root
 
 
-def test_each_transaction_partition_and_offset_counts_once(opened):
-    found = audited(opened)
+def test_each_transaction_partition_and_offset_counts_once(open_log):
+    found = run_audit(open_log)
     assert waiting(found) == Waiting(2, 3, 13 + 16 + 13, 0)
     assert verdict(found) == (
         "No fault is proved. 2 transactions are open; readers of 3 partitions wait for 42 offsets.",
@@ -71,28 +71,28 @@ def test_the_sentence_has_the_right_numbers(found, text):
 
 def test_a_group_is_no_reader(write_log):
     write_log("__consumer_offsets").data(1, producer_id=7, timestamp_ms=NOW_MS - 1_000)
-    assert waiting(audited(write_log.root)) == Waiting(1, 0, 0, 1)
+    assert waiting(run_audit(write_log.root)) == Waiting(1, 0, 0, 1)
 
 
-def test_of_replicas_the_longest_counts(opened, write_log, tmp_path):
+def test_of_replicas_the_longest_counts(open_log, write_log, tmp_path):
     replica = tmp_path / "replica"
-    shutil.copytree(opened, replica)
+    shutil.copytree(open_log, replica)
     write_log.ledger[0].data(5, timestamp_ms=NOW_MS)
-    both = audited(opened, replica)
-    assert waiting(both) == waiting(audited(opened))
+    both = run_audit(open_log, replica)
+    assert waiting(both) == waiting(run_audit(open_log))
     assert sum(row.withheld for row in open_rows(both)) == waiting(both).offsets
 
 
 def test_clean_means_that_nothing_is_open(write_log):
     log = write_log()
     log.data(1, producer_id=7, timestamp_ms=NOW_MS - 1_000)
-    assert verdict(audited(write_log.root))[1] == "waiting"
+    assert verdict(run_audit(write_log.root))[1] == "waiting"
     log.marker(7, commit=True, timestamp_ms=NOW_MS - 500)
-    assert verdict(audited(write_log.root))[1] == "clean"
+    assert verdict(run_audit(write_log.root))[1] == "clean"
 
 
-def test_text_html_and_json_have_the_table_and_a_line_to_paste(opened, tmp_path, capsys):
-    found = audited(opened)
+def test_text_html_and_json_have_the_table_and_a_line_to_paste(open_log, tmp_path, capsys):
+    found = run_audit(open_log)
     text, page = text_report(found, everything=False, colour=False), html.render(found)
     for number in range(3):
         command = f"ottla txn why ledger {number} -b HOST:PORT"
@@ -100,7 +100,7 @@ def test_text_html_and_json_have_the_table_and_a_line_to_paste(opened, tmp_path,
         assert f"<code>{command}</code>" in page
     assert "2026-11-24 10:14:32 UTC" in text and "2026-11-24 10:14:32 UTC" in page
     assert '<p class="verdict waiting">No fault is proved. 2 transactions are open' in page
-    arguments = ["--as-of", str(NOW_MS), "--format", "json", str(opened)]
+    arguments = ["--as-of", str(NOW_MS), "--format", "json", str(open_log)]
     assert job.main(arguments) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     rows = [line for line in lines if line["check"] == "open"]
@@ -114,8 +114,8 @@ def test_text_html_and_json_have_the_table_and_a_line_to_paste(opened, tmp_path,
     assert rows[0]["action"] == "ottla txn why ledger 0 -b HOST:PORT"
 
 
-def test_long_names_are_folded_into_120_columns(opened):
-    found = audited(opened)
+def test_long_names_are_folded_into_120_columns(open_log):
+    found = run_audit(open_log)
     named = [
         one._replace(open_transactions=tuple(each._replace(transactional_id=LONG_ID) for each in one.open_transactions))
         for one in found.partitions

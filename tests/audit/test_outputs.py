@@ -39,7 +39,7 @@ def s3():
 
 
 @pytest.fixture
-def kept(tmp_path, monkeypatch):
+def disk(tmp_path, monkeypatch):
     """Yield (prefix, query) of an Arrow file system in which files are renamed, as in HDFS."""
     storage._connect_once.cache_clear()
     (tmp_path / "kept").mkdir()
@@ -49,10 +49,10 @@ def kept(tmp_path, monkeypatch):
     storage._connect_once.cache_clear()
 
 
-@pytest.fixture(params=["s3", "kept", "local", "file"])
+@pytest.fixture(params=["s3", "disk", "local", "file"])
 def place(request, tmp_path):
     """Return a function `place(name)` that returns a path or URI to write to, of each kind."""
-    if request.param in ("s3", "kept"):
+    if request.param in ("s3", "disk"):
         prefix, query = request.getfixturevalue(request.param)
         return lambda name: f"{prefix}{request.node.name.split('[')[0]}/{name}{query}"
     return lambda name: f"{'file://' if request.param == 'file' else ''}{tmp_path}/written/{name}"
@@ -255,13 +255,13 @@ def test_a_table_without_rows_has_its_columns(write_log, tmp_path):
     assert "producerId" in pq.read_table(tmp_path / "tables/transactions").column_names
 
 
-def test_a_report_shows_uris_without_their_options(reference, kept, capsys, tmp_path):
+def test_a_report_shows_uris_without_their_options(reference, disk, capsys, tmp_path):
     shutil.copytree(reference("clean"), tmp_path / "kept" / "logs")
     path = tmp_path / "kept" / "logs" / "plain-0" / f"{0:020d}.log"
     content = bytearray(path.read_bytes())
     content[300] ^= 1
     path.write_bytes(content)
-    run = [f"{kept[0]}logs?region=eu-north-1", "--checks", "damage", "--report", f"{tmp_path}/report.html"]
+    run = [f"{disk[0]}logs?region=eu-north-1", "--checks", "damage", "--report", f"{tmp_path}/report.html"]
     assert audit.main(run) == 1
     out = capsys.readouterr().out
     assert out.startswith("Audit of kept://disk/logs\n")

@@ -15,11 +15,11 @@ from ottla.audit.request import Request
 from ottla.audit.runner import Progress, ThreadRunner
 
 
-def audited(root, now_ms=10_000):
+def run_audit(root, now_ms=10_000):
     return audit(ThreadRunner(1), Request((str(root),), (), now_ms))
 
 
-def told(found, **more):
+def report(found, **more):
     return text_report(found, **{"everything": False, "colour": False, **more})
 
 
@@ -27,17 +27,17 @@ def test_internal_partitions_are_hidden_until_they_have_something_to_tell(write_
     write_log().data(1)
     write_log("__consumer_offsets", 0).data(1)
     write_log("__consumer_offsets", 1).data(1, producer_id=4)
-    text = told(audited(write_log.root))
+    text = report(run_audit(write_log.root))
     lines = [line for line in text.splitlines() if line.startswith("__consumer_offsets")]
     assert {line.split()[1] for line in lines} == {"1"}
     assert "Internal topics were audited too (1 partition)" in text
-    table = told(audited(write_log.root), everything=True).partition("topic ")[2].split("Open transactions")[0]
+    table = report(run_audit(write_log.root), everything=True).partition("topic ")[2].split("Open transactions")[0]
     assert table.count("__consumer_offsets") == 2
 
 
 def test_zero_counts_are_dots_and_offsets_are_numbers(write_log):
     write_log().data(3)
-    text = told(audited(write_log.root))
+    text = report(run_audit(write_log.root))
     line = next(line for line in text.splitlines() if line.startswith("ledger"))
     assert line.replace("│", " ").split() == ["ledger", "0", "0", "3", "3", "·", "·", "·", "·", "·", "·", "3"]
     assert re.search(r" UTC, 1 partition, \d+ bytes, 1 batch\n", text)
@@ -45,8 +45,8 @@ def test_zero_counts_are_dots_and_offsets_are_numbers(write_log):
 
 def test_colours_change_nothing_but_colours(write_log):
     write_log().data(3, producer_id=1)
-    found = audited(write_log.root, 10**12)
-    plain, coloured = told(found), told(found, colour=True)
+    found = run_audit(write_log.root, 10**12)
+    plain, coloured = report(found), report(found, colour=True)
     assert "\033[" in coloured
     assert "\033" not in plain
     assert re.sub("\033\\[\\d+m", "", coloured) == plain
@@ -54,7 +54,7 @@ def test_colours_change_nothing_but_colours(write_log):
 
 @pytest.mark.parametrize("width", [76, 80, 100, 132])
 def test_nothing_but_paths_is_wider_than_the_terminal(reference, width):
-    text = told(audited(reference("clean"), 1_795_300_000_000), width=width)
+    text = report(run_audit(reference("clean"), 1_795_300_000_000), width=width)
     whole = ("Audit of ", "    kafka-transactions.sh ")
     assert [line for line in text.splitlines() if len(line) > width and not line.startswith(whole)] == []
     assert "hanging-01" in text
@@ -62,7 +62,7 @@ def test_nothing_but_paths_is_wider_than_the_terminal(reference, width):
 
 def test_long_topics_are_folded_before_columns_are_left_out(write_log):
     write_log("a-topic-with-a-name-that-is-longer-than-it-should-be-for-a-terminal").data(3)
-    text = told(audited(write_log.root), width=110)
+    text = report(run_audit(write_log.root), width=110)
     (first, second) = re.findall(r"^(a-topic-[a-z-]+) +0 │.*\n([a-z-]+)$", text, re.MULTILINE)[0]
     assert first + second == "a-topic-with-a-name-that-is-longer-than-it-should-be-for-a-terminal"
     assert "transaction" in text
@@ -74,34 +74,34 @@ def test_worst_findings_come_first_and_many_alike_are_counted(write_log):
 
     many = [finding("error", "sequence", offset) for offset in range(30)]
     found = audited_with(write_log, [finding("info", "gaps", 1), finding("warning", "torn", 2), *many])
-    text = told(found)
+    text = report(found)
     assert text.index("30 breaks in sequences") < text.index("error sequence") < text.index("warning torn")
     assert "10 more of error sequence; --format json has all" in text
     assert "info gaps" not in text
-    assert "info gaps  ledger-0@1" in told(found, everything=True)
+    assert "info gaps  ledger-0@1" in report(found, everything=True)
 
 
 def audited_with(write_log, findings):
     write_log().data(1)
-    return audited(write_log.root)._replace(findings=in_order(findings))
+    return run_audit(write_log.root)._replace(findings=in_order(findings))
 
 
 def test_clean_says_no_more_than_was_checked(write_log):
     write_log().data(1, producer_id=4)
     late = Request((str(write_log.root),), (), 10**12, ("damage", "gaps"))
     waits = "1 transaction is open; readers of 1 partition wait for 1 offset."
-    assert f"Nothing found by damage, gaps. {waits}" in told(audit(ThreadRunner(1), late))
+    assert f"Nothing found by damage, gaps. {waits}" in report(audit(ThreadRunner(1), late))
     # No coordinator record shows whether it is within its timeout.
-    assert f"No fault is proved. {waits}" in told(audited(write_log.root))
+    assert f"No fault is proved. {waits}" in report(run_audit(write_log.root))
     cut = Request((str(write_log.root),), (), 10**12, as_of="ledger:0:1", until_offsets={("ledger", 0): 1})
-    assert f"Nothing is broken. {waits}" in told(audit(ThreadRunner(1), cut))
+    assert f"Nothing is broken. {waits}" in report(audit(ThreadRunner(1), cut))
 
 
 def test_clean_says_what_could_not_be_proved(write_log):
     log = write_log()
     log.data(1, producer_id=6)
     log.marker(6, commit=True)
-    text = " ".join(told(audited(write_log.root, now_ms=10**12)).split())
+    text = " ".join(report(run_audit(write_log.root, now_ms=10**12)).split())
     assert "every batch is sound; what the coordinator's log cannot prove is listed with --all." in text
 
 

@@ -51,10 +51,10 @@ def _creates(version):
     if version >= 5:
         right = on_topic(Op.DESCRIBE_CONFIGS, ABSENT_TOPIC)
         answers = (E.NONE, 1, True), (E.TOPIC_AUTHORIZATION_FAILED, -1, False)
-        yield Cell(K.CREATE_TOPICS, version, fields, right, _told_of_created, *answers, grants=(to_cluster,))
+        yield Cell(K.CREATE_TOPICS, version, fields, right, _read_creation, *answers, grants=(to_cluster,))
 
 
-def _told_of_created(reply):
+def _read_creation(reply):
     """Return (error instead of the configs, partitions, whether there are configs)."""
     (row,) = reply.topics
     return E(row.topic_config_error_code or 0), row.num_partitions, bool(row.configs)
@@ -66,7 +66,7 @@ def _topics_to_delete(version, name):
     return {"topics": [{"name": name, "topic_id": None}], "timeout_ms": 10_000}
 
 
-def _deleted(reply):
+def _read_row(reply):
     (row,) = reply.responses
     return E(row.error_code), row.name
 
@@ -79,7 +79,7 @@ def _deletes(version):
         version,
         fields,
         on_topic(Op.DELETE, DOOMED),
-        _deleted,
+        _read_row,
         (E.NONE, DOOMED),
         (denied, DOOMED),
         instead=(on_cluster(Op.DELETE),),
@@ -89,7 +89,7 @@ def _deletes(version):
     answers = (E.UNKNOWN_TOPIC_OR_PARTITION, ABSENT_TOPIC), (denied, ABSENT_TOPIC)
     to_topic, to_cluster = on_topic(Op.DESCRIBE, ABSENT_TOPIC), on_cluster(Op.DELETE)
     for right, other in ((to_topic, to_cluster), (to_cluster, to_topic)):
-        yield Cell(K.DELETE_TOPICS, version, absent, right, _deleted, *answers, instead=(other,), about="not there")
+        yield Cell(K.DELETE_TOPICS, version, absent, right, _read_row, *answers, instead=(other,), about="not there")
 
 
 def _adds_partitions(version):
@@ -110,7 +110,7 @@ RESOURCES = (
 """Resources with configs: type in a request and in an entry, name, one of its configs, error without the right."""
 
 
-def _configs_told(reply):
+def _read_configs(reply):
     (row,) = reply.results
     return E(row.error_code), row.error_message
 
@@ -125,7 +125,7 @@ def _configs():
             fields = {"resources": [asked], "include_synonyms": False}
             fields |= {"include_documentation": False} if version >= 3 else {}
             right = Right(Op.DESCRIBE_CONFIGS, resource_type, resource)
-            yield Cell(K.DESCRIBE_CONFIGS, version, fields, right, _configs_told, (E.NONE, None), refused, about=about)
+            yield Cell(K.DESCRIBE_CONFIGS, version, fields, right, _read_configs, (E.NONE, None), refused, about=about)
         right = Right(Op.ALTER_CONFIGS, resource_type, resource)
         changed = {"name": config, "value": "50000"}
         for key, versions, change in (
@@ -139,31 +139,31 @@ def _configs():
 
 
 def _log_dirs(version):
-    def told(reply):
+    def read(reply):
         return E(getattr(reply, "error_code", None) or 0), len(reply.results)
 
     refused = E.CLUSTER_AUTHORIZATION_FAILED if version >= 3 else E.NONE
-    return Cell(K.DESCRIBE_LOG_DIRS, version, {"topics": []}, on_cluster(Op.DESCRIBE), told, (E.NONE, 1), (refused, 0))
+    return Cell(K.DESCRIBE_LOG_DIRS, version, {"topics": []}, on_cluster(Op.DESCRIBE), read, (E.NONE, 1), (refused, 0))
 
 
 def _describes_cluster(version):
-    def told(reply):
+    def read_cluster(reply):
         return E(reply.error_code), len(reply.brokers), Op.DESCRIBE in (reply.authorized_operations or ())
 
     fields = {"include_cluster_authorized_operations": True} | ({"endpoint_type": 1} if version else {})
     answers = (E.NONE, 1, True), (E.NONE, 1, False)
-    return Cell(K.DESCRIBE_CLUSTER, version, fields, on_cluster(Op.DESCRIBE), told, *answers)
+    return Cell(K.DESCRIBE_CLUSTER, version, fields, on_cluster(Op.DESCRIBE), read_cluster, *answers)
 
 
 def _tells_operations(version):
     """Return the cell of a Metadata request for the operations that the client may do on the cluster."""
 
-    def told(reply):
+    def may_describe(reply):
         return Op.DESCRIBE in (reply.authorized_operations or ())
 
     fields = {"topics": [], "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
     fields["include_cluster_authorized_operations"] = True
-    return Cell(K.METADATA, version, fields, on_cluster(Op.DESCRIBE), told, True, False)
+    return Cell(K.METADATA, version, fields, on_cluster(Op.DESCRIBE), may_describe, True, False)
 
 
 def _updates_features(version):

@@ -75,14 +75,14 @@ def _deletes_offsets():
         (READ_TOPIC, DELETE_GROUP, (E.NONE, [E.TOPIC_AUTHORIZATION_FAILED])),
     ):
         allowed = E.NONE, [E.NONE]
-        yield Cell(K.OFFSET_DELETE, 0, fields, right, _offsets_deleted, allowed, denied, grants=(other,))
+        yield Cell(K.OFFSET_DELETE, 0, fields, right, _read_deletion, allowed, denied, grants=(other,))
 
 
-def _offsets_deleted(reply):
+def _read_deletion(reply):
     return E(reply.error_code), [E(row.error_code) for topic in reply.topics for row in topic.partitions]
 
 
-def _fetched(reply):
+def _read_offsets(reply):
     """Return the error of the group, and (error, whether there is an offset) of each partition."""
     group = reply.groups[0] if getattr(reply, "groups", None) else reply
     rows = [(E(row.error_code), row.committed_offset >= 0) for topic in group.topics for row in topic.partitions]
@@ -104,10 +104,10 @@ def _fetches(version, *, everything=False):
         (DESCRIBE_GROUP, DESCRIBE_TOPIC, no_group),
         (DESCRIBE_TOPIC, DESCRIBE_GROUP, no_topic),
     ):
-        yield Cell(K.OFFSET_FETCH, version, fields, right, _fetched, allowed, denied, grants=(other,), about=about)
+        yield Cell(K.OFFSET_FETCH, version, fields, right, _read_offsets, allowed, denied, grants=(other,), about=about)
 
 
-def _described(reply):
+def _read_group(reply):
     (group,) = reply.groups
     operations = getattr(group, "authorized_operations", None) or set()
     return E(group.error_code), group.group_state, Op.DESCRIBE in operations
@@ -116,10 +116,10 @@ def _described(reply):
 def _describes(version):
     fields = {"groups": [GROUP]} | ({"include_authorized_operations": True} if version >= 3 else {})
     answers = (E.NONE, "Empty", version >= 3), (E.GROUP_AUTHORIZATION_FAILED, "", False)
-    return Cell(K.DESCRIBE_GROUPS, version, fields, DESCRIBE_GROUP, _described, *answers)
+    return Cell(K.DESCRIBE_GROUPS, version, fields, DESCRIBE_GROUP, _read_group, *answers)
 
 
-def _listed(reply):
+def _is_listed(reply):
     return E(reply.error_code), GROUP in {group.group_id for group in reply.groups}
 
 
@@ -127,17 +127,17 @@ def _lists(version):
     fields = {"states_filter": []} if version >= 4 else {}
     for right, other in ((DESCRIBE_GROUP, DESCRIBE_CLUSTER), (DESCRIBE_CLUSTER, DESCRIBE_GROUP)):
         answers = (E.NONE, True), (E.NONE, False)
-        yield Cell(K.LIST_GROUPS, version, fields, right, _listed, *answers, instead=(other,))
+        yield Cell(K.LIST_GROUPS, version, fields, right, _is_listed, *answers, instead=(other,))
 
 
 def _deletes(version):
-    def deleted(reply):
+    def read_error(reply):
         (row,) = reply.results
         return E(row.error_code)
 
     right = Right(Op.DELETE, Type.GROUP, ABSENT_GROUP)
     answers = E.GROUP_ID_NOT_FOUND, E.GROUP_AUTHORIZATION_FAILED
-    return Cell(K.DELETE_GROUPS, version, {"groups_names": [ABSENT_GROUP]}, right, deleted, *answers)
+    return Cell(K.DELETE_GROUPS, version, {"groups_names": [ABSENT_GROUP]}, right, read_error, *answers)
 
 
 CELLS = (

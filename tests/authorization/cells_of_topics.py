@@ -40,7 +40,7 @@ def _row_error(reply):
     return E(reply.responses[0].partition_responses[0].error_code)
 
 
-def _produced(version, records, transactional_id=None):
+def _produce_fields(version, records, transactional_id=None):
     topic = {"topic_id": IdOf(TOPIC)} if version >= 13 else {"name": TOPIC}
     rows = [topic | {"partition_data": [{"index": 1, "records": records}]}]
     return {"transactional_id": transactional_id, "acks": -1, "timeout_ms": 1_000, "topic_data": rows}
@@ -50,8 +50,8 @@ def _produce(version):
     """Yield cells of Produce. A transactional batch is verified after the authorizer has allowed it."""
     plain, of_txn = batch(), batch(producer_id=77, producer_epoch=0, base_sequence=0, transactional=True)
     denied = E.TOPIC_AUTHORIZATION_FAILED
-    yield Cell(K.PRODUCE, version, _produced(version, plain), WRITE, _row_error, E.NONE, denied)
-    fields = _produced(version, of_txn, TXN)
+    yield Cell(K.PRODUCE, version, _produce_fields(version, plain), WRITE, _row_error, E.NONE, denied)
+    fields = _produce_fields(version, of_txn, TXN)
     passed = E.INVALID_PRODUCER_ID_MAPPING
     about = "in a transaction"
     yield Cell(K.PRODUCE, version, fields, WRITE, _row_error, passed, denied, grants=(WRITE_TXN,), about=about)
@@ -72,7 +72,7 @@ def _fetch(version):
         row["last_fetched_epoch"] = -1
     fields = limits | {"replica_id": -1, "topics": [{"topic": TOPIC, "partitions": [row]}]}
     denied = E.TOPIC_AUTHORIZATION_FAILED
-    yield Cell(K.FETCH, version, fields, READ, _row_fetched, E.NONE, denied)
+    yield Cell(K.FETCH, version, fields, READ, _read_fetch, E.NONE, denied)
     # The answer to a false replica differs; no right to the topic replaces the right of a broker.
     fields = fields | {"replica_id": 2}
     about = "as a replica"
@@ -80,12 +80,12 @@ def _fetch(version):
     yield Cell(K.FETCH, version, fields, CLUSTER_ACTION, _fetch_passes, True, False, grants=passes, about=about)
 
 
-def _row_fetched(reply):
+def _read_fetch(reply):
     return E(reply.responses[0].partitions[0].error_code)
 
 
 def _fetch_passes(reply):
-    return _row_fetched(reply) is not E.TOPIC_AUTHORIZATION_FAILED
+    return _read_fetch(reply) is not E.TOPIC_AUTHORIZATION_FAILED
 
 
 def _list_offsets(version):
@@ -98,7 +98,7 @@ def _list_offsets(version):
     return Cell(K.LIST_OFFSETS, version, fields, DESCRIBE, only_error, E.NONE, E.TOPIC_AUTHORIZATION_FAILED)
 
 
-def _asked(version, topics, **more):
+def _metadata_request(version, topics, **more):
     fields = {"topics": topics}
     if version >= 4:
         fields["allow_auto_topic_creation"] = True
@@ -109,8 +109,8 @@ def _asked(version, topics, **more):
     return fields | more
 
 
-def _named(version):
-    return _asked(version, [{"name": TOPIC} | ({"topic_id": None} if version >= 10 else {})])
+def _metadata_of_topic(version):
+    return _metadata_request(version, [{"name": TOPIC} | ({"topic_id": None} if version >= 10 else {})])
 
 
 def _only_topic(reply):
@@ -124,12 +124,12 @@ def _metadata():
     for version in (1, 9, 12):
         has_id = version >= 10
         answers = (E.NONE, TOPIC, has_id, True), (E.TOPIC_AUTHORIZATION_FAILED, TOPIC, False, False)
-        yield Cell(K.METADATA, version, _named(version), DESCRIBE, _only_topic, *answers)
-    fields = _asked(12, [{"name": None, "topic_id": IdOf(TOPIC)}])
+        yield Cell(K.METADATA, version, _metadata_of_topic(version), DESCRIBE, _only_topic, *answers)
+    fields = _metadata_request(12, [{"name": None, "topic_id": IdOf(TOPIC)}])
     answers = (E.NONE, TOPIC, True, True), (E.TOPIC_AUTHORIZATION_FAILED, None, True, False)
     yield Cell(K.METADATA, 12, fields, DESCRIBE, _only_topic, *answers, about="by id")
     for version in (0, 1, 12):
-        fields = _asked(version, None if version else [])
+        fields = _metadata_request(version, None if version else [])
         yield Cell(K.METADATA, version, fields, DESCRIBE, _is_listed, True, False, about="of all")
 
 
@@ -143,7 +143,7 @@ def _creating():
     of_topic = Right(Op.CREATE, Type.TOPIC, UNDERSCORED_TOPIC)
     see = Right(Op.DESCRIBE, Type.TOPIC, UNDERSCORED_TOPIC)
     for version in (1, 4):
-        fields = _asked(version, [{"name": UNDERSCORED_TOPIC}])
+        fields = _metadata_request(version, [{"name": UNDERSCORED_TOPIC}])
         for right, other in ((of_topic, in_cluster), (in_cluster, of_topic)):
             others = {"grants": (see,), "instead": (other,), "about": "that is not there"}
             yield Cell(K.METADATA, version, fields, right, _creation_passes, True, False, **others)
@@ -157,7 +157,7 @@ def _creation_passes(reply):
 def _operations(version):
     of_topic, of_cluster = Right(Op.ALTER_CONFIGS, Type.TOPIC, TOPIC), Right(Op.ALTER, Type.CLUSTER, CLUSTER_NAME)
     about = "among operations"
-    fields = _named(version)
+    fields = _metadata_of_topic(version)
     yield Cell(K.METADATA, version, fields, of_topic, _may_configure, True, False, grants=(DESCRIBE,), about=about)
     if version <= 10:
         see = Right(Op.DESCRIBE, Type.CLUSTER, CLUSTER_NAME)

@@ -23,7 +23,7 @@ def error(reply):
     return E(reply.error_code)
 
 
-def _initialised(reply):
+def _read_producer(reply):
     return E(reply.error_code), reply.producer_id >= 0
 
 
@@ -34,7 +34,7 @@ def _init(version, **expected):
             version,
             {"transactional_id": TXN, "transaction_timeout_ms": 60_000} | expected,
             WRITE_TXN,
-            _initialised,
+            _read_producer,
             (E.NONE, True),
             (E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, False),
         ),
@@ -44,7 +44,7 @@ def _init(version, **expected):
                 version,
                 {"transactional_id": None, "transaction_timeout_ms": 60_000} | expected,
                 right,
-                _initialised,
+                _read_producer,
                 (E.NONE, True),
                 (E.CLUSTER_AUTHORIZATION_FAILED, False),
                 instead=(other,),
@@ -97,12 +97,12 @@ def _find_coordinator(version):
         yield Cell(K.FIND_COORDINATOR, version, fields, right, _coordinator, *answers)
 
 
-def _described(reply):
+def _read_state(reply):
     (row,) = reply.transaction_states
     return E(row.error_code), row.transaction_state, TOPIC in {topic.topic for topic in row.topics}
 
 
-def _listed(reply):
+def _is_listed(reply):
     return OPEN_TXN in {row.transactional_id for row in reply.transaction_states}
 
 
@@ -127,10 +127,10 @@ def _add_partitions_of_brokers(version):
     topics = [{"name": TOPIC, "partitions": [0]}]
     fields = {"transactions": [{"transactional_id": TXN, "verify_only": True, "topics": topics} | NOBODY]}
     answers = (E.NONE, [TXN]), (E.CLUSTER_AUTHORIZATION_FAILED, [])
-    return Cell(K.ADD_PARTITIONS_TO_TXN, version, fields, CLUSTER_ACTION, _answered, *answers)
+    return Cell(K.ADD_PARTITIONS_TO_TXN, version, fields, CLUSTER_ACTION, _read_additions, *answers)
 
 
-def _answered(reply):
+def _read_additions(reply):
     return E(reply.error_code), [row.transactional_id for row in reply.results_by_transaction]
 
 
@@ -167,10 +167,10 @@ def _markers(version):
     for right, other in ((alter, CLUSTER_ACTION), (CLUSTER_ACTION, alter)):
         answers = E.NONE, E.CLUSTER_AUTHORIZATION_FAILED
         fields = {"markers": [marker]}
-        yield Cell(K.WRITE_TXN_MARKERS, version, fields, right, _marked, *answers, instead=(other,))
+        yield Cell(K.WRITE_TXN_MARKERS, version, fields, right, _read_marker, *answers, instead=(other,))
 
 
-def _marked(reply):
+def _read_marker(reply):
     (marker,) = reply.markers
     (topic,) = marker.topics
     (row,) = topic.partitions
@@ -211,7 +211,7 @@ CELLS = (
         0,
         {"transactional_ids": [OPEN_TXN]},
         DESCRIBE_OPEN,
-        _described,
+        _read_state,
         OPEN,
         (E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "", False),
         grants=(SEE_TOPIC,),
@@ -221,7 +221,7 @@ CELLS = (
         0,
         {"transactional_ids": [OPEN_TXN]},
         SEE_TOPIC,
-        _described,
+        _read_state,
         OPEN,
         (E.NONE, "Ongoing", False),
         grants=(DESCRIBE_OPEN,),
@@ -232,7 +232,7 @@ CELLS = (
             version,
             {"state_filters": [], "producer_id_filters": []} | ({"duration_filter": -1} if version else {}),
             DESCRIBE_OPEN,
-            _listed,
+            _is_listed,
             True,
             False,
         )

@@ -45,13 +45,13 @@ def furnish(caller, timeout_ms):
     commit(caller, (TOPIC, 0, 1), group_id=GROUP)
 
 
-def filled(value, id_of):
+def fill_ids(value, id_of):
     """Return the fields of a request with topic ids in place of `IdOf`."""
     if isinstance(value, IdOf):
         return id_of(value.topic)
     if isinstance(value, dict):
-        return {name: filled(field, id_of) for name, field in value.items()}
-    return [filled(row, id_of) for row in value] if isinstance(value, list) else value
+        return {name: fill_ids(field, id_of) for name, field in value.items()}
+    return [fill_ids(row, id_of) for row in value] if isinstance(value, list) else value
 
 
 class Stage:
@@ -77,7 +77,7 @@ class Stage:
         client.replies.clear()
         self.broker.authorizer = authorizer
         try:
-            client.send(cell.api_key, cell.version, **filled(cell.fields, self._id_of))
+            client.send(cell.api_key, cell.version, **fill_ids(cell.fields, self._id_of))
             self.lone.rest()
         finally:
             self.broker.authorizer = None

@@ -41,7 +41,7 @@ class Guarded:
         return uuid.UUID(bytes=self.lone.assembly.broker.cluster.topics[topic].topic_id)
 
 
-def deleted(guarded, *topics):
+def delete(guarded, *topics):
     rows = [{"name": None, "topic_id": topic} for topic in topics]
     return [
         (E(row.error_code), row.name, row.topic_id)
@@ -53,7 +53,7 @@ def test_the_name_behind_an_id_is_told_to_who_may_describe_the_topic():
     unknown = uuid.uuid4()
     guarded = Guarded((Op.DESCRIBE, Type.TOPIC, LEDGER))
     seen, hidden = guarded.id_of(LEDGER), guarded.id_of("orders")
-    assert deleted(guarded, seen, hidden, unknown) == [
+    assert delete(guarded, seen, hidden, unknown) == [
         (E.TOPIC_AUTHORIZATION_FAILED, LEDGER, seen),
         (E.TOPIC_AUTHORIZATION_FAILED, None, hidden),
         (E.UNKNOWN_TOPIC_ID, None, unknown),
@@ -64,7 +64,7 @@ def test_the_name_behind_an_id_is_told_to_who_may_describe_the_topic():
 def test_who_may_delete_a_topic_deletes_it_by_its_id():
     guarded = Guarded((Op.DELETE, Type.TOPIC, LEDGER))
     asked = guarded.id_of(LEDGER)
-    assert deleted(guarded, asked) == [(E.NONE, LEDGER, asked)]
+    assert delete(guarded, asked) == [(E.NONE, LEDGER, asked)]
     assert LEDGER not in guarded.lone.assembly.broker.cluster.topics
 
 
@@ -89,7 +89,7 @@ def test_whether_a_topic_is_there_is_told_to_who_may_describe_it(name):
 def test_topics_that_may_not_be_described_are_left_out_of_all_and_refused_by_name():
     guarded = Guarded((Op.DESCRIBE, Type.GROUP, GROUP), (Op.DESCRIBE, Type.TOPIC, LEDGER))
 
-    def fetched(topics):
+    def fetch_offsets(topics):
         groups = [{"group_id": GROUP, "topics": topics}, {"group_id": "other", "topics": topics}]
         reply = guarded.call(K.OFFSET_FETCH, 8, groups=groups, require_stable=False)
         return [
@@ -104,10 +104,10 @@ def test_topics_that_may_not_be_described_are_left_out_of_all_and_refused_by_nam
         ]
 
     refused = E.GROUP_AUTHORIZATION_FAILED, {}
-    assert fetched(None) == [(E.NONE, {LEDGER: [(E.NONE, 5)]}), refused]
+    assert fetch_offsets(None) == [(E.NONE, {LEDGER: [(E.NONE, 5)]}), refused]
     asked = [{"name": name, "partition_indexes": [0]} for name in (LEDGER, "orders")]
     rows = {LEDGER: [(E.NONE, 5)], "orders": [(E.TOPIC_AUTHORIZATION_FAILED, -1)]}
-    assert fetched(asked) == [(E.NONE, rows), refused]
+    assert fetch_offsets(asked) == [(E.NONE, rows), refused]
 
 
 def test_operations_are_told_as_far_as_they_may_be_done():

@@ -119,7 +119,7 @@ def test_who_may_not_write_with_an_id_fences_nobody(lone):
     assert producer.end() is E.NONE
 
 
-def added(alice, topics):
+def add(alice, topics):
     fields = {"v3_and_below_transactional_id": TXN, "v3_and_below_producer_id": 0, "v3_and_below_producer_epoch": 0}
     rows = [{"name": name, "partitions": [0]} for name in topics]
     reply = alice.call(K.ADD_PARTITIONS_TO_TXN, 3, **fields, v3_and_below_topics=rows)
@@ -133,18 +133,18 @@ def added(alice, topics):
 def test_one_topic_that_may_not_be_written_keeps_all_out_of_a_transaction(lone):
     producer = Producer(lone)
     alice = Alice(lone, WRITE_TXN, WRITE_LEDGER, (Op.WRITE, Type.TOPIC, "__consumer_offsets"))
-    assert added(alice, [LEDGER, ORDERS, "absent"]) == {
+    assert add(alice, [LEDGER, ORDERS, "absent"]) == {
         LEDGER: E.OPERATION_NOT_ATTEMPTED,
         ORDERS: DENIED,
         "absent": DENIED,
     }
-    assert added(alice, ["__consumer_offsets"]) == {"__consumer_offsets": DENIED}
-    assert added(Alice(lone, WRITE_LEDGER), [LEDGER, "absent"]) == {LEDGER: DENIED_ID, "absent": DENIED_ID}
+    assert add(alice, ["__consumer_offsets"]) == {"__consumer_offsets": DENIED}
+    assert add(Alice(lone, WRITE_LEDGER), [LEDGER, "absent"]) == {LEDGER: DENIED_ID, "absent": DENIED_ID}
     lone.assembly.broker.authorizer = None
-    assert producer.described().topics == []
+    assert producer.describe().topics == []
 
 
-def committed(alice, version, *topics):
+def commit(alice, version, *topics):
     row = {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": ""}
     owner = {"transactional_id": TXN, "group_id": GROUP, "generation_id": -1, "member_id": ""}
     rows = [{"name": name, "partitions": [row]} for name in topics]
@@ -155,10 +155,10 @@ def committed(alice, version, *topics):
 def test_offsets_of_topics_that_may_not_be_read_begin_no_transaction(lone):
     producer = Producer(lone)
     alice = Alice(lone, WRITE_TXN, READ_GROUP, READ_LEDGER)
-    assert committed(alice, 5, ORDERS, "absent") == {ORDERS: DENIED, "absent": DENIED}
+    assert commit(alice, 5, ORDERS, "absent") == {ORDERS: DENIED, "absent": DENIED}
     lone.assembly.broker.authorizer = None
-    assert producer.described().topics == []
-    told = committed(Alice(lone, WRITE_TXN, READ_GROUP), 5, LEDGER), committed(Alice(lone, WRITE_TXN), 5, LEDGER)
+    assert producer.describe().topics == []
+    told = commit(Alice(lone, WRITE_TXN, READ_GROUP), 5, LEDGER), commit(Alice(lone, WRITE_TXN), 5, LEDGER)
     assert told == ({LEDGER: DENIED}, {LEDGER: E.GROUP_AUTHORIZATION_FAILED})
 
 
@@ -207,7 +207,7 @@ def test_a_client_that_says_it_is_a_replica_needs_the_right_of_a_broker(lone):
     assert (partition.high_watermark, partition.log_start_offset) == before
 
 
-def described(alice, names, version=9):
+def describe_topics(alice, names, version=9):
     rows = [{"name": name} for name in names]
     asked = {"allow_auto_topic_creation": True, "include_topic_authorized_operations": True}
     reply = alice.call(K.METADATA, version, topics=rows, **asked, include_cluster_authorized_operations=False)
@@ -217,7 +217,7 @@ def described(alice, names, version=9):
 def test_metadata_creates_and_tells_what_the_client_may(lone):
     describe = Op.DESCRIBE, Type.TOPIC
     alice = Alice(lone, WRITE_LEDGER, (*describe, "seen"), (*describe, "made"), (Op.CREATE, Type.TOPIC, "made"))
-    assert described(alice, [LEDGER, ORDERS, "hidden", "seen", "made"]) == {
+    assert describe_topics(alice, [LEDGER, ORDERS, "hidden", "seen", "made"]) == {
         LEDGER: (E.NONE, {Op.WRITE, Op.DESCRIBE}),
         ORDERS: (DENIED, set()),
         "hidden": (DENIED, set()),
@@ -228,10 +228,10 @@ def test_metadata_creates_and_tells_what_the_client_may(lone):
 
 
 def test_a_name_that_is_illegal_is_told_to_who_may_describe_it(lone):
-    assert described(Alice(lone), ["a b"]) == {"a b": (DENIED, set())}
+    assert describe_topics(Alice(lone), ["a b"]) == {"a b": (DENIED, set())}
     rights = (Op.DESCRIBE, Type.TOPIC, "a b"), (Op.CREATE, Type.TOPIC, "a b")
-    assert described(Alice(lone, *rights[:1]), ["a b"])["a b"][0] is DENIED
-    assert described(Alice(lone, *rights), ["a b"])["a b"][0] is E.INVALID_TOPIC_EXCEPTION
+    assert describe_topics(Alice(lone, *rights[:1]), ["a b"])["a b"][0] is DENIED
+    assert describe_topics(Alice(lone, *rights), ["a b"])["a b"][0] is E.INVALID_TOPIC_EXCEPTION
 
 
 @pytest.mark.parametrize("version", [3, 4])

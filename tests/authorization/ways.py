@@ -81,7 +81,7 @@ def other_operation(right):
     raise AssertionError(right)
 
 
-def _implied(number):
+def _allow_implying(number):
     return Way(
         f"allowed by what implies it, {number + 1}",
         True,
@@ -97,7 +97,7 @@ ADMITTING = (
     Way("every principal", True, lambda right, host: (allow(right, principal=WILDCARD_PRINCIPAL),)),
     Way("this host", True, lambda right, host: (allow(right, host=host),)),
     Way("ALL", True, lambda right, host: (allow(right, operation=AclOperation.ALL),)),
-    *map(_implied, range(MOST_IMPLYING)),
+    *map(_allow_implying, range(MOST_IMPLYING)),
     Way("DENY of another host", True, lambda right, host: (allow(right), deny(right, host=ELSEWHERE))),
     Way("DENY of another principal", True, lambda right, host: (allow(right), deny(right, principal=BOB))),
     Way("a super user", True, lambda right, host: (), principal=ROOT),

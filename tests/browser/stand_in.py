@@ -1,4 +1,4 @@
-"""What the page of the admin port asks a broker for, told by a test: the same each time, and at its own pace."""
+"""Stand-in for the admin port of a broker: a test sets the answers that the page gets, and the time."""
 
 import json
 import threading
@@ -63,7 +63,7 @@ class StandIn:
         return told
 
     def event(self, kind, transactional_id, at_ms, **more):
-        """One more event of the history, which who listens hears too."""
+        """Add an event to the history and send it to the open streams."""
         self.seq += 1
         told = {"seq": self.seq, "at_ms": at_ms, "kind": kind, "transactional_id": transactional_id}
         told |= {"producer_id": 1000 + sum(transactional_id.encode()) % 1000, "producer_epoch": 0, **more}
@@ -88,12 +88,12 @@ class StandIn:
             self.changed.notify_all()
 
     def tick(self, passed_ms=1000, **changes):
-        """Time goes on, and the stream says so."""
+        """Advance the time and send it in the stream."""
         self.now_ms += passed_ms
         self.send("overview", self.tell_overview(**changes))
 
     def stop(self):
-        """Nobody is answered any more."""
+        """End the streams and stop answering requests."""
         with self.changed:
             self.is_down = True
             self.changed.notify_all()
@@ -189,7 +189,7 @@ def handler_of(broker):
                 """The page has gone."""
 
         def log_message(self, *arguments):
-            """Nobody reads it."""
+            """Write no access log."""
 
     return Handler
 

@@ -1,4 +1,4 @@
-"""The audit's HTML report in a real browser, from a phone's width to a desk's."""
+"""The audit's HTML report in a real browser, at the widths of a phone and of a large screen."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def assert_fits(tab):
 
 
 @pytest.fixture
-def opened(tab, tmp_path, capsys):
+def open_report(tab, tmp_path, capsys):
     """Open the report on a log directory, with all that is folded in it unfolded."""
 
     def go(directory):
@@ -51,8 +51,8 @@ def opened(tab, tmp_path, capsys):
 
 @pytest.mark.parametrize("axis", ["offset", "time"])
 @pytest.mark.parametrize("archive", ["clean", "unclean"])
-def test_labels_stay_inside_their_picture_and_the_page_does_not_scroll_sideways(opened, reference, archive, axis):
-    tab = opened(reference(archive))
+def test_labels_stay_inside_their_picture_and_the_page_does_not_scroll_sideways(open_report, reference, archive, axis):
+    tab = open_report(reference(archive))
     tab.value(f"document.querySelector('#{axis}').click()")
     assert_fits(tab)
 
@@ -81,11 +81,11 @@ def test_labels_fit_wherever_readers_wait(tab, tmp_path, start, length, share):
     assert_fits(tab)
 
 
-def test_long_names_do_not_make_the_page_scroll(opened, write_log):
+def test_long_names_do_not_make_the_page_scroll(open_report, write_log):
     log = write_log("W" * 240)
     for number in range(20):
         log.data(1, producer_id=7, base_sequence=10 * number, transactional=False)
     log.data(1, producer_id=8)
     log.marker(8, commit=False)
     log.data(1, producer_id=9)
-    assert_fits(opened(write_log.root))
+    assert_fits(open_report(write_log.root))

@@ -1,4 +1,4 @@
-"""The page of the admin port in a real browser: what it draws of what a broker tells."""
+"""The page of the admin port in a real browser: what it draws of a broker's answers."""
 
 import json
 
@@ -60,7 +60,7 @@ def held_partition(topic="ledger", partition=0):
     }  # fmt: skip
 
 
-def group_named(name):
+def describe_group(name):
     row = {
         "topic": "ledger", "partition": 0, "committed": 900, "log_end_offset": 1000, "last_stable_offset": 940,
         "pending": [{"producer_id": 9, "transactional_id": "payroll", "offset": 930}], "lag": 100, "lag_below_lso": 40,
@@ -240,7 +240,7 @@ def test_a_partition_shows_what_an_open_transaction_holds_back(broker, page):
 
 
 def test_a_group_shows_members_and_what_is_pending_in_which_transaction(broker, page):
-    broker.answers["groups"] = {"groups": [group_named("readers")], "total": 1, "left_out": 0}
+    broker.answers["groups"] = {"groups": [describe_group("readers")], "total": 1, "left_out": 0}
     tab = page("tab=groups")
     tab.until("document.querySelectorAll('.group tbody tr').length === 1")
     told = text_of(tab, ".group")
@@ -272,7 +272,7 @@ def test_a_name_is_text_whatever_is_in_it(broker, page, seen):
     broker.answers = {
         "transactions": {"transactions": opened, "total": 1, "left_out": 0},
         "partitions": {"partitions": [held_partition(HOSTILE)], "total": 1, "left_out": 0},
-        "groups": {"groups": [group_named(HOSTILE)], "total": 1, "left_out": 0},
+        "groups": {"groups": [describe_group(HOSTILE)], "total": 1, "left_out": 0},
         "refusals": {"refusals": [refusal(HOSTILE)]},
     }
     broker.why[HOSTILE, 0] = {"text": HOSTILE, "commands": [HOSTILE]}
@@ -342,7 +342,7 @@ def test_a_phone_needs_no_scrolling_sideways(broker, page, tab, seen):
     long = "a-very-long-name-of-a-service." * 8
     broker.transaction(long, NOW_MS - 30_000)
     broker.answers["partitions"] = {"partitions": [held_partition(long)], "total": 1, "left_out": 0}
-    broker.answers["groups"] = {"groups": [group_named(long)], "total": 1, "left_out": 0}
+    broker.answers["groups"] = {"groups": [describe_group(long)], "total": 1, "left_out": 0}
     broker.answers["refusals"] = {"refusals": [refusal(long)]}
     tab.resize(400, 800, is_phone=True)
     page(f"tab={seen}")

@@ -7,7 +7,7 @@ from ottla.client.connection import BlockingConnection
 from ottla.protocol.api_keys import ApiKey as K
 from ottla.protocol.errors import ErrorCode as E
 from ottla.testkit.in_memory.furnish import message
-from tests.authorization.stage import filled, furnish
+from tests.authorization.stage import fill_ids, furnish
 from tests.authorization.ways import SUPER_USERS, entries_of
 from tests.patience import PATIENCE_S
 
@@ -93,10 +93,10 @@ class RemoteStage:
         if cell.before is not None:
             key, version, fields = cell.before
             self.admin.call(key, version, **fields)
-        self._enforce({_told(entry) for entry in entries_of(cell, way, HOST)})
+        self._enforce({_key_of(entry) for entry in entries_of(cell, way, HOST)})
         try:
             caller = self._caller(way.principal)
-            reply = caller.call(cell.api_key, cell.version, **filled(cell.fields, self._id_of))
+            reply = caller.call(cell.api_key, cell.version, **fill_ids(cell.fields, self._id_of))
         except (ConnectionError, TimeoutError) as error:
             self._callers.pop(way.principal).close()
             return NO_ANSWER if isinstance(error, TimeoutError) else None
@@ -147,7 +147,7 @@ _FILTERED = (
 )
 
 
-def _told(entry):
+def _key_of(entry):
     where = int(entry.resource_type), entry.name, int(entry.pattern)
     return (*where, entry.principal, entry.host, int(entry.operation), int(entry.permission))
 

@@ -148,7 +148,7 @@ class Client:
         """The sorted values of `read`, as text."""
         return sorted(record.value.decode() for record in self.read(topics, isolation))
 
-    def committed(self, group, topic, partitions=(0,), isolation="read_uncommitted"):
+    def fetch_offsets(self, group, topic, partitions=(0,), isolation="read_uncommitted"):
         """The group's positions, None where there is none."""
         return self.call("committed", group=group, partitions=[[topic, p] for p in partitions], isolation=isolation)
 

@@ -13,36 +13,36 @@ def groups_begin(stage):
     stage.join(protocol_type="")
     stage.describe()
     stage.list()
-    stage.logged()
+    stage.read_log()
     stage.commit(member_id="who", generation=3)
     stage.heartbeat("who", 0)
     asked = stage.join()
     stage.leave((asked.member_id, None))
     stage.describe()
     first = stage.enter().member_id
-    stage.logged()
+    stage.read_log()
     stage.sync(first, 1, [(first, b"A")])
     stage.leave((first, None))
     stage.commit()
     stage.describe()
-    stage.logged()
+    stage.read_log()
 
 
 def group_of_a_reserved_id(stage):
     stage.join()
     stage.describe()
     stage.list()
-    stage.logged()
+    stage.read_log()
     stage.commit(generation=0)
     stage.commit()
-    stage.logged()
+    stage.read_log()
 
 
 def group_of_a_static_member(stage):
     stage.join(instance="i")
-    stage.logged()
+    stage.read_log()
     stage.leave(("", "i"))
-    stage.logged()
+    stage.read_log()
 
 
 def group_of_commits_that_failed(stage):
@@ -50,7 +50,7 @@ def group_of_commits_that_failed(stage):
     stage.commit([(stage.topic, [(0, 1, LONG + "x")])])
     stage.commit(generation=0)
     stage.commit(member_id="who", generation=0)
-    stage.logged()
+    stage.read_log()
 
 
 def group_of_an_aborted_commit(stage):
@@ -66,7 +66,7 @@ def group_of_an_aborted_commit(stage):
     stage.commit_in_transaction(producer, caller=(0, "", None))
     stage.commit_in_transaction(producer, caller=(1, "who", None))
     stage.end(producer, False)
-    stage.logged()
+    stage.read_log()
 
 
 def group_of_a_commit_that_was_refused(stage):
@@ -74,7 +74,7 @@ def group_of_a_commit_that_was_refused(stage):
     stage.commit_in_transaction(producer)
     stage.describe()
     stage.commit(generation=0)
-    stage.logged()
+    stage.read_log()
 
 
 def delete_what_is_not_there(stage):
@@ -84,7 +84,7 @@ def delete_what_is_not_there(stage):
     stage.delete_offsets()
     stage.delete_offsets(group="")
     stage.delete_offsets([("no-such-topic", [0])])
-    stage.logged()
+    stage.read_log()
 
 
 def delete_groups_of_nobody(stage):
@@ -96,13 +96,13 @@ def delete_groups_of_nobody(stage):
     stage.list()
     stage.fetch(None)
     stage.commit(generation=0)
-    stage.logged(ordered=False)
+    stage.read_log(ordered=False)
     stage.commit([(topic, [(1, 7, "")])])
     stage.fetch()
     for version in range(3):
         stage.delete_group(version=version)
         stage.commit()
-    stage.logged(ordered=False)
+    stage.read_log(ordered=False)
 
 
 def delete_groups_of_members(stage):
@@ -118,7 +118,7 @@ def delete_groups_of_members(stage):
     stage.leave((first, None))
     stage.delete_group()
     stage.heartbeat(first, 1)
-    stage.logged(ordered=False)
+    stage.read_log(ordered=False)
 
 
 def delete_a_group_of_pending_offsets(stage):
@@ -135,7 +135,7 @@ def delete_a_group_of_pending_offsets(stage):
     stage.fetch(None, stable=True)
     stage.describe()
     stage.commit(generation=0)
-    stage.logged(ordered=False)
+    stage.read_log(ordered=False)
 
 
 def delete_offsets_of_nobody(stage):
@@ -157,7 +157,7 @@ def delete_offsets_of_nobody(stage):
     stage.delete_offsets()
     stage.describe()
     stage.commit(generation=0)
-    stage.logged(ordered=False)
+    stage.read_log(ordered=False)
 
 
 def delete_offsets_of_consumers(stage):
@@ -176,7 +176,7 @@ def delete_offsets_of_consumers(stage):
     stage.delete_offsets(topics)
     stage.fetch(None)
     waiting = stage.post_join(first, protocols=[("range", subscription(other))])
-    stage.joined(waiting)
+    stage.read_join(waiting)
     stage.delete_offsets(topics)
     stage.sync(first, 2, [(first, b"A")])
     stage.commit(rows, member_id=first, generation=2)
@@ -184,7 +184,7 @@ def delete_offsets_of_consumers(stage):
     stage.leave((first, None))
     stage.delete_offsets(topics)
     stage.fetch(None)
-    stage.logged(ordered=False)
+    stage.read_log(ordered=False)
 
 
 def delete_offsets_of_members_of_whom_one_cannot_tell(stage):

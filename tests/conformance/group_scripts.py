@@ -66,7 +66,7 @@ def joins_below_v4_need_no_id(stage):
     stage.wait_for("PreparingRebalance", 2)
     stage.heartbeat(first.member_id, 1, version=0)
     again = stage.join(first.member_id, version=1)
-    stage.joined(waiting)
+    stage.read_join(waiting)
     stage.leave((again.member_id, None), version=0)
 
 
@@ -113,21 +113,21 @@ def two_members_come_and_go(stage):
     stage.sync(first, 1, [(first, b"A")])
     stage.commit(member_id=first, generation=1)
     stage.join(first)
-    stage.joined(waiting)
+    stage.read_join(waiting)
     stage.heartbeat(second, 2)
     stage.join(second, label="unchanged follower before the assignment")
     stage.join(first, label="unchanged leader before the assignment")
     following = stage.post_sync(second, 2)
     stage.sync(first, 2, [(first, b"A2"), (second, b"B2")])
-    stage.synced(following)
+    stage.read_sync(following)
     stage.describe()
     stage.join(second, label="unchanged follower")
     waiting = stage.post_join(first)
     stage.wait_for("PreparingRebalance", 2)
     stage.leave((second, None), version=2)
-    stage.joined(waiting)
+    stage.read_join(waiting)
     following = stage.post_sync(first, 3, [(first, b"A3")])
-    stage.synced(following)
+    stage.read_sync(following)
     stage.leave((first, None), (first, None), ("", None), ("", "instance"), ("who", None), ("who", "instance"))
     stage.describe()
     stage.list()
@@ -146,10 +146,10 @@ def followers_wait_for_a_leader_that_leaves(stage):
     waiting = stage.post_join(asked)
     stage.wait_for("PreparingRebalance", 2)
     stage.join(first)
-    stage.joined(waiting)
+    stage.read_join(waiting)
     following = stage.post_sync(asked, 2)
     stage.leave((first, None))
-    stage.synced(following)
+    stage.read_sync(following)
     stage.describe()
     stage.join(asked)
 
@@ -161,7 +161,7 @@ def whoever_waits_to_join_can_leave(stage):
     waiting = stage.post_join(second)
     stage.wait_for("PreparingRebalance", 2)
     stage.leave((second, None))
-    stage.joined(waiting)
+    stage.read_join(waiting)
     stage.describe()
     stage.join(first)
 
@@ -183,12 +183,12 @@ def changed_protocols_rebalance(stage):
     waiting = stage.post_join(asked, protocols=both)
     stage.wait_for("PreparingRebalance", 2)
     stage.join(first, protocols=both)
-    stage.joined(waiting)
+    stage.read_join(waiting)
     following = stage.post_sync(asked, 2)
     waiting = stage.post_join(asked, protocols=[("sticky", b"new")])
-    stage.synced(following)
+    stage.read_sync(following)
     stage.join(first, protocols=both)
-    stage.joined(waiting)
+    stage.read_join(waiting)
     stage.join(first, protocols=[("range", b"r")])
 
 
@@ -213,7 +213,7 @@ def life_of_a_static_group(stage):
     stage.leave((first, "i"), (first, None), ("", "j"))
     older = stage.join(instance="i", version=5, label="leader restarts").member_id
     stage.heartbeat(older, 1, "i")
-    renamed = stage.joined(stage.post_join(instance="i", connection=stage.connect("other")), "restarts elsewhere")
+    renamed = stage.read_join(stage.post_join(instance="i", connection=stage.connect("other")), "restarts elsewhere")
     stage.describe()
     stage.join(instance="i", protocols=[("range", b"other")], label="restarts with another subscription")
     stage.describe()
@@ -228,26 +228,26 @@ def static_followers_and_rebalances(stage):
     waiting = stage.post_join(instance="i")
     stage.wait_for("PreparingRebalance", 2)
     stage.join(first)
-    follower = stage.joined(waiting).member_id
+    follower = stage.read_join(waiting).member_id
     following = stage.post_sync(follower, 2, instance="i")
     stage.sync(first, 2, [(first, b"A"), (follower, b"B")])
-    stage.synced(following)
+    stage.read_sync(following)
     restarted = stage.join(instance="i", label="follower restarts").member_id
     stage.sync(restarted, 2, instance="i")
     older = stage.join(instance="i", version=6, label="follower restarts").member_id
     waiting = stage.post_join(older, "i", protocols=[("range", b"new")])
     stage.wait_for("PreparingRebalance", 2)
     fencing = stage.post_join(instance="i")
-    stage.joined(waiting, "fenced while it waits")
+    stage.read_join(waiting, "fenced while it waits")
     stage.join(first)
-    last = stage.joined(fencing).member_id
+    last = stage.read_join(fencing).member_id
     waiting = stage.post_sync(last, 3, instance="i")
     stage.heartbeat(last, 3, "i")
     fencing = stage.post_join(instance="i")
-    stage.synced(waiting, "fenced while it syncs")
+    stage.read_sync(waiting, "fenced while it syncs")
     stage.heartbeat(first, 3)
     stage.join(first)
-    stage.joined(fencing)
+    stage.read_join(fencing)
 
 
 def members_commit_in_every_state(stage):

@@ -46,7 +46,7 @@ class Stage:
         self.group, self.topic, self.lines = group, topic, []
         self._bootstrap, self._names, self._open = bootstrap, {"": ""}, []
         self.main = self.connect()
-        self._wait_until_loaded()
+        self._wait_for_loading()
 
     def connect(self, client_id="client"):
         host, _, port = self._bootstrap.rpartition(":")
@@ -100,7 +100,7 @@ class Stage:
         )
         return connection
 
-    def joined(self, connection, label="join"):
+    def read_join(self, connection, label="join"):
         reply = connection.receive()
         members = sorted((self.name(m.member_id), m.group_instance_id, bytes(m.metadata)) for m in reply.members)
         self.tell(
@@ -115,7 +115,7 @@ class Stage:
         return reply
 
     def join(self, member_id="", instance=None, version=9, label="join", **more):
-        return self.joined(self.post_join(member_id, instance, version, **more), f"{label} v{version}")
+        return self.read_join(self.post_join(member_id, instance, version, **more), f"{label} v{version}")
 
     def enter(self, **more):
         """Join as a dynamic member with the id that the broker hands out."""
@@ -142,14 +142,14 @@ class Stage:
         )
         return connection
 
-    def synced(self, connection, label="sync"):
+    def read_sync(self, connection, label="sync"):
         reply = connection.receive()
         self.tell(
             label, ErrorCode(reply.error_code).name, (reply.protocol_type, reply.protocol_name), bytes(reply.assignment)
         )
 
     def sync(self, member_id, generation, given=(), instance=None, version=5, **more):
-        self.synced(self.post_sync(member_id, generation, given, instance, version, **more), f"sync v{version}")
+        self.read_sync(self.post_sync(member_id, generation, given, instance, version, **more), f"sync v{version}")
 
     def heartbeat(self, member_id, generation, instance=None, version=4, group=None):
         reply = self.main.send(
@@ -214,7 +214,7 @@ class Stage:
         rows = [(row.protocol_type, row.group_state) for row in reply.groups if row.group_id == self.group]
         self.tell(f"list v{version} {states}", ErrorCode(reply.error_code).name, rows)
 
-    def logged(self, *, ordered=True):
+    def read_log(self, *, ordered=True):
         """Every record of the group in `__consumer_offsets`, tombstones as None, markers left out; no times.
 
         Kafka's order of what one request or one look removes is that of its hash tables: not `ordered`.
@@ -469,7 +469,7 @@ class Stage:
             assert time.monotonic() < deadline
             time.sleep(0.02)
 
-    def _wait_until_loaded(self):
+    def _wait_for_loading(self):
         row = part(ApiKey.OFFSET_FETCH, "OffsetFetchRequestGroup", group_id=self.group, topics=None)
         fetch = request(ApiKey.OFFSET_FETCH, groups=[row])
         self._until(lambda: self.main.send(fetch, 8).groups[0].error_code not in LOADING)

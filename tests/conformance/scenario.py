@@ -45,7 +45,7 @@ def step(function=None, *, needs=None):
     return register(function) if function else register
 
 
-def refused(call, *args, **options):
+def catch_refusal(call, *args, **options):
     """The DriverError that the call raises."""
     try:
         call(*args, **options)
@@ -55,7 +55,7 @@ def refused(call, *args, **options):
 
 
 @step
-def topics_are_created_and_deleted(stage):
+def create_and_delete_topics(stage):
     kept, dropped = stage.topics("kept", "dropped", partitions=3)
     with stage.producer() as producer:
         producer.send(dropped, "before deletion", partition=2)
@@ -161,7 +161,7 @@ def a_second_instance_fences_the_first(stage):
             successor.begin()
             successor.send(topic, "by the second instance")
             successor.commit()
-            error = refused(lambda: (zombie.send(topic, "by the zombie"), zombie.commit()))
+            error = catch_refusal(lambda: (zombie.send(topic, "by the zombie"), zombie.commit()))
             assert error.is_fenced, error
         # A closed zombie asks for nothing more: kafka-python's InitProducerId would abort what the successor begins.
         successor.begin()
@@ -182,7 +182,7 @@ def a_zombie_does_not_disturb_the_open_transaction_of_its_successor(stage):
         with stage.producer("order-processor-01") as successor:
             successor.begin()
             successor.send(topic, "by the second instance")
-            error = refused(lambda: (zombie.send(topic, "by the zombie"), zombie.commit()))
+            error = catch_refusal(lambda: (zombie.send(topic, "by the zombie"), zombie.commit()))
             assert error.is_fenced, error
             successor.commit()
     eventually_equal(lambda: stage.client.values([topic]), ["by the second instance"])
@@ -195,7 +195,7 @@ def a_fenced_producer_cannot_commit(stage):
         zombie.begin()
         zombie.send(topic, "by the first instance")
         with stage.producer("order-processor-01"):
-            error = refused(zombie.commit)
+            error = catch_refusal(zombie.commit)
             assert error.is_fenced, error
     assert stage.client.values([topic]) == []
 
@@ -216,15 +216,15 @@ def positions_become_visible_with_the_commit(stage):
             outcome()
 
         attempt(4, biller.abort)
-        assert stage.client.committed(group, orders) == [None]
+        assert stage.client.fetch_offsets(group, orders) == [None]
         attempt(6, lambda: None)
-        assert stage.client.committed(group, orders) == [None]
+        assert stage.client.fetch_offsets(group, orders) == [None]
         biller.commit()
-        eventually_equal(lambda: stage.client.committed(group, orders), [6])
+        eventually_equal(lambda: stage.client.fetch_offsets(group, orders), [6])
         attempt(9, biller.abort)
-        assert stage.client.committed(group, orders, isolation="read_committed") == [6]
+        assert stage.client.fetch_offsets(group, orders, isolation="read_committed") == [6]
         attempt(10, biller.commit)
-        eventually_equal(lambda: stage.client.committed(group, orders), [10])
+        eventually_equal(lambda: stage.client.fetch_offsets(group, orders), [10])
     expected = [f"receipt of order {n}" for n in (*range(6), *range(10))]
     eventually_equal(lambda: stage.client.values([receipts]), sorted(expected))
 
@@ -241,12 +241,12 @@ def positions_of_a_live_member_commit_in_its_transaction(stage):
         biller.send(receipts, "receipt")
         biller.send_offsets(group, orders, {0: 0}, member)
         biller.commit()
-        eventually_equal(lambda: stage.client.committed(group, orders), [0])
+        eventually_equal(lambda: stage.client.fetch_offsets(group, orders), [0])
         member.close()
 
 
 @step
-def a_transaction_that_outlives_its_timeout_is_fenced(stage):
+def a_transaction_outlives_its_timeout(stage):
     topic = stage.topics("ledger")
     with stage.producer("expires-01", transaction_timeout_ms=2000) as late, stage.producer() as plain:
         late.begin()
@@ -254,7 +254,7 @@ def a_transaction_that_outlives_its_timeout_is_fenced(stage):
         plain.send(topic, "behind it")
         assert stage.client.values([topic]) == []
         eventually_equal(lambda: stage.client.values([topic]), ["behind it"])
-        refused(late.commit)
+        catch_refusal(late.commit)
         assert stage.client.values([topic]) == ["behind it"]
     with stage.producer("expires-01") as again:
         again.begin()
@@ -337,11 +337,11 @@ def _round_trip_of_rows(stage, rows):
         offsets = producer.send_records([(topic, 0, *row) for row in rows])
         assert offsets == list(range(len(rows)))
 
-    def encoded(data):
+    def encode(data):
         return data.encode() if isinstance(data, str) else data
 
     found = [(r.key, r.value, r.headers) for r in stage.client.read([topic])]
-    assert found == [(encoded(key), encoded(value), headers) for key, value, headers in rows]
+    assert found == [(encode(key), encode(value), headers) for key, value, headers in rows]
 
 
 @step
@@ -395,7 +395,7 @@ def a_group_of_three_comes_and_goes(stage):
     every = {(topic, p) for p in range(partitions)}
     sent = []
 
-    def covered(*members):
+    def is_covered(*members):
         """All partitions are assigned, each to one member, and no member goes without."""
         shares = [member.assignment() for member in members]
         return all(shares) and sum(map(len, shares)) == partitions and set().union(*shares) == every
@@ -405,28 +405,28 @@ def a_group_of_three_comes_and_goes(stage):
         producer.send_records([(topic, p, None, f"{batch}-{p}-{n}", []) for p in range(partitions) for n in range(3)])
         sent.extend(values)
 
-    def received(*members):
+    def values_of(*members):
         return {r.value.decode() for member in members for r in member.records()}
 
     with stage.producer() as producer:
         first = stage.client.member(group, [topic])
-        eventually(lambda: covered(first), "the first member has all partitions")
+        eventually(lambda: is_covered(first), "the first member has all partitions")
         feed(producer, "one")
-        eventually(lambda: received(first) == set(sent), "the first member received everything")
+        eventually(lambda: values_of(first) == set(sent), "the first member received everything")
         second, third = (stage.client.member(group, [topic]) for _ in range(2))
-        eventually(lambda: covered(first, second, third), "three members share the partitions")
+        eventually(lambda: is_covered(first, second, third), "three members share the partitions")
         feed(producer, "three")
-        eventually(lambda: received(first, second, third) == set(sent), "the three received everything")
-        left = received(first)
+        eventually(lambda: values_of(first, second, third) == set(sent), "the three received everything")
+        left = values_of(first)
         first.close()
-        eventually(lambda: covered(second, third), "two members share the partitions")
+        eventually(lambda: is_covered(second, third), "two members share the partitions")
         feed(producer, "two")
-        eventually(lambda: left | received(second, third) == set(sent), "the two received everything")
-        third_heard = received(third)
+        eventually(lambda: left | values_of(second, third) == set(sent), "the two received everything")
+        third_heard = values_of(third)
         third.close()
-        eventually(lambda: covered(second), "the last member has all partitions")
+        eventually(lambda: is_covered(second), "the last member has all partitions")
         feed(producer, "last")
-        eventually(lambda: left | third_heard | received(second) == set(sent), "the last member received the rest")
+        eventually(lambda: left | third_heard | values_of(second) == set(sent), "the last member received the rest")
         second.close()
     ends = [sum(r.partition == p for r in stage.client.read([topic])) for p in range(partitions)]
-    eventually_equal(lambda: stage.client.committed(group, topic, range(partitions)), ends)
+    eventually_equal(lambda: stage.client.fetch_offsets(group, topic, range(partitions)), ends)

@@ -39,7 +39,7 @@ def spark_cluster(folder):
             command = [home / "bin/spark-class", *arguments, "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
             (folder / name).mkdir()
             log = folder / f"{name}.log"
-            process = running.enter_context(_started(command, folder / name, log, environment))
+            process = running.enter_context(_start(command, folder / name, log, environment))
             return process, log
 
         master, log = start("master", "org.apache.spark.deploy.master.Master")
@@ -63,7 +63,7 @@ def python_without_us(folder):
 
 
 @contextmanager
-def _started(command, folder, log, environment):
+def _start(command, folder, log, environment):
     with log.open("wb") as file:
         process = subprocess.Popen(
             [str(one) for one in command], cwd=folder, env=environment, stdout=file, stderr=subprocess.STDOUT

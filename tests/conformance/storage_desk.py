@@ -86,7 +86,7 @@ class Desk:
 
     # --- configs --------------------------------------------------------------------------------------------------
 
-    def _altered(self, key, version, resources, validate_only):
+    def _alter(self, key, version, resources, validate_only):
         reply = self._ask(key, version, resources=resources, validate_only=validate_only)
         self._tell(
             f"{key.title} v{version}",
@@ -118,7 +118,7 @@ class Desk:
             )
             for kind, name, *changes in resources
         ]
-        self._altered(key, version, rows, validate_only)
+        self._alter(key, version, rows, validate_only)
 
     def replace(self, *resources, version=2, validate_only=False):
         """Each resource is (type, name, (config, value)...)."""
@@ -135,9 +135,9 @@ class Desk:
             )
             for kind, name, *values in resources
         ]
-        self._altered(ApiKey.ALTER_CONFIGS, version, rows, validate_only)
+        self._alter(ApiKey.ALTER_CONFIGS, version, rows, validate_only)
 
-    def described(self, name, *configs):
+    def describe(self, name, *configs):
         """Name, value and source of configs, once Kafka's broker has heard of what its controller has answered."""
         time.sleep(0.3)
         asked = part(

@@ -13,15 +13,15 @@ def incremental_changes(desk):
     policy, retention = "cleanup.policy", "retention.ms"
     for version in (0, 1):
         desk.change((TOPIC, "a", (retention, SET, str(version)), (policy, APPEND, "compact")), version=version)
-        desk.described("a", retention, policy)
+        desk.describe("a", retention, policy)
     desk.change((TOPIC, "a", (policy, SUBTRACT, "delete")))
-    desk.described("a", policy)
+    desk.describe("a", policy)
     desk.change((TOPIC, "a", (policy, SUBTRACT, "compact"), (retention, DELETE, None)))
-    desk.described("a", policy, retention)
+    desk.describe("a", policy, retention)
     desk.change((TOPIC, "a", (policy, DELETE, "whatever"), ("no.such.config", DELETE, None)))
-    desk.described("a", policy)
+    desk.describe("a", policy)
     desk.change((TOPIC, "a", (retention, SET, "777")), validate_only=True)
-    desk.described("a", retention)
+    desk.describe("a", retention)
     desk.change((TOPIC, "a"))
 
 
@@ -51,7 +51,7 @@ def incremental_refusals(desk):
         (TOPIC, "a", ("retention.ms", SET, "888"), ("no.such.config", SET, "1")),
         (TOPIC, "nope", ("retention.ms", SET, "1")),
     )
-    desk.described("a", "retention.ms", "cleanup.policy", "max.message.bytes")
+    desk.describe("a", "retention.ms", "cleanup.policy", "max.message.bytes")
 
 
 def resources_that_are_no_topics(desk):
@@ -70,16 +70,16 @@ def replacements(desk):
     desk.create("a", retention_ms="1000", cleanup_policy="compact")
     for version in (0, 1, 2):
         desk.replace((TOPIC, "a", ("segment.ms", f"500{version}")), version=version)
-        desk.described("a", "retention.ms", "cleanup.policy", "segment.ms")
+        desk.describe("a", "retention.ms", "cleanup.policy", "segment.ms")
     desk.replace((TOPIC, "a", ("segment.ms", "1")), validate_only=True)
     desk.replace((TOPIC, "a", ("segment.ms", None)))
     desk.replace((TOPIC, "a", ("segment.ms", "0")))
     desk.replace((TOPIC, "a", ("no.such.config", "1")))
     desk.replace((TOPIC, "a", ("segment.ms", "1"), ("segment.ms", "1")))
     desk.replace((TOPIC, "nope"))
-    desk.described("a", "segment.ms")
+    desk.describe("a", "segment.ms")
     desk.replace((TOPIC, "a"))
-    desk.described("a", "segment.ms")
+    desk.describe("a", "segment.ms")
 
 
 def more_partitions(desk):
@@ -119,10 +119,10 @@ def deleted_records(desk):
     desk.delete(("a", (1, 0), (1, 1)))
     desk.delete(("b", (0, 1)))
     desk.change((TOPIC, "b", ("cleanup.policy", APPEND, "delete")))
-    desk.described("b", "cleanup.policy")
+    desk.describe("b", "cleanup.policy")
     desk.delete(("b", (0, 1)))
     desk.change((TOPIC, "b", ("cleanup.policy", SET, "")))
-    desk.described("b", "cleanup.policy")
+    desk.describe("b", "cleanup.policy")
     desk.delete(("b", (0, 2)))
     desk.sizes(("a", 0, 1, 7), ("b", 0))
 
@@ -132,7 +132,7 @@ def log_ends(desk):
     desk.create("b", 1, message_timestamp_type="LogAppendTime")
     # Retention must not take them while the script runs.
     desk.change((TOPIC, "a", ("retention.ms", SET, "-1")))
-    desk.described("a", "retention.ms")
+    desk.describe("a", "retention.ms")
     desk.produce("a", 3, timestamp_ms=OLD_MS - 5_000)
     desk.produce("a", 2, timestamp_ms=OLD_MS - 9_000)
     desk.produce("b", 3)

@@ -9,7 +9,7 @@ from test_written_files import SUFFIXES, dump
 
 from ottla.testkit.corpus.case import files_of
 from ottla.testkit.corpus.catalogue import CASES
-from tests.corpus import Served, consumed, expected_of, expected_records, is_internal, told_by, write_files
+from tests.corpus import Served, consume, expected_of, expected_records, is_internal, told_by, write_files
 
 ISOLATIONS = ("read_committed", "read_uncommitted")
 
@@ -52,7 +52,7 @@ def test_kafka_says_what_the_case_says(case, tmp_path, clients):
         said, written = told_by(kafka.bootstrap, expected)
         assert said == written
         for isolation in ISOLATIONS:
-            assert consumed(kafka.bootstrap, expected, isolation) == expected_records(expected, isolation)
+            assert consume(kafka.bootstrap, expected, isolation) == expected_records(expected, isolation)
         assert read_by("java", kafka.bootstrap, expected, clients) == {
             isolation: expected_records(expected, isolation) for isolation in ISOLATIONS
         }

@@ -113,7 +113,7 @@ def look(stage):
     stage.tell("waited")
     stage.describe()
     stage.fetch(None)
-    stage.logged(ordered=False)
+    stage.read_log(ordered=False)
 
 
 @pytest.fixture(scope="module")

@@ -54,7 +54,7 @@ class GraduatedKafka(ApacheKafka):
         self.properties.write_text(f"{text}log.dirs={data_dir}\n")
 
 
-def trimmed(broker):
+def trim(broker):
     """Make topics until the log begins behind offset 0 and one snapshot is left; then the files of both."""
     metadata = broker.data_dir / "__cluster_metadata-0"
     admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
@@ -103,7 +103,7 @@ def read(bootstrap, isolation):
     return sorted(found), {(place.topic, place.partition): end for place, end in ends.items()}
 
 
-def committed(bootstrap):
+def read_offsets(bootstrap):
     """Offsets of the groups by (group, topic, partition)."""
     found = {}
     for group, (topic, count) in GROUPS.items():
@@ -124,7 +124,7 @@ def observe(bootstrap):
         "topics": {name: (str(row["topic_id"]), len(row["partitions"])) for name, row in described.items()},
         "committed": read(bootstrap, "read_committed"),
         "uncommitted": read(bootstrap, "read_uncommitted"),
-        "offsets": committed(bootstrap),
+        "offsets": read_offsets(bootstrap),
         "transactions": sorted((row.transactional_id, row.producer_id, str(row.state)) for row in rows),
     }
 
@@ -207,7 +207,7 @@ def test_everything_moves_to_kafka_and_back(ottla, tmp_path):
     kafka = GraduatedKafka(tmp_path / "kafka", ottla.data_dir)
     refused = graduate(ottla.data_dir, kafka.properties)
     assert refused.returncode == 1 and "locked by process" in refused.stderr
-    snapshot, segments = trimmed(ottla)
+    snapshot, segments = trim(ottla)
     assert ottla.stop() == 0
     told = told_by_kafka([snapshot, *segments])
     assert all(f'"name":"{name}"' in told for name in TOPICS)
@@ -236,7 +236,7 @@ def test_everything_moves_to_kafka_and_back(ottla, tmp_path):
     at_home = observe(ottla.bootstrap)
     ottla.kill()
     ottla.start()
-    snapshot, segments = trimmed(ottla)
+    snapshot, segments = trim(ottla)
     assert ottla.stop() == 0
     told = told_by_kafka([snapshot, *segments])
     kinds = ("KRaftVoters", "REGISTER_BROKER_RECORD", "CLIENT_QUOTA_RECORD", "FEATURE_LEVEL_RECORD", "TOPIC_RECORD")

@@ -106,7 +106,7 @@ class Tools:
         user = ("--entity-type", "users", "--entity-name", "alice")
         self.configs("--alter", "--delete-config", "consumer_byte_rate", *user)
 
-    def listed(self):
+    def list_all(self):
         """Return the ACLs, users and quotas that the tools list."""
         acls = sorted(line.strip() for line in self.acls("--list").splitlines() if line.strip())
         users = self.configs("--describe", "--entity-type", "users").splitlines()
@@ -221,14 +221,14 @@ def log_in(bootstrap, user):
         return client.log_in()
 
 
-def throttled(bootstrap, user):
+def is_new_client_throttled(bootstrap, user):
     """Return whether 40 kB at once are too much for a client id that is new to the broker."""
     with LoggedIn(bootstrap, user, client_id=f"greedy-{time.monotonic_ns()}") as client:
         assert client.log_in() == OK
         return client.is_throttled(40_000)
 
 
-def played(bootstrap):
+def try_users(bootstrap):
     """Return the actions that each user may do."""
     found = {}
     for name, user in {
@@ -246,7 +246,7 @@ def played(bootstrap):
         for transactional_id in ("order-processor-01", "settlements"):
             found[name, "commits", transactional_id] = outcome(commit, bootstrap, user, transactional_id)
     for name, user in {"admin": ADMIN, "alice": ALICE}.items():
-        found[name, "is throttled"] = throttled(bootstrap, user)
+        found[name, "is throttled"] = is_new_client_throttled(bootstrap, user)
     return found
 
 
@@ -307,8 +307,8 @@ def test_what_kafkas_tools_made_on_ottla_is_enforced_by_kafka_and_what_they_chan
     try:
         make_topics(ottla)
         tools.furnish()
-        listed = tools.listed()
-        assert played(ottla.bootstrap) == FURNISHED
+        listed = tools.list_all()
+        assert try_users(ottla.bootstrap) == FURNISHED
     finally:
         assert ottla.stop() == 0
 
@@ -316,17 +316,17 @@ def test_what_kafkas_tools_made_on_ottla_is_enforced_by_kafka_and_what_they_chan
     assert done.returncode == 0, done.stderr
     kafka.start()
     try:
-        assert tools.listed() == listed
-        assert played(kafka.bootstrap) == FURNISHED
+        assert tools.list_all() == listed
+        assert try_users(kafka.bootstrap) == FURNISHED
         tools.change()
-        listed = tools.listed()
+        listed = tools.list_all()
     finally:
         kafka.stop()
 
     ottla.start()
     try:
-        assert tools.listed() == listed
-        assert played(ottla.bootstrap) == LOOSENED
+        assert tools.list_all() == listed
+        assert try_users(ottla.bootstrap) == LOOSENED
     finally:
         assert ottla.stop() == 0
 
@@ -344,14 +344,14 @@ def test_what_a_kafka_was_formatted_and_furnished_with_is_enforced_by_ottla(tmp_
     try:
         make_topics(kafka)
         tools.furnish()
-        listed = tools.listed()
-        assert played(kafka.bootstrap) == FURNISHED
+        listed = tools.list_all()
+        assert try_users(kafka.bootstrap) == FURNISHED
     finally:
         kafka.stop()
 
     ottla.start()
     try:
-        assert tools.listed() == listed
-        assert played(ottla.bootstrap) == FURNISHED
+        assert tools.list_all() == listed
+        assert try_users(ottla.bootstrap) == FURNISHED
     finally:
         assert ottla.stop() == 0

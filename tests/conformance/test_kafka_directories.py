@@ -105,7 +105,7 @@ def rows():
         return [json.loads(line) for line in lines]
 
 
-def expected(rows, isolation):
+def expected_rows(rows, isolation):
     """({(topic, partition): end offset}, [record]) of what the Java consumer returned."""
     mine = [row for row in rows if row["isolation"] == isolation]
     ends = {tuple(row["end"].rsplit("-", 1)): row["offset"] for row in mine if "end" in row}
@@ -151,7 +151,7 @@ def consume(bootstrap, places, isolation):
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 def test_client_reads_exactly_what_kafkas_consumer_returned(directory, rows, isolation, monkeypatch):
     with Served(directory, monkeypatch, LAST_TIMESTAMP_MS) as served:
-        ends, records = expected(rows, isolation)
+        ends, records = expected_rows(rows, isolation)
         assert consume(served.bootstrap, ends, isolation) == (ends, records)
         consumer = KafkaConsumer(bootstrap_servers=served.bootstrap, group_id="auditors")
         assert consumer.committed(TopicPartition("ledger", 2)) == 751
@@ -164,7 +164,7 @@ def test_other_clients_read_it_too(directory, rows, name, monkeypatch, tmp_path)
     with Served(directory, monkeypatch, LAST_TIMESTAMP_MS) as served:
         client = start_client(name, served.bootstrap, tmp_path)
         for isolation in ISOLATIONS:
-            ends, records = expected(rows, isolation)
+            ends, records = expected_rows(rows, isolation)
             found = [
                 (
                     *(r.topic, r.partition, r.offset, r.timestamp[1], r.timestamp[0], text(r.key), digest(r.value)),
@@ -173,7 +173,7 @@ def test_other_clients_read_it_too(directory, rows, name, monkeypatch, tmp_path)
                 for r in client.read(sorted({topic for topic, _ in ends}), isolation)
             ]
             assert sorted(found, key=lambda row: row[:3]) == records
-        assert client.committed("auditors", "ledger", (0, 1, 2)) == [None, None, 751]
+        assert client.fetch_offsets("auditors", "ledger", (0, 1, 2)) == [None, None, 751]
         client.close()
 
 
@@ -283,6 +283,6 @@ def test_without_metadata_topics_are_those_of_the_directories(directory, rows, m
             assert cluster.topics["compacted"].configs == {"retention.ms": "-1", "retention.bytes": "-1"}
             assert cluster.topics["__transaction_state"].configs["cleanup.policy"] == "compact"
             assert describe(served.bootstrap, *OPEN) == {name: ("Ongoing", *rest) for name, rest in OPEN.items()}
-            ends, records = expected(rows, "read_committed")
+            ends, records = expected_rows(rows, "read_committed")
             assert consume(served.bootstrap, ends, "read_committed") == (ends, records)
             assert cluster.image.next_producer_id == 1000

@@ -91,7 +91,7 @@ def broker(request, directory, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def told():
+def answers_by_broker():
     """Answers by broker, shared by the tests."""
     return {}
 
@@ -122,7 +122,7 @@ def connect(broker):
     return BlockingConnection(host, int(port), timeout_s=60)
 
 
-def fetched(connection, version, offset, max_bytes):
+def fetch(connection, version, offset, max_bytes):
     request = codec.request_class(ApiKey.FETCH)
     partition = request.FetchTopic.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
     topic = request.FetchTopic(topic="old", partitions=[partition])
@@ -133,25 +133,25 @@ def fetched(connection, version, offset, max_bytes):
     return row.error_code, row.high_watermark, row.last_stable_offset, row.aborted_transactions or None, records
 
 
-def test_fetch_answers_the_same_bytes(broker, told):
+def test_fetch_answers_the_same_bytes(broker, answers_by_broker):
     connection = connect(broker)
-    eventually(lambda: fetched(connection, 12, 0, 1)[0] == 0, "it leads the partition")
+    eventually(lambda: fetch(connection, 12, 0, 1)[0] == 0, "it leads the partition")
     found = {
-        (version, offset, max_bytes): fetched(connection, version, offset, max_bytes)
+        (version, offset, max_bytes): fetch(connection, version, offset, max_bytes)
         for version in (4, 8, 12)
         for offset in range(53)
         for max_bytes in (1, 300, 2_000, 1 << 20)
     }
     connection.close()
-    told.setdefault("fetch", {})[broker.name] = found
+    answers_by_broker.setdefault("fetch", {})[broker.name] = found
     assert {row[0] for key, row in found.items() if key[1] <= 51} == {0}
-    first, *others = told["fetch"].values()
+    first, *others = answers_by_broker["fetch"].values()
     assert [key for other in others for key in found if other[key] != first[key]] == []
 
 
-def test_list_offsets_answers_the_same(broker, told):
+def test_list_offsets_answers_the_same(broker, answers_by_broker):
     connection = connect(broker)
-    eventually(lambda: fetched(connection, 12, 0, 1)[0] == 0, "it leads the partition")
+    eventually(lambda: fetch(connection, 12, 0, 1)[0] == 0, "it leads the partition")
     request = codec.request_class(ApiKey.LIST_OFFSETS)
     times = sorted({one.timestamp for one in legacy_log()[1] if one.timestamp >= 0})
     found = {}
@@ -161,8 +161,8 @@ def test_list_offsets_answers_the_same(broker, told):
         row = connection.send(request(replica_id=-1, topics=[topic]), 7).topics[0].partitions[0]
         found[time] = row.error_code, row.offset, row.timestamp
     connection.close()
-    told.setdefault("times", {})[broker.name] = found
-    first, *others = told["times"].values()
+    answers_by_broker.setdefault("times", {})[broker.name] = found
+    first, *others = answers_by_broker["times"].values()
     assert all(other == first for other in others)
     assert found[times[-1]] == (0, 48, times[-1])
 

@@ -5,12 +5,12 @@ import json
 import pytest
 
 from tests.conformance.frames.record import ask_kafka
-from tests.odd_frames import answer_of, recorded
+from tests.odd_frames import answer_of, read_recording
 
 
 @pytest.mark.conformance
 @pytest.mark.maven
 def test_kafka_answers_as_it_was_recorded(tmp_path):
-    table = recorded()
+    table = read_recording()
     said = [answer_of(json.dumps(one)) for one in ask_kafka([answer.row for answer in table], tmp_path / "kafka")]
     assert [(one, other) for one, other in zip(said, table, strict=True) if one != other] == []

@@ -38,10 +38,10 @@ def test_drawn_texts_are_read_as_java_reads_them(tmp_path):
 
 def with_whole_characters(entries):
     """Put U+FFFD in the place of half a surrogate pair, which Java keeps and Python cannot print."""
-    return {halves_replaced(key): halves_replaced(value) for key, value in entries.items()}
+    return {replace_halves(key): replace_halves(value) for key, value in entries.items()}
 
 
-def halves_replaced(text):
+def replace_halves(text):
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 

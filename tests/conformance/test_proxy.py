@@ -103,7 +103,7 @@ def lost_reply_to_offsets(stage):
         producer.send(stage.name, stage.name.encode())
         producer.send_offsets(stage.name, stage.name, {0: 1})
         producer.commit()
-    assert stage.client.committed(stage.name, stage.name) == [1]
+    assert stage.client.fetch_offsets(stage.name, stage.name) == [1]
     assert fault.hits == 1
 
 

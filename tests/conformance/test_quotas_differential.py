@@ -110,7 +110,7 @@ class Desk:
     def set_default(self, key, value):
         assert self.alter({"client-id": None}, {key: value}) == ("NONE", None)
 
-    def until_throttled(self, act):
+    def wait_for_throttling(self, act):
         """Run `act` with new clients until the quota is in effect: Kafka's brokers get it later from the controller."""
         deadline = time.monotonic() + PATIENCE_S
         acts = False
@@ -134,14 +134,14 @@ def desks(tmp_path_factory):
         broker.stop()
 
 
-def produced(connection, count, acks=1):
+def produce(connection, count, acks=1):
     """Throttle times of so many batches."""
     topics = [{"name": "ledger", "partition_data": [{"index": 0, "records": BATCH}]}]
     asked = message(K.PRODUCE, 9, transactional_id=None, acks=acks, timeout_ms=10_000, topic_data=topics)
     return [connection.send(asked, 9).throttle_time_ms for _ in range(count)]
 
 
-def fetched(connection, offset):
+def fetch(connection, offset):
     row = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 4_000}  # one batch
     topics = [{"topic": "ledger", "partitions": [row]}]
     asked = message(K.FETCH, 12, max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, isolation_level=0, topics=topics)
@@ -152,8 +152,8 @@ def fetched(connection, offset):
 def fetch_on(connection):
     """Fetch three batches. Return the third one's throttle time and whether it is empty; [] if it is not throttled."""
     for offset in range(2):
-        fetched(connection, offset)
-    throttle_ms, size_bytes = fetched(connection, 2)
+        fetch(connection, offset)
+    throttle_ms, size_bytes = fetch(connection, 2)
     return [throttle_ms, not size_bytes] if throttle_ms else []
 
 
@@ -176,7 +176,7 @@ def test_the_same_load_is_throttled_for_the_same_time(desks):
     times = []
     for desk in desks:
         desk.set_default(PRODUCER, 1_000.0)
-        times.append(desk.until_throttled(lambda connection: produced(connection, 3)))
+        times.append(desk.wait_for_throttling(lambda connection: produce(connection, 3)))
         desk.set_default(PRODUCER, None)
     ours, theirs = times
     assert [bool(each) for each in ours] == [bool(each) for each in theirs] == [False, False, True]
@@ -188,12 +188,12 @@ def test_who_is_throttled_waits_as_long(desks):
         desk.set_default(PRODUCER, 1_400.0)
 
         def act(connection):
-            *_, throttle_ms = produced(connection, 3)
+            *_, throttle_ms = produce(connection, 3)
             began_s = time.monotonic()
             connection.send(codec.request_class(K.API_VERSIONS)(), 0)
             return [throttle_ms and (time.monotonic() - began_s) * 1_000 >= throttle_ms - 50]
 
-        assert desk.until_throttled(act) == [True]
+        assert desk.wait_for_throttling(act) == [True]
         desk.set_default(PRODUCER, None)
 
 
@@ -201,9 +201,9 @@ def test_a_fetch_beyond_the_quota_is_empty_and_throttled_for_the_same_time(desks
     found = []
     for desk in desks:
         with desk.connect("filler") as connection:
-            produced(connection, 8)
+            produce(connection, 8)
         desk.set_default(CONSUMER, 1_100.0)
-        found.append(desk.until_throttled(fetch_on))
+        found.append(desk.wait_for_throttling(fetch_on))
         desk.set_default(CONSUMER, None)
     assert [empty for _, empty in found] == [True, True]
     assert near(found[0][0], found[1][0]), found
@@ -225,7 +225,7 @@ def test_topics_beyond_the_quota_are_refused_alike(desks):
             first, second = create("first", 60), create("second", 1)
             return [(first[:2], first[2] > 0, *second)] if second[2] else []
 
-        found.append(desk.until_throttled(act)[0])
+        found.append(desk.wait_for_throttling(act)[0])
         desk.set_default("controller_mutation_rate", None)
     ours, theirs = found
     assert ours[:-1] == theirs[:-1]
@@ -239,7 +239,7 @@ def begun(broker):
 
 def third_of_three(desk):
     """Return the throttle time of a new client after its third batch."""
-    return desk.until_throttled(lambda connection: produced(connection, 3))[2]
+    return desk.wait_for_throttling(lambda connection: produce(connection, 3))[2]
 
 
 @pytest.mark.slow

@@ -38,7 +38,7 @@ class Played:
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory):
+def directories(tmp_path_factory):
     """The directory as it was stopped; the same served again and killed; and that one recovered and stopped."""
     root = tmp_path_factory.mktemp("storage")
     broker = Ottla(root / "broker", OVERRIDES).start()
@@ -82,24 +82,24 @@ def first_offset(directory):
 
 
 @pytest.fixture(scope="module")
-def theirs(played):
-    return kafka_lines(played.root, files_of(played.root, DIRECTORIES), COMPACTED_TOPICS)
+def theirs(directories):
+    return kafka_lines(directories.root, files_of(directories.root, DIRECTORIES), COMPACTED_TOPICS)
 
 
-def test_kafka_complains_about_no_file_and_dump_says_the_same_of_each(played, theirs):
-    assert differences(ottla_lines(played.root, DIRECTORIES), theirs) == []
+def test_kafka_complains_about_no_file_and_dump_says_the_same_of_each(directories, theirs):
+    assert differences(ottla_lines(directories.root, DIRECTORIES), theirs) == []
     assert sum(map(len, theirs.values())) > len(DIRECTORIES) * 8 * TRANSACTIONS
 
 
 @pytest.mark.parametrize("check", ["--index-sanity-check", "--verify-index-only"])
-def test_kafka_finds_every_index_sound(played, check):
-    files = files_of(played.root, DIRECTORIES, {".index", ".timeindex"})
-    printed = dump(played.root, files, check)
+def test_kafka_finds_every_index_sound(directories, check):
+    files = files_of(directories.root, DIRECTORIES, {".index", ".timeindex"})
+    printed = dump(directories.root, files, check)
     if check == "--index-sanity-check":
         assert len(re.findall(r"passed sanity check\.| is empty\.", printed)) == len(files)
 
 
-def test_the_play_left_what_it_was_made_for(played, theirs):
+def test_the_play_left_what_it_was_made_for(directories, theirs):
     """Else all of this would prove little."""
     batches = defaultdict(list)
     for name, lines in theirs.items():
@@ -114,34 +114,34 @@ def test_the_play_left_what_it_was_made_for(played, theirs):
     assert max(int(each["producerEpoch"]) for each in batches["orders"]) > 20, "no transactions V2"
     for topic in ("balances", "compacted-zstd"):
         assert any(each["deleteHorizonMs"].startswith("OptionalLong[") for each in batches[topic]), topic
-        assert any(each["count"] not in ("null", "0") and thinned(each) for each in batches[topic]), topic
-    segments = Counter(file.parent.name for file in files_of(played.root, ["clean"], {".log"}))
+        assert any(each["count"] not in ("null", "0") and is_thinned(each) for each in batches[topic]), topic
+    segments = Counter(file.parent.name for file in files_of(directories.root, ["clean"], {".log"}))
     rolled = {name.rpartition("-")[0] for name, count in segments.items() if count > 1}
     assert {"financial-ledger", "orders", "many-index-entries", "append-time"} <= rolled
     assert {"__transaction_state", "__consumer_offsets"} <= rolled
-    assert first_offset(played.root / "clean" / "append-time-0") > 0, "DeleteRecords deleted no segment"
+    assert first_offset(directories.root / "clean" / "append-time-0") > 0, "DeleteRecords deleted no segment"
     for directory in DIRECTORIES:
-        assert any(file.stat().st_size for file in files_of(played.root, [directory], {".txnindex"}))
+        assert any(file.stat().st_size for file in files_of(directories.root, [directory], {".txnindex"}))
 
 
-def thinned(batch):
+def is_thinned(batch):
     return int(batch["count"]) <= int(batch["lastOffset"]) - int(batch["baseOffset"])
 
 
-def test_readers_see_what_the_clients_were_told(played):
+def test_readers_see_what_the_clients_were_told(directories):
     seen = {"read_committed": Counter(), "read_uncommitted": Counter()}
     for topic, (partitions, _) in TOPICS.items():
         for number in range(partitions):
-            found = scan_partition(played.root / "clean" / f"{topic}-{number}")
+            found = scan_partition(directories.root / "clean" / f"{topic}-{number}")
             assert found.damages == []
             for isolation, places in seen.items():
                 places.update((topic, record.value) for record in found.records(isolation) if record.value is not None)
-    committed = {place for place, fate in played.fates.items() if fate}
+    committed = {place for place, fate in directories.fates.items() if fate}
     assert set(seen["read_committed"]) <= committed
-    assert set(seen["read_uncommitted"]) <= set(played.fates) | set(played.still_open)
+    assert set(seen["read_uncommitted"]) <= set(directories.fates) | set(directories.still_open)
     for isolation, expected in (
         ("read_committed", committed),
-        ("read_uncommitted", set(played.fates) | set(played.still_open)),
+        ("read_uncommitted", set(directories.fates) | set(directories.still_open)),
     ):
         whole = Counter(place for place in expected if place[0] in WHOLE)
         found = Counter({place: count for place, count in seen[isolation].items() if place[0] in WHOLE})
@@ -157,7 +157,7 @@ def observe(bootstrap, directory):
     admin.close()
     seen = {
         "transactions": sorted((row.transactional_id, row.producer_id, str(row.state)) for row in rows),
-        "offsets": {group: client.committed(group, "orders", (0, 1)) for group in GROUPS},
+        "offsets": {group: client.fetch_offsets(group, "orders", (0, 1)) for group in GROUPS},
         "committed": sorted(client.read([*TOPICS]), key=lambda record: record[:3]),
         "uncommitted": sorted(client.read([*TOPICS], "read_uncommitted"), key=lambda record: record[:3]),
     }
@@ -166,9 +166,9 @@ def observe(bootstrap, directory):
 
 
 @pytest.mark.parametrize("name", ["clean", "recovered"])
-def test_kafka_serves_the_graduated_directory_as_ottla_does(played, tmp_path, name):
+def test_kafka_serves_the_graduated_directory_as_ottla_does(directories, tmp_path, name):
     broker = Ottla(tmp_path / "ottla", AT_REST)
-    shutil.copytree(played.root / name, broker.data_dir)
+    shutil.copytree(directories.root / name, broker.data_dir)
     broker.start()
     try:
         before = observe(broker.bootstrap, tmp_path)

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 from clients import DriverError, lacks, start_client
-from scenario import Stage, refused
+from scenario import Stage, catch_refusal
 from targets import OttlaByOptions
 
 from tests.certificates import PASSWORD
@@ -19,7 +19,7 @@ def directory(tmp_path_factory):
     return tmp_path_factory.mktemp("java-tls")
 
 
-def started(directory, **options):
+def start(directory, **options):
     given = {f"ssl.{name.replace('_', '.')}": str(value) for name, value in options.items()}
     return OttlaByOptions(directory, {"listeners": "SSL://127.0.0.1:0", **given}).start()
 
@@ -27,7 +27,7 @@ def started(directory, **options):
 @pytest.fixture(scope="module")
 def broker(directory, certificates):
     """Return a broker that asks every client for a certificate."""
-    broker = started(
+    broker = start(
         directory / "pem",
         keystore_type="PEM",
         keystore_location=certificates.broker,
@@ -59,7 +59,7 @@ def play(client, name):
         producer.send(topic, "dropped")
         producer.abort()
     assert [len(record.value) for record in client.read([topic])] == [4, 500_000]
-    assert client.committed(stage.name("group"), topic, isolation="read_committed") == [1]
+    assert client.fetch_offsets(stage.name("group"), topic, isolation="read_committed") == [1]
 
 
 def test_the_java_client_with_pem(broker, directory, certificates):
@@ -107,7 +107,7 @@ def test_a_keystore_that_java_made(directory):
     names = ("-dname", "CN=broker, O=Java", "-ext", "san=dns:localhost,ip:127.0.0.1")
     keytool("-genkeypair", *stored, *names, "-keyalg", "RSA", "-keysize", "2048", "-validity", "30")
     keytool("-exportcert", *stored, "-rfc", "-file", certificate)
-    broker = started(directory / "p12", keystore_type="PKCS12", keystore_location=store, keystore_password=PASSWORD)
+    broker = start(directory / "p12", keystore_type="PKCS12", keystore_location=store, keystore_password=PASSWORD)
     try:
         client = java(broker, directory, truststore_type="PEM", truststore_location=certificate)
         play(client, "made-by-java")
@@ -118,7 +118,7 @@ def test_a_keystore_that_java_made(directory):
 
 def test_the_java_client_without_a_certificate_is_told(broker, directory, certificates):
     client = java(broker, directory, truststore_type="PEM", truststore_location=certificates.ca)
-    told = refused(client.topics)
+    told = catch_refusal(client.topics)
     assert isinstance(told, DriverError) and "Ssl" in told.kind + told.message, told
     client.close()
     assert "it presents no certificate, and ssl.client.auth is required" in broker.log_tail()

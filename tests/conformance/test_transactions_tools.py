@@ -111,18 +111,18 @@ def test_kafka_python_lists_by_state_producer_age_and_pattern(tools):
     ended = tools.client.begin("listed-ended", [(topic, 0)], CALM_MS)
     tools.client.end("listed-ended", *ended, commit=True)
 
-    def listed(*filters):
+    def list_states(*filters):
         (rows,) = tools.kafka_python("list", *filters).values()
         return {row["transactional_id"]: row["state"] for row in rows if row["transactional_id"].startswith("listed")}
 
-    tools.client.until(lambda: listed() == {"listed-open": "Ongoing", "listed-ended": "CompleteCommit"})
-    assert listed("--state", "CompleteCommit") == {"listed-ended": "CompleteCommit"}
-    assert listed("--state", "Ongoing", "--state", "PrepareAbort") == {"listed-open": "Ongoing"}
-    assert listed("--producer-id", open_id) == {"listed-open": "Ongoing"}
-    assert listed("--id-pattern", "listed-e.*") == {"listed-ended": "CompleteCommit"}
-    assert listed("--id-pattern", "listed") == {}
-    assert len(listed("--duration-filter-ms", 0)) == 2
-    assert listed("--duration-filter-ms", CALM_MS) == {}
+    tools.client.until(lambda: list_states() == {"listed-open": "Ongoing", "listed-ended": "CompleteCommit"})
+    assert list_states("--state", "CompleteCommit") == {"listed-ended": "CompleteCommit"}
+    assert list_states("--state", "Ongoing", "--state", "PrepareAbort") == {"listed-open": "Ongoing"}
+    assert list_states("--producer-id", open_id) == {"listed-open": "Ongoing"}
+    assert list_states("--id-pattern", "listed-e.*") == {"listed-ended": "CompleteCommit"}
+    assert list_states("--id-pattern", "listed") == {}
+    assert len(list_states("--duration-filter-ms", 0)) == 2
+    assert list_states("--duration-filter-ms", CALM_MS) == {}
     assert "error_code=128" in tools.kafka_python("list", "--id-pattern", "(", code=1)  # which it has no name for
 
 
@@ -254,7 +254,7 @@ def test_why_explains_an_open_transaction_and_how_to_end_it(tools):
     assert [row["transactional_id"] for row in rows] == ["second", None]
 
 
-def reopened(tools, topic):
+def reopen(tools, topic):
     """A transaction that was committed, and a late batch of its producer behind the marker."""
     producer_id, epoch = tools.client.begin("late", [(topic, 0)], CALM_MS)
     tools.client.end("late", producer_id, epoch, commit=True)
@@ -270,7 +270,7 @@ def of_topic(document, table, topic):
 @pytest.mark.parametrize("tools", BROKERS, indirect=True)
 def test_orphans_are_found_with_the_command_that_aborts_them(tools):
     topic = tools.topic(3)
-    unknown, late = tools.client.orphan(topic, 2), reopened(tools, topic)
+    unknown, late = tools.client.orphan(topic, 2), reopen(tools, topic)
     tools.client.begin("alive", [(topic, 1)], CALM_MS)
     document = tools.ottla("orphans", code=1)
     assert [

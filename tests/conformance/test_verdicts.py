@@ -259,7 +259,7 @@ def stage(request, stages, monkeypatch):
     return stage
 
 
-def expected(user, name):
+def verdict_of(user, name):
     """Return the verdict that `why` must show to a user."""
     if user == READ_ALONE or (user == ONE_DENIED and name in (*GONE, "long")):
         return "unknown"
@@ -271,7 +271,7 @@ def expected(user, name):
 def test_each_user_is_told_what_it_can_know(stage, user):
     for name in STATES:
         standing, said = stage.standing(user, name)
-        assert (name, standing) == (name, expected(user, name)), said
+        assert (name, standing) == (name, verdict_of(user, name)), said
         assert (standing == "forgotten") == ("abort --topic" in said), said
     code, document, said = stage.ask(user, "orphans")
     if user in (ALL_RIGHTS, SUPER):
@@ -293,7 +293,7 @@ def test_what_the_coordinator_may_be_about_to_abort_is_in_time(stage, monkeypatc
 def test_a_copy_of_a_partition_alone_proves_nothing(stage, tmp_path):
     for name in STATES:
         shutil.copytree(stage.broker.data_dir / f"topic-{name}-0", tmp_path / f"topic-{name}-0")
-    found = audited(tmp_path)
+    found = run_audit(tmp_path)
     assert [str(one.verdict) for one in found.open_transactions] == ["unverifiable"] * len(STATES)
     assert not found.at_least("warning")
     assert {one.action for one in found.findings} == {f"ottla txn why topic-{name} 0 -b HOST:PORT" for name in STATES}
@@ -301,10 +301,10 @@ def test_a_copy_of_a_partition_alone_proves_nothing(stage, tmp_path):
 
 @pytest.mark.parametrize("stage", BROKERS, indirect=True)
 def test_an_audit_says_of_the_directory_what_why_says_of_the_broker(stage):
-    found = audited(stage.broker.data_dir)
+    found = run_audit(stage.broker.data_dir)
     first = [one for one in found.open_transactions if one.partition == 0]
     told = {one.topic.removeprefix("topic-"): str(one.verdict) for one in first}
-    assert told == {name: expected(SUPER, name) for name in STATES}
+    assert told == {name: verdict_of(SUPER, name) for name in STATES}
     for one in found.findings:
         is_gone = one.topic is not None and one.topic.removeprefix("topic-") in GONE
         assert ("kafka-transactions.sh" in one.action) == is_gone, one
@@ -320,14 +320,14 @@ def test_an_abort_in_one_partition_tears_what_its_coordinator_holds(stage):
     stage.client.connection.send(message(K.WRITE_TXN_MARKERS, 1, markers=[marker]), 1)
     stage.client.end("torn-1", producer_id, epoch, commit=True)
     stage.client.until(lambda: [stage.client.last_stable_offset(topic, each) for each in (0, 1)] == [3, 2])
-    assert [aborted(stage.client, topic, each) for each in (0, 1)] == [[producer_id], []]
+    assert [aborted_producers(stage.client, topic, each) for each in (0, 1)] == [[producer_id], []]
 
 
-def audited(directory):
+def run_audit(directory):
     return audit(ThreadRunner(1), Request((str(directory),), (), round(time.time() * 1000), ("hanging",)))
 
 
-def aborted(client, topic, partition):
+def aborted_producers(client, topic, partition):
     """Return the producers of the aborted transactions in a Fetch with read_committed."""
     row = {"partition": partition, "current_leader_epoch": -1, "fetch_offset": 0, "last_fetched_epoch": -1}
     topics = [{"topic": topic, "partitions": [row | {"log_start_offset": -1, "partition_max_bytes": 1 << 20}]}]

@@ -54,7 +54,7 @@ def test_the_java_client_comes_in_and_does_all_that_it_may(
     member = client.member(stage.name("readers"), [topic])
     eventually_equal(lambda: [record.value.decode() for record in member.records()], KEPT)
     member.close()
-    assert client.committed(stage.name("sent"), topic, isolation="read_committed") == [len(KEPT)]
-    assert client.committed(stage.name("readers"), topic)[0] >= 5
+    assert client.fetch_offsets(stage.name("sent"), topic, isolation="read_committed") == [len(KEPT)]
+    assert client.fetch_offsets(stage.name("readers"), topic)[0] >= 5
     assert topic in client.topics()
     client.close()

@@ -25,12 +25,12 @@ FIRST_OF_A_SEGMENT = re.compile(r"\nNon-consecutive offsets in \S+/0*(\d+)\.log\
 def without_gaps(printed, compacted):
     """The text without the gaps of compacted topics, as long as offsets ascend across them."""
 
-    def judged(found):
+    def judge(found):
         gaps = re.findall(r"(-?\d+) is followed by (\d+)", found[2])
         ascend = all(int(before) < int(after) for before, after in gaps)
         return "" if found[1] in compacted and ascend else found[0]
 
-    return GAPS.sub(judged, printed)
+    return GAPS.sub(judge, printed)
 
 
 def dump(data_dir, files, *options, compacted=()):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lab.crash.plants import EVERY, PLANTS, SEED, noticed
+from lab.crash.plants import EVERY, PLANTS, SEED, hunt_plant
 from lab.crash.states import sample
 
 NOTICED_AS = {
@@ -26,7 +26,7 @@ NOTICED_AS = {
 
 @pytest.mark.parametrize("name", PLANTS)
 def test_a_planted_bug_is_noticed(name):
-    notice = noticed(name, NOTICED_AS[name])
+    notice = hunt_plant(name, NOTICED_AS[name])
     assert notice is not None
     assert NOTICED_AS[name] in notice.problems
 

@@ -21,7 +21,7 @@ def small(request):
 
 
 @pytest.fixture(scope="module")
-def unsynced():
+def unsynced_log():
     return StoppedLog(SMALL, 0)
 
 
@@ -65,11 +65,11 @@ def test_no_flipped_bit_of_a_log_that_is_recovered_is_served(shape):
     assert met[Outcome.OFFLINE] > 20 * met[Outcome.WHOLE] > 0  # the leader epoch, which no CRC covers
 
 
-def test_every_bit_of_the_last_batch(unsynced):
+def test_every_bit_of_the_last_batch(unsynced_log):
     """Behind it nothing shows that it was whole once, so it is cut off like a torn write; its offset is checked too."""
-    last = unsynced.sound.batches[-1]
+    last = unsynced_log.sound.batches[-1]
     bits = range(last.position * 8, (last.position + last.size_bytes) * 8)
-    met, wrong = sweep(unsynced, (Damage(unsynced.path("log"), Kind.FLIP, bit) for bit in bits))
+    met, wrong = sweep(unsynced_log, (Damage(unsynced_log.path("log"), Kind.FLIP, bit) for bit in bits))
     assert wrong == []
     assert met[Outcome.CUT] > met[Outcome.WHOLE] == 32
 
@@ -78,10 +78,10 @@ def test_every_bit_of_the_last_batch(unsynced):
 @pytest.mark.parametrize(
     "name", [".index", ".timeindex", ".txnindex", ".snapshot", "leader-epoch-checkpoint", "partition.metadata"]
 )
-def test_files_beside_a_log_that_is_recovered_decide_nothing(unsynced, name, kind):
-    paths = [path for path in unsynced.files if path.startswith(PARTITION) and path.endswith(name)]
-    damages = (each for path in paths for each in unsynced.damages(path, kind) if each.at % 5 == 0)
-    met, wrong = sweep(unsynced, damages)
+def test_files_beside_a_log_that_is_recovered_decide_nothing(unsynced_log, name, kind):
+    paths = [path for path in unsynced_log.files if path.startswith(PARTITION) and path.endswith(name)]
+    damages = (each for path in paths for each in unsynced_log.damages(path, kind) if each.at % 5 == 0)
+    met, wrong = sweep(unsynced_log, damages)
     assert wrong == []
     assert met.keys() <= {Outcome.WHOLE, Outcome.SET_ASIDE}
 

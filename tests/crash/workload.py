@@ -142,14 +142,14 @@ class ConfluentWorker(Worker):
 
     @staticmethod
     def send(producer, write):
-        def delivered(error, message):
+        def confirm(error, message):
             if error is None:
                 write.offset = message.offset()
                 write.span.end()
 
         topic, number = write.partition
         write.span.begin()
-        producer.produce(topic, write.value.encode(), partition=number, on_delivery=delivered)
+        producer.produce(topic, write.value.encode(), partition=number, on_delivery=confirm)
         producer.poll(0)
 
 

@@ -11,7 +11,7 @@ USER, PASSWORD = "alice", "alice-secret"
 EXTREMES = (0, 1, 4, 127, 128, 255, 256, 32767, 32768, 524_287, 524_288, 524_289, 2**31 - 1, 2**31, 2**32 - 1)
 
 
-def framed(body):
+def encode(body):
     return struct.pack(">i", len(body)) + body
 
 
@@ -34,31 +34,31 @@ def compact(data):
 
 def api_versions(version=3):
     if version < 3:
-        return framed(header(API_VERSIONS, version, False))
-    return framed(header(API_VERSIONS, version, True) + compact(b"fuzz") + compact(b"1.0") + b"\0")
+        return encode(header(API_VERSIONS, version, False))
+    return encode(header(API_VERSIONS, version, True) + compact(b"fuzz") + compact(b"1.0") + b"\0")
 
 
 def handshake(mechanism, version=1):
     name = mechanism.encode()
-    return framed(header(HANDSHAKE, version, False) + struct.pack(">h", len(name)) + name)
+    return encode(header(HANDSHAKE, version, False) + struct.pack(">h", len(name)) + name)
 
 
 def authenticate(token, version=2):
     if version < 2:
-        return framed(header(AUTHENTICATE, version, False) + struct.pack(">i", len(token)) + token)
-    return framed(header(AUTHENTICATE, version, True) + compact(token) + b"\0")
+        return encode(header(AUTHENTICATE, version, False) + struct.pack(">i", len(token)) + token)
+    return encode(header(AUTHENTICATE, version, True) + compact(token) + b"\0")
 
 
 def metadata(topic):
     """Return a Metadata request that would create the topic."""
     name = topic.encode()
-    return framed(header(3, 4, False) + struct.pack(">ih", 1, len(name)) + name + b"\1")
+    return encode(header(3, 4, False) + struct.pack(">ih", 1, len(name)) + name + b"\1")
 
 
 def produce(topic):
     name = topic.encode()
     body = struct.pack(">hhiih", -1, -1, 1000, 1, len(name)) + name + struct.pack(">iii", 1, 0, -1)
-    return framed(header(0, 3, False) + body)
+    return encode(header(0, 3, False) + body)
 
 
 def plain_login(user=USER, password=PASSWORD, authzid=""):
@@ -118,7 +118,7 @@ def hello(chance):
     raise AssertionError("a handshake without an answer")
 
 
-def spoiled(chance, data):
+def spoil_bytes(chance, data):
     """Return the data with bytes flipped, removed or doubled, or with a wrong length field."""
     out = bytearray(data)
     for _ in range(chance.choice((1, 1, 1, 2, 3, 10))):

@@ -45,7 +45,7 @@ class Sound:
 
     def topics(self):
         """Return all topics of the broker."""
-        asked = frames.framed(frames.header(3, 4, False) + b"\xff\xff\xff\xff\0")
+        asked = frames.encode(frames.header(3, 4, False) + b"\xff\xff\xff\xff\0")
         return answer(self._connection, asked)
 
 
@@ -146,7 +146,7 @@ class Fuzz:
         if broker.stop() != 0:
             self.findings.append(f"the stop ended with {broker.process.returncode}")
         self.findings += [f"in the log: {line}" for line in broker.unsound()[:20]]
-        said = broker.said()
+        said = broker.count_log_lines()
         self.figures = {
             "seed": self.seed,
             "visits": sum(self.kinds.values()),
@@ -160,4 +160,4 @@ class Fuzz:
     @property
     def lines(self):
         """Return each kind of line that the broker logged, the most frequent first."""
-        return self.broker.said().most_common()
+        return self.broker.count_log_lines().most_common()

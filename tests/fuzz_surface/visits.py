@@ -70,7 +70,7 @@ class Visit:
                 self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.connection.close()
 
-    def secured(self, connection):
+    def secure(self, connection):
         """Return the same connection, with TLS if the listener has it."""
         if not self.door.is_encrypted:
             return connection
@@ -102,30 +102,30 @@ class Visit:
 
 
 def garbage(visit, connection):
-    connection = visit.secured(connection)
+    connection = visit.secure(connection)
     visit.send(connection, visit.chance.randbytes(visit.chance.choice((1, 3, 4, 5, 100, 5_000, 200_000))))
     visit.look(connection)
 
 
 def spoiled_frames(visit, connection):
     """Send requests that are almost valid, some after valid ones."""
-    chance, connection = visit.chance, visit.secured(connection)
+    chance, connection = visit.chance, visit.secure(connection)
     for _ in range(chance.choice((1, 1, 2, 5))):
         sound = chance.choice(
             [
                 frames.api_versions(chance.randrange(6)),
                 frames.handshake(chance.choice((*frames.MECHANISMS, "GSSAPI", "", "x" * 30_000)), chance.randrange(3)),
                 frames.authenticate(frames.first_token(chance, chance.choice(frames.MECHANISMS)), chance.randrange(4)),
-                frames.framed(frames.header(chance.randrange(-2, 95), chance.randrange(-1, 20), chance.random() < 0.5)),
+                frames.encode(frames.header(chance.randrange(-2, 95), chance.randrange(-1, 20), chance.random() < 0.5)),
             ]
         )
-        visit.send(connection, frames.spoiled(chance, sound) if chance.random() < 0.8 else sound)
+        visit.send(connection, frames.spoil_bytes(chance, sound) if chance.random() < 0.8 else sound)
     visit.look(connection)
 
 
 def before_login(visit, connection):
     """Send requests that need a login; on listeners without SASL, send a login."""
-    connection = visit.secured(connection)
+    connection = visit.secure(connection)
     if visit.door.asks_who:
         asked = [frames.metadata(FORBIDDEN), frames.produce(FORBIDDEN)]
         visit.send(connection, visit.chance.choice(asked))
@@ -139,16 +139,16 @@ def before_login(visit, connection):
 
 def wrong_login(visit, connection):
     """Send steps of a login, valid ones and others, in frames or as raw tokens."""
-    chance, connection = visit.chance, visit.secured(connection)
+    chance, connection = visit.chance, visit.secure(connection)
     mechanism, version = chance.choice(frames.MECHANISMS), chance.choice((0, 1, 1))
     visit.send(connection, frames.handshake(mechanism, version))
     if len(visit.look(connection)) < 10:
         return
-    wrap = frames.framed if version == 0 else lambda token: frames.authenticate(token, chance.randrange(3))
+    wrap = frames.encode if version == 0 else lambda token: frames.authenticate(token, chance.randrange(3))
     token = frames.first_token(chance, mechanism)
     if frames.PASSWORD.encode() in token:
         token = token.replace(frames.PASSWORD.encode(), b"guess")
-    visit.send(connection, wrap(frames.spoiled(chance, token) if chance.random() < 0.3 else token))
+    visit.send(connection, wrap(frames.spoil_bytes(chance, token) if chance.random() < 0.3 else token))
     told = visit.look(connection)
     at = told.find(b"r=")
     if at >= 0:
@@ -160,7 +160,7 @@ def wrong_login(visit, connection):
 
 def login_cut(visit, connection):
     """Send a valid login without its end, or one that starts again in the middle."""
-    chance, connection = visit.chance, visit.secured(connection)
+    chance, connection = visit.chance, visit.secure(connection)
     sound = frames.handshake("PLAIN") + frames.authenticate(frames.plain_login(password="guess"))
     cut = sound[: chance.randrange(len(sound))]
     visit.send(connection, cut + (sound if chance.random() < 0.5 else b""))
@@ -170,7 +170,7 @@ def login_cut(visit, connection):
 def spoiled_hello(visit, connection):
     """Begin TLS with a corrupted hello, on plain listeners too."""
     hello = frames.hello(visit.chance)
-    visit.send(connection, frames.spoiled(visit.chance, hello) if visit.chance.random() < 0.8 else hello)
+    visit.send(connection, frames.spoil_bytes(visit.chance, hello) if visit.chance.random() < 0.8 else hello)
     visit.look(connection)
 
 
@@ -192,13 +192,13 @@ def spoiled_flight(visit, connection):
             pass
         data = outgoing.read()
         if data:
-            visit.send(connection, frames.spoiled(chance, data) if flight == wrong else data)
+            visit.send(connection, frames.spoil_bytes(chance, data) if flight == wrong else data)
         if is_done:
             break
         incoming.write(connection.recv(65_536))
     if is_done:
         wrapped.write(frames.api_versions())
-        visit.send(connection, frames.spoiled(chance, outgoing.read()))
+        visit.send(connection, frames.spoil_bytes(chance, outgoing.read()))
     visit.look(connection)
 
 
@@ -211,7 +211,7 @@ def silence(visit, connection):
 
 def much_at_once(visit, connection):
     """Send many valid requests without reading the answers."""
-    connection = visit.secured(connection)
+    connection = visit.secure(connection)
     connection.settimeout(LOOK_S)
     with suppress(TimeoutError):
         connection.sendall(frames.api_versions(visit.chance.randrange(4)) * visit.chance.choice((10, 500)))

@@ -104,7 +104,7 @@ class Watched:
             self.process.communicate()
         return self.process.returncode
 
-    def said(self):
+    def count_log_lines(self):
         """Count the log lines of each kind, without numbers and addresses."""
         lines = self.log.read_text(errors="replace").splitlines()
         return Counter(re.sub(r"127\.0\.0\.\d+|\d+", "N", line.partition(" ")[2])[:160] for line in lines)

@@ -58,7 +58,7 @@ def copy_tree(target: Path) -> Path:
     return target
 
 
-def tried(mutants: list[Mutant], jobs: int, most_stages: int, timeout_s: float) -> Iterator[Trial]:
+def run_trials(mutants: list[Mutant], jobs: int, most_stages: int, timeout_s: float) -> Iterator[Trial]:
     """Yield the trial of each mutant as it ends."""
     with tempfile.TemporaryDirectory(prefix="ottla-mutants-") as folder, ThreadPoolExecutor(jobs) as pool:
         free = SimpleQueue[Tree]()
@@ -68,7 +68,7 @@ def tried(mutants: list[Mutant], jobs: int, most_stages: int, timeout_s: float) 
         def one(mutant: Mutant) -> Trial:
             tree = free.get()
             try:
-                return tree.tried(mutant, list(stages(mutant.path))[:most_stages])
+                return tree.try_mutant(mutant, list(stages(mutant.path))[:most_stages])
             finally:
                 free.put(tree)
 
@@ -90,7 +90,7 @@ def main(
     count: int, seed: int, jobs: int, most_stages: int, timeout_s: float, only: tuple[str, ...], style: str
 ) -> None:
     mutants, trials = draw(seed, count, only), list[Trial]()
-    for trial in tried(mutants, jobs, most_stages, timeout_s):
+    for trial in run_trials(mutants, jobs, most_stages, timeout_s):
         trials.append(trial)
         place = f"{trial.mutant.path}:{trial.mutant.line}"
         click.echo(f"{len(trials)}/{len(mutants)} {trial.outcome} {place} {trial.by}", err=True)

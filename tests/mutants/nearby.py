@@ -41,14 +41,14 @@ def stages(path: str) -> Iterator[list[str]]:
     """Yield the test files for a mutant of `path`, the most relevant first; none twice."""
     room = next(room for room in ROOMS if path.startswith(room.source + "/"))
     seen: set[str] = set()
-    for chosen in (_named(path, room), _importing(path), _in(room.tests), _in(room.wider)):
+    for chosen in (_find_by_name(path, room), _importing(path), _in(room.tests), _in(room.wider)):
         fresh = sorted(set(chosen) - seen)
         seen.update(fresh)
         if fresh:
             yield fresh
 
 
-def _named(path: str, room: Room) -> list[str]:
+def _find_by_name(path: str, room: Room) -> list[str]:
     """Return `test_fetch...` for `fetch`, not `test_offset_fetch`; `test_txn_markers` for `markers`."""
     name = rf"{Path(path).stem.rstrip('s')}s?(_|\.)"
     files = [(file, Path(file).name) for file in _in(room.tests)]

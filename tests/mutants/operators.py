@@ -40,14 +40,14 @@ class Mutant(NamedTuple):
     before: str
     after: str
 
-    def applied(self, source: bytes) -> bytes:
+    def apply(self, source: bytes) -> bytes:
         end = self.start + len(self.before.encode())
         assert source[self.start : end].decode() == self.before
         return source[: self.start] + self.after.encode() + source[end:]
 
     def is_python(self, source: bytes) -> bool:
         try:
-            ast.parse(self.applied(source))
+            ast.parse(self.apply(source))
         except SyntaxError:
             return False
         return True

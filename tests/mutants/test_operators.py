@@ -32,7 +32,7 @@ def changes(source):
 
 def test_each_is_one_change_of_one_place():
     for one in mutants_of("m.py", SOURCE):
-        changed = one.applied(SOURCE)
+        changed = one.apply(SOURCE)
         ast.parse(changed)
         assert changed != SOURCE and len(changed) - len(SOURCE) == len(one.after.encode()) - len(one.before.encode())
         assert one.line == 1 + SOURCE[: one.start].count(b"\n")

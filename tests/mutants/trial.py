@@ -40,14 +40,14 @@ class Tree:
         self._timeout_s = timeout_s
         self._sound: dict[tuple[str, ...], bool] = {}
 
-    def tried(self, mutant: Mutant, stages: list[list[str]]) -> Trial:
+    def try_mutant(self, mutant: Mutant, stages: list[list[str]]) -> Trial:
         """Run one stage after the other, until something fails."""
         path = self._root / mutant.path
         source = path.read_bytes()
         for tests in stages:
-            path.write_bytes(mutant.applied(source))
+            path.write_bytes(mutant.apply(source))
             try:
-                failed = self._failed(tests)
+                failed = self._find_failure(tests)
             finally:
                 path.write_bytes(source)
             if failed is not None:
@@ -58,10 +58,10 @@ class Tree:
         """Return whether the tests pass without a mutant."""
         key = tuple(tests)
         if key not in self._sound:
-            self._sound[key] = self._failed(tests) is None
+            self._sound[key] = self._find_failure(tests) is None
         return self._sound[key]
 
-    def _failed(self, tests: list[str]) -> str | None:
+    def _find_failure(self, tests: list[str]) -> str | None:
         """Return the first test that fails, or the reason why none could run; None if all pass."""
         own = {"PYTHONPATH": str(self._root), "PYTHONDONTWRITEBYTECODE": "1", "OTTLA_FAST": "1"}
         run = subprocess.Popen(

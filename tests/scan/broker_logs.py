@@ -235,13 +235,13 @@ def consume(broker, index, isolation, chance):
         answer = _fetch(broker, index, position, isolation, chance.choice([1, 300, 5_000]))
         assert answer.error_code == 0
         assert answer.last_stable_offset == partition.last_stable_offset
-        found, position = _filtered(answer, position)
+        found, position = _filter_answer(answer, position)
         rows.update(found)
     assert not _fetch(broker, index, limit, isolation, 5_000).records
     return rows
 
 
-def _filtered(answer, position):
+def _filter_answer(answer, position):
     """Return the records that the Java consumer keeps of an answer (`CompletedFetch`), and its next position."""
     aborted = [(one.first_offset, one.producer_id) for one in answer.aborted_transactions or ()]
     heapq.heapify(aborted)

@@ -86,7 +86,7 @@ def rows_of(ranges, log, fates, isolation):
             yield from batch.to_pylist()
 
 
-def as_scanned(row):
+def plain_row(row):
     return (
         row["offset"],
         round(row["timestamp"].timestamp() * 1000),
@@ -135,7 +135,7 @@ def test_random_log_is_read_as_the_scanner_reads_it(write_log, seed):
         one.first_offset for one in scanned.transactions if one.fate == "open"
     )
     for isolation in ("read_uncommitted", "read_committed"):
-        rows = [as_scanned(row) for row in rows_of(ranges, log, fates, isolation)]
+        rows = [plain_row(row) for row in rows_of(ranges, log, fates, isolation)]
         assert rows == expected_rows(scanned, isolation), isolation
 
 
@@ -150,5 +150,5 @@ def test_kafkas_directories_are_read_as_the_scanner_reads_them(reference, name):
         fates = fates_of(log, ranges)
         assert fates.last_stable_offset == scanned.last_stable_offset, log.name
         for isolation in ("read_uncommitted", "read_committed"):
-            rows = [as_scanned(row) for row in rows_of(ranges, log, fates, isolation)]
+            rows = [plain_row(row) for row in rows_of(ranges, log, fates, isolation)]
             assert rows == expected_rows(scanned, isolation), (log.name, isolation)

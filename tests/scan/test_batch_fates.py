@@ -42,7 +42,7 @@ def test_the_numbers_are_places_among_the_words_of_the_view():
     assert {word: place for place, word in enumerate(FATES)} == named
 
 
-def marked(rows, aborted, opened):
+def mark(rows, aborted, opened):
     found = np.full(len(rows), -1, dtype=np.int64)
     shaped = (np.array(part, dtype=np.int64).reshape(-1, columns) for part, columns in ((aborted, 3), (opened, 2)))
     batch_fates.mark_fates(rows, *shaped, found)
@@ -57,11 +57,11 @@ def test_every_batch_of_a_transaction_has_the_fate_of_the_range_that_it_lies_in(
     rows[:, [headers.PRODUCER_ID, headers.BASE_OFFSET]] = places
     rows[:, headers.ATTRIBUTES] = TRANSACTIONAL
     rows[:, headers.CONTROL_TYPE] = headers.NOT_CONTROL
-    assert marked(rows, aborted, opened) == [fate(aborted, opened, *place) for place in places]
+    assert mark(rows, aborted, opened) == [fate(aborted, opened, *place) for place in places]
 
 
 @pytest.mark.parametrize(("attributes", "control_type"), [(0, headers.NOT_CONTROL), (TRANSACTIONAL, 0)])
 def test_a_batch_outside_of_transactions_and_a_marker_have_none(attributes, control_type):
     row = np.zeros((1, headers.COLUMNS), dtype=np.int64)
     row[0, headers.ATTRIBUTES], row[0, headers.CONTROL_TYPE] = attributes, control_type
-    assert marked(row, [(0, 0, 9)], [(0, 0)]) == [batch_fates.NONE]
+    assert mark(row, [(0, 0, 9)], [(0, 0)]) == [batch_fates.NONE]

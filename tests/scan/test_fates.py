@@ -37,12 +37,12 @@ def scan_cut(log, parts):
 
 
 @pytest.mark.parametrize("name", ["clean", "unclean"])
-def test_end_offsets_are_those_that_kafkas_consumer_saw(reference, consumed, name):
+def test_end_offsets_are_those_that_kafkas_consumer_saw(reference, consume, name):
     fates = scan(reference(name))
     log_ends = {name: one.log_end for name, one in fates.items() if not name.startswith("__")}
     last_stable = {name: one.last_stable_offset for name, one in fates.items() if not name.startswith("__")}
-    assert log_ends == consumed("read_uncommitted")[0]
-    assert last_stable == consumed("read_committed")[0]
+    assert log_ends == consume("read_uncommitted")[0]
+    assert last_stable == consume("read_committed")[0]
 
 
 @pytest.mark.parametrize("name", ["clean", "unclean"])
@@ -155,7 +155,7 @@ def test_indexes_of_a_real_kafka_tell_what_the_scan_tells(reference, name):
 
 
 @pytest.fixture
-def indexed(reference, tmp_path):
+def clean_log(reference, tmp_path):
     """Copy a cleanly stopped partition with an aborted transaction; `read()` returns (fates, whether scanned)."""
     source = reference("clean")
     shutil.copytree(source / "ledger-0", tmp_path / "ledger-0")
@@ -193,11 +193,11 @@ def swap_entries(path):
         ("../recovery-point-offset-checkpoint", lambda path: path.write_text("0\n0\n")),
     ],
 )
-def test_partition_is_scanned_where_its_indexes_cannot_be_relied_on(indexed, pattern, break_it):
-    for path in [indexed.root / pattern[3:]] if pattern.startswith("..") else list(indexed.folder.glob(pattern)):
+def test_partition_is_scanned_where_its_indexes_cannot_be_relied_on(clean_log, pattern, break_it):
+    for path in [clean_log.root / pattern[3:]] if pattern.startswith("..") else list(clean_log.folder.glob(pattern)):
         if path.stat().st_size:
             break_it(path)
-    assert indexed() == (indexed.sound, True)
+    assert clean_log() == (clean_log.sound, True)
 
 
 def test_damaged_snapshot_costs_no_more_than_the_walk_from_the_one_before(write_log):

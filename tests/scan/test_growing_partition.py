@@ -33,33 +33,33 @@ class Followed:
 
 
 @pytest.fixture
-def followed(write_log):
+def follower(write_log):
     return Followed(write_log)
 
 
-def aborted(partition):
+def aborted_rows(partition):
     return partition.find_aborted(0, 2**62).tolist()
 
 
-def test_what_is_appended_is_read_and_nothing_twice(followed):
-    followed.log.data(3)
-    assert followed.ends() == (3, 3)
-    followed.log.data(producer_id=7)
-    assert followed.ends() == followed.ends() == (4, 3)
-    followed.log.marker(7, commit=False)
-    assert followed.ends() == (5, 5) and aborted(followed.partition) == [[7, 3, 4]]
-    followed.log.roll().data(2)
-    assert followed.ends() == (7, 7) and aborted(followed.partition) == [[7, 3, 4]]
+def test_what_is_appended_is_read_and_nothing_twice(follower):
+    follower.log.data(3)
+    assert follower.ends() == (3, 3)
+    follower.log.data(producer_id=7)
+    assert follower.ends() == follower.ends() == (4, 3)
+    follower.log.marker(7, commit=False)
+    assert follower.ends() == (5, 5) and aborted_rows(follower.partition) == [[7, 3, 4]]
+    follower.log.roll().data(2)
+    assert follower.ends() == (7, 7) and aborted_rows(follower.partition) == [[7, 3, 4]]
 
 
-def test_what_is_aborted_is_told_of_the_transactions_that_reach_into_the_offsets(followed):
+def test_what_is_aborted_is_told_of_the_transactions_that_reach_into_the_offsets(follower):
     for producer_id in (8, 7):
-        followed.log.data(producer_id=producer_id)
-        followed.log.marker(producer_id, commit=False)
-    followed.ends()
+        follower.log.data(producer_id=producer_id)
+        follower.log.marker(producer_id, commit=False)
+    follower.ends()
     first, second = [8, 0, 1], [7, 2, 3]
     told = {
-        bounds: followed.partition.find_aborted(*bounds).tolist()
+        bounds: follower.partition.find_aborted(*bounds).tolist()
         for bounds in [(0, 4), (0, 2), (1, 3), (2, 4), (3, 9), (4, 9)]
     }
     assert told == {
@@ -70,45 +70,45 @@ def test_what_is_aborted_is_told_of_the_transactions_that_reach_into_the_offsets
         (3, 9): [second],
         (4, 9): [],
     }
-    followed.partition.forget_below(2)
-    assert aborted(followed.partition) == [second]
-    assert [followed.partition.covers(offset) for offset in (1, 2, 3)] == [False, True, True]
+    follower.partition.forget_below(2)
+    assert aborted_rows(follower.partition) == [second]
+    assert [follower.partition.covers(offset) for offset in (1, 2, 3)] == [False, True, True]
 
 
-def test_a_log_that_was_cut_below_what_was_read_is_read_anew(followed):
+def test_a_log_that_was_cut_below_what_was_read_is_read_anew(follower):
     """The cut is that of an unclean start: a marker and an aborted transaction are replaced by other batches."""
-    followed.log.data(3)
-    kept_bytes, kept_offset = followed.size_bytes, followed.log.next_offset
-    followed.log.data(producer_id=7)
-    followed.log.marker(7, commit=False)
-    assert followed.ends() == (5, 5) and aborted(followed.partition) == [[7, 3, 4]]
-    followed.cut(kept_bytes)
-    assert followed.ends() == (3, 3) and aborted(followed.partition) == []
-    followed.log.next_offset = kept_offset
-    followed.log.data(producer_id=8)
-    assert followed.ends() == (4, 3)
-    followed.log.marker(8, commit=True)
-    assert followed.ends() == (5, 5) and aborted(followed.partition) == []
-    assert followed.partition.last_marker_ms == {8: 2000}
+    follower.log.data(3)
+    kept_bytes, kept_offset = follower.size_bytes, follower.log.next_offset
+    follower.log.data(producer_id=7)
+    follower.log.marker(7, commit=False)
+    assert follower.ends() == (5, 5) and aborted_rows(follower.partition) == [[7, 3, 4]]
+    follower.cut(kept_bytes)
+    assert follower.ends() == (3, 3) and aborted_rows(follower.partition) == []
+    follower.log.next_offset = kept_offset
+    follower.log.data(producer_id=8)
+    assert follower.ends() == (4, 3)
+    follower.log.marker(8, commit=True)
+    assert follower.ends() == (5, 5) and aborted_rows(follower.partition) == []
+    assert follower.partition.last_marker_ms == {8: 2000}
 
 
-def test_a_log_that_was_cut_exactly_behind_what_was_read_goes_on(followed):
-    followed.log.data(3)
-    assert followed.ends() == (3, 3)
-    size_bytes = followed.size_bytes
-    followed.log.data(producer_id=7)
-    followed.cut(size_bytes)
-    assert followed.ends() == (3, 3)
+def test_a_log_that_was_cut_exactly_behind_what_was_read_goes_on(follower):
+    follower.log.data(3)
+    assert follower.ends() == (3, 3)
+    size_bytes = follower.size_bytes
+    follower.log.data(producer_id=7)
+    follower.cut(size_bytes)
+    assert follower.ends() == (3, 3)
 
 
 @pytest.mark.parametrize("read_before", [False, True])
-def test_a_segment_that_was_read_and_deleted_is_not_missed(followed, read_before):
-    followed.log.data(3, producer_id=7)
-    assert followed.ends() == (3, 0)
-    first = followed.log.path
-    followed.log.roll().data(2)
+def test_a_segment_that_was_read_and_deleted_is_not_missed(follower, read_before):
+    follower.log.data(3, producer_id=7)
+    assert follower.ends() == (3, 0)
+    first = follower.log.path
+    follower.log.roll().data(2)
     if read_before:
-        assert followed.ends() == (5, 0)
+        assert follower.ends() == (5, 0)
     first.unlink()
-    assert followed.ends() == (5, 3)
-    assert [each.first_offset for each in followed.partition.open_transactions] == [0]
+    assert follower.ends() == (5, 3)
+    assert [each.first_offset for each in follower.partition.open_transactions] == [0]

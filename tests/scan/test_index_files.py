@@ -25,28 +25,28 @@ def segment(tmp_path):
     return write
 
 
-def packed(entries):
+def pack(entries):
     return b"".join(OFFSET_ENTRY.pack(*entry) for entry in entries)
 
 
 @pytest.mark.parametrize(
     "behind",
-    [b"", bytes(800), b"\0\0\1", packed([(25, 1300)]), packed([(35, 1100)])],
+    [b"", bytes(800), b"\0\0\1", pack([(25, 1300)]), pack([(35, 1100)])],
     ids=["nothing", "zeros", "a cut entry", "an older offset", "an older position"],
 )
 def test_entries_end_where_they_stop_ascending(segment, behind):
-    path = segment(packed(ENTRIES) + behind)
+    path = segment(pack(ENTRIES) + behind)
     assert batch_positions(path, 100, 5000).tolist() == [[109, 400], [119, 800], [129, 1200]]
 
 
 @pytest.mark.parametrize(("size", "left"), [(1201, 3), (1200, 2), (801, 2), (400, 0), (0, 0)])
 def test_positions_at_or_behind_the_end_of_the_segment_are_ignored(segment, size, left):
-    assert len(batch_positions(segment(packed(ENTRIES)), 100, size)) == left
+    assert len(batch_positions(segment(pack(ENTRIES)), 100, size)) == left
 
 
 @pytest.mark.parametrize("first", [(0, 0), (-1, 400), (9, -400)])
 def test_file_that_begins_with_no_entry_has_none(segment, first):
-    assert len(batch_positions(segment(packed([first, *ENTRIES])), 100, 5000)) == 0
+    assert len(batch_positions(segment(pack([first, *ENTRIES])), 100, 5000)) == 0
 
 
 def test_missing_file_names_no_positions(tmp_path):
@@ -75,7 +75,7 @@ def test_segment_is_cut_at_the_next_entry_where_one_names_no_batch(reference, tm
     entries = [list(entry) for entry in iter_offset_entries(index.read_bytes())]
     at = next(number for number, (_, position) in enumerate(entries) if position == edges[1])
     entries[at][1] += 1
-    index.write_bytes(packed(entries))
+    index.write_bytes(pack(entries))
     moved = [piece.start for piece in cut_segment(segment, 8_000, 0)]
     assert moved[1] == entries[at + 1][1]
     assert edges[1] + 1 not in moved

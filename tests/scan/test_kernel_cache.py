@@ -37,7 +37,7 @@ IndexDataCacheFile._save_{file} = lambda *arguments: os._exit(0)
 
 
 @pytest.fixture
-def compiled(tmp_path):
+def compile_kernel(tmp_path):
     """Compile a kernel of the package at `path`, in a process of its own, where only `tmp_path/tmp` can be written."""
     (tmp_path / "tmp").mkdir()
     libraries = [one for one in sys.path if Path(one).name == "site-packages"]
@@ -61,22 +61,22 @@ def compiled(tmp_path):
     return run
 
 
-def test_kernels_of_an_archive_are_compiled_once_wherever_it_lies(compiled, tmp_path):
+def test_kernels_of_an_archive_are_compiled_once_wherever_it_lies(compile_kernel, tmp_path):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
     first, second = pack_packages(tmp_path / "one"), pack_packages(tmp_path / "two")
-    place, kept, hits, misses = compiled(first)
+    place, kept, hits, misses = compile_kernel(first)
     assert place.startswith(f"{first}/")
     assert (hits, misses) == (0, 1)
     assert Path(kept).parent == tmp_path / "tmp" / f"ottla-kernels-{os.geteuid()}"
-    assert compiled(second) == [place.replace(str(first), str(second)), kept, 1, 0]
+    assert compile_kernel(second) == [place.replace(str(first), str(second)), kept, 1, 0]
 
 
-def test_kernels_of_another_version_are_not_taken(compiled, tmp_path):
+def test_kernels_of_another_version_are_not_taken(compile_kernel, tmp_path):
     archive = pack_packages(tmp_path)
-    _, kept, _, _ = compiled(archive)
+    _, kept, _, _ = compile_kernel(archive)
     archive.write_bytes(b"#" + archive.read_bytes())  # bytes before the archive are allowed
-    _, now, hits, misses = compiled(archive)
+    _, now, hits, misses = compile_kernel(archive)
     assert now != kept
     assert (hits, misses) == (0, 1)
 
@@ -94,35 +94,35 @@ def change(source):
         constants.write("MAGIC = 3\n")
 
 
-def test_kernels_are_compiled_anew_when_a_constant_of_another_file_changed(compiled, source):
-    assert compiled(source)[2:] == [0, 1]
-    assert compiled(source)[2:] == [1, 0]
+def test_kernels_are_compiled_anew_when_a_constant_of_another_file_changed(compile_kernel, source):
+    assert compile_kernel(source)[2:] == [0, 1]
+    assert compile_kernel(source)[2:] == [1, 0]
     change(source)
-    assert compiled(source)[2:] == [0, 1]
+    assert compile_kernel(source)[2:] == [0, 1]
 
 
 @pytest.mark.parametrize("file", ["index", "data"])
-def test_what_a_process_has_half_saved_brings_no_kernel_of_other_sources_back(compiled, source, file):
+def test_what_a_process_has_half_saved_brings_no_kernel_of_other_sources_back(compile_kernel, source, file):
     """Other processes see it for a moment, or permanently if the process was killed."""
-    assert compiled(source)[2:] == [0, 1]
+    assert compile_kernel(source)[2:] == [0, 1]
     change(source)
-    assert compiled(source, KILLED.format(file=file)) is None
-    assert compiled(source)[2:] == [0, 1]
-    assert compiled(source)[2:] == [1, 0]
+    assert compile_kernel(source, KILLED.format(file=file)) is None
+    assert compile_kernel(source)[2:] == [0, 1]
+    assert compile_kernel(source)[2:] == [1, 0]
     assert len(list(source.rglob("kernels.varint-*.nbc"))) == 1
 
 
-def test_a_folder_can_be_named(compiled, tmp_path):
-    _, kept, _, _ = compiled(pack_packages(tmp_path), NUMBA_CACHE_DIR=str(tmp_path / "named"))
+def test_a_folder_can_be_named(compile_kernel, tmp_path):
+    _, kept, _, _ = compile_kernel(pack_packages(tmp_path), NUMBA_CACHE_DIR=str(tmp_path / "named"))
     assert Path(kept).parent == tmp_path / "named" / "ottla-kernels"
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770])
-def test_a_folder_that_others_can_write_is_not_trusted(compiled, tmp_path, mode):
+def test_a_folder_that_others_can_write_is_not_trusted(compile_kernel, tmp_path, mode):
     folder = tmp_path / "tmp" / f"ottla-kernels-{os.geteuid()}"
     folder.mkdir()
     folder.chmod(mode)
     for _ in range(2):
-        _, kept, hits, _ = compiled(pack_packages(tmp_path))
+        _, kept, hits, _ = compile_kernel(pack_packages(tmp_path))
         assert (kept, hits) == (None, 0)
     assert list(folder.rglob("*.nb?")) == []

@@ -92,7 +92,7 @@ def logs(draw):
     return bytes(made)
 
 
-def told(data):
+def run_kernels(data):
     """Return all results of the kernels for these bytes, as a separate file."""
     buffer, rows = array(data), headers.header_rows(10)
     end = len(buffer)
@@ -125,9 +125,9 @@ def read(buffer, rows):
 @given(data=logs() | st.binary(max_size=300))
 def test_both_kinds_tell_the_same_of_a_log(data):
     with only(PLAIN):
-        plainly = told(data)
+        plainly = run_kernels(data)
     with only(COMPILED):
-        assert told(data) == plainly
+        assert run_kernels(data) == plainly
 
 
 def test_nothing_is_compiled_before_so_much_is_read_that_it_pays():

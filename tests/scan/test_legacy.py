@@ -59,7 +59,7 @@ def read(root, target_bytes=WHOLE_LOG, on_damage="fail"):
     return [(row["offset"], row["key"], row["value"]) for row in rows], damage.found
 
 
-def wanted(records):
+def rows_of(records):
     return [(one.offset, one.key, one.value) for one in records]
 
 
@@ -74,14 +74,14 @@ def test_pieces_of_any_size_have_every_record_once(put, target_bytes):
     root = put(CONTENT, index_of(CONTENT))
     assert len(walk(root, target_bytes=target_bytes)) > (1 if target_bytes < WHOLE_LOG else 0)
     assert count(walk(root, target_bytes=target_bytes)) == len(RECORDS)
-    assert read(root, target_bytes) == (wanted(RECORDS), [])
+    assert read(root, target_bytes) == (rows_of(RECORDS), [])
 
 
 @pytest.mark.parametrize("chunk_bytes", [64, 1_000, 1_100])
 def test_messages_that_cross_the_ends_of_chunks_are_read_whole(put, monkeypatch, chunk_bytes):
     monkeypatch.setattr(chunks, "CHUNK_BYTES", chunk_bytes)
     monkeypatch.setattr(chunks, "ROWS_PER_CHUNK", 3)
-    assert read(put(CONTENT)) == (wanted(RECORDS), [])
+    assert read(put(CONTENT)) == (rows_of(RECORDS), [])
 
 
 def test_torn_message_is_the_end_at_every_length(put):

@@ -50,70 +50,70 @@ def s3():
         yield server
 
 
-def audited(directory, capsys):
+def run_audit(directory, capsys):
     """Return exit code and findings, without the directory's name."""
     code = main([str(directory), "--format", "json"])
     out, err = capsys.readouterr()
     assert err == ""
     # Time goes on between two audits.
-    out = re.sub(r"\b\d+ (d|h|min|s|ms)\b( \d+ (d|h|min|s|ms)\b)*", "TIME", unnamed(out, directory))
+    out = re.sub(r"\b\d+ (d|h|min|s|ms)\b( \d+ (d|h|min|s|ms)\b)*", "TIME", remove_name(out, directory))
     return code, [json.loads(line) for line in out.splitlines()]
 
 
-def unnamed(text, directory):
+def remove_name(text, directory):
     base, _, query = str(directory).partition("?")
     return text.replace(base, "DIR").replace("?" + query, "") if query else text.replace(base, "DIR")
 
 
-def viewed(directory, view, **options):
+def read_rows(directory, view, **options):
     rows = read_view(directory, view, **options)
-    return sorted(unnamed(repr(sorted(row.items())), directory) for row in rows)
+    return sorted(remove_name(repr(sorted(row.items())), directory) for row in rows)
 
 
 @pytest.mark.parametrize("name", ["clean", "unclean"])
 def test_findings_are_those_of_the_local_directory(reference, behind_arrow, capsys, name):
-    local = audited(reference(name), capsys)
+    local = run_audit(reference(name), capsys)
     assert local[0] == 1
-    assert audited(behind_arrow(reference(name)), capsys) == local
+    assert run_audit(behind_arrow(reference(name)), capsys) == local
 
 
 @pytest.mark.parametrize("name", ["clean", "unclean"])
 @pytest.mark.parametrize("view", ["records", "transactions", "partitions", "segments", "producers", "group_offsets"])
 def test_views_are_those_of_the_local_directory(reference, behind_arrow, name, view):
-    local = viewed(reference(name), view)
+    local = read_rows(reference(name), view)
     assert local
-    assert viewed(behind_arrow(reference(name)), view) == local
+    assert read_rows(behind_arrow(reference(name)), view) == local
 
 
 def test_filters_and_times_read_the_indexes_of_the_remote_directory(reference, behind_arrow):
     options = {"startingOffsets": '{"ledger": {"0": 100}}', "endingTimestamp": "1795253827000"}
-    local = viewed(reference("clean"), "records", **options)
+    local = read_rows(reference("clean"), "records", **options)
     assert 0 < len(local) < 3988
-    assert viewed(behind_arrow(reference("clean")), "records", **options) == local
+    assert read_rows(behind_arrow(reference("clean")), "records", **options) == local
 
 
 @pytest.fixture
-def fetched(monkeypatch):
+def fetches(monkeypatch):
     """Record (name, size, position) of every fetch from a remote file."""
     seen = []
     fetch = storage._RemoteFile.fetch
 
-    def told(self, size, position):
+    def record(self, size, position):
         content = fetch(self, size, position)
         seen.append((storage.name_of(self._path), len(content), position))
         return content
 
-    monkeypatch.setattr(storage._RemoteFile, "fetch", told)
+    monkeypatch.setattr(storage._RemoteFile, "fetch", record)
     return seen
 
 
-def test_a_segment_is_read_in_ranges_of_eight_mebibytes(write_log, behind_arrow, fetched):
+def test_a_segment_is_read_in_ranges_of_eight_mebibytes(write_log, behind_arrow, fetches):
     log = write_log()
     for _ in range(20):
         log.data(value=b"x" * MIB)
     assert len(read_view(behind_arrow(write_log.root), "records", ["offset"], **EVERYTHING)) == 20
     size = log.path.stat().st_size
-    ranges = sorted((position, length) for name, length, position in fetched if name == log.path.name)
+    ranges = sorted((position, length) for name, length, position in fetches if name == log.path.name)
     assert ranges == [
         (0, ahead.READ_BYTES),
         (ahead.READ_BYTES, ahead.READ_BYTES),
@@ -121,17 +121,17 @@ def test_a_segment_is_read_in_ranges_of_eight_mebibytes(write_log, behind_arrow,
     ]
 
 
-def test_each_of_many_small_segments_is_fetched_once(write_log, behind_arrow, fetched):
+def test_each_of_many_small_segments_is_fetched_once(write_log, behind_arrow, fetches):
     log = write_log()
     for _ in range(30):
         log.data(10)
         log.roll()
     names = [path.name for path in log.folder.iterdir() if path.stat().st_size]
     assert len(read_view(behind_arrow(write_log.root), "records", ["offset"], **EVERYTHING)) == 300
-    assert sorted(name for name, _, _ in fetched if name.endswith(".log")) == sorted(names)
+    assert sorted(name for name, _, _ in fetches if name.endswith(".log")) == sorted(names)
 
 
-def test_no_more_than_three_ranges_of_a_segment_are_held(write_log, behind_arrow, fetched):
+def test_no_more_than_three_ranges_of_a_segment_are_held(write_log, behind_arrow, fetches):
     log = write_log()
     for _ in range(60):
         log.data(value=b"x" * MIB)
@@ -142,7 +142,7 @@ def test_no_more_than_three_ranges_of_a_segment_are_held(write_log, behind_arrow
     done = 0
     for chunk in reader.chunks(cut_segment(segment, segment.size_bytes + 1, 0)[0]):
         done = max(done, chunk.file_position + int(chunk.rows[-1, headers.POSITION] + chunk.rows[-1, headers.SIZE]))
-        asked = max(position + length for _, length, position in fetched)
+        asked = max(position + length for _, length, position in fetches)
         assert asked <= done + (1 + ahead.WINDOWS_AHEAD) * ahead.READ_BYTES + CHUNK_BYTES
     assert done == segment.size_bytes
 
@@ -233,7 +233,7 @@ def test_upcoming_files_are_read_in_their_order_and_may_be_left_out(tmp_path, be
     assert files.read(f"{place}/a") == b"a"
 
 
-def test_an_index_check_fetches_no_file_twice(write_log, behind_arrow, fetched, capsys):
+def test_an_index_check_fetches_no_file_twice(write_log, behind_arrow, fetches, capsys):
     log = write_log()
     for _ in range(10):
         path = log.path
@@ -243,7 +243,7 @@ def test_an_index_check_fetches_no_file_twice(write_log, behind_arrow, fetched, 
             path.with_suffix(suffix).write_bytes(b"\x01")
     assert main([behind_arrow(write_log.root), "--checks", "index", "--format", "json"]) == 1
     capsys.readouterr()
-    names = sorted(name for name, _, _ in fetched if name.endswith("index"))
+    names = sorted(name for name, _, _ in fetches if name.endswith("index"))
     assert names == sorted(path.name for path in log.folder.glob("*index"))
     assert len(names) == 30
 
@@ -295,7 +295,7 @@ def test_errors_of_arrow_become_one_line(said, number, told):
 
 def test_findings_from_s3_are_those_of_the_local_directory(reference, s3, capsys):
     upload, _ = s3
-    assert audited(upload(reference("clean"), "clean"), capsys) == audited(reference("clean"), capsys)
+    assert run_audit(upload(reference("clean"), "clean"), capsys) == run_audit(reference("clean"), capsys)
 
 
 def test_ottla_audit_reads_s3(reference, s3):

@@ -132,7 +132,7 @@ class Writer:
             self.data(pid, transactional, seq=-1)
 
 
-def compacted(chance, batches):
+def compact(chance, batches):
     """Return the batches that cleaning may leave of a sound log: a marker stays while data of its transaction does."""
     kept, markers_needed = [], set()
     for batch in batches:
@@ -162,7 +162,7 @@ def write_log(seed, *, faults):
             writer.break_something()
         else:
             writer.step()
-    batches = compacted(chance, writer.batches) if chance.random() < 0.3 else writer.batches
+    batches = compact(chance, writer.batches) if chance.random() < 0.3 else writer.batches
     return batches, writer, chance
 
 
@@ -209,7 +209,7 @@ def comparable(leaving):
     return rows.tolist(), leaving.next_offset, leaving.clock_ms
 
 
-def told(entries):
+def round_trip(entries):
     """Return the entries after a round trip through a snapshot file."""
     return snapshot_entries(encode_snapshot(entries)).rows
 
@@ -231,7 +231,7 @@ def test_random_logs_are_followed_as_the_model_follows_them(block):
         model = Model(entries, log_start, first, has_sequences)
         for batch in batches:
             model.read(batch)
-        start = states.empty() if first is None else states.from_snapshot(told(entries), first)
+        start = states.empty() if first is None else states.from_snapshot(round_trip(entries), first)
         (ended, found, gaps), leaving, totals = run(
             batches, start, log_start=log_start, chance=chance, has_sequences=has_sequences
         )
@@ -253,7 +253,7 @@ def test_splitting_anywhere_gives_what_one_walk_gives(block):
     for seed in range(60 * block, 60 * (block + 1)):
         batches, _, chance = write_log(seed, faults=0.15)
         entries, first = snapshot_below(batches, chance)
-        start = states.from_snapshot(told(entries), first)
+        start = states.from_snapshot(round_trip(entries), first)
         (ended, anomalies, gaps), leaving, totals = run(batches, start)
         for cut in range(1, len(batches)):
             middle = chance.randrange(cut + 1)

@@ -41,7 +41,7 @@ def with_header(batch, **fields):
     return assemble(header._replace(**fields), bytes(batch[61:]))
 
 
-def emptied(batch):
+def empty(batch):
     """Return the batch that the cleaner keeps of a producer's last batch when it removes all of its records."""
     header = read_header(batch)
     return assemble(header._replace(base_timestamp=-1, record_count=0), b"")
@@ -111,7 +111,7 @@ def test_marker_that_waits_for_its_horizon_has_its_own_time(write_log):
 def test_empty_batch_that_the_cleaner_kept_is_a_batch_of_its_transaction(write_log):
     """`ProducerAppendInfo` opens a transaction for it; its marker is kept as long as the batch is."""
     log = write_log()
-    log.append(emptied(transactional(records=5)))
+    log.append(empty(transactional(records=5)))
     log.append(build_marker(7, 0, 3, False, T0 + 1))
     (row,), anomalies, found, _ = walk(write_log.root)
     assert anomalies == []
@@ -125,7 +125,7 @@ def test_empty_control_batch_ends_nothing(write_log):
     """Its marker was removed with its whole transaction; an open transaction is a later one."""
     log = write_log()
     log.append(transactional())
-    log.append(emptied(build_marker(7, 0, 3, True, T0)))
+    log.append(empty(build_marker(7, 0, 3, True, T0)))
     log.append(transactional(sequence=1))
     ended, anomalies, found, _ = walk(write_log.root)
     assert (ended, anomalies) == ([], [])

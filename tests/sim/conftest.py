@@ -1,4 +1,4 @@
-"""Which seeds are drawn: OTTLA_SEEDS of them from OTTLA_SEED on, which the Makefile takes from the commit."""
+"""Seeds of the tests: OTTLA_SEEDS of them from OTTLA_SEED on, which the Makefile takes from the commit."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Clients that ask for as much as requests can: no event holds the others, and nobody's promise is broken."""
+"""Clients that send the largest requests: no event delays the others, and every client keeps its guarantees."""
 
 from functools import partial
 

@@ -12,7 +12,7 @@ from lab.simulation.network import NetworkConditions
 from lab.simulation.outcome import judge, run_seed
 from lab.simulation.plants import PLANTS
 from lab.simulation.producers import Abortable, Producer, ProducerBehaviour
-from lab.simulation.rates import MEASURED, main, noticed, row
+from lab.simulation.rates import MEASURED, main, real_problems, row
 from lab.simulation.world import World
 from ottla.protocol.values import TransactionMarker
 from ottla.testkit.in_memory import wire
@@ -42,7 +42,7 @@ def test_a_plant_is_measured_again_and_the_others_stay(tmp_path, capsys):
 
 def test_an_exception_is_no_sign_that_a_bug_was_noticed():
     problems = ["simulation broke: KeyError", "bug: TypeError", "error log: x", "hanging-txn: data-0"]
-    assert noticed("unverified", problems) == ["hanging-txn: data-0"]
+    assert real_problems("unverified", problems) == ["hanging-txn: data-0"]
 
 
 @pytest.mark.parametrize("plant", [name for name in PLANTS if RATES.get(name, {}).get("caught")])
@@ -53,7 +53,7 @@ def test_a_planted_bug_is_noticed(plant):
     others = range(min(150, 5 * rate["seeds"] // rate["caught"]))
     with PLANTS[plant]():
         seeds = chain(rate["first"], others)
-        assert any(noticed(plant, run_seed(seed, profile, level=level).problems) for seed in seeds)
+        assert any(real_problems(plant, run_seed(seed, profile, level=level).problems) for seed in seeds)
 
 
 # --- schedules of their own
@@ -230,4 +230,4 @@ def test_a_schedule_made_for_it_shows_the_bug_and_is_clean_without(plant, script
 
     assert found() == []
     with PLANTS[plant]():
-        assert noticed(plant, found()) != []
+        assert real_problems(plant, found()) != []

@@ -17,12 +17,12 @@ def main(path):
 
     connect = util.local_connect_and_auth
 
-    def connected(conn_info, auth_secret):
+    def connect_early(conn_info, auth_secret):
         if conn_info != path:
             return connect(conn_info, auth_secret)
         return connection.makefile("rwb", int(os.environ.get("SPARK_BUFFER_SIZE", "65536"))), connection
 
-    util.local_connect_and_auth = connected
+    util.local_connect_and_auth = connect_early
     _, _, *sys.argv = sys.argv  # as behind `-m`
     sys.path[0] = ""
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -44,7 +44,7 @@ def parquet(cache):
     return sorted(path.name for path in cache.rglob("*.parquet") if not path.name.startswith("_"))
 
 
-def waited():
+def wait_for_clock():
     """Wait until the clock of file timestamps has advanced."""
     time.sleep(0.05)
 
@@ -84,7 +84,7 @@ def test_a_segment_that_grows_has_few_files(write_log, cache):
 def test_a_file_that_rests_is_not_read_again(write_log, cache, at_rest, monkeypatch):
     log = write_log()
     log.data(3)
-    waited()
+    wait_for_clock()
     check(write_log.root, cache)
     monkeypatch.setattr(settled_ranges, "_rows", None)
     check(write_log.root, cache)
@@ -110,7 +110,7 @@ class TestWhatBecomesOfALog:
         log.data(3, value=b"one")
         times = log.path.stat()
         check(write_log.root, cache)
-        waited()
+        wait_for_clock()
         log.path.write_bytes(b"")
         log.next_offset = 0
         log.data(3, value=b"two")
@@ -125,7 +125,7 @@ class TestWhatBecomesOfALog:
         log.roll()
         log.marker(7, commit)
         check(write_log.root, cache)
-        waited()
+        wait_for_clock()
         log.path.write_bytes(b"")
         log.next_offset = 2
         log.marker(7, not commit)
@@ -140,7 +140,7 @@ class TestWhatBecomesOfALog:
         log.data(4)
         _, behind = check(write_log.root, cache)
         assert behind == {"read_committed": 0, "read_uncommitted": 6}
-        waited()
+        wait_for_clock()
         log.marker(7, commit)
         _, behind = check(write_log.root, cache)
         assert behind == dict.fromkeys(LEVELS, 0)
@@ -207,7 +207,7 @@ class TestWhatBecomesOfALog:
             log.roll()
             log.data(2)
         check(write_log.root, cache)
-        waited()
+        wait_for_clock()
         content = bytearray(path.read_bytes())
         content[position + 70] ^= 1
         path.write_bytes(content)

@@ -9,22 +9,22 @@ import pyarrow.dataset as ds
 from ottla.spark_jobs import export
 
 
-def exported(path):
+def read_export(path):
     table = ds.dataset(path, partitioning="hive").to_table().sort_by([("topic", "ascending"), ("offset", "ascending")])
     return table.to_pylist()
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-def test_what_kafkas_consumer_returned_is_in_the_files(reference, consumed, tmp_path, isolation, capsys):
+def test_what_kafkas_consumer_returned_is_in_the_files(reference, consume, tmp_path, isolation, capsys):
     out = tmp_path / "out"
     assert export.main([str(reference("unclean")), str(out), "--isolation-level", isolation]) == 0
-    expected = consumed(isolation)[1]
+    expected = consume(isolation)[1]
     assert capsys.readouterr().out.startswith(f"{len(expected):,} records")
 
     def place(row):
         return row["topic"], int(row["partition"]), row["offset"]
 
-    rows = {place(row): row for row in exported(out)}
+    rows = {place(row): row for row in read_export(out)}
     assert rows.keys() == {place(row) for row in expected}
     for row in expected:
         mine = rows[place(row)]
@@ -37,7 +37,7 @@ def test_what_kafkas_consumer_returned_is_in_the_files(reference, consumed, tmp_
 
 def test_columns_are_those_that_are_named(reference, tmp_path):
     assert export.main([str(reference("clean")), str(tmp_path / "out"), "--columns", "offset,topic,key"]) == 0
-    assert {*exported(tmp_path / "out")[0]} == {"offset", "key", "topic", "partition"}
+    assert {*read_export(tmp_path / "out")[0]} == {"offset", "key", "topic", "partition"}
 
 
 @pytest.mark.spark
@@ -89,7 +89,7 @@ def test_damage_ends_the_export_without_success(write_log, tmp_path, capsys):
     assert "--on-damage report" in told
     assert not (tmp_path / "out" / "_SUCCESS").exists()
     assert export.main([str(write_log.root), str(tmp_path / "again"), "--on-damage", "report"]) == 0
-    assert len(exported(tmp_path / "again")) == 2
+    assert len(read_export(tmp_path / "again")) == 2
 
 
 @pytest.mark.parametrize(("columns", "words"), [("offset,nothing", "no column nothing"), ("topic", "name another")])

@@ -22,7 +22,7 @@ PER_SEGMENT = BATCHES * RECORDS_PER_BATCH
 
 
 @pytest.fixture
-def rolled(write_log):
+def logs(write_log):
     """Two partitions of five segments with indexes; record n of a partition has timestamp 1000 + n."""
     for partition in (0, 1):
         log = write_log(partition=partition)
@@ -50,7 +50,7 @@ def append(log, records, producer_id):
 
 
 @pytest.fixture
-def opened(monkeypatch):
+def reads(monkeypatch):
     """Return the names of the opened segment files, and the number of bytes read from them."""
     found = {"files": set(), "bytes": 0}
     really_open, really_read = os.open, os.preadv
@@ -87,10 +87,10 @@ def pushed(root, view, filters, **options):
     return read_all(reader)
 
 
-def test_offsets_of_one_partition_open_its_segment_alone(rolled, opened):
+def test_offsets_of_one_partition_open_its_segment_alone(logs, reads):
     first, end = 2 * PER_SEGMENT + 50, 2 * PER_SEGMENT + 70
     rows = read_view(
-        rolled,
+        logs,
         "records",
         partitions="1",
         startingOffsets=json.dumps({"ledger": {"1": first}}),
@@ -98,57 +98,57 @@ def test_offsets_of_one_partition_open_its_segment_alone(rolled, opened):
         **UNCOMMITTED,
     )
     assert offsets(rows) == [(1, offset) for offset in range(first, end)]
-    assert opened["files"] == {segment_name(1, 2)}
+    assert reads["files"] == {segment_name(1, 2)}
 
 
-def test_index_spares_reading_the_rest_of_a_segment(rolled, opened, monkeypatch):
+def test_index_spares_reading_the_rest_of_a_segment(logs, reads, monkeypatch):
     from ottla.scan import chunks
 
-    size = (rolled / segment_name(0, 0)).stat().st_size
+    size = (logs / segment_name(0, 0)).stat().st_size
     monkeypatch.setattr(chunks, "CHUNK_BYTES", size // BATCHES)
     only = ({"ledger": {"0": 61, "1": 10**6}}, {"ledger": {"0": 64}})
     rows = read_view(
-        rolled, "records", startingOffsets=json.dumps(only[0]), endingOffsets=json.dumps(only[1]), **UNCOMMITTED
+        logs, "records", startingOffsets=json.dumps(only[0]), endingOffsets=json.dumps(only[1]), **UNCOMMITTED
     )
     assert offsets(rows) == [(0, 61), (0, 62), (0, 63)]
-    assert 0 < opened["bytes"] < size / 2
+    assert 0 < reads["bytes"] < size / 2
 
 
-def test_index_that_lies_costs_speed_and_nothing_else(rolled):
-    for path in rolled.rglob("*.index"):
+def test_index_that_lies_costs_speed_and_nothing_else(logs):
+    for path in logs.rglob("*.index"):
         content = bytearray(path.read_bytes())
         content[7::8] = bytes((byte + 13) % 256 for byte in content[7::8])
         path.write_bytes(content)
-    rows = read_view(rolled, "records", startingOffsets='{"ledger": {"0": 133, "1": 500}}', **UNCOMMITTED)
+    rows = read_view(logs, "records", startingOffsets='{"ledger": {"0": 133, "1": 500}}', **UNCOMMITTED)
     assert offsets(rows) == [(0, offset) for offset in range(133, 600)] + [(1, offset) for offset in range(500, 600)]
 
 
-def test_filter_on_time_leaves_rolled_segments_shut(rolled, opened):
+def test_filter_on_time_leaves_rolled_segments_shut(logs, reads):
     late = datetime.fromtimestamp((1000 + 3 * PER_SEGMENT) / 1000, UTC)
-    rows = pushed(rolled, "records", [ds.GreaterThanOrEqual(("timestamp",), late)], partitions="0", **UNCOMMITTED)
+    rows = pushed(logs, "records", [ds.GreaterThanOrEqual(("timestamp",), late)], partitions="0", **UNCOMMITTED)
     assert offsets(rows) == [(0, offset) for offset in range(3 * PER_SEGMENT, 5 * PER_SEGMENT)]
-    assert opened["files"] == {segment_name(0, 3), segment_name(0, 4)}
+    assert reads["files"] == {segment_name(0, 3), segment_name(0, 4)}
 
 
-def test_times_are_offsets_as_list_offsets_finds_them(rolled):
+def test_times_are_offsets_as_list_offsets_finds_them(logs):
     for start, end in ((1100, 1111), (999, 1001), (1000, 1000), (1599, 1700), (1600, 2000)):
         rows = read_view(
-            rolled, "records", startingTimestamp=str(start), endingTimestamp=str(end), partitions="0", **UNCOMMITTED
+            logs, "records", startingTimestamp=str(start), endingTimestamp=str(end), partitions="0", **UNCOMMITTED
         )
         expected = [(0, offset) for offset in range(600) if start <= 1000 + offset < end]
         assert offsets(rows) == expected, (start, end)
 
 
-def test_partition_and_topic_filters_open_nothing_else(rolled, write_log, opened):
+def test_partition_and_topic_filters_open_nothing_else(logs, write_log, reads):
     append(write_log("audit-log"), [(b"k", b"v")], producer_id=-1)
-    rows = pushed(rolled, "records", [ds.EqualTo(("partition",), 1), ds.EqualTo(("topic",), "ledger")])
+    rows = pushed(logs, "records", [ds.EqualTo(("partition",), 1), ds.EqualTo(("topic",), "ledger")])
     assert len(rows) == 600
-    assert {name.split("/")[0] for name in opened["files"]} == {"ledger-1"}
-    assert len(pushed(rolled, "records", [ds.StringStartsWith(("topic",), "audit")])) == 1
-    assert pushed(rolled, "records", [ds.In(("topic",), ("nothing", None))]) == []
+    assert {name.split("/")[0] for name in reads["files"]} == {"ledger-1"}
+    assert len(pushed(logs, "records", [ds.StringStartsWith(("topic",), "audit")])) == 1
+    assert pushed(logs, "records", [ds.In(("topic",), ("nothing", None))]) == []
 
 
-def test_filters_on_columns_that_spare_nothing_are_left_to_spark(rolled):
+def test_filters_on_columns_that_spare_nothing_are_left_to_spark(logs):
     filters = [
         ds.EqualTo(("timestampType",), 1),
         ds.Not(ds.EqualTo(("partition",), 0)),
@@ -195,13 +195,13 @@ def holds(row, one):
 
 
 @pytest.mark.parametrize("view", COLUMNS)
-def test_pushed_filters_never_lose_a_row(rolled, view):
+def test_pushed_filters_never_lose_a_row(logs, view):
     chance = random.Random(7)
-    everything = read_view(rolled, view)
+    everything = read_view(logs, view)
     spared = 0
     for _ in range(60):
         filters = [random_filter(chance, column) for column in chance.sample(COLUMNS[view], chance.choice([1, 2, 3]))]
-        rows = pushed(rolled, view, filters)
+        rows = pushed(logs, view, filters)
         expected = [row for row in everything if all(holds(row, one) for one in filters)]
         assert [row for row in rows if all(holds(row, one) for one in filters)] == expected, filters
         spared += len(rows) < len(everything)
@@ -209,37 +209,37 @@ def test_pushed_filters_never_lose_a_row(rolled, view):
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
-def test_times_of_which_one_is_wanted_bound_by_the_earliest(rolled, order):
+def test_times_of_which_one_is_wanted_bound_by_the_earliest(logs, order):
     offsets = [3 * PER_SEGMENT + 7, 4 * PER_SEGMENT, 5 * PER_SEGMENT - 1]
     moments = [datetime.fromtimestamp((1000 + offsets[each]) / 1000, UTC) for each in order]
     one_of = ds.In(("timestamp",), tuple(moments))
     assert narrow(UNBOUNDED, schemas.RECORDS, [one_of]).time_ms == (1000 + offsets[0], 2**63 - 1, None)
-    rows = [row for row in pushed(rolled, "records", [one_of], **UNCOMMITTED) if holds(row, one_of)]
+    rows = [row for row in pushed(logs, "records", [one_of], **UNCOMMITTED) if holds(row, one_of)]
     assert sorted(row["offset"] for row in rows) == sorted(2 * offsets)
 
 
-def test_producers_are_bounded_by_an_option(rolled):
-    rows = read_view(rolled, "batches", producerIds="1, 3")
+def test_producers_are_bounded_by_an_option(logs):
+    rows = read_view(logs, "batches", producerIds="1, 3")
     assert {row["producerId"] for row in rows} == {1, 3}
     assert len(rows) == 2 * SEGMENTS * BATCHES / 2
-    assert {row["producerId"] for row in read_view(rolled, "records", producerIds="2")} == {2}
+    assert {row["producerId"] for row in read_view(logs, "records", producerIds="2")} == {2}
 
 
 @pytest.mark.parametrize("view", ["records", "batches", "segments"])
-def test_offsets_below_the_log_start_fail_the_read_or_are_told(rolled, caplog, view):
-    (rolled / "log-start-offset-checkpoint").write_text("0\n1\nledger 0 150\n")
+def test_offsets_below_the_log_start_fail_the_read_or_are_told(logs, caplog, view):
+    (logs / "log-start-offset-checkpoint").write_text("0\n1\nledger 0 150\n")
     given = {"startingOffsets": '{"ledger": {"0": 149}}', "partitions": "0", **UNCOMMITTED}
     with pytest.raises(DataLost, match="ledger-0 begins at 150, startingOffsets names 149; option"):
-        read_view(rolled, view, **given)
-    at_the_start = read_view(rolled, view, **{**given, "startingOffsets": '{"ledger": {"0": 150}}'})
-    assert read_view(rolled, view, failOnDataLoss="False", **given) == at_the_start != []
+        read_view(logs, view, **given)
+    at_the_start = read_view(logs, view, **{**given, "startingOffsets": '{"ledger": {"0": 150}}'})
+    assert read_view(logs, view, failOnDataLoss="False", **given) == at_the_start != []
     assert "ledger-0 begins at 150, startingOffsets names 149" in caplog.text
 
 
-def test_more_tasks_are_made_where_they_are_asked_for(rolled):
-    everything = reader_of(rolled, "batches")
+def test_more_tasks_are_made_where_they_are_asked_for(logs):
+    everything = reader_of(logs, "batches")
     assert len(everything.partitions()) == 1
-    cut = reader_of(rolled, "batches", minPartitions="10")
+    cut = reader_of(logs, "batches", minPartitions="10")
     assert 8 <= len(cut.partitions()) <= 12
     assert read_all(cut) == read_all(everything)
 

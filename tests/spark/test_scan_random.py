@@ -88,7 +88,7 @@ def break_somewhere(folder, chance):
     path.write_bytes(content)
 
 
-def as_listed(row):
+def row_of(row):
     """Return rows as in `expected_rows`, without the time."""
     headers = [(pair["key"], pair["value"]) for pair in row["headers"] or []]
     return row["offset"], row["key"], row["value"], headers, row["producerId"], row["producerEpoch"], row["sequence"]
@@ -109,7 +109,7 @@ def test_sound_log_is_read_alike_with_all_buffers_and_cuts(write_log, buffers, s
         rows = read(write_log.root, ALL, isolation_level=isolation)
         expected = expected_rows(scanned, isolation)
         assert [row["timestamp"] for row in rows] == [1_000 * record[1] for record in expected]
-        assert list(map(as_listed, rows)) == [(one[0], *one[2:]) for one in expected]
+        assert list(map(row_of, rows)) == [(one[0], *one[2:]) for one in expected]
         some = read(write_log.root, names, isolation_level=isolation, **bounds)
         assert some == [{name: row[name] for name in names} for row in rows if first <= row["offset"] < end]
 

@@ -182,7 +182,7 @@ def test_without_a_sound_snapshot_a_range_is_walked_up_to(long_log, cut, content
     assert len(tasks) == 4
 
 
-def changed(path, change):
+def change_snapshot(path, change):
     path.write_bytes(encode_snapshot(change(decode_snapshot(path.read_bytes()))))
 
 
@@ -201,7 +201,7 @@ def changed(path, change):
 def test_snapshot_that_the_log_contradicts_is_told_and_verify_reads_without_it(long_log, cut, change):
     expected = in_order(read_view(long_log, "transactions", verify="true"))
     snapshot = sorted(long_log.glob("ledger-0/*.snapshot"))[1]
-    changed(snapshot, change)
+    change_snapshot(snapshot, change)
     cut(1)
     with pytest.raises(DamagedSegment, match=rf"{snapshot.name}: the open transactions .*verify"):
         read_view(long_log, "transactions")

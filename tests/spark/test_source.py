@@ -25,7 +25,7 @@ def digest(value):
     return None if value is None else hashlib.sha256(value).hexdigest()
 
 
-def as_consumed(row):
+def consumed_row(row):
     """Return a row of the table in the form of `consumed.jsonl`."""
     moment = row["timestamp"].replace(tzinfo=UTC) if row["timestamp"].tzinfo is None else row["timestamp"]
     return {
@@ -45,10 +45,10 @@ def as_consumed(row):
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 @pytest.mark.parametrize("name", ["clean", "unclean"])
-def test_records_equal_what_kafkas_consumer_returned(read, reference, consumed, name, isolation):
+def test_records_equal_what_kafkas_consumer_returned(read, reference, consume, name, isolation):
     table = read(reference(name), isolation_level=isolation).toArrow()
-    rows = [as_consumed(row) for row in table.to_pylist()]
-    expected = [{name: value for name, value in row.items() if name != "isolation"} for row in consumed(isolation)[1]]
+    rows = [consumed_row(row) for row in table.to_pylist()]
+    expected = [{name: value for name, value in row.items() if name != "isolation"} for row in consume(isolation)[1]]
 
     def place(row):
         return row["topic"], row["partition"], row["offset"]
@@ -183,7 +183,7 @@ def test_missing_directory_is_told(read, tmp_path):
 
 
 @pytest.fixture
-def damaged(write_log):
+def bad_log(write_log):
     """Write three batches of ten to ledger-0, the middle one with a flipped byte; ten sound records elsewhere."""
     log = write_log()
     log.positions = [log.data(10, value=b"x" * 40) for _ in range(3)]
@@ -194,21 +194,21 @@ def damaged(write_log):
     return log
 
 
-def test_damage_fails_the_job_and_names_file_and_position(read, write_log, damaged):
-    with pytest.raises(Exception, match=f"{damaged.path}: position {damaged.positions[1]} to {damaged.positions[2]}"):
+def test_damage_fails_the_job_and_names_file_and_position(read, write_log, bad_log):
+    with pytest.raises(Exception, match=f"{bad_log.path}: position {bad_log.positions[1]} to {bad_log.positions[2]}"):
         read(write_log.root).collect()
 
 
-def test_reported_damage_leaves_what_is_sound(read, write_log, damaged):
+def test_reported_damage_leaves_what_is_sound(read, write_log, bad_log):
     rows = read(write_log.root, on_damage="report", topics="ledger").collect()
     assert sorted(row.offset for row in rows) == [*range(10), *range(20, 30)]
     assert read(write_log.root, on_damage="report").count() == 30
 
 
-def test_damage_view_lists_it(read, write_log, damaged):
+def test_damage_view_lists_it(read, write_log, bad_log):
     rows = read(write_log.root, view="damage").collect()
     assert [(row.topic, row.partition, row.file, row.position, row.end) for row in rows] == [
-        ("ledger", 0, str(damaged.path), damaged.positions[1], damaged.positions[2])
+        ("ledger", 0, str(bad_log.path), bad_log.positions[1], bad_log.positions[2])
     ]
     assert "CRC mismatch" in rows[0].reason
 

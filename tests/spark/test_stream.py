@@ -39,7 +39,7 @@ def stream(spark, tmp_path):
     return run
 
 
-def committed(root, topic="ledger", partition=0):
+def committed_rows(root, topic="ledger", partition=0):
     found = scan_partition(root / f"{topic}-{partition}").records("read_committed")
     return [(topic, partition, record.offset, record.value) for record in found]
 
@@ -57,7 +57,7 @@ def test_a_stream_waits_for_open_transactions_and_leaves_out_aborted_ones(stream
     log.roll()
     log.data(1, value=b"next segment")
     assert [row[3] for row in stream(write_log.root)] == [b"open", b"open", b"behind", b"next segment"]
-    assert stream.rows["checkpoint"] == committed(write_log.root)
+    assert stream.rows["checkpoint"] == committed_rows(write_log.root)
 
 
 def test_a_transaction_that_spans_segments_and_batches_is_aborted_as_a_whole(stream, write_log):
@@ -113,7 +113,7 @@ def test_a_limit_makes_more_batches_of_the_same_rows(stream, write_log):
     for number in range(20):
         log.data(5, producer_id=number, value=b"%d" % number)
         log.marker(number, commit=number % 3 != 0)
-    assert stream(write_log.root, maxOffsetsPerTrigger="7") == committed(write_log.root)
+    assert stream(write_log.root, maxOffsetsPerTrigger="7") == committed_rows(write_log.root)
 
 
 def test_retention_in_front_of_the_stream_goes_unnoticed_and_behind_it_is_an_error(stream, write_log):
@@ -161,16 +161,16 @@ def test_a_log_that_was_cut_below_what_was_read_is_an_error(stream, write_log):
 
 
 def test_a_topic_that_was_made_again_is_an_error_or_read_from_its_start(stream, write_log):
-    def named(topic_id):
+    def write_id(topic_id):
         (write_log.root / "ledger-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}\n")
 
     write_log().data(1, value=b"old")
-    named("AAAAAAAAAAAAAAAAAAAAAQ")
+    write_id("AAAAAAAAAAAAAAAAAAAAAQ")
     assert len(stream(write_log.root)) == 1
     shutil.rmtree(write_log.root / "ledger-0")
     log = write_log()
     log.data(3, value=b"new")
-    named("AAAAAAAAAAAAAAAAAAAAAg")
+    write_id("AAAAAAAAAAAAAAAAAAAAAg")
     with pytest.raises(Exception, match="was deleted and created again"):
         stream(write_log.root)
     assert len(stream(write_log.root, failOnDataLoss="false")) == 3
@@ -207,9 +207,9 @@ def test_a_query_that_begins_behind_what_is_stable_waits(stream, write_log):
     assert [row[2:] for row in stream(write_log.root, **begin)] == [(3, b"behind")]
 
 
-def test_everything_that_kafkas_consumer_returned(stream, reference, consumed):
+def test_everything_that_kafkas_consumer_returned(stream, reference, consume):
     rows = stream(reference("unclean"), maxOffsetsPerTrigger="1500")
-    expected = sorted((row["topic"], row["partition"], row["offset"]) for row in consumed("read_committed")[1])
+    expected = sorted((row["topic"], row["partition"], row["offset"]) for row in consume("read_committed")[1])
     assert [row[:3] for row in rows] == expected
 
 

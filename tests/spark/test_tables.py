@@ -146,7 +146,7 @@ def test_transactions_of_batches_are_those_of_the_view(spark, directories, name)
     assert found.dtypes == [(column, types[column]) for column in found.columns]
 
 
-def walked(root):
+def walk(root):
     """Return (anomalies, gaps) of every partition from the walk, in the columns of the tables."""
     anomalies, gaps = [], []
     for log in list_partitions(str(root)):
@@ -168,7 +168,7 @@ def test_sequence_zombie_and_gaps_are_those_of_the_walk(spark, directories, name
     from ottla.spark_jobs import gaps, sequence, zombie
 
     batches = frame_of(spark, directories[name], "batches", topics="*").cache()
-    anomalies, missing = walked(directories[name])
+    anomalies, missing = walk(directories[name])
     assert rows_of(sequence(batches)) == in_order(row for row in anomalies if "sequence" in row[-1])
     assert rows_of(zombie(batches)) == in_order(
         row for row in anomalies if "zombie" in row[-1] or "coordinator" in row[-1]

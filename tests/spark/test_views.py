@@ -179,10 +179,10 @@ def test_open_transactions_are_those_that_a_broker_listed(reference, name):
 
 
 @BOTH
-def test_partitions_end_where_kafkas_consumer_ended(reference, consumed, name):
+def test_partitions_end_where_kafkas_consumer_ended(reference, consume, name):
     rows = {f"{row['topic']}-{row['partition']}": row for row in read_view(reference(name), "partitions")}
     for isolation, column in (("read_committed", "lastStableOffset"), ("read_uncommitted", "logEnd")):
-        ends, records = consumed(isolation)
+        ends, records = consume(isolation)
         assert {place: row[column] for place, row in rows.items()} == ends
         counted = defaultdict(int)
         for record in records:

@@ -46,7 +46,7 @@ def test_every_view_arrives_with_its_types_and_rows(spark, load, reference):
 
 
 @pytest.fixture
-def half_damaged(write_log):
+def half_damaged_log(write_log):
     """Write a directory whose partition 1 cannot be read, so a query succeeds only without reading it."""
     for partition in (0, 1):
         log = write_log(partition=partition)
@@ -65,9 +65,9 @@ def pushing(spark):
     spark.conf.unset(PUSHDOWN)
 
 
-def test_filters_are_pushed_down_where_the_read_and_spark_ask_for_it(load, half_damaged, pushing):
+def test_filters_are_pushed_down_where_the_read_and_spark_ask_for_it(load, half_damaged_log, pushing):
     def some(**options):
-        frame = load(half_damaged, **{"isolation.level": "read_uncommitted", **options})
+        frame = load(half_damaged_log, **{"isolation.level": "read_uncommitted", **options})
         return sorted(row.offset for row in frame.where("partition = 0 and offset between 7 and 12").collect())
 
     expected = list(range(7, 13))
@@ -77,10 +77,10 @@ def test_filters_are_pushed_down_where_the_read_and_spark_ask_for_it(load, half_
         some()
 
 
-def test_filters_that_spark_does_not_push_fail_a_read_that_asks_for_them(load, half_damaged):
-    assert load(half_damaged, partitions="0").where("offset < 3").count() == 3
+def test_filters_that_spark_does_not_push_fail_a_read_that_asks_for_them(load, half_damaged_log):
+    assert load(half_damaged_log, partitions="0").where("offset < 3").count() == 3
     with pytest.raises(Exception, match=PUSHDOWN):
-        load(half_damaged, pushdown="true").where("offset < 3").count()
+        load(half_damaged_log, pushdown="true").where("offset < 3").count()
 
 
 @pytest.mark.parametrize("view", ["records", "batches", "segments"])

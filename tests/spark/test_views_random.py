@@ -32,7 +32,7 @@ def logs(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def scanned(logs):
+def scans(logs):
     return {seed: scan_partition(logs / f"log-{seed}") for seed in SEEDS}
 
 
@@ -40,10 +40,10 @@ def of_partition(rows, number):
     return [row for row in rows if row["partition"] == number]
 
 
-def test_batches_and_their_fates_are_those_of_the_scanner(logs, scanned):
+def test_batches_and_their_fates_are_those_of_the_scanner(logs, scans):
     rows = read_view(logs, "batches")
     fates = set()
-    for seed, partition in scanned.items():
+    for seed, partition in scans.items():
         expected = [
             (
                 batch.position,
@@ -67,9 +67,9 @@ def test_batches_and_their_fates_are_those_of_the_scanner(logs, scanned):
     assert fates == {"none", "committed", "aborted", "open"}
 
 
-def test_transactions_are_those_of_the_scanner(logs, scanned):
+def test_transactions_are_those_of_the_scanner(logs, scans):
     rows = read_view(logs, "transactions")
-    for seed, partition in scanned.items():
+    for seed, partition in scans.items():
         found = [row for row in of_partition(rows, seed) if row["firstOffset"] is not None]
         names = ("producerId", "firstOffset", "fate", "markerOffset", "markerEpoch")
         expected = [
@@ -107,17 +107,17 @@ def producers_of(partition):
     return held
 
 
-def test_producers_are_what_a_replay_of_the_log_gives(logs, scanned):
+def test_producers_are_what_a_replay_of_the_log_gives(logs, scans):
     rows = read_view(logs, "producers")
-    for seed, partition in scanned.items():
+    for seed, partition in scans.items():
         names = ("producerEpoch", "lastSequence", "lastOffset", "lastTimestamp", "coordinatorEpoch", "openFirstOffset")
         found = {row["producerId"]: {name: row[name] for name in names} for row in of_partition(rows, seed)}
         assert found == producers_of(partition)
 
 
-def test_partitions_end_where_the_scanner_ends(logs, scanned):
+def test_partitions_end_where_the_scanner_ends(logs, scans):
     rows = {row["partition"]: row for row in read_view(logs, "partitions")}
-    for seed, partition in scanned.items():
+    for seed, partition in scans.items():
         row = rows[seed]
         assert (row["logEnd"], row["lastStableOffset"]) == (partition.log_end_offset, partition.last_stable_offset)
         assert row["batches"] == len(partition.batches)
@@ -128,9 +128,9 @@ def test_partitions_end_where_the_scanner_ends(logs, scanned):
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-def test_records_between_any_offsets_are_those_of_the_scanner(logs, scanned, isolation):
+def test_records_between_any_offsets_are_those_of_the_scanner(logs, scans, isolation):
     chance = random.Random(3)
-    first = {str(seed): chance.randrange(max(scanned[seed].log_end_offset, 1)) for seed in SEEDS}
+    first = {str(seed): chance.randrange(max(scans[seed].log_end_offset, 1)) for seed in SEEDS}
     end = {number: low + chance.choice([0, 1, 10, 10**6]) for number, low in first.items()}
     rows = read_view(
         logs,
@@ -141,7 +141,7 @@ def test_records_between_any_offsets_are_those_of_the_scanner(logs, scanned, iso
         endingOffsets=json.dumps({"log": end}),
     )
     bases = {seed: sorted(int(path.stem) for path in (logs / f"log-{seed}").glob("*.log")) for seed in SEEDS}
-    for seed, partition in scanned.items():
+    for seed, partition in scans.items():
         expected = [
             record.offset
             for record in partition.records(isolation)

@@ -39,15 +39,15 @@ def rows(cases):
     return pytest.mark.parametrize("case", cases, ids=names)
 
 
-def held(status, epoch=5, *, previous=PID, version=0):
+def build_state(status, epoch=5, *, previous=PID, version=0):
     """Return the coordinator's state of an id of 60 s timeout; open and prepared ones have two partitions."""
     partitions = {} if status in RESTING else PLACES
     began = -1 if status is S.EMPTY else BEGAN
     return TransactionState(PID, epoch, status, 60_000, partitions, began, NOW - 400, previous, -1, version)
 
 
-def prepared(status, epoch=5, *, began=BEGAN, partitions=PLACES, next_id=-1, version=0):
-    """Return the Prepare record that ends the open transaction of `held`."""
+def build_prepare(status, epoch=5, *, began=BEGAN, partitions=PLACES, next_id=-1, version=0):
+    """Return the Prepare record that ends the open transaction of `build_state`."""
     return TransactionState(PID, epoch, status, 60_000, partitions, began, NOW, PID, next_id, version)
 
 

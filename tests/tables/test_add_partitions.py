@@ -30,7 +30,7 @@ from tests.tables.rows import (
     PLACES,
     PREPARED,
     RESTING,
-    held,
+    build_state,
     row,
     rows,
 )
@@ -56,27 +56,27 @@ def begun(*places, began=NOW, version=0):
 
 ADDED = [
     Case("ADD-4", None, MAPPING),
-    *[Case(f"ADD-5 {s.wire_name}", held(s), BUSY, transient=PENDING) for s in LOGGED],
-    Case("ADD-5 another producer id", held(S.ONGOING), BUSY, (9, 5), PENDING),
-    Case("ADD-5 another epoch", held(S.ONGOING), BUSY, (PID, 4), PENDING),
+    *[Case(f"ADD-5 {s.wire_name}", build_state(s), BUSY, transient=PENDING) for s in LOGGED],
+    Case("ADD-5 another producer id", build_state(S.ONGOING), BUSY, (9, 5), PENDING),
+    Case("ADD-5 another epoch", build_state(S.ONGOING), BUSY, (PID, 4), PENDING),
     Case("ADD-5 an id that is being created", None, BUSY, (9, 0), PENDING),
-    *[Case(f"ADD-6 {s.wire_name}", held(s), MAPPING, (9, 5)) for s in LOGGED],
-    *[Case(f"ADD-7 {s.wire_name}, epoch {e}", held(s), FENCED, (PID, e)) for s in LOGGED for e in (4, 6)],
-    Case("ADD-7 fenced in memory", held(S.ONGOING), FENCED, transient=TransientState(fenced_epoch=6)),
-    *[Case(f"ADD-8 {s.wire_name}", held(s), BUSY) for s in PREPARED],
-    Case("ADD-9 all", held(S.ONGOING), E.NONE, places=tuple(PLACES)),
-    Case("ADD-9 one", held(S.ONGOING), E.NONE, places=(("bar", 0),)),
-    Case("ADD-10", held(S.ONGOING), E.NONE, record=begun(*PLACES, NEW, began=BEGAN)),
+    *[Case(f"ADD-6 {s.wire_name}", build_state(s), MAPPING, (9, 5)) for s in LOGGED],
+    *[Case(f"ADD-7 {s.wire_name}, epoch {e}", build_state(s), FENCED, (PID, e)) for s in LOGGED for e in (4, 6)],
+    Case("ADD-7 fenced in memory", build_state(S.ONGOING), FENCED, transient=TransientState(fenced_epoch=6)),
+    *[Case(f"ADD-8 {s.wire_name}", build_state(s), BUSY) for s in PREPARED],
+    Case("ADD-9 all", build_state(S.ONGOING), E.NONE, places=tuple(PLACES)),
+    Case("ADD-9 one", build_state(S.ONGOING), E.NONE, places=(("bar", 0),)),
+    Case("ADD-10", build_state(S.ONGOING), E.NONE, record=begun(*PLACES, NEW, began=BEGAN)),
     Case(
         "ADD-10 one of two",
-        held(S.ONGOING),
+        build_state(S.ONGOING),
         E.NONE,
         places=(("bar", 0), NEW),
         record=begun(*PLACES, NEW, began=BEGAN),
     ),
-    *[Case(f"ADD-11 {s.wire_name}", held(s), E.NONE, record=begun(NEW)) for s in RESTING],
-    Case("ADD-12 by a broker", held(S.EMPTY), E.NONE, record=begun(NEW, version=2), version=2),
-    Case("ADD-12 by a client behind V2", held(S.COMPLETE_COMMIT, version=2), E.NONE, record=begun(NEW)),
+    *[Case(f"ADD-11 {s.wire_name}", build_state(s), E.NONE, record=begun(NEW)) for s in RESTING],
+    Case("ADD-12 by a broker", build_state(S.EMPTY), E.NONE, record=begun(NEW, version=2), version=2),
+    Case("ADD-12 by a client behind V2", build_state(S.COMPLETE_COMMIT, version=2), E.NONE, record=begun(NEW)),
 ]
 
 
@@ -93,11 +93,11 @@ def test_adding(case):
 
 VERIFIED = [
     Case("VERIFY-2", None, MAPPING),
-    *[Case(f"VERIFY-3 {s.wire_name}", held(s), MAPPING, (9, 5)) for s in LOGGED],
-    *[Case(f"VERIFY-4 {s.wire_name}, epoch {e}", held(s), FENCED, (PID, e)) for s in LOGGED for e in (4, 6)],
-    *[Case(f"VERIFY-5 {s.wire_name}", held(s), BUSY, places=(("foo", 1),)) for s in PREPARED],
-    *[Case(f"VERIFY-6 {place[0]}", held(S.ONGOING), E.NONE, places=(place,)) for place in PLACES],
-    *[Case(f"VERIFY-7 {s.wire_name}", held(s), E.TRANSACTION_ABORTABLE) for s in (S.ONGOING, *RESTING)],
+    *[Case(f"VERIFY-3 {s.wire_name}", build_state(s), MAPPING, (9, 5)) for s in LOGGED],
+    *[Case(f"VERIFY-4 {s.wire_name}, epoch {e}", build_state(s), FENCED, (PID, e)) for s in LOGGED for e in (4, 6)],
+    *[Case(f"VERIFY-5 {s.wire_name}", build_state(s), BUSY, places=(("foo", 1),)) for s in PREPARED],
+    *[Case(f"VERIFY-6 {place[0]}", build_state(S.ONGOING), E.NONE, places=(place,)) for place in PLACES],
+    *[Case(f"VERIFY-7 {s.wire_name}", build_state(s), E.TRANSACTION_ABORTABLE) for s in (S.ONGOING, *RESTING)],
 ]
 
 
@@ -109,7 +109,7 @@ def test_verifying(case, transient):
 
 @row("VERIFY-6 beside VERIFY-7")
 def test_each_partition_is_verified_for_itself(row):
-    found = verify_partitions(held(S.ONGOING), NO_PENDING, PID, 5, [("foo", 1), NEW, ("bar", 0)])
+    found = verify_partitions(build_state(S.ONGOING), NO_PENDING, PID, 5, [("foo", 1), NEW, ("bar", 0)])
     assert found == [E.NONE, E.TRANSACTION_ABORTABLE, E.NONE]
 
 
@@ -387,14 +387,14 @@ def of_brokers_both(ask, version, producer):
     return one
 
 
-def resumed(ask, version, producer):
+def resume(ask, version, producer):
     asked = {"producer_id": 9, "producer_epoch": 0} if version >= 3 else {}
     return E(ask(INIT, version, transactional_id="t", transaction_timeout_ms=1000, **asked).error_code)
 
 
 FENCED_BY_VERSION = [
-    ("CODE-1 version 3", resumed, 3, EPOCH),
-    *[(f"CODE-2 version {v}", resumed, v, FENCED) for v in (4, 5)],
+    ("CODE-1 version 3", resume, 3, EPOCH),
+    *[(f"CODE-2 version {v}", resume, v, FENCED) for v in (4, 5)],
     *[(f"CODE-3 version {v}", lambda *a: add(*a, ("foo", [0]))["foo", 0], v, EPOCH) for v in (0, 1)],
     *[(f"CODE-4 version {v}", lambda *a: add(*a, ("foo", [0]))["foo", 0], v, FENCED) for v in (2, 3)],
     *[(f"CODE-5 version {v}", of_brokers_both, v, FENCED) for v in (4, 5)],

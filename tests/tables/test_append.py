@@ -8,7 +8,7 @@ from ottla.protocol.errors import ErrorCode as E
 from ottla.protocol.requests.produced import check_produced_batch
 from ottla.protocol.values import TransactionMarker
 from tests.tables.rows import EPOCH, STATE, row, rows
-from tests.unit.broker.txn.test_txn_v2_writes import Client, SlowLog, produced
+from tests.unit.broker.txn.test_txn_v2_writes import Client, SlowLog, decode_produce
 
 PID = 7
 MAX = 2**31 - 1
@@ -264,7 +264,7 @@ def test_what_was_suspended_is_verified_again(case, broker, monkeypatch):
         broker.turns.start(end, lambda answer: None, broker.bugs.append)
 
     broker.turns.event(overtake)
-    assert produced(replies) is error
+    assert decode_produce(replies) is error
     broker.sink.hearing = -1
     broker.clock.advance(2_000)
     stable, end = broker.offsets(place)

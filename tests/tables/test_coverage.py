@@ -15,7 +15,7 @@ EXCEPTIONS = "## Rows without a test"
 REASONS = ("authorization: ", "version not served: ", "one broker: ", "a group that has ended ")
 
 
-def documented():
+def read_page():
     """Return ([row ids of the tables, in order], {row id: why it has no test}, the page)."""
     page = PAGE.read_text(encoding="utf-8")
     tables, exceptions = page.split(EXCEPTIONS)
@@ -24,7 +24,7 @@ def documented():
 
 
 @pytest.fixture(scope="module")
-def tested(request):
+def case_counts(request):
     """Return row id -> number of cases with it, as pytest collects them here, whatever it runs."""
     files = request.node.getparent(pytest.Dir).collect()
     cases = [case for file in files for case in file.collect() if hasattr(case, "callspec")]
@@ -33,7 +33,7 @@ def tested(request):
 
 
 def test_ids_are_unique_and_well_formed():
-    ids, reasons, _ = documented()
+    ids, reasons, _ = read_page()
     assert [row for row, count in Counter(ids).items() if count > 1] == []
     assert all(ROW.fullmatch(row) for row in ids)
     assert [row for row in reasons if row not in ids] == []
@@ -41,36 +41,36 @@ def test_ids_are_unique_and_well_formed():
 
 def test_the_rows_of_each_table_are_numbered_without_a_gap():
     numbers = {}
-    for row in documented()[0]:
+    for row in read_page()[0]:
         prefix, number = row.rsplit("-", 1)
         numbers.setdefault(prefix, []).append(int(number))
     for prefix, found in numbers.items():
         assert found in (list(range(len(found))), list(range(1, len(found) + 1))), prefix
 
 
-def test_every_row_has_a_test_or_a_reason(tested):
-    ids, reasons, _ = documented()
-    assert [row for row in ids if row not in tested and row not in reasons] == []
-    assert [row for row in reasons if row in tested] == []
+def test_every_row_has_a_test_or_a_reason(case_counts):
+    ids, reasons, _ = read_page()
+    assert [row for row in ids if row not in case_counts and row not in reasons] == []
+    assert [row for row in reasons if row in case_counts] == []
 
 
-def test_every_test_has_a_row(tested):
-    assert sorted(set(tested) - set(documented()[0])) == []
+def test_every_test_has_a_row(case_counts):
+    assert sorted(set(case_counts) - set(read_page()[0])) == []
 
 
 def test_the_reasons_are_of_the_known_kinds():
-    _, reasons, _ = documented()
+    _, reasons, _ = read_page()
     assert {row: why for row, why in reasons.items() if not why.startswith(REASONS)} == {}
 
 
-def test_the_page_counts_right(tested):
-    ids, reasons, page = documented()
+def test_the_page_counts_right(case_counts):
+    ids, reasons, page = read_page()
     for table, count in Counter(row.rsplit("-", 1)[0] for row in ids).items():
         without = sum(row.startswith(f"{table}-") for row in reasons)
-        cases = sum(number for row, number in tested.items() if row.rsplit("-", 1)[0] == table)
+        cases = sum(number for row, number in case_counts.items() if row.rsplit("-", 1)[0] == table)
         print(f"{table:8} {count:3} rows, {count - without:3} with a test, {without:2} without, {cases:4} cases")
     line = f"Count: {len(ids)} rows, {len(ids) - len(reasons)} with a test, {len(reasons)} without."
-    print(line, f"{sum(tested.values())} cases")
+    print(line, f"{sum(case_counts.values())} cases")
     assert line in page
 
 

@@ -25,8 +25,8 @@ from tests.tables.rows import (
     PLACES,
     PREPARED,
     STATE,
-    held,
-    prepared,
+    build_prepare,
+    build_state,
     row,
     rows,
 )
@@ -53,30 +53,32 @@ def both(name, state, error, **more):
 V1 = [
     *both("END1-4", None, MAPPING),
     *both("END1-4 being created", None, MAPPING, transient=PENDING),
-    *[case for s in LOGGED for case in both(f"END1-5 {s.wire_name}", held(s), MAPPING, producer=(9, 5))],
-    *both("END1-5 pending", held(S.ONGOING), MAPPING, producer=(9, 5), transient=PENDING),
+    *[case for s in LOGGED for case in both(f"END1-5 {s.wire_name}", build_state(s), MAPPING, producer=(9, 5))],
+    *both("END1-5 pending", build_state(S.ONGOING), MAPPING, producer=(9, 5), transient=PENDING),
     *[
         case
         for s in LOGGED
         for e in (4, 6)
-        for case in both(f"END1-6 {s.wire_name}, epoch {e}", held(s), FENCED, producer=(PID, e))
+        for case in both(f"END1-6 {s.wire_name}, epoch {e}", build_state(s), FENCED, producer=(PID, e))
     ],
-    *both("END1-6 pending", held(S.ONGOING), FENCED, producer=(PID, 4), transient=PENDING),
-    *both("END1-6 fenced in memory", held(S.ONGOING), FENCED, transient=TransientState(fenced_epoch=6)),
-    *[case for s in LOGGED for case in both(f"END1-7 {s.wire_name}", held(s), BUSY, transient=PENDING)],
-    Case("END1-8", held(S.ONGOING), COMMIT, E.NONE, record=prepared(S.PREPARE_COMMIT)),
-    Case("END1-8 begun in V2", held(S.ONGOING, version=2), COMMIT, E.NONE, record=prepared(S.PREPARE_COMMIT)),
-    Case("END1-9", held(S.ONGOING), ABORT, E.NONE, record=prepared(S.PREPARE_ABORT)),
-    Case("END1-10", held(S.PREPARE_COMMIT), COMMIT, BUSY),
-    Case("END1-11", held(S.PREPARE_COMMIT), ABORT, STATE),
-    Case("END1-12", held(S.PREPARE_ABORT), COMMIT, STATE),
-    Case("END1-13", held(S.PREPARE_ABORT), ABORT, BUSY),
-    Case("END1-14", held(S.COMPLETE_COMMIT), COMMIT, E.NONE),
-    Case("END1-15", held(S.COMPLETE_COMMIT), ABORT, STATE),
-    Case("END1-16", held(S.COMPLETE_ABORT), COMMIT, STATE),
-    Case("END1-17", held(S.COMPLETE_ABORT), ABORT, E.NONE),
-    Case("END1-18", held(S.EMPTY), COMMIT, STATE),
-    Case("END1-19", held(S.EMPTY), ABORT, STATE),
+    *both("END1-6 pending", build_state(S.ONGOING), FENCED, producer=(PID, 4), transient=PENDING),
+    *both("END1-6 fenced in memory", build_state(S.ONGOING), FENCED, transient=TransientState(fenced_epoch=6)),
+    *[case for s in LOGGED for case in both(f"END1-7 {s.wire_name}", build_state(s), BUSY, transient=PENDING)],
+    Case("END1-8", build_state(S.ONGOING), COMMIT, E.NONE, record=build_prepare(S.PREPARE_COMMIT)),
+    Case(
+        "END1-8 begun in V2", build_state(S.ONGOING, version=2), COMMIT, E.NONE, record=build_prepare(S.PREPARE_COMMIT)
+    ),
+    Case("END1-9", build_state(S.ONGOING), ABORT, E.NONE, record=build_prepare(S.PREPARE_ABORT)),
+    Case("END1-10", build_state(S.PREPARE_COMMIT), COMMIT, BUSY),
+    Case("END1-11", build_state(S.PREPARE_COMMIT), ABORT, STATE),
+    Case("END1-12", build_state(S.PREPARE_ABORT), COMMIT, STATE),
+    Case("END1-13", build_state(S.PREPARE_ABORT), ABORT, BUSY),
+    Case("END1-14", build_state(S.COMPLETE_COMMIT), COMMIT, E.NONE),
+    Case("END1-15", build_state(S.COMPLETE_COMMIT), ABORT, STATE),
+    Case("END1-16", build_state(S.COMPLETE_ABORT), COMMIT, STATE),
+    Case("END1-17", build_state(S.COMPLETE_ABORT), ABORT, E.NONE),
+    Case("END1-18", build_state(S.EMPTY), COMMIT, STATE),
+    Case("END1-19", build_state(S.EMPTY), ABORT, STATE),
 ]
 
 
@@ -94,97 +96,102 @@ def test_v1(case):
 def test_states_that_are_never_held_are_not_decided(row, commit):
     status = S.DEAD if row == "END1-20" else S.PREPARE_EPOCH_FENCE
     with pytest.raises(KeyError):
-        decide_end(held(status), NO_PENDING, PID, 5, commit, NOW)
+        decide_end(build_state(status), NO_PENDING, PID, 5, commit, NOW)
     # And no log can have one as the state of an id.
     with pytest.raises(ProtocolError, match=f"status {int(status)}"):
-        from_value(decode_transaction_value(encode_transaction_fields(held(status), ())))
+        from_value(decode_transaction_value(encode_transaction_fields(build_state(status), ())))
 
 
 REPEATED = (PID, 4)
 OVER = TransientState(last_epoch=32766)
 
 
-def rotated(status):
-    return held(status, 0, previous=OLD_PID)
+def build_rotation(status):
+    return build_state(status, 0, previous=OLD_PID)
 
 
 def empty_abort(name, status):
     return Case(
         name,
-        held(status),
+        build_state(status),
         ABORT,
         E.NONE,
-        record=prepared(S.PREPARE_ABORT, 6, began=NOW, partitions={}, version=2),
+        record=build_prepare(S.PREPARE_ABORT, 6, began=NOW, partitions={}, version=2),
         answer=(PID, 6),
     )
 
 
-def ended(name, status, outcome, epoch=5, answer=(PID, 6), next_id=-1):
-    record = prepared(outcome, epoch + 1, next_id=next_id, version=2)
+def build_case(name, status, outcome, epoch=5, answer=(PID, 6), next_id=-1):
+    record = build_prepare(outcome, epoch + 1, next_id=next_id, version=2)
     commit = outcome is S.PREPARE_COMMIT
-    return Case(name, held(status, epoch), commit, E.NONE, (PID, epoch), NO_PENDING, record, answer)
+    return Case(name, build_state(status, epoch), commit, E.NONE, (PID, epoch), NO_PENDING, record, answer)
 
 
 V2 = [
     *both("END2-3", None, MAPPING),
     *both("END2-4 an id that is being created", None, BUSY, transient=PENDING),
-    *[case for s in LOGGED for case in both(f"END2-4 {s.wire_name}", held(s), BUSY, transient=PENDING)],
-    *both("END2-4 another producer id", held(S.ONGOING), BUSY, producer=(9, 5), transient=PENDING),
-    *both("END2-4 another epoch", held(S.ONGOING), BUSY, producer=(PID, 9), transient=PENDING),
-    *[case for s in LOGGED for case in both(f"END2-5 {s.wire_name}", held(s), MAPPING, producer=(9, 5))],
-    *both("END2-5 the id before, not at 32766", rotated(S.COMPLETE_COMMIT), MAPPING, producer=(OLD_PID, 32765)),
-    *both("END2-5 the id before, not at once", held(S.EMPTY, 1, previous=OLD_PID), MAPPING, producer=(OLD_PID, 32766)),
+    *[case for s in LOGGED for case in both(f"END2-4 {s.wire_name}", build_state(s), BUSY, transient=PENDING)],
+    *both("END2-4 another producer id", build_state(S.ONGOING), BUSY, producer=(9, 5), transient=PENDING),
+    *both("END2-4 another epoch", build_state(S.ONGOING), BUSY, producer=(PID, 9), transient=PENDING),
+    *[case for s in LOGGED for case in both(f"END2-5 {s.wire_name}", build_state(s), MAPPING, producer=(9, 5))],
+    *both("END2-5 the id before, not at 32766", build_rotation(S.COMPLETE_COMMIT), MAPPING, producer=(OLD_PID, 32765)),
+    *both(
+        "END2-5 the id before, not at once",
+        build_state(S.EMPTY, 1, previous=OLD_PID),
+        MAPPING,
+        producer=(OLD_PID, 32766),
+    ),
     *[
         case
         for s in (S.ONGOING, S.EMPTY)
         for e in (3, 4, 6)
-        for case in both(f"END2-6 {s.wire_name}, epoch {e}", held(s), FENCED, producer=(PID, e))
+        for case in both(f"END2-6 {s.wire_name}, epoch {e}", build_state(s), FENCED, producer=(PID, e))
     ],
-    *both("END2-6 Empty, over a rotation", rotated(S.EMPTY), FENCED, producer=(OLD_PID, 32766)),
+    *both("END2-6 Empty, over a rotation", build_rotation(S.EMPTY), FENCED, producer=(OLD_PID, 32766)),
     *[
         case
         for s in PREPARED
         for e in (3, 5, 6)
-        for case in both(f"END2-7 {s.wire_name}, epoch {e}", held(s), FENCED, producer=(PID, e))
+        for case in both(f"END2-7 {s.wire_name}, epoch {e}", build_state(s), FENCED, producer=(PID, e))
     ],
     *[
         case
         for s in COMPLETE
         for e in (3, 6)
-        for case in both(f"END2-8 {s.wire_name}, epoch {e}", held(s), FENCED, producer=(PID, e))
+        for case in both(f"END2-8 {s.wire_name}, epoch {e}", build_state(s), FENCED, producer=(PID, e))
     ],
-    ended("END2-9", S.ONGOING, S.PREPARE_COMMIT),
-    ended("END2-10", S.ONGOING, S.PREPARE_ABORT),
-    Case("END2-11", held(S.EMPTY), COMMIT, STATE),
+    build_case("END2-9", S.ONGOING, S.PREPARE_COMMIT),
+    build_case("END2-10", S.ONGOING, S.PREPARE_ABORT),
+    Case("END2-11", build_state(S.EMPTY), COMMIT, STATE),
     empty_abort("END2-12", S.EMPTY),
-    Case("END2-13", held(S.PREPARE_COMMIT), COMMIT, BUSY, REPEATED),
-    Case("END2-14", held(S.PREPARE_COMMIT), ABORT, STATE, REPEATED),
-    Case("END2-15", held(S.PREPARE_ABORT), COMMIT, STATE, REPEATED),
-    Case("END2-16", held(S.PREPARE_ABORT), ABORT, BUSY, REPEATED),
-    Case("END2-17", held(S.COMPLETE_COMMIT), COMMIT, E.NONE, REPEATED, answer=(PID, 5)),
-    Case("END2-18", held(S.COMPLETE_COMMIT), ABORT, STATE, REPEATED),
-    Case("END2-19", held(S.COMPLETE_COMMIT), COMMIT, STATE),
+    Case("END2-13", build_state(S.PREPARE_COMMIT), COMMIT, BUSY, REPEATED),
+    Case("END2-14", build_state(S.PREPARE_COMMIT), ABORT, STATE, REPEATED),
+    Case("END2-15", build_state(S.PREPARE_ABORT), COMMIT, STATE, REPEATED),
+    Case("END2-16", build_state(S.PREPARE_ABORT), ABORT, BUSY, REPEATED),
+    Case("END2-17", build_state(S.COMPLETE_COMMIT), COMMIT, E.NONE, REPEATED, answer=(PID, 5)),
+    Case("END2-18", build_state(S.COMPLETE_COMMIT), ABORT, STATE, REPEATED),
+    Case("END2-19", build_state(S.COMPLETE_COMMIT), COMMIT, STATE),
     empty_abort("END2-20", S.COMPLETE_COMMIT),
-    Case("END2-21", held(S.COMPLETE_ABORT), COMMIT, STATE, REPEATED),
-    Case("END2-22", held(S.COMPLETE_ABORT), ABORT, E.NONE, REPEATED, answer=(PID, 5)),
-    Case("END2-23", held(S.COMPLETE_ABORT), COMMIT, STATE),
+    Case("END2-21", build_state(S.COMPLETE_ABORT), COMMIT, STATE, REPEATED),
+    Case("END2-22", build_state(S.COMPLETE_ABORT), ABORT, E.NONE, REPEATED, answer=(PID, 5)),
+    Case("END2-23", build_state(S.COMPLETE_ABORT), COMMIT, STATE),
     empty_abort("END2-24", S.COMPLETE_ABORT),
-    Case("END2-25 commit", rotated(S.COMPLETE_COMMIT), COMMIT, E.NONE, (OLD_PID, 32766), OVER, answer=(PID, 0)),
-    Case("END2-25 commit, then abort", rotated(S.COMPLETE_COMMIT), ABORT, STATE, (OLD_PID, 32766), OVER),
-    Case("END2-25 abort", rotated(S.COMPLETE_ABORT), ABORT, E.NONE, (OLD_PID, 32766), OVER, answer=(PID, 0)),
-    Case("END2-25 abort, then commit", rotated(S.COMPLETE_ABORT), COMMIT, STATE, (OLD_PID, 32766), OVER),
-    ended("END2-27 commit", S.ONGOING, S.PREPARE_COMMIT, 32765, (PID, 32766)),
-    ended("END2-27 abort", S.ONGOING, S.PREPARE_ABORT, 32765, (PID, 32766)),
-    ended("END2-28 commit", S.ONGOING, S.PREPARE_COMMIT, 32766, (FRESH_PID, 0), FRESH_PID),
-    ended("END2-28 abort", S.ONGOING, S.PREPARE_ABORT, 32766, (FRESH_PID, 0), FRESH_PID),
+    Case("END2-25 commit", build_rotation(S.COMPLETE_COMMIT), COMMIT, E.NONE, (OLD_PID, 32766), OVER, answer=(PID, 0)),
+    Case("END2-25 commit, then abort", build_rotation(S.COMPLETE_COMMIT), ABORT, STATE, (OLD_PID, 32766), OVER),
+    Case("END2-25 abort", build_rotation(S.COMPLETE_ABORT), ABORT, E.NONE, (OLD_PID, 32766), OVER, answer=(PID, 0)),
+    Case("END2-25 abort, then commit", build_rotation(S.COMPLETE_ABORT), COMMIT, STATE, (OLD_PID, 32766), OVER),
+    build_case("END2-27 commit", S.ONGOING, S.PREPARE_COMMIT, 32765, (PID, 32766)),
+    build_case("END2-27 abort", S.ONGOING, S.PREPARE_ABORT, 32765, (PID, 32766)),
+    build_case("END2-28 commit", S.ONGOING, S.PREPARE_COMMIT, 32766, (FRESH_PID, 0), FRESH_PID),
+    build_case("END2-28 abort", S.ONGOING, S.PREPARE_ABORT, 32766, (FRESH_PID, 0), FRESH_PID),
     Case(
         "END2-28 empty abort",
-        held(S.EMPTY, 32766),
+        build_state(S.EMPTY, 32766),
         ABORT,
         E.NONE,
         (PID, 32766),
         NO_PENDING,
-        prepared(S.PREPARE_ABORT, 32767, began=NOW, partitions={}, next_id=FRESH_PID, version=2),
+        build_prepare(S.PREPARE_ABORT, 32767, began=NOW, partitions={}, next_id=FRESH_PID, version=2),
         (FRESH_PID, 0),
     ),
 ]
@@ -208,7 +215,7 @@ def test_v2(case):
 @row("END2-29 exhausted", "END2-29 not exhausted")
 def test_complete_switches_to_the_next_producer_id(row, outcome):
     rotates = row == "END2-29 exhausted"
-    before = prepared(outcome, 32767 if rotates else 32766, next_id=FRESH_PID if rotates else -1, version=2)
+    before = build_prepare(outcome, 32767 if rotates else 32766, next_id=FRESH_PID if rotates else -1, version=2)
     done = S.COMPLETE_COMMIT if outcome is S.PREPARE_COMMIT else S.COMPLETE_ABORT
     producer = (FRESH_PID, 0) if rotates else (PID, 32766)
     expected = TransactionState(*producer, done, 60_000, {}, before.start_ms, NOW + 9, PID, -1, 2)
@@ -250,14 +257,14 @@ ABORTS = [
 @pytest.mark.parametrize("version", [0, 2], ids=["a V1 client", "a V2 client"])
 @rows(ABORTS)
 def test_abort_by_the_coordinator(case, version):
-    before = held(S.ONGOING, case.epoch, version=version)
+    before = build_state(S.ONGOING, case.epoch, version=version)
     transient = TransientState(fenced_epoch=case.fenced)
     fresh = FRESH_PID if case.next_id > 0 else -1
     if case.next_id > 0:
         assert decide_abort(before, transient, case.level, NOW, -1, BUSY) is NEED_PRODUCER_ID
     decision = decide_abort(before, transient, case.level, NOW, fresh, BUSY)
     generation = 2 if case.level == 2 else 0
-    assert decision.record == prepared(S.PREPARE_ABORT, case.reached, next_id=case.next_id, version=generation)
+    assert decision.record == build_prepare(S.PREPARE_ABORT, case.reached, next_id=case.next_id, version=generation)
     assert (decision.error, decision.producer_id, decision.producer_epoch) == (BUSY, -1, -1)
     assert decision.last_epoch == (case.epoch if case.level == 2 else -1)
     check_step(before, decision.record)
@@ -267,7 +274,7 @@ def test_abort_by_the_coordinator(case, version):
 def test_what_follows_an_abort_by_the_coordinator(row):
     level = 2 if row.startswith("ABORT-6") else int(row[-1])
     epoch = 32766 if "exhausted" in row else 5
-    before = held(S.ONGOING, epoch)
+    before = build_state(S.ONGOING, epoch)
     record = decide_abort(before, NO_PENDING, level, NOW, FRESH_PID, BUSY).record
     after = with_pending_completion(NO_PENDING, record, NOW + 9)
     assert after.awaiting == PLACES
@@ -282,7 +289,7 @@ def test_what_follows_an_abort_by_the_coordinator(row):
 @row("ABORT-7 level 0", "ABORT-7 level 1", "ABORT-8 level 2")
 def test_an_abort_that_was_not_logged(row):
     level = int(row[-1])
-    before = held(S.ONGOING)
+    before = build_state(S.ONGOING)
     first = decide_abort(before, NO_PENDING, level, NOW, -1, BUSY)
     kept = after_failed_append(TransientState(pending=first.record), first)
     assert kept == (TransientState(fenced_epoch=6) if level < 2 else NO_PENDING)

@@ -14,14 +14,14 @@ def end(ask, version, producer, committed=True, name="t"):
     return (E(answer.error_code), answer.producer_id, answer.producer_epoch) if version >= 5 else E(answer.error_code)
 
 
-def refused(version, error):
+def build_refusal(version, error):
     return (error, -1, -1) if version >= 5 else error
 
 
 @rows([*[(f"END1-2 version {v}", v) for v in range(5)], ("END2-1 version 5", 5)])
 def test_the_empty_id(case, ask, rig):
     _, version = case
-    assert end(ask, version, (PID, 0), name="") == refused(version, E.INVALID_REQUEST)
+    assert end(ask, version, (PID, 0), name="") == build_refusal(version, E.INVALID_REQUEST)
     assert all(log.batches == [] for log in rig.cluster.logs)
 
 
@@ -43,11 +43,11 @@ def test_a_failed_lookup(case, ask, rig):
     else:
         rig.log_of("t").offline = "no space left"
     error = LOADING if why == "loading" else E.NOT_COORDINATOR
-    assert end(ask, version, producer) == refused(version, error)
+    assert end(ask, version, producer) == build_refusal(version, error)
     assert len(rig.log_of("t").batches) == logged
 
 
-def opened(rig, *places):
+def open_transaction(rig, *places):
     producer = rig.producer()
     rig.add("t", producer, *(places or (FOO,)))
     return producer
@@ -56,7 +56,7 @@ def opened(rig, *places):
 @row("END1-23 commit", "END1-23 abort")
 def test_nothing_changes_an_id_while_prepare_is_being_logged(row, rig):
     commit = "commit" in row
-    producer = opened(rig)
+    producer = open_transaction(rig)
     rig.log_of("t").hold = True
     answers = rig.begin(rig.coordinator.end("t", *producer, commit, v2=False))
     assert (answers, rig.state().status, rig.sink.written) == ([], S.ONGOING, [])
@@ -73,7 +73,7 @@ def test_nothing_changes_an_id_while_prepare_is_being_logged(row, rig):
 @row("END1-24 commit", "END1-24 abort")
 def test_end_txn_is_answered_before_the_markers(row, rig):
     commit = "commit" in row
-    producer = opened(rig)
+    producer = open_transaction(rig)
     rig.sink.answers[FOO] = [E.NOT_LEADER_OR_FOLLOWER] * 3
     assert rig.end("t", producer, commit).error is E.NONE
     assert rig.state().status is (S.PREPARE_COMMIT if commit else S.PREPARE_ABORT)
@@ -89,7 +89,7 @@ def test_end_txn_is_answered_before_the_markers(row, rig):
 @row("END2-26 pending", "END2-26 mapping", "END2-26 fenced", "END2-26 state", "END2-26 log")
 def test_an_error_of_version_5_has_no_producer(row, ask, rig):
     rig.cluster.level = 2
-    producer = opened(rig)
+    producer = open_transaction(rig)
     kind = row.split()[1]
     if kind == "pending":
         rig.sink.answers[FOO] = [E.NOT_LEADER_OR_FOLLOWER] * 9
@@ -118,8 +118,8 @@ def test_the_empty_abort_writes_no_marker(row, ask, rig):
     assert (rig.sink.written, len(rig.log_of("t").batches)) == ([], logged + 2)
 
 
-def exhausted(rig, *places):
-    producer = opened(rig, *places)
+def exhaust_epochs(rig, *places):
+    producer = open_transaction(rig, *places)
     shard = rig.shard_of()
     shard.states["t"] = shard.states["t"]._replace(producer_epoch=32766)
     return producer[0], 32766
@@ -129,7 +129,7 @@ def exhausted(rig, *places):
 def test_markers_carry_the_old_producer_of_a_rotation(row, ask, rig):
     rig.cluster.level = 2
     commit = "commit" in row
-    producer = exhausted(rig, FOO, BAR)
+    producer = exhaust_epochs(rig, FOO, BAR)
     fresh = rig.cluster.next_id
     assert end(ask, 5, producer, commit) == (E.NONE, fresh, 0)
     assert [(*place, m.producer_id, m.producer_epoch, m.commit) for *place, m in rig.sink.written] == [
@@ -145,7 +145,7 @@ def test_markers_carry_the_old_producer_of_a_rotation(row, ask, rig):
 @row("END2-30 commit", "END2-30 abort", "END2-30 empty abort")
 def test_without_a_producer_id_an_exhausted_one_is_not_ended(row, ask, rig):
     rig.cluster.level = 2
-    producer = exhausted(rig)
+    producer = exhaust_epochs(rig)
     if "empty" in row:
         shard = rig.shard_of()
         shard.states["t"] = shard.states["t"]._replace(status=S.EMPTY, partitions={}, start_ms=-1)
@@ -157,7 +157,7 @@ def test_without_a_producer_id_an_exhausted_one_is_not_ended(row, ask, rig):
 
 @row("END2-31 commit", "END2-31 abort", "END2-31 empty abort")
 def test_v2_does_not_end_at_level_0(row, ask, rig):
-    producer = rig.producer() if "empty" in row else opened(rig)
+    producer = rig.producer() if "empty" in row else open_transaction(rig)
     rig.cluster.level = 0
     before, logged = rig.state(), len(rig.log_of("t").batches)
     assert end(ask, 5, producer, "commit" in row) == (E.UNSUPPORTED_VERSION, -1, -1)
@@ -168,7 +168,7 @@ def test_v2_does_not_end_at_level_0(row, ask, rig):
 @row("ABORT-5 served", "ABORT-6 served")
 def test_markers_of_an_abort_by_the_coordinator(row, make_rig):
     rig = make_rig(1 if row.startswith("ABORT-5") else 2).start()
-    opened(rig, FOO, BAR)
+    open_transaction(rig, FOO, BAR)
     assert rig.init().error is BUSY
     assert [(*place, m.producer_id, m.producer_epoch, m.commit) for *place, m in rig.sink.written] == [
         (*FOO, PID, 1, False),
@@ -180,7 +180,7 @@ def test_markers_of_an_abort_by_the_coordinator(row, make_rig):
 @row("ABORT-7 served, level 0", "ABORT-7 served, level 1", "ABORT-8 served, level 2")
 def test_aborts_that_the_log_refuses_move_the_epoch_once(row, make_rig):
     rig = make_rig(int(row[-1])).start()
-    producer = opened(rig)
+    producer = open_transaction(rig)
     rig.log_of("t").refuse = E.NOT_ENOUGH_REPLICAS
     for _ in range(3):
         assert rig.init().error is E.COORDINATOR_NOT_AVAILABLE
@@ -193,7 +193,7 @@ def test_aborts_that_the_log_refuses_move_the_epoch_once(row, make_rig):
 @row("ABORT-9 level 0", "ABORT-9 level 1", "ABORT-10 level 2")
 def test_the_old_producer_while_the_abort_is_being_logged(row, make_rig):
     rig = make_rig(int(row[-1])).start()
-    producer = opened(rig)
+    producer = open_transaction(rig)
     rig.log_of("t").hold = True
     answers = rig.begin(rig.coordinator.init_producer_id("t", 60_000))
     assert (answers, rig.state()[:3]) == ([], (*producer, S.ONGOING))
@@ -215,7 +215,7 @@ def test_the_old_producer_while_the_abort_is_being_logged(row, make_rig):
 def test_requests_wait_for_the_markers_of_their_id(row, make_rig):
     """A marker is tried again after 20 ms; requests wait for 50."""
     rig = make_rig(waits=True).start()
-    producer = opened(rig)
+    producer = open_transaction(rig)
     rig.sink.answers[FOO] = [E.NOT_LEADER_OR_FOLLOWER] * (9 if "vain" in row else 1)
     assert rig.end("t", producer).error is E.NONE
     adds = row.startswith("ADD")

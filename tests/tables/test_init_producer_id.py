@@ -21,8 +21,8 @@ from tests.tables.rows import (
     PID,
     PREPARED,
     RESTING,
-    held,
-    prepared,
+    build_prepare,
+    build_state,
     row,
     rows,
 )
@@ -50,19 +50,19 @@ def empty(epoch, producer_id=PID, previous=PID):
 
 def fence(row_name, expected=ANY, *, epoch=5, to=6, transient=NO_PENDING, level=1, **more):
     version = 2 if level == 2 else 0
-    record = prepared(S.PREPARE_ABORT, to, version=version, **more)
+    record = build_prepare(S.PREPARE_ABORT, to, version=version, **more)
     last = epoch if level == 2 else -1
-    return Case(row_name, held(S.ONGOING, epoch), expected, BUSY, ANY, record, last, transient, level)
+    return Case(row_name, build_state(S.ONGOING, epoch), expected, BUSY, ANY, record, last, transient, level)
 
 
 LAST_4 = TransientState(last_epoch=4)
-ROTATED = held(S.EMPTY, 0, previous=OLD_PID)
+ROTATED = build_state(S.EMPTY, 0, previous=OLD_PID)
 ROTATED_FROM_32766 = TransientState(last_epoch=32766)
 CASES = [
-    *[Case(f"INIT-1 {s.wire_name}", held(s), ANY, BUSY, transient=PENDING) for s in LOGGED],
-    Case("INIT-1 wins over a wrong id", held(S.EMPTY), (9, 5), BUSY, transient=PENDING),
+    *[Case(f"INIT-1 {s.wire_name}", build_state(s), ANY, BUSY, transient=PENDING) for s in LOGGED],
+    Case("INIT-1 wins over a wrong id", build_state(S.EMPTY), (9, 5), BUSY, transient=PENDING),
     Case("INIT-1 an id that is being created", None, ANY, BUSY, transient=PENDING),
-    *[Case(f"INIT-2 {s.wire_name}", held(s), (9, 5), FENCED) for s in LOGGED],
+    *[Case(f"INIT-2 {s.wire_name}", build_state(s), (9, 5), FENCED) for s in LOGGED],
     Case(
         "INIT-2 the id before with an epoch that is not exhausted",
         ROTATED,
@@ -71,7 +71,7 @@ CASES = [
         transient=TransientState(last_epoch=32765),
     ),
     *[
-        Case(f"INIT-3 {s.wire_name}, expects {word}", held(s), expected, BUSY)
+        Case(f"INIT-3 {s.wire_name}, expects {word}", build_state(s), expected, BUSY)
         for s in PREPARED
         for word, expected in (("nothing", ANY), ("the held epoch", (PID, 5)), ("another epoch", (PID, 2)))
     ],
@@ -84,21 +84,21 @@ CASES = [
     fence("INIT-4 level 1, epoch 32766", epoch=32766, to=32767),
     fence("INIT-4 level 2, epoch 32766", epoch=32766, to=32767, level=2, next_id=FRESH_PID),
     Case("INIT-5 new id", None, ANY, E.NONE, (FRESH_PID, 0), empty(0, FRESH_PID, FRESH_PID)),
-    *[Case(f"INIT-5 {s.wire_name}", held(s), ANY, E.NONE, (PID, 6), empty(6)) for s in RESTING],
-    Case("INIT-5 epoch 32765", held(S.EMPTY, 32765), ANY, E.NONE, (PID, 32766), empty(32766)),
+    *[Case(f"INIT-5 {s.wire_name}", build_state(s), ANY, E.NONE, (PID, 6), empty(6)) for s in RESTING],
+    Case("INIT-5 epoch 32765", build_state(S.EMPTY, 32765), ANY, E.NONE, (PID, 32766), empty(32766)),
     *[
-        Case(f"INIT-6 {s.wire_name}, epoch {e}", held(s, e), ANY, E.NONE, (FRESH_PID, 0), empty(0, FRESH_PID))
+        Case(f"INIT-6 {s.wire_name}, epoch {e}", build_state(s, e), ANY, E.NONE, (FRESH_PID, 0), empty(0, FRESH_PID))
         for s in RESTING
         for e in (32766, 32767)
     ],
-    *[Case(f"INIT-7 {s.wire_name}", held(s), (PID, 5), E.NONE, (PID, 6), empty(6), 5) for s in RESTING],
+    *[Case(f"INIT-7 {s.wire_name}", build_state(s), (PID, 5), E.NONE, (PID, 6), empty(6), 5) for s in RESTING],
     Case("INIT-7 new id", None, (9, 5), E.NONE, (FRESH_PID, 0), empty(0, FRESH_PID, FRESH_PID)),
     *[
-        Case(f"INIT-8 {s.wire_name}", held(s, e), (PID, e), E.NONE, (FRESH_PID, 0), empty(0, FRESH_PID), e)
+        Case(f"INIT-8 {s.wire_name}", build_state(s, e), (PID, e), E.NONE, (FRESH_PID, 0), empty(0, FRESH_PID), e)
         for s, e in zip(RESTING, (32766, 32766, 32767), strict=True)
     ],
     *[
-        Case(f"INIT-9 {s.wire_name}", held(s), (PID, 4), E.NONE, (PID, 5), empty(5), 4, transient=LAST_4)
+        Case(f"INIT-9 {s.wire_name}", build_state(s), (PID, 4), E.NONE, (PID, 5), empty(5), 4, transient=LAST_4)
         for s in RESTING
     ],
     Case(
@@ -111,12 +111,12 @@ CASES = [
         32766,
         transient=ROTATED_FROM_32766,
     ),
-    *[Case(f"INIT-10 {s.wire_name}, lower", held(s), (PID, 3), FENCED, transient=LAST_4) for s in RESTING],
-    Case("INIT-10 higher", held(S.EMPTY), (PID, 6), FENCED, transient=LAST_4),
-    Case("INIT-10 one below, and no last epoch", held(S.EMPTY), (PID, 4), FENCED),
+    *[Case(f"INIT-10 {s.wire_name}, lower", build_state(s), (PID, 3), FENCED, transient=LAST_4) for s in RESTING],
+    Case("INIT-10 higher", build_state(S.EMPTY), (PID, 6), FENCED, transient=LAST_4),
+    Case("INIT-10 one below, and no last epoch", build_state(S.EMPTY), (PID, 4), FENCED),
     Case("INIT-10 over a rotation, and no last epoch", ROTATED, (OLD_PID, 32766), FENCED),
     *[
-        Case(f"INIT-11 {s.wire_name}, epoch {e}", held(s, e), (PID, e - 1), E.UNKNOWN_SERVER_ERROR)
+        Case(f"INIT-11 {s.wire_name}, epoch {e}", build_state(s, e), (PID, e - 1), E.UNKNOWN_SERVER_ERROR)
         for s in RESTING
         for e in (32766, 32767)
     ],

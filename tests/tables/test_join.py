@@ -12,7 +12,7 @@ from ottla.protocol.errors import ErrorCode as E
 from ottla.testkit.metadata import create_internal_topic, update_features
 from tests.fetching import fetch
 from tests.tables.rows import BUSY, EPOCH, FENCED, LOADING, MAPPING, STATE, row, rows
-from tests.unit.broker.txn.test_txn_v2_writes import Client, produced
+from tests.unit.broker.txn.test_txn_v2_writes import Client, decode_produce
 
 ABORTABLE, REPLICAS = E.TRANSACTION_ABORTABLE, E.NOT_ENOUGH_REPLICAS
 LEDGER = [("ledger", index) for index in range(4)]
@@ -34,13 +34,13 @@ def in_transaction(client, *places):
     assert client.broker.ask(coordinator.add_partitions("t", *client.producer, places)) is E.NONE
 
 
-def fetched(client, stable=False):
+def fetch_offset(client, stable=False):
     _, ((_, ((_, offset),)),) = fetch(client.broker.groups.offsets, "g", [("ledger", [0])], stable)
     return offset
 
 
 def sent(client, body, version=11):
-    return produced(client.broker.begin(0, version, body), version)
+    return decode_produce(client.broker.begin(0, version, body), version)
 
 
 @pytest.mark.parametrize("version", [3, 11, 12])
@@ -104,8 +104,8 @@ def test_offsets_of_a_group_that_was_not_added(case, client, broker):
     assert client.state.client_version == (0 if error else 2)
 
 
-def never_asked(broker):
-    """Return a coordinator that must not be asked."""
+def forbid_requests(broker):
+    """Fail the test if the coordinator is asked."""
     broker.coordinator.verify = lambda *given: pytest.fail("verified")
     broker.coordinator.add_partitions = lambda *given, **more: pytest.fail("added")
 
@@ -113,7 +113,7 @@ def never_asked(broker):
 @pytest.mark.parametrize("version", [3, 11, 12])
 @row("JOIN-9 idempotent", "JOIN-9 plain")
 def test_what_is_not_transactional_is_not_verified(row, client, broker, version):
-    never_asked(broker)
+    forbid_requests(broker)
     producer = {"producer_id": client.producer[0], "producer_epoch": 0, "base_sequence": 4}
     batch = build_batch([(b"k", b"v")], timestamp_ms=broker.clock.now_ms(), **(producer if "idem" in row else {}))
     body = client.body(LEDGER[0], version=version)._replace(topics=[("ledger", [(0, memoryview(batch))])])
@@ -130,7 +130,7 @@ def test_what_is_not_transactional_is_not_verified(row, client, broker, version)
 def test_without_verification_what_was_not_added_is_written(case, client, broker):
     _, version, offsets = case
     broker.context.config = type(broker.config)(transaction_partition_verification_enable=False)
-    never_asked(broker)
+    forbid_requests(broker)
     assert (client.commit_offset(version) if offsets else client.produce(LEDGER[0], version=version)) is E.NONE
     assert broker.offsets(OFFSETS if offsets else LEDGER[0]) == (0, 1)
     assert client.state.status is S.EMPTY
@@ -155,7 +155,7 @@ def test_what_the_log_knows_is_not_asked(row, client, broker, version):
         assert client.end() is E.NONE
         client.producer = (client.producer[0], 0)
     end = broker.offsets(LEDGER[0])[1]
-    never_asked(broker)
+    forbid_requests(broker)
     if row == "JOIN-13":
         assert client.produce(LEDGER[0], version=version, sequence=1) is EPOCH
         assert broker.offsets(LEDGER[0]) == (end, end)
@@ -172,7 +172,7 @@ def test_what_the_offsets_partition_knows_is_not_asked(row, client, broker, vers
         assert client.end() is E.NONE
         client.producer = (client.producer[0], 0)
     end = broker.offsets(OFFSETS)[1]
-    never_asked(broker)
+    forbid_requests(broker)
     assert client.commit_offset(version) is (EPOCH if "13" in row else E.NONE)
     assert broker.offsets(OFFSETS) == ((end, end) if "13" in row else (0, end + 1))
 
@@ -261,7 +261,7 @@ def test_what_txn_offset_commit_is_told(case, client, broker):
         # The added partition is verified again in the step of the append.
         assert said.asked == [asked] * (2 if version == 5 and not answer else 1)
     assert broker.offsets(OFFSETS) == (EMPTY if told else (0, 1))
-    assert fetched(client, stable=True).error is (E.NONE if told else E.UNSTABLE_OFFSET_COMMIT)
+    assert fetch_offset(client, stable=True).error is (E.NONE if told else E.UNSTABLE_OFFSET_COMMIT)
 
 
 @row("TELL-13 version 12", "TELL-13 version 13")
@@ -272,7 +272,7 @@ def test_produce_of_v2_asks_again_for_a_while(row, client, broker):
     broker.clock.advance(99)
     assert (replies, len(said.asked)) == ([], 5)  # at 0, 20, 40, 60, 80
     broker.clock.advance(1)
-    assert produced(replies, version) is BUSY
+    assert decode_produce(replies, version) is BUSY
     assert (len(said.asked), broker.offsets(LEDGER[0])) == (6, EMPTY)
 
 
@@ -283,7 +283,7 @@ def test_produce_of_v2_goes_on_when_the_markers_are_written(row, client, broker)
     broker.clock.advance(30)
     said.error = E.NONE
     broker.clock.advance(10)
-    assert produced(replies) is E.NONE
+    assert decode_produce(replies) is E.NONE
     assert broker.offsets(LEDGER[0]) == (0, 1)
 
 

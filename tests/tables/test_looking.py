@@ -12,7 +12,7 @@ PRODUCERS, DESCRIBE, LIST = 61, 65, 66
 FOO, BAR = ("foo", 1), ("bar", 0)
 
 
-def described(ask, name="t"):
+def describe(ask, name="t"):
     """Return (error, state, producer id, epoch, timeout, start, topics)."""
     (each,) = ask(DESCRIBE, 0, transactional_ids=[name]).transaction_states
     assert each.transactional_id == name
@@ -28,7 +28,7 @@ def in_error(error):
 
 @row("DESC-3")
 def test_the_empty_id(row, ask):
-    assert described(ask, "") == in_error(E.INVALID_REQUEST)
+    assert describe(ask, "") == in_error(E.INVALID_REQUEST)
 
 
 @row("DESC-4 loading", "DESC-4 offline")
@@ -37,10 +37,10 @@ def test_a_failed_lookup(row, ask, rig):
     if "loading" in row:
         rig.coordinator.states.shards.clear()
         rig.coordinator.states.loading.update(range(5))
-        assert described(ask) == in_error(LOADING)
+        assert describe(ask) == in_error(LOADING)
     else:
         rig.log_of("t").offline = "no space left"
-        assert described(ask) == in_error(E.NOT_COORDINATOR)
+        assert describe(ask) == in_error(E.NOT_COORDINATOR)
 
 
 def being_forgotten(rig):
@@ -52,9 +52,9 @@ def being_forgotten(rig):
 def test_an_id_that_is_not_there(row, ask, rig):
     if "forgotten" in row:
         rig.producer()
-        assert described(ask)[0] is E.NONE
+        assert describe(ask)[0] is E.NONE
         being_forgotten(rig)
-    assert described(ask) == in_error(E.TRANSACTIONAL_ID_NOT_FOUND)
+    assert describe(ask) == in_error(E.TRANSACTIONAL_ID_NOT_FOUND)
 
 
 @row("DESC-6 Empty", "DESC-6 Ongoing", "DESC-6 CompleteCommit", "DESC-6 CompleteAbort")
@@ -71,7 +71,7 @@ def test_a_known_id(row, ask, rig):
         topics = [("foo", [1, 0]), ("bar", [0])]
     elif status != "Empty":
         rig.end("t", producer, status == "CompleteCommit")
-    assert described(ask) == (E.NONE, status, *producer, 5_000, began_ms, topics)
+    assert describe(ask) == (E.NONE, status, *producer, 5_000, began_ms, topics)
 
 
 @row("DESC-7 PrepareCommit", "DESC-7 PrepareAbort")
@@ -82,11 +82,11 @@ def test_a_prepared_id_shows_whose_marker_is_missing(row, ask, rig):
     rig.sink.answers[BAR] = [E.NOT_LEADER_OR_FOLLOWER] * 9
     rig.end("t", producer, status == "PrepareCommit")
     assert rig.state().partitions.keys() == {FOO, BAR, ("foo", 2)}
-    found = described(ask)
+    found = describe(ask)
     assert (found[:2], found[-1]) == ((E.NONE, status), [("bar", [0])])
 
 
-def listed(ask, version=2, states=(), producer_ids=(), **more):
+def list_transactions(ask, version=2, states=(), producer_ids=(), **more):
     """Return (error, {id: (producer id, state)}, states that do not exist)."""
     answer = ask(LIST, version, state_filters=list(states), producer_id_filters=list(producer_ids), **more)
     rows = {each.transactional_id: (each.producer_id, each.transaction_state) for each in answer.transaction_states}
@@ -97,7 +97,7 @@ def listed(ask, version=2, states=(), producer_ids=(), **more):
 def test_nothing_is_listed_while_a_partition_is_loaded(row, ask, rig):
     rig.producer()
     rig.coordinator.states.loading.add(3)
-    assert listed(ask, int(row[-1]), ["Sleeping"]) == (LOADING, {}, [])
+    assert list_transactions(ask, int(row[-1]), ["Sleeping"]) == (LOADING, {}, [])
 
 
 def three(rig):
@@ -121,16 +121,16 @@ def test_by_state(row, ask, rig):
         "none": ([], "abc", []),
     }[row.split()[1]]
     for version in range(3):
-        assert listed(ask, version, wanted) == (E.NONE, {name: all_of_them[name] for name in names}, unknown)
+        assert list_transactions(ask, version, wanted) == (E.NONE, {name: all_of_them[name] for name in names}, unknown)
 
 
 @row("LIST-3")
 def test_by_producer_id(row, ask, rig):
     all_of_them = three(rig)
     for version in range(3):
-        found = listed(ask, version, (), [PID + 2, 7, PID])
+        found = list_transactions(ask, version, (), [PID + 2, 7, PID])
         assert found == (E.NONE, {name: all_of_them[name] for name in "ac"}, [])
-        assert listed(ask, version, ["Empty"], [PID + 2]) == (E.NONE, {}, [])
+        assert list_transactions(ask, version, ["Empty"], [PID + 2]) == (E.NONE, {}, [])
 
 
 @row("LIST-4 version 1", "LIST-4 version 2")
@@ -140,7 +140,7 @@ def test_by_duration(row, ask, rig):
     # b began 200 ms ago, c 100 ms ago, and a never: a passes every duration.
     cases = [(-1, "abc"), (0, "abc"), (99, "abc"), (100, "ab"), (199, "ab"), (200, "a"), (2**62, "")]
     for duration_ms, names in cases:
-        error, found, _ = listed(ask, version, duration_filter=duration_ms)
+        error, found, _ = list_transactions(ask, version, duration_filter=duration_ms)
         assert (error, "".join(sorted(found))) == (E.NONE, names), duration_ms
 
 
@@ -157,7 +157,7 @@ def test_by_pattern(row, ask, rig):
         ("rders", set()),
     ]
     for pattern, names in cases:
-        error, found, _ = listed(ask, transactional_id_pattern=pattern)
+        error, found, _ = list_transactions(ask, transactional_id_pattern=pattern)
         assert (error, found.keys()) == (E.NONE, names), pattern
 
 
@@ -165,15 +165,15 @@ def test_by_pattern(row, ask, rig):
 def test_by_a_pattern_that_is_none(row, ask, rig):
     rig.producer()
     pattern = {"parenthesis": "t(", "bracket": "[t", "lookahead": "(?=t)t"}[row.split()[-1]]
-    assert listed(ask, transactional_id_pattern=pattern) == (E.INVALID_REGULAR_EXPRESSION, {}, [])
+    assert list_transactions(ask, transactional_id_pattern=pattern) == (E.INVALID_REGULAR_EXPRESSION, {}, [])
 
 
 @row("LIST-7")
 def test_ids_that_are_being_forgotten_are_not_listed(row, ask, rig):
     rig.producer()
-    assert listed(ask)[1].keys() == {"t"}
+    assert list_transactions(ask)[1].keys() == {"t"}
     being_forgotten(rig)
-    assert listed(ask) == (E.NONE, {}, [])
+    assert list_transactions(ask) == (E.NONE, {}, [])
 
 
 def producers(broker, name, index):

@@ -11,7 +11,7 @@ FOO, BAR = ("foo", 1), ("bar", 0)
 UNAVAILABLE = E.NOT_LEADER_OR_FOLLOWER
 
 
-def ended(rig, *partitions, commit=True, v2=False):
+def end_transaction(rig, *partitions, commit=True, v2=False):
     producer = rig.producer()
     if partitions:
         rig.add("t", producer, *partitions)
@@ -23,7 +23,7 @@ def places(rig):
     return [(topic, index) for topic, index, _ in rig.sink.written]
 
 
-def logged(rig):
+def count_batches(rig):
     return len(rig.log_of("t").batches)
 
 
@@ -31,21 +31,21 @@ def logged(rig):
 def test_each_partition_gets_its_marker_and_then_complete_is_logged(row, rig):
     commit = "commit" in row
     rig.sink.answers[BAR] = [UNAVAILABLE]
-    ended(rig, FOO, BAR, commit=commit)
+    end_transaction(rig, FOO, BAR, commit=commit)
     assert places(rig) == [FOO]
-    assert (rig.state().status, logged(rig)) == (S.PREPARE_COMMIT if commit else S.PREPARE_ABORT, 3)
+    assert (rig.state().status, count_batches(rig)) == (S.PREPARE_COMMIT if commit else S.PREPARE_ABORT, 3)
     rig.clock.advance(20)
     assert places(rig) == [FOO, BAR]
-    assert (rig.state().status, logged(rig)) == (S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT, 4)
+    assert (rig.state().status, count_batches(rig)) == (S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT, 4)
     rig.clock.advance(5_000)
-    assert (places(rig), logged(rig)) == ([FOO, BAR], 4)
+    assert (places(rig), count_batches(rig)) == ([FOO, BAR], 4)
 
 
 @row("FAN-2 commit", "FAN-2 abort")
 def test_a_loaded_prepare_record_sends_all_markers_again(row, rig):
     commit = "commit" in row
     rig.sink.answers[BAR] = [UNAVAILABLE] * 99
-    ended(rig, FOO, BAR, commit=commit)
+    end_transaction(rig, FOO, BAR, commit=commit)
     assert places(rig) == [FOO]
     rig.sink.answers.clear()
     rig.log_of("t").leader_epoch = 8
@@ -59,7 +59,7 @@ def test_a_loaded_prepare_record_sends_all_markers_again(row, rig):
 def test_what_a_marker_carries(row, rig):
     rig.cluster.level = 2
     v2, commit = "V2" in row, "commit" in row
-    ended(rig, FOO, commit=commit, v2=v2)
+    end_transaction(rig, FOO, commit=commit, v2=v2)
     expected = TransactionMarker(PID, 1 if v2 else 0, rig.log_of("t").leader_epoch, commit, 2 if v2 else 0)
     assert rig.sink.written == [(*FOO, expected)]
 
@@ -68,13 +68,13 @@ def test_what_a_marker_carries(row, rig):
 def test_a_partition_that_is_gone_is_dropped(row, rig):
     if "deleted" in row:
         rig.sink.answers[FOO] = [E.KAFKA_STORAGE_ERROR] * 99
-        ended(rig, FOO, BAR)
+        end_transaction(rig, FOO, BAR)
         rig.clock.advance(100)
         assert rig.state().status is S.PREPARE_COMMIT
         del rig.cluster.topics["foo"]
         rig.clock.advance(1000)
     else:
-        ended(rig, ("nowhere", 0) if "topic" in row else ("foo", 4), BAR)
+        end_transaction(rig, ("nowhere", 0) if "topic" in row else ("foo", 4), BAR)
     assert places(rig) == [BAR]
     assert rig.state().status is S.COMPLETE_COMMIT
 
@@ -82,7 +82,7 @@ def test_a_partition_that_is_gone_is_dropped(row, rig):
 @row("FAN-8 NOT_ENOUGH_REPLICAS", "FAN-8 REQUEST_TIMED_OUT", "FAN-8 UNKNOWN_TOPIC_OR_PARTITION")
 def test_complete_is_logged_again_when_its_log_was_not_available(row, rig):
     rig.sink.answers[FOO] = [UNAVAILABLE]
-    producer = ended(rig, FOO)
+    producer = end_transaction(rig, FOO)
     rig.log_of("t").refuse = E[row.split()[1]]
     rig.clock.advance(20)
     assert (places(rig), rig.state().status) == ([FOO], S.PREPARE_COMMIT)
@@ -95,20 +95,20 @@ def test_complete_is_logged_again_when_its_log_was_not_available(row, rig):
 @row("FAN-9 NOT_LEADER_OR_FOLLOWER", "FAN-9 KAFKA_STORAGE_ERROR", "FAN-9 COORDINATOR_LOAD_IN_PROGRESS")
 def test_complete_is_logged_again_while_its_log_is_online(row, rig):
     rig.sink.answers[FOO] = [UNAVAILABLE]
-    ended(rig, FOO)
-    before = logged(rig)
+    end_transaction(rig, FOO)
+    before = count_batches(rig)
     rig.log_of("t").refuse = E[row.split()[1]]
     rig.clock.advance(20)
-    assert (places(rig), rig.state().status, logged(rig)) == ([FOO], S.PREPARE_COMMIT, before)
+    assert (places(rig), rig.state().status, count_batches(rig)) == ([FOO], S.PREPARE_COMMIT, before)
     rig.log_of("t").refuse = E.NONE
     rig.clock.advance(1_000)
-    assert (places(rig), rig.state().status, logged(rig)) == ([FOO], S.COMPLETE_COMMIT, before + 1)
+    assert (places(rig), rig.state().status, count_batches(rig)) == ([FOO], S.COMPLETE_COMMIT, before + 1)
 
 
 @row("FAN-9 offline")
 def test_complete_is_left_to_the_next_start_when_its_log_is_offline(row, rig):
     rig.sink.answers[FOO] = [UNAVAILABLE]
-    ended(rig, FOO)
+    end_transaction(rig, FOO)
     rig.log_of("t").refuse, rig.log_of("t").offline = E.KAFKA_STORAGE_ERROR, "storage failed"
     rig.clock.advance(5_000)
     assert (places(rig), rig.state().status) == ([FOO], S.PREPARE_COMMIT)
@@ -127,10 +127,10 @@ def test_no_partitions_no_markers(row, rig):
         rig.log_of("t").high_watermark = rig.log_of("t").log_end_offset  # Prepare survives, Complete is not logged
         rig.restart()
     else:
-        ended(rig, commit=False, v2=True)
+        end_transaction(rig, commit=False, v2=True)
     assert rig.sink.written == []
     assert rig.state()[:3] == (PID, 1, S.COMPLETE_ABORT)
-    assert logged(rig) == 3
+    assert count_batches(rig) == 3
 
 
 RETRIED = (
@@ -149,7 +149,7 @@ BUGS = (E.CORRUPT_MESSAGE, E.MESSAGE_TOO_LARGE, E.RECORD_LIST_TOO_LARGE, E.INVAL
 def test_the_partition_is_done(row, rig):
     error = E[row.split()[1]] if " " in row else E.NONE
     rig.sink.answers[FOO] = [error]
-    ended(rig, FOO, BAR)
+    end_transaction(rig, FOO, BAR)
     assert places(rig) == ([BAR] if error else [FOO, BAR])
     assert rig.state().status is S.COMPLETE_COMMIT
     rig.clock.advance(5_000)
@@ -159,7 +159,7 @@ def test_the_partition_is_done(row, rig):
 @rows([(f"MARK-2 {error.name}", error) for error in RETRIED])
 def test_the_partition_is_asked_again(case, rig):
     rig.sink.answers[FOO] = [case[1]] * 3
-    ended(rig, FOO, BAR)
+    end_transaction(rig, FOO, BAR)
     assert places(rig) == [BAR]
     rig.clock.advance(20 + 40 + 79)
     assert (places(rig), rig.state().status) == ([BAR], S.PREPARE_COMMIT)
@@ -171,7 +171,7 @@ def test_the_partition_is_asked_again(case, rig):
 def test_a_partition_that_refuses_is_dropped_and_the_transaction_ends(case, rig, caplog):
     _, error = case
     rig.sink.answers[FOO] = [error]
-    ended(rig, FOO, BAR)
+    end_transaction(rig, FOO, BAR)
     rig.clock.advance(5_000)
     assert (places(rig), rig.state().status) == ([BAR], S.COMPLETE_COMMIT)
     told = [(record.levelno, error.name in record.getMessage()) for record in caplog.records]
@@ -182,7 +182,7 @@ def test_a_partition_that_refuses_is_dropped_and_the_transaction_ends(case, rig,
 def test_an_answer_that_should_not_be_is_an_error_and_asked_again(case, rig, caplog):
     _, error = case
     rig.sink.answers[FOO] = [error] * 2
-    ended(rig, FOO, BAR)
+    end_transaction(rig, FOO, BAR)
     rig.clock.advance(59)
     assert (places(rig), rig.state().status) == ([BAR], S.PREPARE_COMMIT)
     told = [(record.levelno, error.name in record.getMessage()) for record in caplog.records]

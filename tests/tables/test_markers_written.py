@@ -84,7 +84,7 @@ def known(broker, producer_id=PID):
     return next(each for each in broker.cluster.partition(*LEDGER).producers() if each.producer_id == producer_id)
 
 
-def aborted(broker):
+def list_aborts(broker):
     return broker.cluster.partition(*LEDGER).read(0, 1 << 20, isolation=FetchIsolation.TXN_COMMITTED).aborted
 
 
@@ -130,7 +130,7 @@ def with_groups(broker):
     return commits.partition_for("g")
 
 
-def fetched(broker):
+def fetch_offset(broker):
     _, ((_, ((_, offset),)),) = fetch(broker.groups.offsets, "g", [("ledger", [0])], False)
     return offset.offset
 
@@ -139,12 +139,12 @@ def fetched(broker):
 def test_the_group_coordinator_settles_pending_offsets(row, broker):
     commit = "commit" in row
     index = with_groups(broker)
-    assert fetched(broker) == -1
+    assert fetch_offset(broker) == -1
     assert ask(broker, marker(("__consumer_offsets", [index]), commit=commit)) == [
         (PID, [("__consumer_offsets", [(index, E.NONE)])])
     ]
     assert log(broker, ("__consumer_offsets", index)) == [(PID, 5, None), (PID, 5, (commit, 2))]
-    assert fetched(broker) == (42 if commit else -1)
+    assert fetch_offset(broker) == (42 if commit else -1)
 
 
 @row("WRITE-6 loading")
@@ -155,7 +155,7 @@ def test_a_group_coordinator_that_loads_takes_no_marker(row, broker):
     assert told == [(PID, [("__consumer_offsets", [(index, E.NOT_LEADER_OR_FOLLOWER)])])]
     broker.groups._manager.loading.clear()
     assert log(broker, ("__consumer_offsets", index)) == [(PID, 5, None)]
-    assert fetched(broker) == -1
+    assert fetch_offset(broker) == -1
 
 
 # name, the batches before (epoch, transactional), the marker's epoch and generation, the answer
@@ -217,7 +217,7 @@ def test_a_marker_without_a_transaction(row, broker):
     assert to_ledger(broker, commit=False) is E.NONE
     assert log(broker)[-1] == (PID, 5, (False, 2))
     assert broker.offsets(LEDGER) == (end + 1, end + 1)
-    assert aborted(broker) == []
+    assert list_aborts(broker) == []
 
 
 @row("WRITE-16")
@@ -274,7 +274,7 @@ def test_an_administrator_ends_a_hanging_transaction(row, broker):
         version=1,
     )
     assert told == [(PID, [("ledger", [(0, E.NONE)])])]
-    assert (broker.offsets(LEDGER), aborted(broker)) == ((2, 2), [(PID, 0)])
+    assert (broker.offsets(LEDGER), list_aborts(broker)) == ((2, 2), [(PID, 0)])
 
 
 # ---- ENDM: what is read from the log, and what a marker leaves behind

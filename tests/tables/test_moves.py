@@ -9,13 +9,13 @@ from ottla.broker.txn.machine import Impossible, check_step, dead
 from ottla.broker.txn.states import PENDING_ONLY, IllegalMove, check_move
 from ottla.broker.txn.states import TransactionStatus as S
 from ottla.broker.txn.values import TransactionState
-from tests.tables.rows import LOGGED, PLACES, RESTING, held, rows
+from tests.tables.rows import LOGGED, PLACES, RESTING, build_state, rows
 
 PAGE = Path(__file__).parents[2] / "docs" / "decision-tables.md"
 BY_NAME = {status.wire_name: status for status in S}
 
 
-def documented():
+def read_moves():
     """Return state -> states that may follow, from the documentation."""
     lines = [line for line in PAGE.read_text().splitlines() if line.startswith("| MOVE-")]
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
@@ -25,7 +25,7 @@ def documented():
     }
 
 
-LEGAL = documented()
+LEGAL = read_moves()
 MOVES = [(f"MOVE-{int(a)} {a.wire_name} to {b.wire_name}", a, b) for a, b in itertools.product(S, S)]
 
 
@@ -61,7 +61,7 @@ LOGGED_MOVES = [(name, a, b) for name, a, b in MOVES if a in LOGGED and b in LOG
 def test_no_record_is_logged_for_an_illegal_move(case):
     """`check_step` runs before every append and checks whole records."""
     _, current, target = case
-    before = held(current)
+    before = build_state(current)
     if target in LEGAL[current]:
         check_step(before, follower(before, target))
     else:
@@ -72,17 +72,17 @@ def test_no_record_is_logged_for_an_illegal_move(case):
 @rows([(f"MOVE-{int(s)} {s.wire_name} is the first", s) for s in S if s not in (S.EMPTY, *PENDING_ONLY)])
 def test_an_id_begins_empty(case):
     with pytest.raises(Impossible):
-        check_step(None, held(case[1]))
+        check_step(None, build_state(case[1]))
 
 
 @rows([(f"MOVE-{int(s)} {s.wire_name} dies", s) for s in LOGGED])
 def test_only_what_rests_can_die(case):
     _, status = case
     if status in RESTING:
-        assert dead(held(status)) == held(status)._replace(status=S.DEAD)
+        assert dead(build_state(status)) == build_state(status)._replace(status=S.DEAD)
     else:
         with pytest.raises(IllegalMove):
-            dead(held(status))
+            dead(build_state(status))
 
 
 IMPOSSIBLE = [
@@ -106,7 +106,7 @@ IMPOSSIBLE = [
 @rows(IMPOSSIBLE)
 def test_a_legal_move_with_impossible_fields_is_refused_too(case):
     _, current, target, wrong = case
-    before: TransactionState = held(current)
+    before: TransactionState = build_state(current)
     check_step(before, follower(before, target))
     with pytest.raises(Impossible):
         check_step(before, follower(before, target)._replace(**wrong))

@@ -30,7 +30,7 @@ def commit(groups, caller=NOBODY, offset=5, producer=PRODUCER, metadata="m", par
     return groups.commits.commit(caller, [CommitRow("ledger", partition, offset, 3, metadata)], producer)
 
 
-def fetched(groups, stable=False, place=PLACE):
+def fetch_offset(groups, stable=False, place=PLACE):
     error, ((_, ((_, found),)),) = fetch(groups.commits, "g", [(place[0], [place[1]])], stable)
     assert error is E.NONE
     return found
@@ -38,13 +38,13 @@ def fetched(groups, stable=False, place=PLACE):
 
 def is_pending(groups, offset=5):
     """Return whether the offset is pending."""
-    return fetched(groups).offset != offset and fetched(groups, stable=True) == UNSTABLE
+    return fetch_offset(groups).offset != offset and fetch_offset(groups, stable=True) == UNSTABLE
 
 
-def settled(groups, commit=True):
+def end_and_fetch(groups, commit=True):
     marker = TransactionMarker(*PRODUCER, 0, commit, 0)
     assert groups.groups.complete_transaction(groups.log_of(), marker) is E.NONE
-    return fetched(groups, stable=True)
+    return fetch_offset(groups, stable=True)
 
 
 # ---- the request, on real logs
@@ -229,7 +229,7 @@ def test_nobody_in_particular_may_commit_in_any_state(case, groups):
     if state is None:
         member = with_group(groups, ClassicGroupState.EMPTY)
         assert commit(groups, Caller("g", 2, member)) == [E.UNKNOWN_MEMBER_ID]
-        assert fetched(groups, stable=True) == NOTHING
+        assert fetch_offset(groups, stable=True) == NOTHING
         return
     with_group(groups, state)
     assert commit(groups) == [E.NONE]
@@ -249,8 +249,8 @@ def test_metadata_that_is_too_long(row, groups):
     limit = groups.config.offset_metadata_max_bytes
     rows_of = [CommitRow("ledger", n, 5, -1, "x" * (limit + n)) for n in (0, 1)]
     assert groups.commits.commit(NOBODY, rows_of, PRODUCER) == [E.NONE, E.OFFSET_METADATA_TOO_LARGE]
-    assert fetched(groups, stable=True) == UNSTABLE
-    assert fetched(groups, stable=True, place=("ledger", 1)) == NOTHING
+    assert fetch_offset(groups, stable=True) == UNSTABLE
+    assert fetch_offset(groups, stable=True, place=("ledger", 1)) == NOTHING
 
 
 @row("OFFSET-19")
@@ -268,8 +268,8 @@ def test_pending_offsets_are_not_fetched(row, groups):
         assert commit(groups, producer=None, offset=4) == [E.NONE]
         before = (E.NONE, 4, 3, "m")
     assert commit(groups, offset=9) == [E.NONE]
-    assert (fetched(groups), fetched(groups, stable=True)) == (before, UNSTABLE)
-    assert fetched(groups, stable=True, place=("ledger", 1)) == NOTHING
+    assert (fetch_offset(groups), fetch_offset(groups, stable=True)) == (before, UNSTABLE)
+    assert fetch_offset(groups, stable=True, place=("ledger", 1)) == NOTHING
 
 
 LOG_SAYS = [
@@ -289,7 +289,7 @@ def test_what_the_log_says_is_told_in_the_words_of_a_coordinator(case, groups):
     assert commit(groups) == [told]
     assert groups.known == {}
     groups.log_of().refuse = E.NONE
-    assert fetched(groups, stable=True) == NOTHING
+    assert fetch_offset(groups, stable=True) == NOTHING
 
 
 # ---- what becomes of pending offsets
@@ -300,8 +300,8 @@ def test_commit_makes_them_count(row, groups):
     commit(groups, producer=None, offset=4)
     commit(groups, offset=9)
     commit(groups, offset=1, partition=1)
-    assert settled(groups) == (E.NONE, 9, 3, "m")
-    assert fetched(groups, stable=True, place=("ledger", 1)).offset == 1
+    assert end_and_fetch(groups) == (E.NONE, 9, 3, "m")
+    assert fetch_offset(groups, stable=True, place=("ledger", 1)).offset == 1
     assert groups.log_of().batches[-1][0].is_control
 
 
@@ -313,8 +313,8 @@ def test_a_later_record_wins_over_the_marker(row, groups):
     else:
         commit(groups, producer=ProducerIdAndEpoch(8, 0), offset=4)
         groups.mark(8)
-        assert fetched(groups).offset == 4
-    assert settled(groups).offset == 4
+        assert fetch_offset(groups).offset == 4
+    assert end_and_fetch(groups).offset == 4
 
 
 @row("PENDING-3 nothing committed", "PENDING-3 something committed")
@@ -322,7 +322,7 @@ def test_abort_drops_them(row, groups):
     if "something" in row:
         commit(groups, producer=None, offset=4)
     commit(groups, offset=9)
-    assert settled(groups, commit=False) == ((E.NONE, 4, 3, "m") if "something" in row else NOTHING)
+    assert end_and_fetch(groups, commit=False) == ((E.NONE, 4, 3, "m") if "something" in row else NOTHING)
 
 
 @row("PENDING-4")
@@ -333,14 +333,14 @@ def test_a_tombstone_drops_committed_and_pending_offsets(row, groups):
     commit(groups, offset=1, partition=1)
     (delete,) = groups.cluster.on_topic_deleted
     delete(SimpleNamespace(name="other"))
-    assert fetched(groups).offset == 4
+    assert fetch_offset(groups).offset == 4
     delete(SimpleNamespace(name="ledger"))
     for place in (PLACE, ("ledger", 1)):
-        assert (fetched(groups, place=place), fetched(groups, True, place)) == (NOTHING, NOTHING)
+        assert (fetch_offset(groups, place=place), fetch_offset(groups, True, place)) == (NOTHING, NOTHING)
     groups.mark(8)
-    assert settled(groups) == NOTHING
+    assert end_and_fetch(groups) == NOTHING
     groups.restart()
-    assert fetched(groups, stable=True) == NOTHING
+    assert fetch_offset(groups, stable=True) == NOTHING
 
 
 @row("PENDING-5 open", "PENDING-5 committed", "PENDING-5 aborted", "PENDING-5 overtaken")
@@ -350,14 +350,14 @@ def test_loading_comes_to_the_same(row, groups):
     if "overtaken" in row:
         commit(groups, producer=None, offset=6)
     if "open" not in row:
-        settled(groups, commit="aborted" not in row)
+        end_and_fetch(groups, commit="aborted" not in row)
     expected = {"open": (4, True), "committed": (9, False), "aborted": (4, False), "overtaken": (6, False)}
     for _ in range(2):
-        found = fetched(groups).offset, fetched(groups, stable=True) == UNSTABLE
+        found = fetch_offset(groups).offset, fetch_offset(groups, stable=True) == UNSTABLE
         assert found == expected[row.split()[1]]
         groups.restart()
     if "open" in row:
-        assert settled(groups).offset == 9
+        assert end_and_fetch(groups).offset == 9
 
 
 @row("PENDING-5 unknown record type", "PENDING-5 unknown value version")
@@ -371,7 +371,7 @@ def test_loading_skips_what_it_does_not_know(row, groups):
     foreign = build_batch([(key, value)], timestamp_ms=groups.clock.now_ms())
     assert groups.log_of().append_own(bytearray(foreign)).error is E.NONE
     groups.restart()
-    assert fetched(groups, stable=True).offset == 4
+    assert fetch_offset(groups, stable=True).offset == 4
     assert groups.known.keys() == {"g"}
 
 
@@ -391,6 +391,6 @@ def test_a_deleted_group_takes_pending_offsets_along(row, groups):
     batches = [[*iter_records(batch, header)] for header, batch in groups.log_of().batches]
     keys = [read_offsets_key(record.key)[1:] for records in batches for record in records if record.value is None]
     assert keys == [("ledger", 1)] * ("something" in row) + [("ledger", 0), ()]
-    assert settled(groups) == NOTHING
+    assert end_and_fetch(groups) == NOTHING
     groups.restart()
     assert groups.known == {}

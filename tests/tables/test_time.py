@@ -22,7 +22,7 @@ from tests.tables.rows import (
     PREPARED,
     RESTING,
     STATE,
-    held,
+    build_state,
     quick_expiry,
     row,
     rows,
@@ -44,14 +44,14 @@ class Judged(NamedTuple):
 
 
 DUE = BEGAN + TIMEOUT_MS + 1
-OPEN = held(S.ONGOING)
+OPEN = build_state(S.ONGOING)
 
 
 @rows(
     [
         Judged("TIME-1", OPEN, DUE, True),
         Judged("TIME-1 fenced in memory", OPEN, DUE, True, TransientState(fenced_epoch=6)),
-        *[Judged(f"TIME-2 {s.wire_name}", held(s), DUE * 2, False) for s in LOGGED if s is not S.ONGOING],
+        *[Judged(f"TIME-2 {s.wire_name}", build_state(s), DUE * 2, False) for s in LOGGED if s is not S.ONGOING],
         Judged("TIME-3", OPEN, DUE, False, PENDING),
         Judged("TIME-4", OPEN._replace(timeout_ms=2147483647), DUE * 2, False),
         Judged("TIME-5 now", OPEN, DUE - 1, False),
@@ -67,10 +67,10 @@ EXPIRES = NOW - 400 + WEEK_MS
 
 @rows(
     [
-        *[Judged(f"EXPIRE-1 {s.wire_name}", held(s), EXPIRES, True) for s in RESTING],
-        *[Judged(f"EXPIRE-2 {s.wire_name}", held(s), EXPIRES - 1, False) for s in RESTING],
-        *[Judged(f"EXPIRE-3 {s.wire_name}", held(s), EXPIRES * 2, False) for s in (S.ONGOING, *PREPARED)],
-        *[Judged(f"EXPIRE-4 {s.wire_name}", held(s), EXPIRES, False, PENDING) for s in RESTING],
+        *[Judged(f"EXPIRE-1 {s.wire_name}", build_state(s), EXPIRES, True) for s in RESTING],
+        *[Judged(f"EXPIRE-2 {s.wire_name}", build_state(s), EXPIRES - 1, False) for s in RESTING],
+        *[Judged(f"EXPIRE-3 {s.wire_name}", build_state(s), EXPIRES * 2, False) for s in (S.ONGOING, *PREPARED)],
+        *[Judged(f"EXPIRE-4 {s.wire_name}", build_state(s), EXPIRES, False, PENDING) for s in RESTING],
     ]
 )
 def test_what_expires(case):
@@ -111,7 +111,7 @@ def tombstones(rig):
     return [count for count in counts if count]
 
 
-def nearly_expired(rig):
+def move_before_expiry(rig):
     """Create "t", move to just before the scan that expires it, and return its producer."""
     quick_expiry(rig)
     producer = rig.producer()
@@ -122,7 +122,7 @@ def nearly_expired(rig):
 
 @row("EXPIRE-1 served", "EXPIRE-7")
 def test_an_expired_id_is_forgotten(row, rig):
-    nearly_expired(rig)
+    move_before_expiry(rig)
     rig.clock.advance(1)
     assert (rig.state(), tombstones(rig), "t" in rig.shard_of().transient) == (None, [1], False)
     assert rig.producer() == (PID + 1, 0)
@@ -148,7 +148,7 @@ def test_tombstones_share_batches(row, rig):
 
 @row("EXPIRE-6")
 def test_an_id_whose_tombstone_is_being_logged_is_busy(row, rig):
-    producer = nearly_expired(rig)
+    producer = move_before_expiry(rig)
     rig.log_of("t").hold = True
     rig.clock.advance(1)
     assert rig.shard_of().transient["t"].pending.status is S.DEAD
@@ -161,7 +161,7 @@ def test_an_id_whose_tombstone_is_being_logged_is_busy(row, rig):
 
 @row("EXPIRE-8")
 def test_an_id_whose_tombstone_is_refused_stays(row, rig):
-    producer = nearly_expired(rig)
+    producer = move_before_expiry(rig)
     rig.log_of("t").refuse = E.NOT_ENOUGH_REPLICAS
     rig.clock.advance(1)
     rig.log_of("t").refuse = E.NONE
@@ -173,7 +173,7 @@ def test_an_id_whose_tombstone_is_refused_stays(row, rig):
 # ---- what an old producer sees
 
 
-def timed_out(broker, level, v2):
+def time_out(broker, level, v2):
     """Return a client whose transaction, with data in the first partition, was aborted by the timeout."""
     if level != 2:
         update_features(broker.cluster, [FeatureUpdate("transaction.version", level, 2)])
@@ -191,7 +191,7 @@ def timed_out(broker, level, v2):
 @row("AFTER-1 level 0", "AFTER-1 level 1", "AFTER-2 level 2, V1", "AFTER-2 level 2, V2")
 def test_the_log_refuses_the_old_epoch(row, broker):
     v2 = "V2" in row
-    client = timed_out(broker, int(row.split("level ")[1][0]), v2)
+    client = time_out(broker, int(row.split("level ")[1][0]), v2)
     end = broker.offsets(LEDGER[0])
     assert client.produce(LEDGER[0], version=12 if v2 else 11, sequence=1) is EPOCH
     assert broker.offsets(LEDGER[0]) == end == (2, 2)
@@ -199,7 +199,7 @@ def test_the_log_refuses_the_old_epoch(row, broker):
 
 @row("AFTER-3 level 0", "AFTER-3 level 1", "AFTER-4 level 2")
 def test_the_coordinator_adds_nothing_for_the_old_epoch(row, make_rig):
-    rig, producer = aborted(make_rig, row)
+    rig, producer = abort_by_timeout(make_rig, row)
     before = rig.state()
     assert rig.add("t", producer, FOO) is FENCED
     assert rig.add("t", producer, ("__consumer_offsets", 3)) is FENCED
@@ -207,8 +207,8 @@ def test_the_coordinator_adds_nothing_for_the_old_epoch(row, make_rig):
     assert rig.state() == before
 
 
-def aborted(make_rig, row, markers=True):
-    """Yield a coordinator at the row's level that has aborted the transaction of epoch 0, with or without markers."""
+def abort_by_timeout(make_rig, row, markers=True):
+    """Abort the transaction of epoch 0 at the row's level, with or without markers, and return its rig and producer."""
     rig = make_rig(int(row.split("level ")[1][0])).start()
     producer = rig.producer(timeout_ms=5_000)
     rig.add("t", producer, FOO)
@@ -221,7 +221,7 @@ def aborted(make_rig, row, markers=True):
 
 @row("AFTER-5 level 0", "AFTER-5 level 1", "AFTER-8 level 0", "AFTER-8 level 1")
 def test_the_end_of_the_old_epoch_is_fenced(row, make_rig):
-    rig, producer = aborted(make_rig, row)
+    rig, producer = abort_by_timeout(make_rig, row)
     answer = rig.end("t", producer, commit="AFTER-8" in row)
     assert (answer.error, answer.record) == (FENCED, None)
     assert rig.state()[:3] == (PID, 1, S.COMPLETE_ABORT)
@@ -229,14 +229,14 @@ def test_the_end_of_the_old_epoch_is_fenced(row, make_rig):
 
 @row("AFTER-6 level 2, abort")
 def test_the_end_of_the_old_epoch_waits_for_the_markers(row, make_rig):
-    rig, producer = aborted(make_rig, row, markers=False)
+    rig, producer = abort_by_timeout(make_rig, row, markers=False)
     answer = rig.end("t", producer, commit=False, v2=True)
     assert (answer.error, answer.producer_id, answer.producer_epoch) == (BUSY, -1, -1)
 
 
 @row("AFTER-7 level 2")
 def test_the_abort_of_the_old_epoch_is_one_that_was_done(row, make_rig):
-    rig, producer = aborted(make_rig, row)
+    rig, producer = abort_by_timeout(make_rig, row)
     answer = rig.end("t", producer, commit=False, v2=True)
     assert (answer.error, answer.producer_id, answer.producer_epoch, answer.record) == (E.NONE, PID, 1, None)
     assert rig.add("t", (PID, 1), FOO) is E.NONE
@@ -244,7 +244,7 @@ def test_the_abort_of_the_old_epoch_is_one_that_was_done(row, make_rig):
 
 @row("AFTER-9 level 2")
 def test_the_commit_of_the_old_epoch_is_told_that_it_failed(row, make_rig):
-    rig, producer = aborted(make_rig, row)
+    rig, producer = abort_by_timeout(make_rig, row)
     answer = rig.end("t", producer, commit=True, v2=True)
     assert (answer.error, answer.producer_id, answer.producer_epoch, answer.record) == (STATE, -1, -1, None)
     assert rig.state()[:3] == (PID, 1, S.COMPLETE_ABORT)
@@ -252,14 +252,14 @@ def test_the_commit_of_the_old_epoch_is_told_that_it_failed(row, make_rig):
 
 @row("AFTER-10 level 0", "AFTER-10 level 1")
 def test_the_old_epoch_cannot_resume(row, make_rig):
-    rig, producer = aborted(make_rig, row)
+    rig, producer = abort_by_timeout(make_rig, row)
     answer = rig.init(expected=producer)
     assert (answer.error, answer.producer_id, answer.producer_epoch) == (FENCED, -1, -1)
 
 
 @row("AFTER-11 level 2", "AFTER-11 level 2, restarted")
 def test_the_old_epoch_resumes_at_the_next_one(row, make_rig):
-    rig, producer = aborted(make_rig, row)
+    rig, producer = abort_by_timeout(make_rig, row)
     if "restarted" in row:
         rig.restart()
         assert rig.init(expected=producer).error is FENCED
@@ -270,6 +270,6 @@ def test_the_old_epoch_resumes_at_the_next_one(row, make_rig):
 
 @row("AFTER-12 level 0", "AFTER-12 level 1", "AFTER-13 level 2")
 def test_a_new_instance_is_two_epochs_on(row, make_rig):
-    rig, _ = aborted(make_rig, row)
+    rig, _ = abort_by_timeout(make_rig, row)
     answer = rig.init()
     assert (answer.error, answer.producer_id, answer.producer_epoch) == (E.NONE, PID, 2)

@@ -125,14 +125,14 @@ def test_no_folder_has_more_than_30_modules():
 
 
 def test_every_module_says_its_kind():
-    def silent():
+    def find_heads():
         for path in python_files("ottla", "lab"):
             if path.name == "__init__.py" and is_only_a_docstring(path):
                 continue
             if not kinds_of(path):
                 yield f"{relative(path)}: the first docstring line must end with one of {sorted(KINDS)}"
 
-    faults(silent())
+    faults(find_heads())
 
 
 def test_pure_modules_import_no_clock_no_files_no_loop_no_chance():
@@ -157,7 +157,7 @@ def test_in_the_broker_time_files_and_loop_are_imported_by_the_ports_alone():
 
 
 def test_in_the_broker_files_and_timers_are_called_by_the_ports_alone():
-    def called():
+    def find_calls():
         for path in core_files():
             for node in ast.walk(tree_of(path)):
                 # A method named `open` or a timer port's own `call_later` is a call on a port; the builtin is not.
@@ -168,11 +168,11 @@ def test_in_the_broker_files_and_timers_are_called_by_the_ports_alone():
                 ):
                     yield f"{relative(path)}:{node.lineno}: calls {ast.unparse(node.func)}; use a port"
 
-    faults(called())
+    faults(find_calls())
 
 
 def test_a_handler_of_the_broker_does_no_work_in_a_finally():
-    """It would do it when it is discarded as well: see the rules of `turns.py`."""
+    """A discarded handler would do that work as well: see the rules of `turns.py`."""
 
     def working():
         for path in core_files():

@@ -73,7 +73,7 @@ def test_the_wheel_is_the_package_and_nothing_else(plain):
 
 
 def test_the_wheel_installs_and_runs(plain, tmp_path):
-    assert "Python walk over records" in installed(plain, tmp_path)
+    assert "Python walk over records" in install(plain, tmp_path)
 
 
 @pytest.mark.skipif(lacks() is not None, reason=f"to compile the walk over records: {lacks()}")
@@ -83,10 +83,10 @@ def test_where_a_compiler_is_the_wheel_has_the_walk_as_machine_code(built, tmp_p
         compiled = {name.partition(".")[0] for name in members.namelist() if name.endswith(".so")}
     walk = "ottla/protocol/record_walk_compiled"
     assert compiled == {walk, f"{walk}__mypyc"}
-    assert "compiled walk over records" in installed(wheel, tmp_path)
+    assert "compiled walk over records" in install(wheel, tmp_path)
 
 
-def installed(wheel, tmp_path):
+def install(wheel, tmp_path):
     """Install the wheel in a folder and return the output of its `--version`."""
     run("-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", tmp_path / "site", wheel)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}

@@ -21,10 +21,10 @@ from ottla.protocol.requests.produced import check_produced_batch
 from ottla.protocol.steps import to_the_end
 from ottla.testkit.reading import readable
 from ottla.testkit.scanner import scan_content
-from tests.odd_frames import recorded
+from tests.odd_frames import read_recording
 
-TABLE = [answer for answer in recorded() if answer.row.count]
-EMPTY = [answer for answer in recorded() if not answer.row.count]
+TABLE = [answer for answer in read_recording() if answer.row.count]
+EMPTY = [answer for answer in read_recording() if not answer.row.count]
 # A LZ4 block of no content: Kafka's broker appends the batch, and its dump-log and its consumer then fail on it.
 KAFKA_APPENDS_WHAT_IT_CANNOT_READ = {"lz4: a block of no content before", "lz4: a block of no content between"}
 
@@ -71,11 +71,11 @@ def test_the_broker_appends_what_can_be_read(walk, monkeypatch):
     assert differ == set()
 
 
-def iterated(batch):
+def iterate(batch):
     return [record.value for record in iter_records(batch, read_header(batch))]
 
 
-def cleaned(batch):
+def clean(batch):
     """Read as the cleaner and the codec of a topic do."""
     header = read_header(batch)
     raw = bytes(to_the_end(raw_steps(batch, header)))
@@ -89,26 +89,26 @@ def cleaned(batch):
     return values
 
 
-def compared(batch):
-    """As the broker compares a retry with what it has, which is the same here in another codec."""
-    values = iterated(batch)
+def compare(batch):
+    """Compare as the broker compares a retry with what it has, which is the same here in another codec."""
+    values = iterate(batch)
     header = read_header(batch)
     plain = assemble(header._replace(attributes=0), raw_records(batch, header))
     assert not to_the_end(differ(batch, header, plain, read_header(plain), READ_LIMIT_BYTES))
     return values
 
 
-def scanned(batch):
+def scan_records(batch):
     (found,), damage = scan_content("file", batch)
     assert damage is None
     return [record.value for record in found.records()]
 
 
-def fetched(batch):
+def fetch(batch):
     return [record.value for record in readable("t", 0, batch, None, 0)[0]]
 
 
-@pytest.mark.parametrize("read", [iterated, cleaned, compared, scanned, fetched], ids=lambda read: read.__name__)
+@pytest.mark.parametrize("read", [iterate, clean, compare, scan_records, fetch], ids=lambda read: read.__name__)
 def test_a_reader_of_one_batch(read):
     assert shows(read) == []
 
@@ -117,7 +117,7 @@ def test_a_reader_of_one_batch(read):
 def test_dump(tmp_path, as_json):
     differ = []
     path = tmp_path / f"{0:020d}.log"
-    for answer in recorded():
+    for answer in read_recording():
         path.write_bytes(answer.row.batch)
         written = []
         found = print_log(Wanted(str(path), True, as_json, None), 0, written.append)
@@ -134,7 +134,7 @@ def test_batches_that_count_no_records_are_not_looked_at():
     assert EMPTY
     for answer in EMPTY:
         assert answer.dumped == 0
-        assert [read(answer.row.batch) for read in (iterated, cleaned, scanned, fetched)] == [[]] * 4
+        assert [read(answer.row.batch) for read in (iterate, clean, scan_records, fetch)] == [[]] * 4
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import pytest
 
 from ottla.testkit.corpus.case import files_of
 from ottla.testkit.corpus.catalogue import CASES
-from tests.corpus import Served, consumed, expected_of, expected_records, told_by, write_files
+from tests.corpus import Served, consume, expected_of, expected_records, told_by, write_files
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -15,4 +15,4 @@ def test_broker_and_consumer_say_what_the_case_says(case, tmp_path):
         said, written = told_by(served.bootstrap, expected)
         assert said == written
         for isolation in ("read_committed", "read_uncommitted"):
-            assert consumed(served.bootstrap, expected, isolation) == expected_records(expected, isolation)
+            assert consume(served.bootstrap, expected, isolation) == expected_records(expected, isolation)

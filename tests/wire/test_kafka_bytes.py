@@ -118,7 +118,7 @@ def test_produce_responses_are_kafkas_bytes_by_hand():
     assert compared >= 10
 
 
-def fetched(row):
+def read_partition(row):
     aborted = row.aborted_transactions
     diverging = row.diverging_epoch
     return FetchPartitionData(
@@ -146,7 +146,7 @@ def test_fetch_responses_are_kafkas_bytes_by_hand():
         topics = [
             FetchableTopicResponse(
                 topic.topic,
-                [fetched(row) for row in topic.partitions],
+                [read_partition(row) for row in topic.partitions],
                 topic.topic_id.bytes if topic.topic_id else ZERO_UUID,
             )
             for topic in message.responses

@@ -8,7 +8,7 @@ import pytest
 from ottla.testkit.scanner import OPEN, scan_partition
 
 
-def told(row):
+def plain_row(row):
     headers = [(name, content) for name, content in row["headers"]]
     return row["offset"], row["timestamp"], row["key"], row["value_sha256"], headers
 
@@ -29,7 +29,7 @@ def test_scanner_sees_what_kafkas_consumer_returned(kafka_directory, consumed_ro
         partition = scan_partition(kafka_directory / name)
         stable = isolation == "read_committed"
         assert (partition.last_stable_offset if stable else partition.log_end_offset) == end
-        expected = [told(row) for row in rows if "end" not in row and f"{row['topic']}-{row['partition']}" == name]
+        expected = [plain_row(row) for row in rows if "end" not in row and f"{row['topic']}-{row['partition']}" == name]
         assert [read(record) for record in partition.records(isolation)] == expected
 
 

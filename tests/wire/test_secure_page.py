@@ -69,7 +69,7 @@ class Reader:
         self.port = line.rpartition(":")[2]
         return line.replace(self.port, PORT), 0
 
-    def told(self, commands, printed):
+    def describe_failure(self, commands, printed):
         """Return the commands, their output and the ends of the error and log files, for a failure message."""
         files = [self.directory / name for name in ("stderr", "log")]
         return "\n".join([commands, printed, *(file.read_text()[-3000:] for file in files if file.exists())])
@@ -96,9 +96,9 @@ def test_the_page_does_what_it_says(tmp_path):
                 is_broker = text.startswith("ottla serve ")
                 printed, code = reader.serve(text) if is_broker else reader.run(text)
                 if following == "text":
-                    assert printed == expected.strip(), reader.told(text, printed)
+                    assert printed == expected.strip(), reader.describe_failure(text, printed)
                 else:
-                    assert code == 0 and "Error" not in printed, reader.told(text, printed)
+                    assert code == 0 and "Error" not in printed, reader.describe_failure(text, printed)
                 ran += 1
     finally:
         reader.leave()

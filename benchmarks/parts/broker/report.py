@@ -56,7 +56,7 @@ def _target(row: Row, compared: bool) -> str:
     return ", ".join(words)
 
 
-def reached(row: Row, ours: float | None, ratio: float | None) -> bool | None:
+def is_reached(row: Row, ours: float | None, ratio: float | None) -> bool | None:
     """Return whether a figure reaches its targets; None without a target or a measurement."""
     verdicts = []
     if row.target is not None and ours is not None:
@@ -85,7 +85,7 @@ def as_text(results: dict[str, Figures], machine: dict[str, Any]) -> str:
         if all(value is None for value in values):
             continue
         ratio = ratio_of(values[0], values[1]) if compared else None
-        verdict = {True: "reached", False: "MISSED", None: ""}[reached(row, values[0], ratio)]
+        verdict = {True: "reached", False: "MISSED", None: ""}[is_reached(row, values[0], ratio)]
         ratios = [_number(ratio)] if compared else []
         table.append([row.label, *map(_number, values), *ratios, row.unit, _target(row, compared), verdict])
     widths = [max(len(line[column]) for line in table) for column in range(len(head))]

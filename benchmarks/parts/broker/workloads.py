@@ -58,7 +58,7 @@ def produce(
     producer.list_topics(topic, timeout=10)
     count = megabytes * 1_000_000 // value_size_bytes
 
-    def delivered(error: KafkaError | None, _: Message) -> None:
+    def add_failure(error: KafkaError | None, _: Message) -> None:
         if error is not None:
             failed.append(error)
 
@@ -67,7 +67,7 @@ def produce(
     for number in range(count):
         while True:
             try:
-                producer.produce(topic, pool[number % POOL], partition=0, on_delivery=delivered)
+                producer.produce(topic, pool[number % POOL], partition=0, on_delivery=add_failure)
                 break
             except BufferError:
                 producer.poll(0.05)

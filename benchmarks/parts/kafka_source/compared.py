@@ -16,10 +16,10 @@ def turns(runs: dict[str, Run], rounds: int) -> dict[str, Timing]:
             timing = run()
             if turn:
                 found[name].append(timing)
-    return {name: _summed_up(timings) for name, timings in found.items()}
+    return {name: _sum_up(timings) for name, timings in found.items()}
 
 
-def _summed_up(timings: list[Timing]) -> Timing:
+def _sum_up(timings: list[Timing]) -> Timing:
     summed: Timing = {}
     for key in timings[0]:
         values = [value for timing in timings if (value := timing[key]) is not None]

@@ -52,14 +52,14 @@ def _jars(cache: Path, versions: Sequence[str]) -> tuple[str, tuple[str, ...]]:
         folder = cache / f"spark-kafka-{version}"
         if not folder.exists():
             _tell(f"asking Maven for Spark's Kafka source {version}")
-            said = _copied(version, folder)
+            said = _copy_jars(version, folder)
             if said is not None:
                 continue
         return version, tuple(str(path) for path in sorted(folder.glob("*.jar")))
     raise SystemExit(f"Maven has no Spark Kafka source in {', '.join(versions)}:\n{said}")
 
 
-def _copied(version: str, folder: Path) -> str | None:
+def _copy_jars(version: str, folder: Path) -> str | None:
     """Copy the jars to `folder`. Return Maven's output if it fails."""
     # The folder has another name until it is complete.
     new = folder.with_name(f"{folder.name}.new")

@@ -16,7 +16,7 @@ OTTLA = (sys.executable, "-m", "ottla.cli.main")
 AUDIT_CODES = (0, 1)
 
 
-def linked(root: Path, place: Path, most_bytes: int | None = None) -> tuple[Path, int]:
+def link(root: Path, place: Path, most_bytes: int | None = None) -> tuple[Path, int]:
     """Link the segments, or the first ones up to `most_bytes` (at least one); return the directory and their bytes."""
     size = 0
     for path in sorted(root.glob("*-[0-9]*/*.log")):
@@ -42,7 +42,7 @@ def ottla_audit(root: Path) -> list[str]:
     return [*OTTLA, "audit", str(root)]
 
 
-def timed_process(command: Sequence[str], codes: Sequence[int] = (0,)) -> Callable[[], Timing]:
+def time_process(command: Sequence[str], codes: Sequence[int] = (0,)) -> Callable[[], Timing]:
     """Return a function that runs `command`, drops its output, and returns the time from start to end."""
 
     def run() -> Timing:
@@ -56,7 +56,7 @@ def timed_process(command: Sequence[str], codes: Sequence[int] = (0,)) -> Callab
     return run
 
 
-def timed_fates(root: Path, threads: int) -> Callable[[], Timing]:
+def time_fates(root: Path, threads: int) -> Callable[[], Timing]:
     """Return a function that scans headers, CRCs and fates of all partitions in this process, warm after one run."""
     from ottla.scan.listing import list_partitions
     from ottla.scan.partitions import scan_partitions
@@ -71,13 +71,13 @@ def timed_fates(root: Path, threads: int) -> Callable[[], Timing]:
 
 def check_same(links: Path, *, with_records: bool) -> None:
     """Exit unless both tools print the same line for every batch and, `with_records`, one for each record."""
-    ours = _told(ottla_dump(links, *(("--records",) if with_records else ())))
-    theirs = _told(kafka_dump(links, *(("--print-data-log",) if with_records else ())))
+    ours = _read_output(ottla_dump(links, *(("--records",) if with_records else ())))
+    theirs = _read_output(kafka_dump(links, *(("--print-data-log",) if with_records else ())))
     if ours != theirs or not ours[0]:
         raise SystemExit(f"ottla dump and kafka-dump-log do not agree (batches, digest, records): {ours}, {theirs}")
 
 
-def _told(command: Sequence[str]) -> tuple[int, str, int]:
+def _read_output(command: Sequence[str]) -> tuple[int, str, int]:
     """Return (batches, digest of their lines, records) of the output of a tool."""
     batches, records, digest = 0, 0, hashlib.sha256()
     # A random value may contain line ends, so one letter is not enough to recognize the line of a record.

@@ -71,7 +71,7 @@ def counts(rows: Any) -> None:
     rows.groupBy("partition").agg(f.count("*"), f.max("offset"), f.max("timestamp")).collect()
 
 
-def timed(spark: Any, request: dict[str, Any], action: Any) -> dict[str, float | None]:
+def measure(spark: Any, request: dict[str, Any], action: Any) -> dict[str, float | None]:
     """Return the wall and CPU seconds of a request, with its planning, which brings a cache up to date."""
     began, before = time.perf_counter(), cpu_of_tree()
     action(frame(spark, request))
@@ -86,8 +86,8 @@ def answer(spark: Any, request: dict[str, Any]) -> Any:
         return check(frame(spark, request))
     if request["do"] == "write":
         rows = frame(spark, request)
-        return timed(spark, request, lambda _: rows.write.partitionBy("topic", "partition").parquet(request["to"]))
-    return timed(spark, request, {"sum": sums, "count": counts, "read": noop}[request["do"]])
+        return measure(spark, request, lambda _: rows.write.partitionBy("topic", "partition").parquet(request["to"]))
+    return measure(spark, request, {"sum": sums, "count": counts, "read": noop}[request["do"]])
 
 
 def main() -> None:

@@ -237,11 +237,11 @@ def hold_idle(stage: Stage, count: int, seconds: float, *asked: bytes) -> None:
 PRODUCED = 10_000_000
 
 
-def create_recompressed(stage: Stage) -> None:
+def create_zstd(stage: Stage) -> None:
     stage.create(["zstd"], compression_type="zstd", compression_zstd_level="22", max_message_bytes=str(4 * PRODUCED))
 
 
-def produce_recompressed(stage: Stage) -> None:
+def produce_zstd(stage: Stage) -> None:
     words = [random.Random(number).randbytes(12).hex().encode() for number in range(2_000)]
     draw = random.Random(3)
     value_bytes = 1_000
@@ -358,7 +358,7 @@ ATTACKS = (
         limit=DESCRIPTORS,
         kafka=False,
     ),
-    Attack("zstd-22", "Produce of 10 MB, compression.type=zstd, level 22", produce_recompressed, create_recompressed),
+    Attack("zstd-22", "Produce of 10 MB, compression.type=zstd, level 22", produce_zstd, create_zstd),
     Attack("delete-300", "DeleteTopics of 300", delete_300, create_many(300)),
     Attack("create-200", "Metadata that creates 200", create_by_asking(200)),
     Attack("create-5000", "Metadata that creates 5,000", create_by_asking(5_000)),

@@ -40,10 +40,10 @@ def heading() -> str:
 
 def line_of(title: str, broker: str, row: Figures) -> str:
     cells = " ".join(f"{row[column.key]:{column.width},.{column.digits}f}" for column in COLUMNS)
-    return f"{title[:TITLE_WIDTH]:{TITLE_WIDTH}} {broker:6} {cells}  {', '.join(_told(row))}".rstrip()
+    return f"{title[:TITLE_WIDTH]:{TITLE_WIDTH}} {broker:6} {cells}  {', '.join(_list_remarks(row))}".rstrip()
 
 
-def _told(row: Figures) -> list[str]:
+def _list_remarks(row: Figures) -> list[str]:
     """Return remarks on the outcome, errors and rates of a row."""
     told = [] if row["outcome"] == "answered" else [row["outcome"]]
     told += [f"{row[name]} {name}" for name in ("lost", "errors", "refused") if row.get(name)]

@@ -35,7 +35,7 @@ class Window:
         self._read: list[float] = []
         self._counts = {"failed": 0, "rebalances": 0}
 
-    def acknowledged(self, due: float) -> None:
+    def add_acknowledgement(self, due: float) -> None:
         with self._lock:
             self._acknowledged.append(time.time() - due)
 
@@ -72,15 +72,15 @@ def produce(bootstrap: str, topic: str, window: Window, ending: threading.Event)
     due = time.time()
     padding = bytes(VALUE_BYTES - _DUE.size)
 
-    def delivered(error: KafkaError | None, message: Message) -> None:
+    def count_delivery(error: KafkaError | None, message: Message) -> None:
         if error is None:
-            window.acknowledged(_DUE.unpack_from(message.value())[0])
+            window.add_acknowledgement(_DUE.unpack_from(message.value())[0])
         else:
             window.count("failed")
 
     while not ending.is_set():
         for _ in range(int(RATE * STEP_S)):
-            producer.produce(topic, _DUE.pack(due) + padding, on_delivery=delivered)
+            producer.produce(topic, _DUE.pack(due) + padding, on_delivery=count_delivery)
         due += STEP_S
         producer.poll(0)
         while (early_s := due - time.time()) > 0:

@@ -41,7 +41,7 @@ def prepare(scene: Stage) -> None:
         attacks.open_long_ids,
         attacks.write_large_batches,
         attacks.write_mebibytes,
-        attacks.create_recompressed,
+        attacks.create_zstd,
         attacks.find_group,
         attacks.create_many(TOPICS),
     ):
@@ -61,7 +61,7 @@ MIX: tuple[Callable[[Stage], None], ...] = (
     attacks.list_by_time,
     attacks.fetch_and_never_read,
     attacks.idle_some,
-    attacks.produce_recompressed,
+    attacks.produce_zstd,
     create_and_delete,
     attacks.describe_configs(TOPICS),
     attacks.ask_metadata,
@@ -140,7 +140,7 @@ HEADING = (
 def run(options: Any) -> dict[str, Figures]:
     """Return the figures of the parts: alone, hostile, after."""
     told = options.format == "text"
-    with processes.ottla(None, (SEGMENT,)) as broker, stage.staged(broker, options.seconds) as scene:
+    with processes.ottla(None, (SEGMENT,)) as broker, stage.open_stage(broker, options.seconds) as scene:
         prepare(scene)
         if told:
             print(HEADING, file=sys.stderr)

@@ -16,7 +16,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.testkit.in_memory.furnish import message
 from parts import populate, processes, raw
 from parts.others.attacks import Attack, names, now_ms, ready
-from parts.others.stage import Stage, staged
+from parts.others.stage import Stage, open_stage
 
 LOAD_S = 10.0
 PRODUCERS, GROUPS, IDS, ABORTED = 16, 100, 1_000_000, 100_000
@@ -156,7 +156,7 @@ def join(group: str, member_id: str) -> object:
 # --- the broker's own work
 
 
-def write_keyed(stage: Stage) -> None:
+def write_keys(stage: Stage) -> None:
     stage.create(["keyed"], COMPACTED, cleanup_policy="compact", segment_bytes=str(SEGMENT_BYTES))
     draw = random.Random(7)
     for _ in range(KEYED_BATCHES):
@@ -224,7 +224,7 @@ def expire_ids(stage: Stage) -> None:
 
 
 def write_producers(data_dir: Path) -> None:
-    with processes.ottla(data_dir) as broker, staged(broker, LOAD_S) as stage:
+    with processes.ottla(data_dir) as broker, open_stage(broker, LOAD_S) as stage:
         stage.create([CROWDED])
         raw.check(
             stage.produce(
@@ -236,19 +236,19 @@ def write_producers(data_dir: Path) -> None:
     populate.write_producers(data_dir / f"{CROWDED}-0", IDS)
 
 
-def write_aborted(data_dir: Path) -> None:
+def write_aborts(data_dir: Path) -> None:
     """Write aborted transactions of one record to a log, and let a broker close it."""
-    with processes.ottla(data_dir) as broker, staged(broker, LOAD_S) as stage:
+    with processes.ottla(data_dir) as broker, open_stage(broker, LOAD_S) as stage:
         stage.create([CROWDED])
         ready(stage, "id", 1)
-    populate.write_aborted(data_dir / f"{CROWDED}-0", ABORTED)
+    populate.append_aborts(data_dir / f"{CROWDED}-0", ABORTED)
     (data_dir / CLEAN_SHUTDOWN).unlink()  # the indexes have to be rebuilt
     with processes.ottla(data_dir):
         pass
 
 
 def write_partitions(data_dir: Path) -> None:
-    with processes.ottla(data_dir) as broker, staged(broker, LOAD_S) as stage:
+    with processes.ottla(data_dir) as broker, open_stage(broker, LOAD_S) as stage:
         for name in names(WIDE_TOPICS, "wide"):
             stage.create([name], WIDE)
         ready(stage, "group", 0)
@@ -268,7 +268,7 @@ def ask_for_the_end(stage: Stage) -> None:
     raw.check(answer.topics[0].partitions[0].error_code)
 
 
-def read_aborted(stage: Stage) -> None:
+def read_aborts(stage: Stage) -> None:
     """Fetch as much as one Fetch may return, twice. The second time the transaction index has been read already."""
     for _ in range(2):
         row = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 30}
@@ -311,12 +311,12 @@ LOADS = (
         admin=True,
     ),
     Attack("rebalances", "100 groups rebalancing", rebalance, find_groups),
-    Attack("compaction", "compaction of 8 logs of 22 MB", compact, write_keyed, overrides=OFTEN, kafka=False),
+    Attack("compaction", "compaction of 8 logs of 22 MB", compact, write_keys, overrides=OFTEN, kafka=False),
     Attack("retention", "retention of 20 logs with 8 segments", retain, write_old, overrides=OFTEN, kafka=False),
     Attack("partitions", "10,000 partitions created and deleted", create_and_delete),
     Attack("start", "start with 10,000 partitions after a crash", settle, kafka=False, data=write_partitions),
     Attack("open", "opening a partition with 1,000,000 producers", ask_for_the_end, kafka=False, data=write_producers),
-    Attack("aborted", "100,000 aborted transactions in a Fetch", read_aborted, kafka=False, data=write_aborted),
+    Attack("aborted", "100,000 aborted transactions in a Fetch", read_aborts, kafka=False, data=write_aborts),
     Attack("ids", "1,000,000 transactional ids loaded", wait_for_ids, kafka=False, data=write_ids(IDS)),
     Attack(
         "expiry",

@@ -26,7 +26,7 @@ CREATE_AT_ONCE = 500
 Figures = dict[str, Any]
 
 
-def limited(descriptors: int) -> tuple[str, str]:
+def limit_descriptors(descriptors: int) -> tuple[str, str]:
     """Return the program for `processes.ottla` that runs the broker with this limit of descriptors."""
     limit = f"resource.setrlimit(resource.RLIMIT_NOFILE, ({descriptors}, {descriptors}))"
     return "-c", f"import resource; {limit}; from ottla.cli.main import main; main()"
@@ -102,9 +102,9 @@ class Stage:
             for topic in answer.topics:
                 if topic.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
                     raw.check(topic.error_code)
-        self._until_led(names[-1], partitions)
+        self._wait_for_leaders(names[-1], partitions)
 
-    def _until_led(self, name: str, partitions: int) -> None:
+    def _wait_for_leaders(self, name: str, partitions: int) -> None:
         for _ in range(2_400):
             (topic,) = self.ask(ApiKey.METADATA, 4, topics=[{"name": name}], allow_auto_topic_creation=False).topics
             rows = topic.partitions
@@ -170,7 +170,7 @@ class Stage:
 
 
 @contextlib.contextmanager
-def staged(broker: Broker, seconds: float) -> Iterator[Stage]:
+def open_stage(broker: Broker, seconds: float) -> Iterator[Stage]:
     stage = Stage(broker, seconds)
     try:
         yield stage
@@ -211,4 +211,4 @@ def _still_writes(stage: Stage) -> bool:
     return False
 
 
-__all__ = ["PING", "Figures", "Memory", "Stage", "limited", "measure", "processes", "staged"]
+__all__ = ["PING", "Figures", "Memory", "Stage", "limit_descriptors", "measure", "open_stage", "processes"]

@@ -50,7 +50,7 @@ def size_of(scale: float) -> Size:
 
 
 @contextlib.contextmanager
-def watched(data_dir: Path, figures: Path) -> Iterator[tuple[Broker, Watch]]:
+def watch_broker(data_dir: Path, figures: Path) -> Iterator[tuple[Broker, Watch]]:
     watch = Watch(figures, create=True)
     with processes.ottla(data_dir, (), (WATCHED, str(figures))) as broker:
         assert broker.pid is not None
@@ -59,7 +59,7 @@ def watched(data_dir: Path, figures: Path) -> Iterator[tuple[Broker, Watch]]:
 
 
 def furnished(data_dir: Path, figures: Path, size: Size) -> State:
-    with watched(data_dir, figures) as (broker, _), stage.staged(broker, 60) as scene:
+    with watch_broker(data_dir, figures) as (broker, _), stage.open_stage(broker, 60) as scene:
         connection = scene.connection
         return furnish(lambda key, version, asked: connection.send(asked, version), lambda: time.sleep(0.02), size)
 
@@ -113,14 +113,14 @@ def title_of(api: Api, ask: Ask) -> str:
 
 
 def walk_api(api: Api, state: State, copies: Copies, options: Any) -> Iterator[Figures]:
-    with watched(copies.path, copies.path.parent / "figures") as (broker, watch):
+    with watch_broker(copies.path, copies.path.parent / "figures") as (broker, watch):
         assert broker.pid is not None
         quiet(broker.pid, time.monotonic() + STARTED_WITHIN_S)
         for ask in greedy(api.key, api.min_version, api.max_version, state):
             if options.match not in title_of(api, ask):
                 continue
             watch.reset()
-            with stage.staged(broker, options.seconds) as scene:
+            with stage.open_stage(broker, options.seconds) as scene:
                 row = stage.measure(scene, strike(ask, options.times), settle_s=0)
             yield {"title": title_of(api, ask), "api": api.title, **row, **watch.read()}
 

@@ -31,7 +31,7 @@ class Compared(NamedTuple):
     """Descriptions of the columns, and of what is left out."""
 
 
-def compared(
+def compare(
     pythons: Sequence[str], checkouts: Sequence[Path], without: Sequence[str], kafka_script: Path, scratch: Path
 ) -> Compared:
     found = Compared([], [])

@@ -81,7 +81,7 @@ class Crowd:
     def _receive_all(self, connections: Iterable[socket.socket]) -> None:
         for each in connections:
             answer = _read(each, int.from_bytes(_read(each, 4), "big"))
-            raw.produced(_decoded(answer))
+            raw.check_produce(_decode(answer))
 
 
 def _read(connection: socket.socket, size: int) -> bytes:
@@ -91,5 +91,5 @@ def _read(connection: socket.socket, size: int) -> bytes:
     return data
 
 
-def _decoded(answer: bytes) -> Any:
+def _decode(answer: bytes) -> Any:
     return codec.decode_response(ApiKey.PRODUCE, VERSION, memoryview(answer))[1]

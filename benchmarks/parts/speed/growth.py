@@ -178,4 +178,4 @@ def _open_more(connection: BlockingConnection, had: int, wanted: int) -> None:
             producer = answer.producer_id, answer.producer_epoch
             connection.post(raw.produce_request("open", 0, *producer, 0, name, True), 12)
         for _ in names:
-            raw.produced(connection.receive())
+            raw.check_produce(connection.receive())

@@ -16,7 +16,7 @@ TAKEN = 1.25
 """Upper limit of the memory that a broker takes per byte of values: small records add a tenth of framing."""
 
 
-def measured(broker: Broker, sizes: Sizes) -> Figures:
+def measure_broker(broker: Broker, sizes: Sizes) -> Figures:
     """Return every figure of one broker. Its topics are deleted afterwards, because kfake holds them in memory."""
     prefix = f"speed-{time.time_ns()}"
     partitions = {"large": 1, "small": 1, "tx": MANY, "raw": 2, "crowd": 1}

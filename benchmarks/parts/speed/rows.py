@@ -81,7 +81,7 @@ def values_of(samples: Samples, column: str, row: Row) -> Sequence[float]:
     return [ours / theirs for ours, theirs in zip(samples[column].get(row.of, ()), base, strict=False)]
 
 
-def reached(row: Row, values: Sequence[float]) -> bool | None:
+def is_reached(row: Row, values: Sequence[float]) -> bool | None:
     """Return whether the median reaches the goal; None without a goal or a measurement."""
     if row.goal is None or not values:
         return None

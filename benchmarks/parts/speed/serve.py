@@ -38,7 +38,7 @@ def find_compiled_walk() -> bool:
 def about() -> dict[str, object]:
     sys.path.insert(1, str(ROOT / "benchmarks"))
     interpreter = importlib.import_module("parts.interpreter")
-    return {"python": interpreter.named(), "short": interpreter.short(), "compiled": find_compiled_walk()}
+    return {"python": interpreter.describe(), "short": interpreter.short(), "compiled": find_compiled_walk()}
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def described(load_before: float, rounds: int) -> str:
+def describe_run(load_before: float, rounds: int) -> str:
     """Return a paragraph about the run, the machine and its load."""
     now = datetime.datetime.now(datetime.UTC)
     system = f"{platform.system()} {platform.release().partition('-')[0]}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from parts.speed.rows import FLOOR, FLOORS, ROWS, Row, Samples, reached, spread, values_of
+from parts.speed.rows import FLOOR, FLOORS, ROWS, Row, Samples, is_reached, spread, values_of
 
 Grown = Mapping[str, Mapping[int, Sequence[tuple[float, float]]]]
 """By label and number: for each round the microseconds with few, and with this number."""
@@ -25,7 +25,7 @@ def goal_of(row: Row) -> str:
     return f"{'at least ' if row.higher_is_better else ''}{row.goal:g}"
 
 
-def aligned(lines: Sequence[Sequence[str]]) -> str:
+def align(lines: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table with aligned columns. The first line is its head."""
     widths = [max(3, *(len(line[column]) for line in lines)) for column in range(len(lines[0]))]
     head, *rest = (
@@ -42,17 +42,17 @@ def of_brokers(samples: Samples, columns: Sequence[str], judged: Sequence[str], 
         cells = []
         for column in columns:
             values = values_of(samples, column, row) if row.relative_to is None or column in judged else ()
-            missed = column in judged and reached(row, values) is False
+            missed = column in judged and is_reached(row, values) is False
             cells.append(three(values) + (", **missed**" if missed else ""))
         if any(cell != "-" for cell in cells):
             unit = "" if row.unit == "x" else row.unit
             lines.append([row.label.format(connections=connections), unit, goal_of(row), *cells])
-    return aligned(lines)
+    return align(lines)
 
 
 def of_floors(samples: Samples) -> str:
     floors = samples[FLOOR]
-    return aligned(
+    return align(
         [["CPU s/GB", *FLOORS], ["minimum / median / maximum", *(three(floors[key]) for key in FLOORS.values())]]
     )
 
@@ -68,7 +68,7 @@ def of_growth(grown: Grown) -> str:
             ratio = spread([many / few for few, many in pairs]).median if pairs else 0.0
             cells.append(f"{three([many for _, many in pairs])}; {ratio:.2f}" if pairs else "")
         lines.append([label, *cells])
-    return aligned(lines)
+    return align(lines)
 
 
 def between_markers(page: str, name: str, body: str) -> str:

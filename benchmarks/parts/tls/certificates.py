@@ -37,7 +37,7 @@ def make_stores(directory: Path) -> Stores:
 
 def _certificate(name: str, key: Any, issuer: str, signer: Any, *, is_authority: bool) -> bytes:
     now = datetime.now(UTC)
-    builder = x509.CertificateBuilder().subject_name(_named(name)).issuer_name(_named(issuer))
+    builder = x509.CertificateBuilder().subject_name(_build_name(name)).issuer_name(_build_name(issuer))
     builder = builder.public_key(key.public_key()).serial_number(x509.random_serial_number())
     builder = builder.not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(days=1))
     builder = builder.add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
@@ -47,5 +47,5 @@ def _certificate(name: str, key: Any, issuer: str, signer: Any, *, is_authority:
     return builder.sign(signer, SHA256()).public_bytes(Encoding.PEM)
 
 
-def _named(name: str) -> x509.Name:
+def _build_name(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])

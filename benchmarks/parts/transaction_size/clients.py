@@ -131,7 +131,7 @@ class Reader:
         """Move to the end of the log, after the last marker, which may be written after the EndTxn response."""
         while True:
             self._ask(0)
-            stable, end = self._answered()
+            stable, end = self._receive_offsets()
             self._offset = stable
             if stable == end:
                 return
@@ -143,14 +143,14 @@ class Reader:
 
     def seen(self) -> float:
         """Return the time when the records that `wait` requested arrived, and move to the last stable offset."""
-        stable, _ = self._answered()
+        stable, _ = self._receive_offsets()
         arrived = time.perf_counter()
         if stable == self._offset:
             raise SystemExit(f"nothing was committed in {MAX_WAIT_MS} ms")
         self._offset = stable
         return arrived
 
-    def _answered(self) -> tuple[int, int]:
+    def _receive_offsets(self) -> tuple[int, int]:
         """Return (last stable offset, high watermark)."""
         (partition,) = self._connection.receive().responses[0].partitions
         raw.check(partition.error_code)

@@ -48,7 +48,7 @@ class DenialLog:
         sentence = _sentence(denial, request, self._authorizer.why(*denial[:4], name))
         if broker.events is not None:
             api, transactional_id = ApiKey(request.api_key).title, sender_fields(request.body).get("transactional_id")
-            broker.events.record_refused(
+            broker.events.record_refusal(
                 api, need.error.name, request.client_id or "", request.peer, transactional_id, sentence
             )
         if times:

@@ -46,7 +46,7 @@ def record_refusal(broker: Broker, request: Request, error_code: int, reason: st
     sender = sender_fields(request.body)
     reason = reason or ", ".join(f"{name} {value}" for name, value in sender.items() if name != _OWNER[0])
     transactional_id, producer_id, producer_epoch = (sender.get(name) for name in _OWNER)
-    events.record_refused(
+    events.record_refusal(
         *(ApiKey(request.api_key).title, ErrorCode(error_code).name, request.client_id or "", request.peer),
         *(transactional_id, reason),
         producer=(-1 if producer_id is None else producer_id, -1 if producer_epoch is None else producer_epoch),

@@ -172,12 +172,12 @@ class Controller:
     async def _apart(self, work: Handler[R]) -> R:
         wait: Wait[tuple[R | None, Exception | None]] = Wait(self.turns)
 
-        def failed(error: Exception) -> None:
+        def on_failure(error: Exception) -> None:
             if wait.done and not isinstance(error, OSError):
                 log.error("A change of the metadata failed", exc_info=error)
             wait.wake((None, error))
 
-        self.turns.start(work, lambda result: wait.wake((result, None)), failed)
+        self.turns.start(work, lambda result: wait.wake((result, None)), on_failure)
         result, error = await wait
         if error is not None:
             raise error

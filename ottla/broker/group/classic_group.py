@@ -180,7 +180,7 @@ class ClassicGroup:
         member.is_new = True
         member.session_deadline_ms = self._note(now.monotonic_ms + NEW_MEMBER_TIMEOUT_MS)
         self.roster.add(member)
-        return self._joining(member, now, lines.describe_added(member, client_reason))
+        return self._joining(member, now, lines.describe_new_member(member, client_reason))
 
     def rejoin(
         self, member: Member, protocols: Protocols, timeouts: Timeouts, now: Moment, client_reason: str | None = None
@@ -211,7 +211,7 @@ class ClassicGroup:
         outcome = self._answer_waiting(member, ErrorCode.FENCED_INSTANCE_ID)
         old_id = member.member_id
         self._replace(member, new_id, protocols, timeouts, now)
-        return outcome.add(self._joining(member, now, lines.describe_replaced(member, old_id)))
+        return outcome.add(self._joining(member, now, lines.describe_replacement(member, old_id)))
 
     def _replace(self, member: Member, new_id: str, protocols: Protocols, timeouts: Timeouts, now: Moment) -> None:
         if member.member_id in self._unsynced:
@@ -313,7 +313,7 @@ class ClassicGroup:
                 self._begin_generation(None)
                 self._enter(ClassicGroupState.EMPTY, now)
                 self.due_ms = self.next_deadline_ms()
-                return Outcome().add_line(lines.describe_emptied(self))
+                return Outcome().add_line(lines.describe_empty_generation(self))
 
     def _apply_assignment(self, step: Assigned, error: ErrorCode, now: Moment) -> Outcome:
         self._note_sync(step.leader_id)
@@ -324,7 +324,7 @@ class ClassicGroup:
         for member in self.members.values():
             member.assignment = step.assignments.get(member.member_id, b"")
         self._enter(ClassicGroupState.STABLE, now)
-        return self._reply_assignment(ErrorCode.NONE, now).add_line(lines.describe_assigned(self))
+        return self._reply_assignment(ErrorCode.NONE, now).add_line(lines.describe_assignment(self))
 
     def _apply_restart(self, step: Restarted, now: Moment) -> Outcome:
         """Apply a restart. A leader that must skip the assignment but cannot (before JoinGroup v9, KIP-814) gets the
@@ -338,7 +338,7 @@ class ClassicGroup:
         else:
             reply = reply._replace(leader=old_leader or "", members=())
         outcome.joined[step.new_id] = reply
-        return outcome.add_line(lines.describe_restarted(self, member, step.old_id))
+        return outcome.add_line(lines.describe_restart(self, member, step.old_id))
 
     # -- timers ---------------------------------------------------------------------------------------------------
 
@@ -442,7 +442,7 @@ class ClassicGroup:
         self._enter(ClassicGroupState.COMPLETING_REBALANCE, now)
         self._sync_deadline_ms = self._note(now.monotonic_ms + self.roster.rebalance_timeout_ms)
         outcome.joined = self._reply_generation(now.monotonic_ms)
-        return outcome.add_line(lines.describe_stabilized(self))
+        return outcome.add_line(lines.describe_generation(self))
 
     def _next_generation(self) -> int:
         return (self.generation + 1) & MAX_GENERATION

@@ -67,7 +67,7 @@ class GroupDeletion:
         wait: Wait[tuple[ErrorCode, Exception | None]] = Wait(self._turns)
         activity: Activity[ErrorCode] | None = None
 
-        def ended(error: ErrorCode, bug: Exception | None = None) -> None:
+        def on_end(error: ErrorCode, bug: Exception | None = None) -> None:
             metadata.ending = False
             if activity is not None:
                 self._deletions.discard(activity)
@@ -78,7 +78,7 @@ class GroupDeletion:
 
         metadata.ending = True
         work = self._delete_in_portions(metadata)
-        activity = self._turns.start(work, ended, lambda bug: ended(ErrorCode.UNKNOWN_SERVER_ERROR, bug))
+        activity = self._turns.start(work, on_end, lambda bug: on_end(ErrorCode.UNKNOWN_SERVER_ERROR, bug))
         if activity is not None:
             self._deletions.add(activity)
         error, bug = await wait

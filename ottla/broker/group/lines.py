@@ -26,7 +26,7 @@ def preparing(group: "ClassicGroup", why: str) -> Line:
     return _line(group, text, state=group.state.value, why=why)
 
 
-def describe_stabilized(group: "ClassicGroup") -> Line:
+def describe_generation(group: "ClassicGroup") -> Line:
     return _line(
         group,
         "Group %(group).100s: stabilized generation %(generation)d with %(members)d members",
@@ -34,7 +34,7 @@ def describe_stabilized(group: "ClassicGroup") -> Line:
     )
 
 
-def describe_assigned(group: "ClassicGroup") -> Line:
+def describe_assignment(group: "ClassicGroup") -> Line:
     text = (
         "Group %(group).100s: assignment of generation %(generation)d received from leader %(leader).100s for "
         "%(members)d members, %(static)d of which are static"
@@ -43,13 +43,13 @@ def describe_assigned(group: "ClassicGroup") -> Line:
     return _line(group, text, leader=roster.leader, members=len(group.members), static=len(roster.static))
 
 
-def describe_emptied(group: "ClassicGroup") -> Line:
+def describe_empty_generation(group: "ClassicGroup") -> Line:
     return _line(group, "Group %(group).100s: generation %(generation)d is empty")
 
 
-def describe_restarted(group: "ClassicGroup", member: Member, old_id: str) -> Line:
+def describe_restart(group: "ClassicGroup", member: Member, old_id: str) -> Line:
     text = "Group %(group).100s: %(what)s in generation %(generation)d, without a rebalance"
-    return _line(group, text, what=describe_replaced(member, old_id))
+    return _line(group, text, what=describe_replacement(member, old_id))
 
 
 def describe_event(group: "ClassicGroup", what: str) -> Line:
@@ -67,7 +67,7 @@ def _line(group: "ClassicGroup", text: str, **values: object) -> Line:
 # -- reasons
 
 
-def describe_added(member: Member, client_reason: str | None) -> str:
+def describe_new_member(member: Member, client_reason: str | None) -> str:
     return f"adding new member {_member_text(member)}{_reason_suffix(client_reason)}"
 
 
@@ -76,7 +76,7 @@ def joined_again(member: Member, leads: bool, changed: bool, client_reason: str 
     return f"{'leader' if leads else 'member'} {_member_text(member)} joins again{what}{_reason_suffix(client_reason)}"
 
 
-def describe_replaced(member: Member, old_id: str) -> str:
+def describe_replacement(member: Member, old_id: str) -> str:
     return f"member {_member_text(member)} takes the place of {old_id:.100}"
 
 

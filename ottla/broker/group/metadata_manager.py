@@ -156,15 +156,15 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
             return
         shard.settling = True
 
-        def settled(_none: None) -> None:
+        def on_end(_none: None) -> None:
             shard.settling = False
 
-        def failed(error: Exception) -> None:
+        def on_failure(error: Exception) -> None:
             shard.settling = False
             raise error
 
         def start() -> None:
-            self._turns.start(self.complete_all(shard), settled, failed)
+            self._turns.start(self.complete_all(shard), on_end, on_failure)
 
         self._turns.run_later(start)
 

@@ -43,11 +43,11 @@ class HashedPasswords:
             salted = pbkdf2_hmac(mechanism.hash_name, given, credential.salt, credential.iterations)
             return is_made_of(mechanism, credential, salted)
 
-        def ended(is_right: bool | None, failure: Exception | None) -> None:
+        def on_end(is_right: bool | None, failure: Exception | None) -> None:
             self._gate.leave()  # also if the client has disconnected meanwhile
             wait.wake((is_right, failure))
 
-        self._elsewhere.start(salt, ended)
+        self._elsewhere.start(salt, on_end)
         is_right, failure = await wait
         if failure is not None:
             raise failure

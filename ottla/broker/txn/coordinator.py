@@ -120,7 +120,7 @@ class TransactionCoordinator:
                     },
                 )
                 if self.states.events is not None:
-                    self.states.events.record_fenced(transactional_id, state.producer_id, state.producer_epoch)
+                    self.states.events.record_fencing(transactional_id, state.producer_id, state.producer_epoch)
             return decision
 
         # Most decisions need no producer id, but a decision cannot wait for one.

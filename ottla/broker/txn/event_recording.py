@@ -20,15 +20,15 @@ def record_event(
     if status is ONGOING:
         if before is not None and before.status is ONGOING:
             known, now = len(before.partitions), len(after.partitions)
-            events.record_partitions_added(
+            events.record_addition(
                 transactional_id, *owner, islice(after.partitions, known, now), now - known
             )  # they come last
         else:
             events.began(transactional_id, *owner, after.partitions)
     elif status in PREPARED:
         if after.partitions:
-            events.record_prepared(transactional_id, *owner, status is PREPARE_COMMIT)
+            events.record_prepare(transactional_id, *owner, status is PREPARE_COMMIT)
     elif status in _COMPLETE and before is not None and before.partitions:
-        events.record_completed(transactional_id, *owner, status is _COMPLETE_COMMIT)
+        events.record_completion(transactional_id, *owner, status is _COMPLETE_COMMIT)
     elif status is TransactionStatus.DEAD:
-        events.record_expired(transactional_id, *owner)
+        events.record_expiration(transactional_id, *owner)

@@ -237,7 +237,7 @@ class MarkerFanout:
         """Remove the partition from `awaiting` when its marker is durable."""
         completion.flushing += 1
 
-        def written(error: ErrorCode) -> None:
+        def on_flush(error: ErrorCode) -> None:
             completion.flushing -= 1
             if not error:
                 completion.awaiting.pop(partition, None)
@@ -245,7 +245,7 @@ class MarkerFanout:
                 completion.waiting = False
                 self._enqueue(completion)
 
-        self._sink.when_durable(*partition, written)
+        self._sink.when_durable(*partition, on_flush)
 
     def _complete(self, completion: Completion) -> None:
         error = self._log_complete(completion)

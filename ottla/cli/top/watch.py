@@ -120,19 +120,19 @@ class Watch(Cluster):
     def _open_ids(self, broker: int, address: Address) -> tuple[int, list[str]]:
         listing = codec.request_class(ApiKey.LIST_TRANSACTIONS)
 
-        def listed(**filters: Any) -> list[str]:
+        def list_ids(**filters: Any) -> list[str]:
             request = listing(state_filters=list(OPEN_STATES), producer_id_filters=[], **filters)
             reply = self.ask(address, request)
             if reply.error_code:
                 raise Unanswered(f"broker {broker} does not list its transactions: {error_name(reply.error_code)}")
             return [row.transactional_id for row in reply.transaction_states]
 
-        found = listed()
+        found = list_ids()
         total = len(found)
         for older_ms in OLDER_MS if self._serves(address, ApiKey.LIST_TRANSACTIONS) >= 1 else ():
             if len(found) <= MOST_TRANSACTIONS:
                 break
-            older = listed(duration_filter=older_ms)
+            older = list_ids(duration_filter=older_ms)
             if not older:
                 break
             found = older

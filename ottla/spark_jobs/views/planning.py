@@ -143,13 +143,13 @@ def _plan_filters(
 ) -> "tuple[list[ReadFilter], list[PartitionLog]]":
     """Return the filter of each partition, and its segments that can have matching records."""
 
-    def narrowed(log: PartitionLog) -> "tuple[ReadFilter, PartitionLog]":
+    def narrow(log: PartitionLog) -> "tuple[ReadFilter, PartitionLog]":
         wanted = wanted_of(log, options, bounds)
         return wanted, narrowed_log(log, wanted, bounds)
 
     # Looking up times reads files, which takes long on a remote store.
     with ThreadPoolExecutor(REMOTE_THREADS if are_remote(logs) else 1) as threads:
-        found = list(threads.map(narrowed, logs))
+        found = list(threads.map(narrow, logs))
     return [wanted for wanted, _ in found], [log for _, log in found]
 
 
@@ -170,12 +170,12 @@ def _cut(
 
 
 def _narrowed_ranges(parts: "Sequence[LogRange]", wanted: "Sequence[ReadFilter]") -> "list[LogRange]":
-    def narrowed(part: "LogRange") -> "LogRange":
+    def narrow(part: "LogRange") -> "LogRange":
         return narrowed_range(part, wanted[part.partition])
 
     # Of remote segments, many indexes are read at once.
     is_remote = any(storage.is_remote(part.pieces[0].path) for part in parts)
-    return ahead.each(narrowed, parts) if is_remote else [narrowed(part) for part in parts]
+    return ahead.each(narrow, parts) if is_remote else [narrow(part) for part in parts]
 
 
 def plan_partitions(options: Options, bounds: Bounds) -> list[PartitionTask]:

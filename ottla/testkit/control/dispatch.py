@@ -86,14 +86,14 @@ class SteeredDispatcher(Dispatcher):
             else:
                 send(self._journal.record_reply(passage, parts), room)
 
-        def refused(reason: str) -> None:
-            self._journal.record_refused(passage, reason)
+        def on_refusal(reason: str) -> None:
+            self._journal.record_refusal(passage, reason)
             refuse(reason)
 
         if not (self._plan.watches("request", exchange.api_key) or self._plan.watches("reply", exchange.api_key)):
-            return super().start(frame, session, sent, refused, claim)
-        steered = self._steer(exchange, passage, session, sent, refused, claim)
-        return self._turns.start(steered, lambda _none: None, lambda error: refused(f"a fault failed: {error!r}"))
+            return super().start(frame, session, sent, on_refusal, claim)
+        steered = self._steer(exchange, passage, session, sent, on_refusal, claim)
+        return self._turns.start(steered, lambda _none: None, lambda error: on_refusal(f"a fault failed: {error!r}"))
 
     async def _steer(
         self,

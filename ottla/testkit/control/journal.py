@@ -75,7 +75,7 @@ class Journal:
         self._grow(passage, len(passage.reply))
         return read
 
-    def record_refused(self, passage: Passage, reason: str) -> None:
+    def record_refusal(self, passage: Passage, reason: str) -> None:
         """Record that the connection was closed, with the reason."""
         passage.reason = reason
         self._end(passage)

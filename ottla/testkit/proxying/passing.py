@@ -89,7 +89,7 @@ class Passing:
     def _refuse_rest(self, reason: str) -> None:
         for passage in [asked.passage for asked in self._pending.rest()] + [self._now]:
             if passage is not None and passage.ended_ms is None:
-                self._around.journal.record_refused(passage, reason)
+                self._around.journal.record_refusal(passage, reason)
 
     # ---- up
 

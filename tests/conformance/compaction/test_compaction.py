@@ -28,7 +28,7 @@ EVERY_KIND = {
 
 
 @pytest.fixture(scope="session")
-def recorded(tmp_path_factory):
+def recordings(tmp_path_factory):
     """{seed: [(time of the cleaning, or 0; directory)]}: as written, and after the first and the second cleaning."""
     root = tmp_path_factory.mktemp("recorded")
     with tarfile.open(ARCHIVE) as tar:
@@ -63,16 +63,16 @@ def assert_alike(ours, kafkas):
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("turn", [1, 2])
-def test_a_cleaning_leaves_what_kafkas_leaves(recorded, tmp_path, seed, turn):
-    states = by_time(recorded[seed])
+def test_a_cleaning_leaves_what_kafkas_leaves(recordings, tmp_path, seed, turn):
+    states = by_time(recordings[seed])
     (_, before), (now_ms, after) = states[turn - 1 : turn + 1]
     assert logs.batches_of(before) != logs.batches_of(after)
     assert_alike(clean(before, tmp_path, now_ms), after)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_our_log_reads_as_kafkas_in_both_isolations(recorded, tmp_path, seed):
-    (_, before), (now_ms, after), _ = by_time(recorded[seed])
+def test_our_log_reads_as_kafkas_in_both_isolations(recordings, tmp_path, seed):
+    (_, before), (now_ms, after), _ = by_time(recordings[seed])
     ours = logs.scan_partition(clean(before, tmp_path, now_ms))
     kafkas = logs.scan_partition(after)
     for isolation in ("read_committed", "read_uncommitted"):
@@ -80,9 +80,9 @@ def test_our_log_reads_as_kafkas_in_both_isolations(recorded, tmp_path, seed):
     assert ours.last_stable_offset == kafkas.last_stable_offset
 
 
-def test_the_recording_has_every_kind_of_leftover(recorded):
+def test_the_recording_has_every_kind_of_leftover(recordings):
     """Else the comparison would prove little."""
-    cleaned = [state for states in recorded.values() for now_ms, state in states if now_ms]
+    cleaned = [state for states in recordings.values() for now_ms, state in states if now_ms]
     assert set().union(*map(logs.kinds_of, cleaned)) == EVERY_KIND
     assert any(logs.aborted_of(state) for state in cleaned)
 

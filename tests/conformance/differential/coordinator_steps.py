@@ -108,10 +108,10 @@ class CoordinatorSteps(Asker):
         reply = self._ask(
             ADD_PARTITIONS,
             step["version"],
-            lambda reply: {row.partition_error_code for result in _results(reply) for row in _joined(result)},
+            lambda reply: {row.partition_error_code for result in _results(reply) for row in _rows_of(result)},
             transactions=transactions,
         )
-        results = [sorted([row.partition_index, _joining_code(row)] for row in _joined(r)) for r in _results(reply)]
+        results = [sorted([row.partition_index, _joining_code(row)] for row in _rows_of(r)) for r in _results(reply)]
         return [code(reply), results]
 
     def _settle(self, id):
@@ -163,7 +163,7 @@ def _results(reply):
     return reply.results_by_transaction or ()
 
 
-def _joined(result):
+def _rows_of(result):
     return [row for topic in result.topic_results for row in topic.results_by_partition]
 
 

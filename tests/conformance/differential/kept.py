@@ -80,7 +80,7 @@ _LARGE_PATTERN = (
 )
 
 
-def _completed(outcome, first_step, generation):
+def _complete(outcome, first_step, generation):
     """Ottla's answers where Kafka's transaction stays prepared: what is described, a new instance, what is logged."""
     epoch = 1 if generation == 2 else 0
     ends = ["clock", "P0", -1, generation]
@@ -100,10 +100,10 @@ def _completed(outcome, first_step, generation):
 
 # Scripts of the levels at which both generations are spoken.
 _OF_BOTH_GENERATIONS = {
-    "marker refused: V1 commit": Kept(_REFUSED_MARKER, _completed("Commit", 8, 0)),
-    "marker refused: V1 abort": Kept(_REFUSED_MARKER, _completed("Abort", 8, 0)),
-    "marker refused: V2 commit": Kept(_REFUSED_MARKER, _completed("Commit", 7, 2)),
-    "marker refused: V2 abort": Kept(_REFUSED_MARKER, _completed("Abort", 7, 2)),
+    "marker refused: V1 commit": Kept(_REFUSED_MARKER, _complete("Commit", 8, 0)),
+    "marker refused: V1 abort": Kept(_REFUSED_MARKER, _complete("Abort", 8, 0)),
+    "marker refused: V2 commit": Kept(_REFUSED_MARKER, _complete("Commit", 7, 2)),
+    "marker refused: V2 abort": Kept(_REFUSED_MARKER, _complete("Abort", 7, 2)),
     "not UTF-8: every request": Kept(
         _NOT_UTF8, dict.fromkeys((*range(1, 7), *range(8, 67, 2), *range(67, 72)), "closed")
     ),

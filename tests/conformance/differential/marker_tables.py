@@ -41,7 +41,7 @@ def scripts():
     yield from _coordinator_epochs()
     yield from _groups()
     yield from _requests()
-    yield from _refused()
+    yield from _refuse()
 
 
 def mark(kind, who, partitions=(0,), commits=True, *, epoch=0):
@@ -181,7 +181,7 @@ def _groups():
                         offset_fetch(stable=True),
                         txn_offset_commit("A", [[0, 7]]),
                         offset_fetch(stable=True),
-                        # A marker of a newer epoch makes the partition refuse that of the transaction: see `_refused`.
+                        # A marker of a newer epoch makes the partition refuse that of the transaction: see `_refuse`.
                         *([end("A", version=4)] if epoch <= 0 else []),
                     ],
                 )
@@ -274,7 +274,7 @@ def _requests():
         )
 
 
-def _refused():
+def _refuse():
     """Let a partition refuse a marker: the coordinator stops sending it until it is loaded again.
 
     Another marker has raised the partition's epoch of the producer above that of the transaction.

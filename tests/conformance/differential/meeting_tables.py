@@ -34,14 +34,14 @@ def scripts():
             begin.append(alias("other", "A", producer_id=1))
             kind = "commit" if commits else "abort"
             for who in ("A", "next", "late", "other"):
-                steps = [meet(begin, ended, asked) for asked in _asked(who)]
+                steps = [meet(begin, ended, asked) for asked in _ask(who)]
                 yield Script(f"meet: requests of {who} behind {kind} {version}", steps, False)
             others = [init("B", version=asked, settle=False) for asked in (0, 2, 5)] + [list_transactions("A")]
             steps = [meet(begin, ended, asked) for asked in others]
             yield Script(f"meet: requests of others behind {kind} {version}", steps, False)
 
 
-def _asked(who):
+def _ask(who):
     yield init("B", expected=who, settle=False)
     for version in (1, 3):
         yield add(who, [0], version=version)

@@ -32,7 +32,7 @@ def scripts():
         *_sequences(),
         *_sequence_answers(),
         *_epochs(),
-        *_fenced(),
+        *_fence(),
         *_verification(),
         *_verified_partitions(),
         *_markers(),
@@ -171,7 +171,7 @@ def _epochs():
     yield Script("epoch: a batch of nobody", [produce("A", txn=False), produce("A", txn=False, seq=5)])
 
 
-def _fenced():
+def _fence():
     """Two instances of one transactional id."""
     yield Script(
         "epoch: the fenced instance writes",

@@ -55,24 +55,24 @@ class Player(AdminSteps, LogSteps, CoordinatorSteps, PartitionSteps, GroupSteps)
         for attempt in range(MEETINGS):
             for before in step["begin"]:
                 self._step(before)
-            requests = [self._captured(each) for each in (step["ended"], step["asked"])]
+            requests = [self._capture(each) for each in (step["ended"], step["asked"])]
             responses = self._connection.send_together(requests)
-            self._given(step["ended"], responses[0])
-            answer = self._given(step["asked"], responses[1])
+            self._give(step["ended"], responses[0])
+            answer = self._give(step["asked"], responses[1])
             self._settle(self._handles[step["ended"]["who"]].id)
             said = json.dumps(answer)
             if any(each in said for each in MET) or (attempt > FEW and "NONE" not in said):
                 break
         return answer
 
-    def _captured(self, step):
+    def _capture(self, step):
         try:
             self._through(Capture(), step)
         except Captured as captured:
             return captured.args
         raise AssertionError(f"{step} sends nothing")
 
-    def _given(self, step, response):
+    def _give(self, step, response):
         return self._through(Capture(response), step)
 
     def _through(self, capture, step):

@@ -41,7 +41,7 @@ class Handle:
             self.producer_id, self.epoch = producer_id, epoch
             self._next, self._sent = {}, {}
 
-    def moved(self, producer_id, epoch, id):
+    def move(self, producer_id, epoch, id):
         """A handle that went on from this one with another epoch, as a zombie or a forger does."""
         other = Handle(producer_id, epoch, id)
         other._next = dict(self._next)
@@ -64,6 +64,6 @@ class Handles:
     def alias(self, name, of, epoch, producer_id, id):
         source = self[of]
         moved_epoch = min(max(source.epoch + epoch, 0), 32767)
-        self._by_name[name] = source.moved(
+        self._by_name[name] = source.move(
             source.producer_id + producer_id, moved_epoch, source.id if id is None else id
         )

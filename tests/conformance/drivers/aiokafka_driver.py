@@ -187,9 +187,9 @@ class AiokafkaDriver(Driver):
             await consumer.stop()
 
     def op_committed(self, group, partitions, isolation):
-        return wait(self._committed(group, partitions, isolation))
+        return wait(self._fetch_offsets(group, partitions, isolation))
 
-    async def _committed(self, group, partitions, isolation):
+    async def _fetch_offsets(self, group, partitions, isolation):
         consumer = AIOKafkaConsumer(
             bootstrap_servers=self.bootstrap, group_id=group, isolation_level=isolation, enable_auto_commit=False
         )

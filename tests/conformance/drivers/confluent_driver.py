@@ -135,7 +135,7 @@ class ConfluentDriver(Driver):
     def op_send(self, id, records, awaited=True):
         producer, offsets, errors = self.producers[id], [None] * len(records), []
 
-        def delivered(index, error, message):
+        def confirm(index, error, message):
             offsets[index] = message.offset()
             if error is not None:
                 errors.append(error)
@@ -147,7 +147,7 @@ class ConfluentDriver(Driver):
                 key=to_bytes(r["key"]),
                 value=to_bytes(r["value"]),
                 headers=[(name, to_bytes(data)) for name, data in r["headers"]],
-                on_delivery=lambda error, message, index=index: delivered(index, error, message),
+                on_delivery=lambda error, message, index=index: confirm(index, error, message),
             )
         if not awaited:
             return None

@@ -46,9 +46,9 @@ def ask_kafka(table: list[Row], directory: Path) -> list[dict[str, object]]:
                 if file.suffix in (".log", ".index", ".timeindex", ".snapshot"):
                     file.unlink()
             (folder / SEGMENT).write_bytes(row.batch)
-        dumped = told("dump", kafka.data_dir, len(table))
+        dumped = read_partitions("dump", kafka.data_dir, len(table))
         kafka.start()
-        consumed = told("consume", kafka.bootstrap, len(table))
+        consumed = read_partitions("consume", kafka.bootstrap, len(table))
     finally:
         kafka.stop()
     return [
@@ -75,7 +75,7 @@ def produce(desk: Desk, index: int, batch: bytes) -> str:
     return ErrorCode(answered.error_code).name
 
 
-def told(mode: str, where: object, count: int) -> list[tuple[str, str]]:
+def read_partitions(mode: str, where: object, count: int) -> list[tuple[str, str]]:
     """(what it printed, how it failed) of each partition."""
     done = run_tool(str(HERE / "AskKafka.java"), mode, where, WRITTEN, count)
     found = re.findall(r"^@begin \d+\n(.*?)^@end (.*?)$", done.stdout, re.MULTILINE | re.DOTALL)

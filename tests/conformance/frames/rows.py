@@ -187,13 +187,13 @@ def _lz4() -> Iterator[Row]:
     def of(content: bytes, **options: object) -> bytes:
         return frame.compress(content, **({"block_linked": False, "store_size": False} | options))
 
-    def spoiled(content: bytes, at: int) -> bytes:
+    def spoil(content: bytes, at: int) -> bytes:
         broken = bytearray(content)
         broken[at] ^= 1
         return bytes(broken)
 
     sound = lz4_head() + lz4_block(FEW) + LZ4_END
-    yield row("wrong checksum of the head", spoiled(sound, 6))
+    yield row("wrong checksum of the head", spoil(sound, 6))
     yield row("linked blocks", of(MANY, block_linked=True), 40)
     yield row("one block, said to be linked", of(FEW, block_linked=True))
     yield row("content size", of(FEW, store_size=True))
@@ -202,14 +202,14 @@ def _lz4() -> Iterator[Row]:
     yield row("content size, cut in it", lz4_head(size=len(FEW))[:10])
     yield row("content checksum of one block", of(FEW, content_checksum=True))
     yield row("content checksum of many blocks", of(MANY, content_checksum=True), 40)
-    yield row("wrong content checksum", spoiled(of(FEW, content_checksum=True), -1))
-    yield row("wrong content checksum of many blocks", spoiled(of(MANY, content_checksum=True), -1), 40)
+    yield row("wrong content checksum", spoil(of(FEW, content_checksum=True), -1))
+    yield row("wrong content checksum of many blocks", spoil(of(MANY, content_checksum=True), -1), 40)
     yield row("no content checksum where one is named", of(FEW, content_checksum=True)[:-4])
     yield row("half a content checksum where one is named", of(FEW, content_checksum=True)[:-2])
     yield row("block checksums", of(MANY, block_checksum=True), 40)
-    yield row("wrong block checksum", spoiled(of(FEW, block_checksum=True), -5))
+    yield row("wrong block checksum", spoil(of(FEW, block_checksum=True), -5))
     yield row("both checksums", of(MANY, block_checksum=True, content_checksum=True), 40)
-    yield row("both checksums, the content's wrong", spoiled(of(FEW, block_checksum=True, content_checksum=True), -1))
+    yield row("both checksums, the content's wrong", spoil(of(FEW, block_checksum=True, content_checksum=True), -1))
     yield row("block checksums of blocks that are not compressed", of(HARD, block_checksum=True))
     yield row("no end mark", sound[:-4])
     yield row("no end mark, many blocks", lz4(MANY)[:-4], 40)
@@ -229,7 +229,7 @@ def _lz4() -> Iterator[Row]:
         lz4_head() + lz4_block(FEW[:60]) + lz4_block(b"") + lz4_block(FEW[60:]) + LZ4_END,
     )
     yield row("a block of no content behind", lz4_head() + lz4_block(FEW) + lz4_block(b"") + LZ4_END)
-    yield row("a block that is damaged", spoiled(sound, 11))
+    yield row("a block that is damaged", spoil(sound, 11))
     yield row("a block that overruns", lz4_head() + struct.pack("<I", 5_000) + lz4_block(FEW)[4:] + LZ4_END)
     for block in (0x00, 0x10, 0x30, 0x40, 0x50, 0x60, 0x70, 0xC0, 0x41):
         yield row(f"blocks of the size {block:#04x}", lz4_head(block=block) + lz4_block(FEW) + LZ4_END)

@@ -90,7 +90,7 @@ class Application:
         threading.Timer(HURRY_S, watch.hang_up).start()
         self._abort()
 
-    def succeed(self, count, armed=None):
+    def run_transaction(self, count, armed=None):
         """A transaction that is tried until its commit succeeds; how often. `armed` is called in the first attempt."""
         for attempt in range(1, ATTEMPTS + 1):
             values = []
@@ -138,7 +138,7 @@ class Application:
         self._open()
 
 
-def read_committed(bootstrap, topic):
+def read_values(bootstrap, topic):
     """The values of the topic's one partition."""
     consumer = Consumer(
         {
@@ -183,13 +183,13 @@ def play(broker, loss, counts, trials, seed=1):
         for trial in range(trials):
             application = Application(watch.address, topic, f"{topic}-{trial}", pipelined="pipelined" in counts)
             applications.append(application)
-            application.succeed(chance.randint(1, 3))
+            application.run_transaction(chance.randint(1, 3))
             lost_sight_of, next_count = counts_of(counts, chance)
             application.abandon(lost_sight_of, watch, loss)
             again = partial(watch.lose_next, Loss.SHORT_CUT) if counts.endswith("lost again") else None
-            attempts = max(attempts, application.succeed(next_count, again))
-            application.succeed(chance.randint(1, 3))
-    return row(broker, loss, counts, watch, applications, attempts, read_committed(broker.bootstrap, topic))
+            attempts = max(attempts, application.run_transaction(next_count, again))
+            application.run_transaction(chance.randint(1, 3))
+    return row(broker, loss, counts, watch, applications, attempts, read_values(broker.bootstrap, topic))
 
 
 def row(broker, loss, counts, watch, applications, attempts, found):

@@ -9,7 +9,7 @@ import time
 from typing import NamedTuple
 
 from clients import DriverError, start_client
-from in_the_log.lost import read_committed
+from in_the_log.lost import read_values
 from in_the_log.wire import Loss, Sort, Watch
 
 CLIENTS = ["java", "franz-go", "sarama", "aiokafka", "kafka-python", "kafkajs", "confluent-kafka"]
@@ -119,7 +119,7 @@ def play(broker, name, transactions, directory, seed=1):
             watch.settle()
         finally:
             client.close()
-    found = read_committed(broker.bootstrap, topic)
+    found = read_values(broker.bootstrap, topic)
     return row(f"{name} {client.version} on {broker.name}", watch, work, transactions, found)
 
 

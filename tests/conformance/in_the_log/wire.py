@@ -122,9 +122,9 @@ class Watch(Through):
                     if header.is_transactional:
                         values = tuple(record.value for record in iter_records(records, header, position))
                         place = (topic, partition, header.producer_id, header.producer_epoch)
-                        yield self._classified(place, header.base_sequence, values)
+                        yield self._classify(place, header.base_sequence, values)
 
-    def _classified(self, place, sequence, values):
+    def _classify(self, place, sequence, values):
         number = self._transactions[place[2:]]
         reused_in = self._reused.get(place)
         known, of_number, was_written = self._values.get((place, sequence), (None, None, False))

@@ -9,14 +9,14 @@ PATH = Path(__file__).parents[3] / "benchmarks" / "parts" / "kafka_source" / "co
 
 
 @pytest.fixture(scope="module")
-def compared():
+def comparison():
     spec = importlib.util.spec_from_file_location("benchmark_compared", PATH)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def replayed(timings, order, name):
+def replay(timings, order, name):
     left = iter(timings)
 
     def run():
@@ -27,27 +27,27 @@ def replayed(timings, order, name):
     return run
 
 
-def test_contestants_take_turns_and_the_first_round_does_not_count(compared):
+def test_contestants_take_turns_and_the_first_round_does_not_count(comparison):
     order = []
-    slow = replayed([(0.1, 0.1), (4.0, 9.0), (3.0, 5.0), (5.0, 6.0)], order, "slow")
-    quick = replayed([(9.0, 9.0), (2.0, None), (1.0, None), (1.5, None)], order, "quick")
-    found = compared.turns({"slow": slow, "quick": quick}, 3)
+    slow = replay([(0.1, 0.1), (4.0, 9.0), (3.0, 5.0), (5.0, 6.0)], order, "slow")
+    quick = replay([(9.0, 9.0), (2.0, None), (1.0, None), (1.5, None)], order, "quick")
+    found = comparison.turns({"slow": slow, "quick": quick}, 3)
     assert order == ["slow", "quick"] * 4
     assert found == {"slow": {"wall_s": 3.0, "cpu_s": 6.0}, "quick": {"wall_s": 1.0, "cpu_s": None}}
 
 
-def test_ratios_are_of_what_is_done_in_a_second_and_count_the_broker_with_its_reader(compared):
+def test_ratios_are_of_what_is_done_in_a_second_and_count_the_broker_with_its_reader(comparison):
     ours, theirs = {"wall_s": 2.0, "cpu_s": 4.0}, {"wall_s": 10.0, "cpu_s": 12.0, "broker_cpu_s": 8.0}
-    row = compared.row_of("records", "a source", 6.0, "M", ours, theirs)
+    row = comparison.row_of("records", "a source", 6.0, "M", ours, theirs)
     assert (row["ours_per_s"], row["theirs_per_s"]) == (3.0, 0.6)
     assert (row["ratio"], row["cpu_ratio"]) == (5.0, 5.0)
     # The same columns as the heading has.
-    assert len(compared.line_of(row)) == len(compared.heading())
-    assert compared.line_of(row).split()[-4:] == ["12.00", "8.0", "5.0", "x"]
+    assert len(comparison.line_of(row)) == len(comparison.heading())
+    assert comparison.line_of(row).split()[-4:] == ["12.00", "8.0", "5.0", "x"]
 
 
-def test_without_cpu_times_only_the_wall_is_compared(compared):
+def test_without_cpu_times_only_the_wall_is_compared(comparison):
     nothing = {"wall_s": 1.0, "cpu_s": None}
-    row = compared.row_of("records", "a source", 1.0, "M", nothing, nothing)
+    row = comparison.row_of("records", "a source", 1.0, "M", nothing, nothing)
     assert row["cpu_ratio"] is None
-    assert compared.line_of(row).endswith("1.0 x")
+    assert comparison.line_of(row).endswith("1.0 x")

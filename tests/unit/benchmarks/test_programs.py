@@ -16,7 +16,7 @@ PROGRAMS = sorted(FOLDER.glob("*.py"))
 FILES = sorted(FOLDER.rglob("*.py"))
 
 
-def imported(path):
+def find_imports(path):
     """Yield (module, name in it) for each import of this project in the file or in a function of it."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] in ("ottla", "parts"):
@@ -26,7 +26,7 @@ def imported(path):
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(FOLDER).as_posix())
 def test_what_a_file_imports_of_ours_is_there(path, monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
-    assert [f"{module}.{name}" for module, name in imported(path) if not is_there(module, name)] == []
+    assert [f"{module}.{name}" for module, name in find_imports(path) if not is_there(module, name)] == []
 
 
 def is_there(module, name):

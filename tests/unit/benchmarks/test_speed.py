@@ -127,7 +127,7 @@ def test_kfake_is_left_out_with_the_reason_where_go_is_missing(monkeypatch, tmp_
     columns = importlib.import_module("parts.speed.columns")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    found = columns.compared([], [], ["python-walk"], Path("kafka.sh"), tmp_path)
+    found = columns.compare([], [], ["python-walk"], Path("kafka.sh"), tmp_path)
     assert not [column.name for column in found.columns if not column.ours]
     assert "kfake is left out: Go is not installed" in found.notes
     assert "Apache Kafka is left out: no java and no mvn here" in found.notes
@@ -142,7 +142,7 @@ def test_another_state_is_named_by_its_commit_and_served_from_its_own_folder(tmp
     for command in (("init", "-q"), ("add", "."), ("commit", "-q", "-m", "there")):
         subprocess.run([*git, *command], check=True)
     commit = subprocess.run([*git, "rev-parse", "--short", "HEAD"], check=True, capture_output=True, text=True).stdout
-    found = columns.compared([], [there], ["python-walk", "kfake", "kafka"], Path("kafka.sh"), tmp_path)
+    found = columns.compare([], [there], ["python-walk", "kfake", "kafka"], Path("kafka.sh"), tmp_path)
     other = found.columns[-1]
     assert (other.name, other.ours) == (f"Ottla at {commit.strip()}", True)
     assert Path(other.start.keywords["program"][0]).is_relative_to(there)
@@ -151,4 +151,4 @@ def test_another_state_is_named_by_its_commit_and_served_from_its_own_folder(tmp
 def test_what_is_no_state_of_ottla_is_refused_with_its_name(tmp_path):
     columns = importlib.import_module("parts.speed.columns")
     with pytest.raises(SystemExit, match=f"{re.escape(str(tmp_path))} is no checkout of Ottla that can be measured: "):
-        columns.compared([], [tmp_path], ["python-walk", "kfake", "kafka"], Path("kafka.sh"), tmp_path)
+        columns.compare([], [tmp_path], ["python-walk", "kfake", "kafka"], Path("kafka.sh"), tmp_path)

@@ -25,7 +25,7 @@ def fit(module):
 
 
 @pytest.fixture
-def measured(module):
+def figures(module):
     def make(name, write_ms, overhead_ms):
         times = [size * write_ms + overhead_ms for size in SIZES]
         return module("report").Measured(name, SIZES, times, [ms / 2 for ms in times], [ms + 1 for ms in times])
@@ -80,8 +80,8 @@ def test_a_share_of_the_rate_costs_the_overhead_by_what_is_left(fit, share):
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_the_plot_is_sound_xml_that_loads_nothing_and_draws_every_figure(module, measured, count):
-    brokers = [measured("<ottla>", 0.01, 0.5), measured("kafka", 0.02, 2.5)][:count]
+def test_the_plot_is_sound_xml_that_loads_nothing_and_draws_every_figure(module, figures, count):
+    brokers = [figures("<ottla>", 0.01, 0.5), figures("kafka", 0.02, 2.5)][:count]
     text = module("plot").plot(brokers, 1024)
     root = ElementTree.fromstring(text)
     assert root.tag == f"{SVG}svg"
@@ -92,8 +92,8 @@ def test_the_plot_is_sound_xml_that_loads_nothing_and_draws_every_figure(module,
     assert not any(name in text for name in ("href", "url(", "@import", "<script"))
 
 
-def test_everything_drawn_is_inside_the_plot(module, measured):
-    root = ElementTree.fromstring(module("plot").plot([measured("ottla", 0.01, 0.5), measured("kafka", 0.3, 90)], 1024))
+def test_everything_drawn_is_inside_the_plot(module, figures):
+    root = ElementTree.fromstring(module("plot").plot([figures("ottla", 0.01, 0.5), figures("kafka", 0.3, 90)], 1024))
     _, _, width, height = map(float, root.get("viewBox").split())
     places = [(float(each.get("cx")), float(each.get("cy"))) for each in root.iter(f"{SVG}circle")]
     for line in root.iter(f"{SVG}polyline"):
@@ -101,18 +101,16 @@ def test_everything_drawn_is_inside_the_plot(module, measured):
     assert all(0 <= x <= width and 0 <= y <= height for x, y in places)
 
 
-def test_where_nine_tenths_are_reached_is_marked(module, measured):
-    root = ElementTree.fromstring(
-        module("plot").plot([measured("ottla", 0.01, 0.5), measured("kafka", 1, 0.001)], 1024)
-    )
+def test_where_nine_tenths_are_reached_is_marked(module, figures):
+    root = ElementTree.fromstring(module("plot").plot([figures("ottla", 0.01, 0.5), figures("kafka", 1, 0.001)], 1024))
     told = [each.text for each in root.iter(f"{SVG}text") if each.text and "90%" in each.text]
     assert [text.strip() for text in told] == ["90% from 450 on"] * 2
 
 
-def test_the_table_has_each_size_and_the_constants_of_each_broker(module, measured):
+def test_the_table_has_each_size_and_the_constants_of_each_broker(module, figures):
     machine = {"python": "CPython 3.11.7, PGO", "cores": 2, "load_1_min": 0.5, "load_1_min_after": 1.0}
     document = {"machine": machine, "record_bytes": 1000, "rounds": 3, "retries": {"ottla": 0}}
-    text = module("report").as_text([measured("ottla", 0.01, 0.5)], document)
+    text = module("report").as_text([figures("ottla", 0.01, 0.5)], document)
     rows = {cells[0]: cells[1:] for line in text.splitlines() if (cells := line.split())}
     assert rows["10,000"] == ["99.50", "100.50", "50.250", "101.50"]
     assert "ottla, wall: T_write 10.00 us, O_tx 0.500 ms; residuals 0.0%" in text

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def all_freed():
+def expect_no_garbage():
     """Fail if objects of this project that are dropped in the block wait for a garbage collection."""
     was_enabled = gc.isenabled()
     gc.collect()

@@ -38,7 +38,7 @@ def stage():
     kept = []
 
     def furnished():
-        if kept and not kept[0].spoiled():
+        if kept and not kept[0].has_changed():
             return kept
         lone = Lone()
         kept[:] = [lone, furnish(lone.ask, lone.rest, SIZE)]
@@ -55,7 +55,7 @@ def asks(api, state, entries, size_bytes):
             yield ask
 
 
-def held(lone, api, state, entries=ENTRIES, size_bytes=BYTES):
+def find_slow(lone, api, state, entries=ENTRIES, size_bytes=BYTES):
     """Yield the requests with an event that takes too long, or makes too many uncharged calls."""
     for ask in asks(api, state, entries, size_bytes):
         weight = lone.weigh(ask.message(), ask.version)
@@ -66,7 +66,7 @@ def held(lone, api, state, entries=ENTRIES, size_bytes=BYTES):
 @pytest.mark.parametrize("api", TABLE.values(), ids=lambda api: api.title)
 def test_a_greedy_request_is_charged_and_holds_nobody(api, stage):
     lone, state = stage()
-    assert [*held(lone, api, state)] == []
+    assert [*find_slow(lone, api, state)] == []
     assert lone.bugs == []
 
 
@@ -86,7 +86,7 @@ def test_a_greedy_request_holds_nobody_where_rights_are_asked_for(api, stage):
     broker = lone.assembly.broker
     broker.authorizer = Moody()
     try:
-        assert [*held(lone, api, state)] == []
+        assert [*find_slow(lone, api, state)] == []
     finally:
         broker.authorizer = None
     assert lone.bugs == []
@@ -96,7 +96,7 @@ def test_a_greedy_request_holds_nobody_where_rights_are_asked_for(api, stage):
 def test_no_step_grows_with_the_rows(key, stage):
     """Messages with records have their own decoders and encoders; only the full size shows their cost."""
     lone, state = stage()
-    assert [*held(lone, TABLE[key], state, MAX_ENTRIES, MAX_SMALL_REQUEST_BYTES)] == []
+    assert [*find_slow(lone, TABLE[key], state, MAX_ENTRIES, MAX_SMALL_REQUEST_BYTES)] == []
     assert lone.bugs == []
 
 
@@ -119,7 +119,7 @@ def test_many_configs_of_the_broker_are_logged_and_described_in_shares():
 def test_a_handler_that_never_rests_is_seen(stage, monkeypatch, key):
     lone, state = stage()
     monkeypatch.setattr(Turns, "must_yield", False)
-    assert [*held(lone, TABLE[key], state)]
+    assert [*find_slow(lone, TABLE[key], state)]
 
 
 @pytest.mark.parametrize("rests", [False, True])
@@ -137,4 +137,4 @@ def test_a_handler_that_forgets_the_charge_is_seen(stage, rests):
         return await api.handle(broker, request)
 
     lone.serve_with(api.key, forgetful)
-    assert any("uncharged_calls" in line for line in held(lone, api, state))
+    assert any("uncharged_calls" in line for line in find_slow(lone, api, state))

@@ -10,7 +10,7 @@ from ottla.broker.connection import LARGE_BYTES
 from ottla.broker.costs import HANG_UP_US, REQUEST_US
 from ottla.broker.turns import SHARE_US, Wait
 from ottla.protocol.api_keys import ApiKey
-from tests.unit.broker.dropped import all_freed
+from tests.unit.broker.dropped import expect_no_garbage
 from tests.unit.broker.peer import Peer, echo, heartbeat
 
 REQUESTS_PER_SHARE = int(SHARE_US / REQUEST_US)
@@ -480,7 +480,7 @@ def test_a_request_that_waits_holds_no_memory_for_receiving():
 
 def test_a_lost_connection_and_its_transport_end_without_a_collection():
     """A TLS transport refers to its protocol, as this one does."""
-    with all_freed():
+    with expect_no_garbage():
         peer = Peer(echo)
         peer.receive(heartbeat(1))
         peer.connection.connection_lost(None)

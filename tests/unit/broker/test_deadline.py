@@ -7,7 +7,7 @@ import pytest
 
 from ottla.broker.deadline import Deadline
 from ottla.broker.turns import MOST_LOOKS, Turns
-from tests.unit.broker.dropped import all_freed
+from tests.unit.broker.dropped import expect_no_garbage
 
 
 class Timer:
@@ -136,7 +136,7 @@ def test_a_deadline_is_cancelled_also_while_the_sockets_are_read(loop):
 def test_a_deadline_that_is_over_ends_without_a_collection(loop, cancelled):
     """A timer keeps a reference to its callback, as uvloop's does without a delay."""
     kept = []
-    with all_freed():
+    with expect_no_garbage():
         deadline = Deadline(loop, loop.turns, 0.0, lambda: None)
         kept.append(loop._timers[0][2])
         if cancelled:

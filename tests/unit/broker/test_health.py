@@ -42,7 +42,7 @@ def produce(partition):
 
 
 @pytest.fixture
-def killed(config):
+def killed_logs(config):
     """Return a directory with a record in each of some partitions, none of them recovered."""
 
     async def live():
@@ -59,7 +59,7 @@ def killed(config):
 
 
 @pytest.fixture
-def held(monkeypatch):
+def held_start(monkeypatch):
     """Hold a start while this many logs are left, until the test releases it."""
     may_go_on = asyncio.Event()
     opened = Storage.open
@@ -91,7 +91,7 @@ async def ask_until(holds, address, path="/readyz"):
             return answer
 
 
-def test_what_is_left_is_told_while_logs_are_recovered_and_then_that_it_serves(config, killed, held):
+def test_what_is_left_is_told_while_logs_are_recovered_and_then_that_it_serves(config, killed_logs, held_start):
     async def live():
         server = Server(config, admin=AdminSettings("127.0.0.1", 0, token="correct-horse-battery"))
         start = asyncio.create_task(server.start())
@@ -111,7 +111,7 @@ def test_what_is_left_is_told_while_logs_are_recovered_and_then_that_it_serves(c
             {"error": "The broker is starting: GET /readyz shows what is left to do"},
         )
         assert not start.done()
-        held.set()
+        held_start.set()
         await start
         status, body = await ask_until(lambda answer: answer[0] == 200, address)
         assert body == {
@@ -130,7 +130,7 @@ def test_what_is_left_is_told_while_logs_are_recovered_and_then_that_it_serves(c
     asyncio.run(asyncio.wait_for(live(), PATIENCE_S))
 
 
-def test_a_start_that_is_given_up_leaves_the_directory_to_the_next(config, killed, held, tmp_path):
+def test_a_start_that_is_given_up_leaves_the_directory_to_the_next(config, killed_logs, held_start, tmp_path):
     async def live():
         server = Server(config)
         start = asyncio.create_task(server.start())
@@ -138,7 +138,7 @@ def test_a_start_that_is_given_up_leaves_the_directory_to_the_next(config, kille
         server.is_stopping = True
         with pytest.raises(StartGivenUp):
             await start
-        held.set()
+        held_start.set()
         again = Server(config)
         await again.start()
         for index in range(PARTITIONS):
@@ -204,7 +204,7 @@ sys.exit(server.run(Config(log_dirs={directory!r}, listeners=(Listener("PLAINTEX
 """
 
 
-def test_a_signal_ends_a_recovery_in_the_middle(config, killed, tmp_path):
+def test_a_signal_ends_a_recovery_in_the_middle(config, killed_logs, tmp_path):
     script = SIGNALLED.format(directory=config.log_dirs)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE_S)
     assert (done.returncode, done.stdout) == (0, "")
@@ -219,18 +219,18 @@ def test_a_log_that_is_recovered_in_steps_may_be_given_up_at_any_of_them(tmp_pat
         disk.now_ns = lambda: 0
         return Storage(Config(log_dirs=str(tmp_path / "data")), lone.clock, disk, lone.turns)
 
-    def opened(storage):
+    def count_steps(storage):
         return sum(1 for _ in storage.open())
 
     storage = start()
-    opened(storage)
+    count_steps(storage)
     create_topic(storage.cluster, "ledger", 2)
     for index in range(2):
         for _ in range(3):
             assert not produce(storage.cluster.partition("ledger", index)).error
     storage.logs.abandon()
     storage = start()
-    count = opened(storage)
+    count = count_steps(storage)
     storage.logs.abandon()
     assert count > 5
     for given_up in range(1, count):
@@ -240,7 +240,7 @@ def test_a_log_that_is_recovered_in_steps_may_be_given_up_at_any_of_them(tmp_pat
             next(steps)
         steps.close()
         storage = start()
-        opened(storage)
+        count_steps(storage)
         assert [storage.cluster.partition("ledger", index).log_end_offset for index in range(2)] == [3, 3]
         storage.logs.abandon()
 

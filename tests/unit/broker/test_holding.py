@@ -58,7 +58,7 @@ def peers_of(count, handle=echo):
     return [first, *(Peer(handle, other=first) for _ in range(count - 1))]
 
 
-def held(peers):
+def count_bytes(peers):
     memory = peers[0].broker.memory
     return memory.requests.held_bytes + memory.medium.held_bytes, memory.replies.held_bytes
 
@@ -146,7 +146,7 @@ def test_a_client_that_hangs_up_while_it_waits_is_missed_unless_it_has_sent_all(
         gone.connection.close_if_stalled()
     assert gone.transport.aborted == bool(left_bytes)
     gone.connection.connection_lost(None)
-    assert held([gone, holder])[0] >= 5 * MIB
+    assert count_bytes([gone, holder])[0] >= 5 * MIB
 
 
 def test_a_client_that_goes_on_sending_is_left_alone():
@@ -166,7 +166,7 @@ def test_memory_for_large_requests_is_kept_for_the_next_until_somebody_waits():
     Sender(first, produce(MIB)).send(2 * MIB)
     kept = first.connection._inbox.capacity_bytes
     assert kept > MIB
-    assert held(peers)[0] >= MIB
+    assert count_bytes(peers)[0] >= MIB
     waiting = Sender(second, produce(8 * MIB - FREE_BYTES))
     waiting.send(9 * MIB)
     run(peers)
@@ -182,7 +182,7 @@ def test_a_connection_that_ends_gives_everything_back():
     for peer in peers:
         peer.connection.connection_lost(None)
     run(peers)
-    assert held(peers) == (0, 0)
+    assert count_bytes(peers) == (0, 0)
 
 
 def large_replies(size_bytes):
@@ -200,10 +200,10 @@ def test_a_reply_is_held_until_the_socket_has_taken_it():
     peer = Peer(large_replies(2 * MIB), BUDGET)
     peer.transport.takes = 1000
     peer.receive(heartbeat(1))
-    assert held([peer]) == (0, 2 * MIB)
+    assert count_bytes([peer]) == (0, 2 * MIB)
     peer.transport.takes = None
     peer.connection.resume_writing()
-    assert held([peer]) == (0, 0)
+    assert count_bytes([peer]) == (0, 0)
 
 
 def test_those_who_do_not_read_cannot_starve_those_who_do():
@@ -212,7 +212,7 @@ def test_those_who_do_not_read_cannot_starve_those_who_do():
     for peer in idle:
         peer.transport.takes = 1000
         peer.receive(heartbeat(1))
-    assert held(peers)[1] <= BUDGET // 2
+    assert count_bytes(peers)[1] <= BUDGET // 2
     healthy.receive(heartbeat(1))
     assert not healthy.sent
     for _ in range(2 * len(idle)):
@@ -232,9 +232,9 @@ def test_what_no_room_was_asked_for_is_counted_when_the_socket_is_full():
     peer = Peer(handle, BUDGET)
     peer.transport.takes = 1000
     peer.receive(heartbeat(1))
-    assert held([peer]) == (0, MIB)
+    assert count_bytes([peer]) == (0, MIB)
     peer.connection.connection_lost(None)
-    assert held([peer]) == (0, 0)
+    assert count_bytes([peer]) == (0, 0)
 
 
 def test_a_reply_that_can_never_be_held_closes_the_connection_and_says_what_to_do(caplog):
@@ -243,7 +243,7 @@ def test_a_reply_that_can_never_be_held_closes_the_connection_and_says_what_to_d
         peer.receive(heartbeat(1))
     assert peer.transport.closed and not peer.sent
     assert "queued.max.request.bytes" in caplog.text and "Heartbeat" in caplog.text
-    assert held([peer]) == (0, 0)
+    assert count_bytes([peer]) == (0, 0)
 
 
 def test_a_reply_to_who_is_gone_gives_its_room_back():
@@ -258,9 +258,9 @@ def test_a_reply_to_who_is_gone_gives_its_room_back():
 
     peer = Peer(handle, BUDGET)
     peer.receive(heartbeat(1))
-    assert held([peer]) == (0, MIB)
+    assert count_bytes([peer]) == (0, MIB)
     peer.connection.connection_lost(None)
-    assert held([peer]) == (0, 0)
+    assert count_bytes([peer]) == (0, 0)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -284,11 +284,11 @@ def test_whatever_clients_do_the_memory_ends_empty(seed):
             case _:
                 sender.send(rng.choice((10, 100_000, MIB)))
         run(peers)
-        requests, _ = held(peers)
+        requests, _ = count_bytes(peers)
         # A request larger than all the memory of large requests is admitted alone, next to requests of middle size.
         assert requests <= max(BUDGET // 2, 9 * MIB + 10_000 + BUDGET // 8)
     for peer in peers:
         peer.connection.connection_lost(None)
     run(peers)
-    assert held(peers) == (0, 0)
+    assert count_bytes(peers) == (0, 0)
     assert not peers[0].broker.memory.short

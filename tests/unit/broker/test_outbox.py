@@ -39,13 +39,13 @@ class Part:
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_held():
+def check_parts():
     Part.alive = 0
     yield
     assert Part.alive == 0
 
 
-def sliced(*more):
+def make_handler(*more):
     """Return a handler that answers with a slice between two buffers."""
 
     async def handle(broker, request):
@@ -60,7 +60,7 @@ def whole(correlation_id):
 
 
 def test_a_slice_is_sent_in_pieces_between_its_buffers():
-    peer = Peer(sliced())
+    peer = Peer(make_handler())
     peer.receive(heartbeat(1))
     assert [len(piece) for piece in peer.transport.written] == [5, *[PIECE_BYTES] * 3, 1]
 
@@ -75,13 +75,13 @@ def test_the_end_of_a_slice_leaves_with_what_follows_it():
 
 
 def test_a_sliced_reply_is_whole():
-    peer = Peer(sliced())
+    peer = Peer(make_handler())
     peer.receive(heartbeat(1))
     assert peer.sent == whole(1)
 
 
 def test_nothing_is_read_while_the_socket_is_full():
-    peer = Peer(sliced())
+    peer = Peer(make_handler())
     peer.transport.takes = 5 + PIECE_BYTES
     peer.receive(heartbeat(1))
     assert len(peer.sent) == 5 + PIECE_BYTES
@@ -93,7 +93,7 @@ def test_nothing_is_read_while_the_socket_is_full():
 
 
 def test_the_next_request_is_served_when_the_slice_is_sent():
-    peer = Peer(sliced())
+    peer = Peer(make_handler())
     peer.receive(heartbeat(1) + heartbeat(2) + heartbeat(3))
     assert peer.sent == whole(1)
     while peer.next_turn():
@@ -117,7 +117,7 @@ def test_who_reads_fast_gets_no_more_than_a_share_in_one_turn():
 
 
 def test_a_client_that_hangs_up_half_way_lets_go_of_the_slice():
-    peer = Peer(sliced())
+    peer = Peer(make_handler())
     peer.transport.takes = 10
     peer.receive(heartbeat(1))
     assert Part.alive == 1
@@ -126,7 +126,7 @@ def test_a_client_that_hangs_up_half_way_lets_go_of_the_slice():
 
 
 def test_a_client_that_never_reads_is_cut_off_when_it_was_idle_for_long():
-    peer = Peer(sliced())
+    peer = Peer(make_handler())
     peer.transport.takes = 10
     peer.receive(heartbeat(1))
     for _ in range(3):
@@ -136,7 +136,7 @@ def test_a_client_that_never_reads_is_cut_off_when_it_was_idle_for_long():
 
 
 def test_a_client_that_has_sent_all_still_gets_the_whole_slice():
-    peer = Peer(sliced())
+    peer = Peer(make_handler())
     peer.transport.takes = 10
     peer.receive(heartbeat(1))
     assert peer.connection.eof_received()
@@ -147,7 +147,7 @@ def test_a_client_that_has_sent_all_still_gets_the_whole_slice():
 
 
 def test_a_stop_waits_until_the_slice_is_sent():
-    peer = Peer(sliced())
+    peer = Peer(make_handler())
     peer.transport.takes = 10
     peer.receive(heartbeat(1))
     peer.connection.drain()
@@ -159,7 +159,7 @@ def test_a_stop_waits_until_the_slice_is_sent():
 
 
 def test_a_stop_that_waits_no_longer_lets_go_of_the_slice():
-    peer = Peer(sliced())
+    peer = Peer(make_handler())
     peer.transport.takes = 10
     peer.receive(heartbeat(1))
     peer.connection.close()
@@ -168,7 +168,7 @@ def test_a_stop_that_waits_no_longer_lets_go_of_the_slice():
 
 
 def test_a_file_that_was_cut_short_closes_the_connection_with_a_line(caplog):
-    peer = Peer(sliced(1))
+    peer = Peer(make_handler(1))
     with caplog.at_level(logging.ERROR):
         peer.receive(heartbeat(1))
     assert peer.transport.aborted

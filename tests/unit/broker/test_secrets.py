@@ -65,7 +65,7 @@ class Watched(Web):
             self.streams.append(self.connect())
             self.streams[-1].send(request("GET", path))
 
-    def shown(self):
+    def read_outputs(self):
         """Yield the name and the content of each of these outputs."""
         self.lone.rest(3_000)
         for path in ASKED:
@@ -112,7 +112,7 @@ def test_whoever_watches_a_broker_sees_no_secret(key, version, fields, caplog):
     caplog.set_level(logging.DEBUG, logger="ottla")
     watched = Watched()
     watched.lone.serve(message(key, version, **fields), version)
-    for where, shown in watched.shown():
+    for where, shown in watched.read_outputs():
         assert not is_told(shown), where
     for formatter in (JsonFormatter(), KafkaFormatter()):
         assert not any(is_told(formatter.format(record)) for record in caplog.records)

@@ -26,7 +26,7 @@ def config(tmp_path):
     return make
 
 
-def started_and_stopped(config, between=lambda broker: None, **options):
+def start_and_stop(config, between=lambda broker: None, **options):
     async def live():
         server = Server(config, **options)
         await server.start()
@@ -43,7 +43,7 @@ def produce(partition):
 
 
 def test_start_without_a_port_leaves_the_directory_as_clean_as_it_was(config, tmp_path):
-    started_and_stopped(config())
+    start_and_stop(config())
     clean = tmp_path / "data" / ".kafka_cleanshutdown"
     assert clean.exists()
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -54,7 +54,7 @@ def test_start_without_a_port_leaves_the_directory_as_clean_as_it_was(config, tm
 
         asyncio.run(fail())
     assert clean.exists()
-    started_and_stopped(config())
+    start_and_stop(config())
 
 
 def test_start_without_a_port_leaves_no_directory_behind(config, tmp_path):
@@ -69,7 +69,7 @@ def test_start_without_a_port_leaves_no_directory_behind(config, tmp_path):
 
 
 def test_start_that_fails_in_the_metadata_lets_go_of_the_directory(config, tmp_path):
-    started_and_stopped(config())
+    start_and_stop(config())
     log_starts = tmp_path / "data" / "log-start-offset-checkpoint"
     log_starts.write_text("0\n1\n__cluster_metadata 0 1\n")
 
@@ -79,7 +79,7 @@ def test_start_that_fails_in_the_metadata_lets_go_of_the_directory(config, tmp_p
 
     asyncio.run(fail())
     log_starts.unlink()
-    started_and_stopped(config())
+    start_and_stop(config())
 
 
 def test_nothing_is_written_behind_a_clean_stop(config, tmp_path):
@@ -90,7 +90,7 @@ def test_nothing_is_written_behind_a_clean_stop(config, tmp_path):
         kept.append(broker.cluster.partition("ledger", 0))
         assert not produce(kept[0]).error
 
-    started_and_stopped(config(), create)
+    start_and_stop(config(), create)
     (log,) = (tmp_path / "data" / "ledger-0").glob("*.log")
     size_bytes = log.stat().st_size
     assert produce(kept[0]).error is ErrorCode.KAFKA_STORAGE_ERROR
@@ -100,7 +100,7 @@ def test_nothing_is_written_behind_a_clean_stop(config, tmp_path):
 def test_the_collector_is_watched_while_the_broker_lives(config):
     before = list(gc.callbacks)
     watched = []
-    started_and_stopped(config(), lambda broker: watched.append(len(gc.callbacks) - len(before)))
+    start_and_stop(config(), lambda broker: watched.append(len(gc.callbacks) - len(before)))
     assert watched == [1]
     assert gc.callbacks == before
     assert gc.get_freeze_count() == 0
@@ -122,8 +122,8 @@ def test_partition_to_truncate_that_does_not_exist_is_told(config, caplog):
     def create(broker):
         create_topic(broker.cluster, "ledger", 1)
 
-    started_and_stopped(config(), create)
-    started_and_stopped(config(), truncate_damaged=frozenset({"ledger-0", "ledger-1", "ledgre-0"}))
+    start_and_stop(config(), create)
+    start_and_stop(config(), truncate_damaged=frozenset({"ledger-0", "ledger-1", "ledgre-0"}))
     assert [message for message in caplog.messages if "--truncate-damaged" in message] == [
         "--truncate-damaged ledger-1: there is no such partition",
         "--truncate-damaged ledgre-0: there is no such partition",

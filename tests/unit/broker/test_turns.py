@@ -8,7 +8,7 @@ import pytest
 
 from ottla.broker.costs import RESUME_US
 from ottla.broker.turns import OWN_US, SHARE_US, Gate, Turns, Wait
-from tests.unit.broker.dropped import all_freed
+from tests.unit.broker.dropped import expect_no_garbage
 
 
 class Loop:
@@ -413,7 +413,7 @@ def test_a_wait_that_is_over_ends_without_a_collection(loop, woken, awaited):
     async def handler(wait):
         await wait
 
-    with all_freed():
+    with expect_no_garbage():
         wait = Wait(loop.turns)
         wait.on_discard = lambda wait=wait: wait
         if awaited:

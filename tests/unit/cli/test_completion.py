@@ -35,12 +35,12 @@ def parameters(kind):
                 yield pytest.param(path, parameter, id=" ".join((*path, parameter.opts[0])))
 
 
-def completed(words, incomplete, shell="bash"):
+def complete(words, incomplete, shell="bash"):
     return get_completion_class(shell)(main, {}, "ottla", "_OTTLA_COMPLETE").get_completions(list(words), incomplete)
 
 
 def values(words, incomplete):
-    return [item.value for item in completed(words, incomplete)]
+    return [item.value for item in complete(words, incomplete)]
 
 
 def is_path(parameter):
@@ -62,7 +62,7 @@ def words_before(path, argument):
 
 
 def test_the_commands_are_completed_with_their_lines_of_help():
-    assert {item.value: item.help for item in completed([], "")} == {name: line for name, (_, line) in COMMANDS.items()}
+    assert {item.value: item.help for item in complete([], "")} == {name: line for name, (_, line) in COMMANDS.items()}
     assert values([], "tx") == ["txn"]
     assert set(values(["txn"], "")) == {"why", "orphans"}
 
@@ -80,7 +80,7 @@ def test_the_value_of_an_option_is_completed(path, option):
     if option.is_flag:
         return
     words = [*path, option.opts[0]]
-    found = completed(words, "")
+    found = complete(words, "")
     if isinstance(option.type, click.Choice):
         assert [item.value for item in found] == list(option.type.choices)
         assert values(words, option.type.choices[0][:2])[0] == option.type.choices[0]
@@ -96,7 +96,7 @@ def test_the_last_of_several_names_is_completed_without_those_before_it():
 
 @pytest.mark.parametrize(("path", "argument"), list(parameters(click.Argument)))
 def test_an_argument_that_is_a_path_is_completed(path, argument):
-    kinds = [item.type for item in completed(words_before(path, argument), "")]
+    kinds = [item.type for item in complete(words_before(path, argument), "")]
     assert kinds in (["file"], ["dir"]) if is_path(argument) else kinds == []
 
 

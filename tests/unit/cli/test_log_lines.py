@@ -64,7 +64,7 @@ def test_no_line_of_a_traceback_begins_like_a_line_of_the_log():
 
 
 @pytest.fixture
-def bounded():
+def bounded_handler():
     """A handler of bare messages, and what it wrote."""
     stream = io.StringIO()
     handler = BoundedHandler(stream)
@@ -72,8 +72,8 @@ def bounded():
     handler.close()
 
 
-def test_lines_of_one_kind_are_counted_when_there_are_too_many(bounded):
-    handler, lines = bounded
+def test_lines_of_one_kind_are_counted_when_there_are_too_many(bounded_handler):
+    handler, lines = bounded_handler
     for number in range(logs.MOST_LINES + 23):
         handler.handle(record("Refused %s", number))
     handler.handle(record("Another"))
@@ -82,8 +82,8 @@ def test_lines_of_one_kind_are_counted_when_there_are_too_many(bounded):
     assert lines()[-2:] == ["23 more lines like this one within 10 seconds: Refused %s", "Refused later"]
 
 
-def test_one_address_does_not_silence_others(bounded):
-    handler, lines = bounded
+def test_one_address_does_not_silence_others(bounded_handler):
+    handler, lines = bounded_handler
     for port in range(3 * logs.MOST_LINES):
         handler.handle(record("Refused %(peer)s", {"peer": f"10.0.0.1:{port}"}))
     handler.handle(record("Refused %(peer)s", {"peer": "10.0.0.2:1"}))
@@ -93,31 +93,31 @@ def test_one_address_does_not_silence_others(bounded):
     assert lines()[-1] == f"{left_out} more lines like this one within 10 seconds: Refused %(peer)s"
 
 
-def test_what_was_left_out_is_told_at_the_end(bounded):
-    handler, lines = bounded
+def test_what_was_left_out_is_told_at_the_end(bounded_handler):
+    handler, lines = bounded_handler
     for number in range(logs.MOST_LINES + 1):
         handler.handle(record("Refused %s", number))
     handler.close()
     assert lines()[-1] == "1 more lines like this one within 10 seconds: Refused %s"
 
 
-def test_a_clock_that_is_set_back_silences_nothing(bounded):
-    handler, lines = bounded
+def test_a_clock_that_is_set_back_silences_nothing(bounded_handler):
+    handler, lines = bounded_handler
     for number in range(logs.MOST_LINES + 1):
         handler.handle(record("Refused %s", number))
     handler.handle(record("Refused %s", "earlier", at=5.0))
     assert lines()[-1] == "Refused earlier"
 
 
-def test_debug_is_whole(bounded):
-    handler, lines = bounded
+def test_debug_is_whole(bounded_handler):
+    handler, lines = bounded_handler
     for number in range(3 * logs.MOST_LINES):
         handler.handle(record("Read %s", number, level=logging.DEBUG))
     assert len(lines()) == 3 * logs.MOST_LINES
 
 
-def test_a_logger_at_debug_leaves_nothing_out(bounded, caplog):
-    handler, lines = bounded
+def test_a_logger_at_debug_leaves_nothing_out(bounded_handler, caplog):
+    handler, lines = bounded_handler
     caplog.set_level(logging.DEBUG, logger="ottla.txn")
     for number in range(3 * logs.MOST_LINES):
         handler.handle(record("Refused %s", number))

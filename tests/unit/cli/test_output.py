@@ -15,7 +15,7 @@ OTHERS = {"delete_horizon_ms", "since_ms", "time_ms", "took_ms"}
 MOMENT_MS = 1_795_515_303_000
 
 
-def printed(capsys, *table):
+def print_table(capsys, *table):
     for format_name in ("json", "text"):
         output = output_for(format_name)
         output.table("rows", *table)
@@ -31,14 +31,14 @@ def test_every_column_of_milliseconds_is_a_time_or_a_duration():
 
 @pytest.mark.parametrize("column", [*sorted(DURATIONS), "ms"])
 def test_text_has_durations_and_json_milliseconds(capsys, column):
-    (row,), text = printed(capsys, (column,), [(200_000,)])
+    (row,), text = print_table(capsys, (column,), [(200_000,)])
     assert row == {column: 200_000}
     assert "3 min 20 s" in text and "200000" not in text and "_ms" not in text
 
 
 @pytest.mark.parametrize("column", sorted(MOMENTS))
 def test_text_has_times_in_utc_and_json_milliseconds(capsys, column):
-    (row,), text = printed(capsys, (column,), [(MOMENT_MS,)])
+    (row,), text = print_table(capsys, (column,), [(MOMENT_MS,)])
     assert row == {column: MOMENT_MS}
     assert "2026-11-24 10:15:03 UTC" in text and str(MOMENT_MS) not in text and "_ms" not in text
 
@@ -47,7 +47,7 @@ def test_a_wide_table_is_folded_and_loses_nothing(capsys):
     long_id = "".join(f"{number:03d}." for number in range(60))
     prose = " ".join(f"word{number}" for number in range(60))
     columns = ("transactional_id", *(f"a_number_with_a_long_name_{number}" for number in range(6)), "reason")
-    _, text = printed(capsys, columns, [(long_id, *range(6), prose), ("short", *range(6), "none")])
+    _, text = print_table(capsys, columns, [(long_id, *range(6), prose), ("short", *range(6), "none")])
     assert max(map(len, text.splitlines())) <= WIDTH
     lines = text.splitlines()
     rows = lines[next(at for at, line in enumerate(lines) if set(line) <= {"-", " "}) + 1 :]
@@ -60,7 +60,7 @@ def test_a_wide_table_is_folded_and_loses_nothing(capsys):
 def test_a_command_is_one_line_however_long(capsys):
     command = "kafka-transactions.sh --bootstrap-server " + ",".join(f"broker-{number}:9092" for number in range(20))
     rows = [(12, "wait", None), (12, "or abort it", command)]
-    document, text = printed(capsys, ("start_offset", "advice", "command"), rows)
+    document, text = print_table(capsys, ("start_offset", "advice", "command"), rows)
     assert [row["command"] for row in document] == [None, command]
     assert f"\n    {command}\n" in text
     assert "command" not in text.splitlines()[0]

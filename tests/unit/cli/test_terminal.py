@@ -185,7 +185,7 @@ def test_a_segment_of_text_is_damaged(cli, tmp_path):
 # -- JSON as it is documented
 
 
-def documented():
+def read_fields():
     """Return the fields of each documented table by the words of the command (none: a sentence)."""
     found = {}
     for section in DOCUMENTED.read_text(encoding="utf-8").split("\n## ")[1:]:
@@ -197,7 +197,7 @@ def documented():
 
 
 def check_document(command, document):
-    fields = documented()[command]
+    fields = read_fields()[command]
     assert list(document) == [name for name in fields if name in document], command
     assert next(iter(fields)) in document
     for name, value in document.items():
@@ -242,7 +242,7 @@ def test_the_json_of_corpus_is_as_documented(cli, tmp_path):
 
 
 def test_the_json_of_dump_is_as_documented(cli, directory):
-    fields = documented()["ottla dump"]
+    fields = read_fields()["ottla dump"]
     kinds = set()
     for line in cli("dump", directory, "--records", "--format", "json").stdout.splitlines():
         found = json.loads(line)

@@ -41,13 +41,13 @@ class Producer(AIOKafkaProducer):
         manager = self._txn_manager
         original = manager.notify_task_waiter
 
-        def notified():
+        def notify():
             original()
             if not manager.has_pid():
                 self.calls.append("epoch")
                 manager.set_pid_and_epoch(4000, 1)
 
-        manager.notify_task_waiter = notified
+        manager.notify_task_waiter = notify
 
     async def send(self, topic, value):
         batch = self._message_accumulator._append_batch(self._message_accumulator.create_builder(), LEDGER)
@@ -141,7 +141,7 @@ def test_the_coordinator_is_told_of_an_abort_that_an_error_asked_for(registered)
     """aiokafka has cleared its list of what is in the transaction, and would send no EndTxn for an empty one."""
     told = []
 
-    async def refused(producer):
+    async def fail_group(producer):
         manager = producer._txn_manager
         if registered:
             manager.consumer_group_added("settlers")
@@ -154,7 +154,7 @@ def test_the_coordinator_is_told_of_an_abort_that_an_error_asked_for(registered)
 
         producer.abort_transaction = abort_transaction
 
-    _, raised = run(refused, sends=0)
+    _, raised = run(fail_group, sends=0)
     assert raised.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
     assert told == [registered]
 
@@ -186,14 +186,14 @@ def test_offsets_go_out_with_the_membership_that_they_are_of():
 
 
 def test_a_batch_that_failed_is_seen_though_its_future_was_cancelled():
-    async def cancelled(producer):
+    async def cancel(producer):
         batch = producer._message_accumulator._append_batch(producer._message_accumulator.create_builder(), LEDGER)
         batch.append(None, b"1", None).cancel()
         producer._message_accumulator._pop_batch(LEDGER)
         producer._txn_manager.partition_added(LEDGER)
         batch.failure(MessageSizeTooLargeError())
 
-    _, raised = run(cancelled, sends=0)
+    _, raised = run(cancel, sends=0)
     assert type(raised) is TransactionAborted
 
 
@@ -232,10 +232,10 @@ def test_an_abort_without_an_answer_closes_the_producer():
 
 
 def test_a_cancelled_block_is_aborted_and_says_so():
-    async def cancelled(producer):
+    async def cancel(producer):
         raise asyncio.CancelledError
 
-    producer, raised = run(cancelled)
+    producer, raised = run(cancel)
     assert type(raised) is asyncio.CancelledError
     assert "was aborted" in raised.__notes__[0]
     assert producer.calls == ["abort"]
@@ -248,11 +248,11 @@ def test_a_block_must_not_commit_by_itself():
 
 
 def test_transactions_do_not_nest():
-    async def nested(producer):
+    async def nest(producer):
         async with transaction(producer):
             pytest.fail("entered twice")
 
-    _, raised = run(nested)
+    _, raised = run(nest)
     assert "do not nest" in str(raised)
 
 

@@ -160,12 +160,12 @@ def test_an_error_inside_the_block_is_found_though_the_block_hid_it():
 def test_the_librarys_own_error_in_the_block_becomes_a_typed_abort():
     producer = Producer()
 
-    def refused():
+    def refuse():
         producer.error = TOO_LARGE
         raise refusal("AbortableError")
 
     with pytest.raises(TransactionAborted) as caught:
-        run(producer, refused)
+        run(producer, refuse)
     assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
 

@@ -258,10 +258,10 @@ def test_a_commit_that_the_library_gives_up_is_unknown():
 def test_an_interrupt_while_records_are_flushed_aborts():
     producer = Producer()
 
-    def interrupted(timeout=None):
+    def interrupt(timeout=None):
         raise KeyboardInterrupt
 
-    producer.flush = interrupted
+    producer.flush = interrupt
     with pytest.raises(KeyboardInterrupt) as caught:
         run(producer)
     assert producer.calls == ["begin", "abort"]

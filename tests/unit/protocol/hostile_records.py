@@ -16,7 +16,7 @@ def section(draw: random.Random):
     for index in range(count):
         out += record(draw, index, spoils)
     if draw.random() < 0.3:
-        out = spoiled(draw, out)
+        out = spoil(draw, out)
     return bytes(out), count + (draw.choice((-1, 1, 2)) if count > 1 and draw.random() < 0.1 else 0)
 
 
@@ -24,19 +24,19 @@ def record(draw, index, spoils):
     body = bytearray([draw.choice((0, 0, 0, 255))])
     varint(draw, body, draw.choice((0, 2, 5, 200, draw.choice(WIDE_EDGES))), spoils, 10)
     varint(draw, body, index << 1, spoils)
-    sized(draw, body, spoils)
-    sized(draw, body, spoils)
+    append_bytes(draw, body, spoils)
+    append_bytes(draw, body, spoils)
     headers = draw.choice((0, 0, 0, 1, 3))
     varint(draw, body, headers << 1, spoils)
     for _ in range(headers):
-        sized(draw, body, spoils, null=False)
-        sized(draw, body, spoils)
+        append_bytes(draw, body, spoils, null=False)
+        append_bytes(draw, body, spoils)
     out = bytearray()
     varint(draw, out, (len(body) + (draw.choice((-1, 1)) if draw.random() < spoils / 4 else 0)) << 1, spoils / 4)
     return out + body
 
 
-def sized(draw, out, spoils, null=True):
+def append_bytes(draw, out, spoils, null=True):
     """Append bytes after their length, or null."""
     if null and draw.random() < 0.2:
         varint(draw, out, 1, spoils)
@@ -66,7 +66,7 @@ def varint(draw, out, value, spoils, most_bytes=5):
             out += b"\x80" * (padded - len(written) - 1) + bytes([0x80 if kind == 3 else 0])
 
 
-def spoiled(draw, data):
+def spoil(draw, data):
     """Return the bytes cut, longer, or with another byte."""
     at = draw.randrange(len(data) + 1)
     kind = draw.randrange(4)

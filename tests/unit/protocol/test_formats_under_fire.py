@@ -38,7 +38,7 @@ codecs = st.integers(0, 4)
 int16, int32, int64 = (st.integers(-(2**bits), 2**bits - 1) for bits in (15, 31, 63))
 
 
-def scanned(batch):
+def scan(batch):
     found, _ = scanner._read_batch(Path("memory"), bytes(batch), 0)
     return [(r.offset, r.timestamp, r.key, r.value, tuple(r.headers), r.sequence) for r in found.records()]
 
@@ -60,7 +60,7 @@ def test_what_is_built_is_accepted_and_reads_back(records, codec, sequence, offs
     assert [(r.key, r.value, list(r.headers), r.timestamp) for r in found] == [tuple(r) for r in records]
     assert [r.offset for r in found] == list(range(offset, offset + len(records)))
     assert [r.sequence for r in found] == [(sequence + i) % 2**31 for i in range(len(records))]
-    assert scanned(batch) == [tuple(record) for record in found]
+    assert scan(batch) == [tuple(record) for record in found]
 
 
 @EXAMPLES
@@ -86,7 +86,7 @@ def test_what_is_accepted_is_readable_however_it_was_damaged(records, data):
     assert verdict.max_timestamp == max(record.timestamp for record in found)
     assert verdict.min_timestamp == min(record.timestamp for record in found)
     assert verdict.has_null_key == any(record.key is None for record in found)
-    assert scanned(damaged) == [tuple(record) for record in found]
+    assert scan(damaged) == [tuple(record) for record in found]
 
 
 @EXAMPLES

@@ -10,7 +10,7 @@ from ottla.protocol.requests import frames
 from ottla.protocol.requests.frames import ReceiveBuffer, RequestHeader, parse_request_header
 
 
-def framed(payload):
+def encode_frame(payload):
     return struct.pack(">i", len(payload)) + payload
 
 
@@ -35,7 +35,7 @@ def frames_of(buffer):
 def test_frames_come_out_as_they_went_in_whatever_the_pieces():
     rng = random.Random(7)
     payloads = [rng.randbytes(rng.choice((1, 3, 100, 5000, 70_000))) for _ in range(60)]
-    stream = b"".join(map(framed, payloads))
+    stream = b"".join(map(encode_frame, payloads))
     for step in (1000, 4096, 65536, len(stream)):
         buffer, got = ReceiveBuffer(), []
         for start in range(0, len(stream), step):
@@ -47,7 +47,7 @@ def test_frames_come_out_as_they_went_in_whatever_the_pieces():
 
 def test_single_bytes_make_a_frame():
     buffer = ReceiveBuffer(small_limit_bytes=100)
-    for byte in framed(b"abcdefgh"):
+    for byte in encode_frame(b"abcdefgh"):
         assert buffer.next_frame() is None
         receive(buffer, bytes([byte]))
     assert bytes(buffer.next_frame()) == b"abcdefgh"
@@ -86,7 +86,7 @@ def test_memory_follows_received_bytes_not_the_claimed_size():
 
 def test_large_frame_behind_one_that_is_out_does_not_move_with_every_receive():
     buffer = ReceiveBuffer()
-    receive(buffer, framed(b"held"))
+    receive(buffer, encode_frame(b"held"))
     assert buffer.next_frame() is not None
     memories = set()
     for chunk in [struct.pack(">ih", 5_000_000, 0), bytes(9_997), *[bytes(10_000)] * 499]:
@@ -101,11 +101,11 @@ def test_large_frame_behind_one_that_is_out_does_not_move_with_every_receive():
 def test_frame_that_is_out_survives_whatever_arrives():
     buffer = ReceiveBuffer()
     held = bytes(range(256)) * 150
-    receive(buffer, framed(held))
+    receive(buffer, encode_frame(held))
     frame = buffer.next_frame()
     slice_of_frame = frame[100:200]
     for filler in (b"x" * 30_000, b"y" * 60_000, b"z" * 500_000):
-        receive(buffer, framed(filler), step=20_000)
+        receive(buffer, encode_frame(filler), step=20_000)
         other = buffer.next_frame()
         assert bytes(other) == filler
         buffer.release()
@@ -115,16 +115,16 @@ def test_frame_that_is_out_survives_whatever_arrives():
 
 def test_memory_is_moved_only_when_no_frame_is_out():
     buffer = ReceiveBuffer()
-    receive(buffer, framed(b"a" * 60_000) + framed(b"b" * 5_000)[:2_000])
+    receive(buffer, encode_frame(b"a" * 60_000) + encode_frame(b"b" * 5_000)[:2_000])
     frame = buffer.next_frame()
-    receive(buffer, framed(b"b" * 5_000)[2_000:])
+    receive(buffer, encode_frame(b"b" * 5_000)[2_000:])
     assert bytes(frame) == b"a" * 60_000
     assert bytes(buffer.next_frame()) == b"b" * 5_000
 
 
 def test_memory_shrinks_after_a_huge_frame():
     buffer = ReceiveBuffer()
-    receive(buffer, framed(bytes(5_000_000)), step=300_000)
+    receive(buffer, encode_frame(bytes(5_000_000)), step=300_000)
     assert len(buffer.next_frame()) == 5_000_000
     assert buffer.capacity_bytes > 5_000_000
     buffer.release()
@@ -134,13 +134,13 @@ def test_memory_shrinks_after_a_huge_frame():
 def test_memory_of_large_batches_is_kept_while_they_come_and_dropped_after_small_frames():
     buffer = ReceiveBuffer()
     for _ in range(5):
-        receive(buffer, framed(bytes(1_000_000)))
+        receive(buffer, encode_frame(bytes(1_000_000)))
         assert len(buffer.next_frame()) == 1_000_000
         buffer.release()
     kept = buffer.capacity_bytes
     assert 1_000_000 < kept <= frames.RETAINED_BYTES
     for _ in range(frames.SHRINK_AFTER_FRAMES):
-        receive(buffer, framed(b"heartbeat"))
+        receive(buffer, encode_frame(b"heartbeat"))
         buffer.next_frame()
         buffer.release()
     assert buffer.capacity_bytes == frames.INITIAL_BYTES
@@ -148,7 +148,7 @@ def test_memory_of_large_batches_is_kept_while_they_come_and_dropped_after_small
 
 def test_trim_keeps_what_was_received_and_memory_that_is_out():
     buffer = ReceiveBuffer()
-    receive(buffer, framed(bytes(1_000_000)) + framed(b"next")[:6])
+    receive(buffer, encode_frame(bytes(1_000_000)) + encode_frame(b"next")[:6])
     frame = buffer.next_frame()
     buffer.trim()
     assert buffer.capacity_bytes > 1_000_000
@@ -156,7 +156,7 @@ def test_trim_keeps_what_was_received_and_memory_that_is_out():
     buffer.release()
     buffer.trim()
     assert buffer.capacity_bytes == frames.INITIAL_BYTES
-    receive(buffer, framed(b"next")[6:])
+    receive(buffer, encode_frame(b"next")[6:])
     assert list(frames_of(buffer)) == [b"next"]
 
 

@@ -50,7 +50,7 @@ def read(content):
     return [(r.offset, r.timestamp, r.key, r.value) for r in iter_records(content, header)]
 
 
-def refused(content, match):
+def expect_refusal(content, match):
     header = read_header(content)
     for reading in (
         lambda: list(iter_records(content, header)),
@@ -119,7 +119,7 @@ def test_spoiled_records_end_in_records_or_a_refusal(pair, data):
     try:
         records = list(iter_records(content, header))
     except ProtocolError:
-        refused(bytes(content), ".")
+        expect_refusal(bytes(content), ".")
     else:
         converted = to_the_end(up_convert(content, header))
         assert [r[:4] for r in iter_records(converted, read_header(converted))] == [r[:4] for r in records]
@@ -147,7 +147,7 @@ def test_lz4_with_the_wrong_checksum_of_its_header_is_read_in_magic_0_alone(magi
     if found:
         assert read(content) == [(0, -1, b"k", b"v")]
     else:
-        refused(content, "lz4")
+        expect_refusal(content, "lz4")
 
 
 @pytest.mark.parametrize(("text", "value"), [(b"", 0x02CC5D05), (b"a", 0x550D7456), (b"abc", 0x32D153FF)])
@@ -162,7 +162,7 @@ def test_record_that_is_cut_short_at_the_end_is_left_out_as_in_kafka(codec):
     assert read(content) == [(7, -1, b"k", b"v")]
 
 
-def packed(inner, offset=9, magic=0, codec=GZIP):
+def pack(inner, offset=9, magic=0, codec=GZIP):
     return message(offset, None, compress(inner, codec), magic=magic, attributes=codec)
 
 
@@ -170,7 +170,7 @@ def one(offset=9, magic=0, attributes=0):
     return message(offset, b"k", b"v", magic=magic, attributes=attributes)
 
 
-def changed(content, at, new):
+def overwrite(content, at, new):
     return content[:at] + new + content[at + len(new) :]
 
 
@@ -182,27 +182,27 @@ def changed(content, at, new):
         (message(0, None, b"no gzip", magic=0, attributes=GZIP), "gzip"),
         (message(0, None, b"v", magic=0, attributes=ZSTD), "compression type 4"),
         (message(0, None, b"v", magic=1, attributes=7), "compression type 7"),
-        (packed(b""), "without records"),
-        (packed(packed(one())), "a compressed message in"),
-        (packed(changed(one(), 16, b"\2")), "magic 2 in"),
-        (packed(changed(one(), 12, b"\0\0\0\0")), "wrong CRC"),
-        (packed(changed(one(), 8, b"\0\0\0\x0d")), "of 25 bytes"),
-        (packed(changed(one(), 8, b"\xff\xff\xff\xff")), "of 11 bytes"),
-        (packed(one(5) + one(5)), "offset 5 after 5"),
-        (packed(one(10)), "offset 10 in a compressed message of offset 9"),
-        (packed(one(10, magic=1), magic=1), "offset 10 in a compressed message of offset 9"),
-        (changed(message(0, b"k", b"v", magic=0), 18, b"\0\0\1\0"), "key of 256 bytes"),
-        (changed(message(0, b"k", b"v", magic=0), 18, b"\xff\xff\xff\xfe"), "key of -2 bytes"),
-        (changed(message(0, b"k", b"v", magic=0), 23, b"\0\0\1\0"), "value of 256 bytes"),
+        (pack(b""), "without records"),
+        (pack(pack(one())), "a compressed message in"),
+        (pack(overwrite(one(), 16, b"\2")), "magic 2 in"),
+        (pack(overwrite(one(), 12, b"\0\0\0\0")), "wrong CRC"),
+        (pack(overwrite(one(), 8, b"\0\0\0\x0d")), "of 25 bytes"),
+        (pack(overwrite(one(), 8, b"\xff\xff\xff\xff")), "of 11 bytes"),
+        (pack(one(5) + one(5)), "offset 5 after 5"),
+        (pack(one(10)), "offset 10 in a compressed message of offset 9"),
+        (pack(one(10, magic=1), magic=1), "offset 10 in a compressed message of offset 9"),
+        (overwrite(message(0, b"k", b"v", magic=0), 18, b"\0\0\1\0"), "key of 256 bytes"),
+        (overwrite(message(0, b"k", b"v", magic=0), 18, b"\xff\xff\xff\xfe"), "key of -2 bytes"),
+        (overwrite(message(0, b"k", b"v", magic=0), 23, b"\0\0\1\0"), "value of 256 bytes"),
     ],
 )
 def test_refused(content, match):
-    refused(content, match)
+    expect_refusal(content, match)
 
 
 def test_timestamps_that_are_too_far_apart_for_magic_2_are_not_converted():
     some = [message(at, None, b"", magic=1, timestamp=time) for at, time in enumerate((-(2**63), 2**63 - 1))]
-    content = packed(b"".join(some), offset=1, magic=1)
+    content = pack(b"".join(some), offset=1, magic=1)
     assert len(read(content)) == 2
     with pytest.raises(ProtocolError, match="timestamps"):
         to_the_end(up_convert(content, read_header(content)))
@@ -210,11 +210,11 @@ def test_timestamps_that_are_too_far_apart_for_magic_2_are_not_converted():
 
 @pytest.mark.parametrize("codec", PACKED)
 def test_more_than_the_limit_is_too_large_and_not_held(codec):
-    content = packed(message(9, None, bytes(1 << 20), magic=0), codec=codec)
+    content = pack(message(9, None, bytes(1 << 20), magic=0), codec=codec)
     with pytest.raises(TooLarge):
         list(iter_records(content, read_header(content), limit_bytes=1 << 16))
 
 
 def test_wrapper_of_offset_0_that_librdkafka_left_counts_from_0():
-    content = packed(one(0, magic=1) + one(1, magic=1), offset=0, magic=1)
+    content = pack(one(0, magic=1) + one(1, magic=1), offset=0, magic=1)
     assert [row[0] for row in read(content)] == [0, 1]

@@ -21,14 +21,14 @@ def check(batch, **options):
     return verdict
 
 
-def refused(batch, **options):
+def check_refusal(batch, **options):
     verdict = check(batch, **options)
     assert verdict.error != ErrorCode.NONE
     assert verdict.message
     return verdict.error
 
 
-def changed(batch=None, *, payload=None, **fields):
+def change_batch(batch=None, *, payload=None, **fields):
     """Return a batch with a valid CRC and changed header or record bytes."""
     batch = b.build_batch(RECORDS) if batch is None else batch
     header = read_header(batch)._replace(**fields)
@@ -36,7 +36,7 @@ def changed(batch=None, *, payload=None, **fields):
 
 
 def raw_batch(payload, count=1, **fields):
-    return changed(payload=bytes.fromhex(payload), record_count=count, last_offset_delta=count - 1, **fields)
+    return change_batch(payload=bytes.fromhex(payload), record_count=count, last_offset_delta=count - 1, **fields)
 
 
 @pytest.mark.parametrize("compression", range(5))
@@ -50,7 +50,7 @@ def test_sound_batch_is_accepted_with_its_times_in_every_codec(compression):
 
 def test_times_are_those_of_the_records_not_of_the_header():
     records = [NewRecord(b"", b"", timestamp_ms=TS + delta) for delta in (0, -90000, 70, 5)]
-    verdict = check(changed(b.build_batch(records), max_timestamp=1))
+    verdict = check(change_batch(b.build_batch(records), max_timestamp=1))
     assert (verdict.min_timestamp, verdict.max_timestamp) == (TS - 90000, TS + 70)
 
 
@@ -130,10 +130,10 @@ def test_a_record_of_many_headers_must_be_as_long_as_they_are(cut):
     batch = b.build_batch([(b"k", b"v", [("", b"x")] * 5_000)])
     header = read_header(batch)
     for payload in (batch[HEADER_SIZE:-cut], batch[HEADER_SIZE:] + bytes(cut)):
-        assert refused(assemble(header, payload)) == ErrorCode.INVALID_RECORD
+        assert check_refusal(assemble(header, payload)) == ErrorCode.INVALID_RECORD
     record = bytearray(batch[HEADER_SIZE:])
     record[-3 * 4_000] = 1  # of the next header: a key of length -1
-    assert refused(assemble(header, record)) == ErrorCode.INVALID_RECORD
+    assert check_refusal(assemble(header, record)) == ErrorCode.INVALID_RECORD
 
 
 def test_the_crc_of_a_large_batch_is_computed_in_slices():
@@ -158,35 +158,35 @@ def test_partial_batch_behind_the_batch_is_not_counted():
         (b.build_batch(RECORDS)[:-1], ErrorCode.INVALID_RECORD),
         (b.build_batch(RECORDS) * 2, ErrorCode.INVALID_RECORD),
         (b.build_batch(RECORDS) + bytes(20), ErrorCode.CORRUPT_MESSAGE),
-        (changed(base_offset=5), ErrorCode.INVALID_RECORD),
-        (changed(magic=1), ErrorCode.INVALID_RECORD),
-        (changed(magic=0), ErrorCode.INVALID_RECORD),
-        (changed(magic=3), ErrorCode.CORRUPT_MESSAGE),
-        (changed(magic=-1), ErrorCode.CORRUPT_MESSAGE),
+        (change_batch(base_offset=5), ErrorCode.INVALID_RECORD),
+        (change_batch(magic=1), ErrorCode.INVALID_RECORD),
+        (change_batch(magic=0), ErrorCode.INVALID_RECORD),
+        (change_batch(magic=3), ErrorCode.CORRUPT_MESSAGE),
+        (change_batch(magic=-1), ErrorCode.CORRUPT_MESSAGE),
         (bytes(8) + struct.pack(">i", 13) + bytes(60), ErrorCode.CORRUPT_MESSAGE),
         (bytes(8) + struct.pack(">i", -1) + bytes(60), ErrorCode.CORRUPT_MESSAGE),
         (bytes(8) + struct.pack(">i", 20) + bytes(4) + b"\2" + bytes(60), ErrorCode.CORRUPT_MESSAGE),
         (bytes(8) + struct.pack(">i", 2**31 - 1) + bytes(4) + b"\2" + bytes(60), ErrorCode.INVALID_RECORD),
         (b.build_batch(RECORDS)[:-1] + b"\7", ErrorCode.CORRUPT_MESSAGE),
-        (changed(record_count=4), ErrorCode.INVALID_RECORD),
-        (changed(last_offset_delta=5), ErrorCode.INVALID_RECORD),
-        (changed(record_count=0, last_offset_delta=-1), ErrorCode.INVALID_RECORD),
-        (changed(record_count=-5, last_offset_delta=-6), ErrorCode.INVALID_RECORD),
-        (changed(record_count=6, last_offset_delta=5), ErrorCode.INVALID_RECORD),
-        (changed(record_count=2**31 - 1, last_offset_delta=2**31 - 2), ErrorCode.INVALID_RECORD),
-        (changed(attributes=CONTROL | TRANSACTIONAL, producer_id=1, producer_epoch=0), ErrorCode.INVALID_RECORD),
-        (changed(producer_id=1, producer_epoch=0, base_sequence=-1), ErrorCode.INVALID_RECORD),
-        (changed(producer_id=1, producer_epoch=-1, base_sequence=0), ErrorCode.INVALID_RECORD),
-        (changed(attributes=TRANSACTIONAL), ErrorCode.INVALID_RECORD),
-        (changed(attributes=5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
-        (changed(attributes=7), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+        (change_batch(record_count=4), ErrorCode.INVALID_RECORD),
+        (change_batch(last_offset_delta=5), ErrorCode.INVALID_RECORD),
+        (change_batch(record_count=0, last_offset_delta=-1), ErrorCode.INVALID_RECORD),
+        (change_batch(record_count=-5, last_offset_delta=-6), ErrorCode.INVALID_RECORD),
+        (change_batch(record_count=6, last_offset_delta=5), ErrorCode.INVALID_RECORD),
+        (change_batch(record_count=2**31 - 1, last_offset_delta=2**31 - 2), ErrorCode.INVALID_RECORD),
+        (change_batch(attributes=CONTROL | TRANSACTIONAL, producer_id=1, producer_epoch=0), ErrorCode.INVALID_RECORD),
+        (change_batch(producer_id=1, producer_epoch=0, base_sequence=-1), ErrorCode.INVALID_RECORD),
+        (change_batch(producer_id=1, producer_epoch=-1, base_sequence=0), ErrorCode.INVALID_RECORD),
+        (change_batch(attributes=TRANSACTIONAL), ErrorCode.INVALID_RECORD),
+        (change_batch(attributes=5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+        (change_batch(attributes=7), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
         (b.build_batch(RECORDS, offset_deltas=[0, 1, 2, 4, 3], last_offset_delta=4), ErrorCode.INVALID_RECORD),
         (b.build_batch(RECORDS[:2], offset_deltas=[1, 2], last_offset_delta=1), ErrorCode.INVALID_RECORD),
-        (changed(payload=b.build_batch(RECORDS)[HEADER_SIZE:] + b"\0"), ErrorCode.INVALID_RECORD),
+        (change_batch(payload=b.build_batch(RECORDS)[HEADER_SIZE:] + b"\0"), ErrorCode.INVALID_RECORD),
     ],
 )
 def test_broken_batch_gets_its_error(batch, error):
-    assert refused(batch) == error
+    assert check_refusal(batch) == error
 
 
 @pytest.mark.parametrize(
@@ -215,10 +215,10 @@ def test_broken_batch_gets_its_error(batch, error):
     ],
 )
 def test_broken_frame_is_an_invalid_record(payload):
-    assert refused(raw_batch(payload)) == ErrorCode.INVALID_RECORD
+    assert check_refusal(raw_batch(payload)) == ErrorCode.INVALID_RECORD
     packed = zlib.compressobj(wbits=31)
     gzip = packed.compress(bytes.fromhex(payload)) + packed.flush()
-    assert refused(raw_batch(gzip.hex(), attributes=1)) == ErrorCode.INVALID_RECORD
+    assert check_refusal(raw_batch(gzip.hex(), attributes=1)) == ErrorCode.INVALID_RECORD
 
 
 def test_smallest_record_is_sound():
@@ -226,8 +226,8 @@ def test_smallest_record_is_sound():
 
 
 def test_timestamp_beyond_64_bits_is_an_invalid_record():
-    assert refused(raw_batch("0c 00 02 00 01 01 00", base_timestamp=2**63 - 1)) == ErrorCode.INVALID_RECORD
-    assert refused(raw_batch("0c 00 01 00 01 01 00", base_timestamp=-(2**63))) == ErrorCode.INVALID_RECORD
+    assert check_refusal(raw_batch("0c 00 02 00 01 01 00", base_timestamp=2**63 - 1)) == ErrorCode.INVALID_RECORD
+    assert check_refusal(raw_batch("0c 00 01 00 01 01 00", base_timestamp=-(2**63))) == ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("compression", range(1, 5))
@@ -239,14 +239,14 @@ def test_garbage_in_a_codec_is_an_invalid_record(compression):
         b"\x82SNAPPY\x00" + bytes(20),
         b"\x82SNAPPY\x00",
     ):
-        assert refused(changed(payload=payload, attributes=compression)) == ErrorCode.INVALID_RECORD
+        assert check_refusal(change_batch(payload=payload, attributes=compression)) == ErrorCode.INVALID_RECORD
     whole = b.build_batch(RECORDS, compression=compression)
     for cut in range(1, len(whole) - HEADER_SIZE):
-        assert refused(changed(whole, payload=whole[HEADER_SIZE:-cut])) == ErrorCode.INVALID_RECORD
+        assert check_refusal(change_batch(whole, payload=whole[HEADER_SIZE:-cut])) == ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("compression", range(1, 5))
 def test_bomb_stops_at_the_cap(compression):
     bomb = b.build_batch([(b"k", bytes(20_000_000))], compression=compression)
-    assert refused(bomb, max_decompressed_bytes=1_000_000) == ErrorCode.MESSAGE_TOO_LARGE
+    assert check_refusal(bomb, max_decompressed_bytes=1_000_000) == ErrorCode.MESSAGE_TOO_LARGE
     assert check(bomb, max_decompressed_bytes=20_000_100).error == ErrorCode.NONE

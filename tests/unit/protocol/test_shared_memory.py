@@ -9,7 +9,7 @@ from ottla.protocol.requests import frames
 from ottla.protocol.requests.frames import ReceiveBuffer, SharedMemory
 
 
-def framed(payload):
+def encode_frame(payload):
     return struct.pack(">i", len(payload)) + payload
 
 
@@ -58,7 +58,7 @@ def test_nobody_reads_what_another_was_sent_whatever_is_held_meanwhile(seed):
         sizes = [rng.choice((1, 20, 300, 5000, 70_000, 300_000)) for _ in range(rng.randrange(1, 40))]
         payloads = [bytes([number]) * (size - 1) + rng.randbytes(1) for size in sizes]
         sent.append(payloads)
-        streams.append(memoryview(b"".join(map(framed, payloads))))
+        streams.append(memoryview(b"".join(map(encode_frame, payloads))))
         lines.append(Line(shared, hold=rng.choice((0.0, 0.3))))
     while any(streams):
         number = rng.randrange(len(lines))
@@ -77,13 +77,13 @@ def test_nobody_reads_what_another_was_sent_whatever_is_held_meanwhile(seed):
 def test_who_waits_for_the_next_request_has_no_memory():
     line = Line(SharedMemory())
     for _ in range(3):
-        line.receive(framed(b"request") * 10, random.Random(1))
+        line.receive(encode_frame(b"request") * 10, random.Random(1))
         assert line.buffer.capacity_bytes == 0
 
 
 def test_a_part_of_a_small_frame_takes_little_memory_and_gives_it_back():
     line, rng = Line(SharedMemory()), random.Random(1)
-    request = framed(bytes(400))
+    request = encode_frame(bytes(400))
     line.receive(request[:20], rng)
     assert 0 < line.buffer.capacity_bytes <= frames.SMALLEST_BYTES
     rest = request[20:]
@@ -100,7 +100,7 @@ def test_while_one_must_wait_little_is_received_of_the_next_ones():
     for buffer, received in ((first, frames.INITIAL_BYTES), (second, frames.LITTLE_BYTES)):
         view = buffer.get_buffer()
         assert len(view) == buffer.most_ahead_bytes == received
-        view[:] = framed(bytes(1_000_000))[:received]
+        view[:] = encode_frame(bytes(1_000_000))[:received]
         buffer.commit(received)
         assert buffer.next_frame() is None
         buffer.may_grow = False
@@ -111,7 +111,7 @@ def test_while_one_must_wait_little_is_received_of_the_next_ones():
 
 def test_the_rest_of_a_small_frame_is_received_at_once():
     line, rng = Line(SharedMemory()), random.Random(1)
-    request = framed(bytes(400))
+    request = encode_frame(bytes(400))
     line.receive(request[:100], rng)
     assert line.receive(request[100:], rng) == b""
     assert line.buffer.capacity_bytes == 0
@@ -119,7 +119,7 @@ def test_the_rest_of_a_small_frame_is_received_at_once():
 
 def test_memory_of_large_frames_is_kept_until_it_is_trimmed():
     line, rng = Line(SharedMemory()), random.Random(1)
-    rest = memoryview(framed(bytes(1_000_000)))
+    rest = memoryview(encode_frame(bytes(1_000_000)))
     while rest:
         rest = line.receive(rest, rng)
     assert line.buffer.capacity_bytes > 1_000_000
@@ -131,17 +131,17 @@ def test_a_receive_that_came_to_nothing_leaves_the_memory_to_others():
     shared = SharedMemory()
     first, second = Line(shared), Line(shared)
     first.buffer.get_buffer()  # and nothing was there
-    second.receive(framed(b"second"), random.Random(1))
-    first.receive(framed(b"first"), random.Random(1))
+    second.receive(encode_frame(b"second"), random.Random(1))
+    first.receive(encode_frame(b"first"), random.Random(1))
     assert (first.got, second.got) == ([b"first"], [b"second"])
 
 
 def test_a_receive_inside_another_has_memory_of_its_own():
     shared = SharedMemory()
     outer, inner = ReceiveBuffer(shared=shared), Line(shared)
-    outer.get_buffer()[:9] = framed(b"outer")
+    outer.get_buffer()[:9] = encode_frame(b"outer")
     outer.commit(9)
-    inner.receive(framed(b"inner"), random.Random(1))
+    inner.receive(encode_frame(b"inner"), random.Random(1))
     assert bytes(outer.next_frame()) == b"outer"
     assert inner.got == [b"inner"]
     outer.release()
@@ -153,7 +153,7 @@ def test_frames_that_are_held_for_long_do_not_hold_the_memory_of_all():
     rng = random.Random(1)
     lines = [Line(shared, hold=1.0) for _ in range(2000)]
     for number, line in enumerate(lines):
-        line.receive(framed(b"%04d" % number * 100), rng)
+        line.receive(encode_frame(b"%04d" % number * 100), rng)
         assert line.buffer.capacity_bytes == 0
     for line in lines:
         line.let_go()

@@ -14,7 +14,7 @@ from ottla.protocol.varints import (
 )
 
 
-def encoded(value):
+def encode(value):
     out = bytearray()
     write_unsigned_varint(out, value)
     return bytes(out)
@@ -23,20 +23,20 @@ def encoded(value):
 @pytest.mark.parametrize(("bits", "size"), [(32, MAX_VARINT_SIZE), (64, MAX_VARLONG_SIZE)])
 def test_every_width_up_to_the_largest_is_read_and_none_beyond(bits, size):
     for width in range(bits + 1):
-        data = b"\xff" + encoded((1 << width) - 1) + b"\xff"
+        data = b"\xff" + encode((1 << width) - 1) + b"\xff"
         assert read_unsigned_varint(data, 1, size) == ((1 << width) - 1, len(data) - 1)
     for width in range(bits + 1, 7 * size + 1):
         for value in (1 << (width - 1), (1 << width) - 1):
-            assert len(encoded(value)) == size
+            assert len(encode(value)) == size
             with pytest.raises(ProtocolError, match="does not fit"):
-                read_unsigned_varint(encoded(value), 0, size)
+                read_unsigned_varint(encode(value), 0, size)
     with pytest.raises(ProtocolError, match="does not fit"):
         read_unsigned_varint(b"\x80" * size + b"\x01", 0, size)
 
 
 @pytest.mark.parametrize(("bits", "size"), [(32, MAX_VARINT_SIZE), (64, MAX_VARLONG_SIZE)])
 def test_what_is_cut_short_is_refused(bits, size):
-    whole = encoded((1 << bits) - 1)
+    whole = encode((1 << bits) - 1)
     for cut in range(size):
         with pytest.raises(ProtocolError, match="cut short"):
             read_unsigned_varint(whole[:cut], 0, size)

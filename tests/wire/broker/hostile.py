@@ -42,13 +42,13 @@ def bytes_of(rig, case):
     return case.data(rig) if callable(case.data) else case.data
 
 
-def framed(payload):
+def encode_frame(payload):
     return struct.pack(">i", len(payload)) + payload
 
 
 def request(api_key, version, body, client_id=CLIENT_ID):
     """A framed request with any body."""
-    return framed(encode_request_header(RequestHeader(api_key, version, CORRELATION_ID, client_id)) + body)
+    return encode_frame(encode_request_header(RequestHeader(api_key, version, CORRELATION_ID, client_id)) + body)
 
 
 def body_of(message, version):
@@ -123,11 +123,11 @@ def batch(payload=None, *, records=1, compression=0, **fields):
     return bytes(assemble(BatchHeader(**(header | fields)), payload))
 
 
-def compressed(compression, payload, **fields):
+def compress_batch(compression, payload, **fields):
     return batch(compress(payload, compression), compression=compression, **fields)
 
 
-def changed(data, position, value):
+def replace(data, position, value):
     """Return `data` with the bytes `value` at `position`."""
     return data[:position] + value + data[position + len(value) :]
 
@@ -136,7 +136,7 @@ def records_at(timestamp_ms, keys=(b"k",)):
     return bytes(build_batch([NewRecord(key, b"v", (), timestamp_ms) for key in keys]))
 
 
-def refused(error):
+def expect(error):
     """A reply with one row, this error and no offset."""
 
     def check(reply):

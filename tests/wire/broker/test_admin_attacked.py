@@ -17,7 +17,7 @@ POST = b"POST /v1/broker HTTP/1.1\r\nHost: localhost\r\nContent-Type: applicatio
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory):
+def broker(tmp_path_factory):
     served = Served(tmp_path_factory.mktemp("admin") / "data", "--admin-listen", "127.0.0.1:0").ready()
     served.admin_port = int(served.process.stdout.readline().rpartition(":")[2])
     with served.connect() as connection:
@@ -42,12 +42,12 @@ def many_sockets():
 
 
 @pytest.fixture
-def attackers(served):
+def attackers(broker):
     """Return a function that opens connections. After each test, check the admin port, produce and fetch a record."""
     opened = []
 
     def attack(data=b""):
-        client = socket.create_connection(("127.0.0.1", served.admin_port), timeout=PATIENCE_S)
+        client = socket.create_connection(("127.0.0.1", broker.admin_port), timeout=PATIENCE_S)
         opened.append(client)
         try:
             client.sendall(data)
@@ -56,8 +56,8 @@ def attackers(served):
         return client
 
     yield attack
-    assert ask(served)["listeners"] == [{"name": "PLAINTEXT", "host": "127.0.0.1", "port": served.port}]
-    with served.connect() as connection:
+    assert ask(broker)["listeners"] == [{"name": "PLAINTEXT", "host": "127.0.0.1", "port": broker.port}]
+    with broker.connect() as connection:
         row = produce(connection, "ledger", b"one")
         assert row.error_code == ErrorCode.NONE
         read = connection.send(fetch("ledger", row.base_offset), version=4)
@@ -66,8 +66,8 @@ def attackers(served):
         client.close()
 
 
-def ask(served):
-    connection = http.client.HTTPConnection("127.0.0.1", served.admin_port, timeout=PATIENCE_S)
+def ask(broker):
+    connection = http.client.HTTPConnection("127.0.0.1", broker.admin_port, timeout=PATIENCE_S)
     connection.request("GET", "/v1/broker")
     return json.loads(connection.getresponse().read())
 
@@ -83,21 +83,21 @@ def is_refused(client):
     return data.startswith(b"HTTP/1.1 4")
 
 
-def test_a_thousand_connections_that_ask_nothing(served, attackers, many_sockets):
+def test_a_thousand_connections_that_ask_nothing(broker, attackers, many_sockets):
     for number in range(many_sockets):
         attackers()
         if not number % 100:
-            ask(served)
+            ask(broker)
 
 
-def test_a_thousand_requests_that_never_end(served, attackers, many_sockets):
+def test_a_thousand_requests_that_never_end(broker, attackers, many_sockets):
     for number in range(many_sockets):
         attackers(HEAD[: number % len(HEAD)])
         if not number % 100:
-            ask(served)
+            ask(broker)
 
 
-def test_requests_that_go_on_for_ever_give_way_to_one_that_does_not(served, attackers):
+def test_requests_that_go_on_for_ever_give_way_to_one_that_does_not(broker, attackers):
     trickling = [attackers(HEAD) for _ in range(120)]
     for _ in range(5):
         for client in trickling:
@@ -105,27 +105,27 @@ def test_requests_that_go_on_for_ever_give_way_to_one_that_does_not(served, atta
                 client.sendall(b"x: y\r\n")
             except ConnectionError:
                 continue  # it had to give way
-        ask(served)
+        ask(broker)
 
 
-def test_heads_without_end(served, attackers):
+def test_heads_without_end(broker, attackers):
     for line in (b"x" * 100_000, b"x: y\r\n" * 20_000, b"x:" + b" " * 16_000 + b"\x00\r\n\r\n"):
         assert is_refused(attackers(HEAD + line))
 
 
-def test_large_bodies_that_nobody_wants(served, attackers):
+def test_large_bodies_that_nobody_wants(broker, attackers):
     bodies = [b"[" * (1 << 20), b"[" + b"0," * (1 << 19), b'{"a":' * 200_000, b'"' + b"\\u0041" * 170_000]
     clients = [attackers(POST + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)) for body in bodies]
     assert all(map(is_refused, clients))
 
 
-def test_bodies_of_chunks_of_one_byte(served, attackers):
+def test_bodies_of_chunks_of_one_byte(broker, attackers):
     clients = [attackers(POST + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\n0\r\n" * 50_000) for _ in range(5)]
-    ask(served)
+    ask(broker)
     assert all(map(is_refused, clients))
 
 
-def test_who_asks_much_and_reads_nothing(served, attackers):
+def test_who_asks_much_and_reads_nothing(broker, attackers):
     for _ in range(20):
         client = attackers()
         client.setblocking(False)
@@ -134,21 +134,21 @@ def test_who_asks_much_and_reads_nothing(served, attackers):
                 client.send((HEAD + b"\r\n") * 1_000)
         except (BlockingIOError, ConnectionError):
             pass
-        ask(served)
+        ask(broker)
 
 
-def test_bytes_of_other_protocols(served, attackers):
+def test_bytes_of_other_protocols(broker, attackers):
     for data in (b"\x00\x00\x00\x16\x00\x12\x00\x03", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"\xff" * 1_000):
         assert is_refused(attackers(data))
 
 
-def test_who_hangs_up_in_the_middle(served, attackers):
+def test_who_hangs_up_in_the_middle(broker, attackers):
     for end in range(1, len(HEAD), 3):
         client = attackers(HEAD[:end])
         client.close()
 
 
-def test_streams_that_nobody_reads_take_no_place_of_others_for_good(served, attackers):
+def test_streams_that_nobody_reads_take_no_place_of_others_for_good(broker, attackers):
     stream = HEAD.replace(b"/v1/broker", b"/v1/events") + b"\r\n"
     silent = [attackers(stream) for _ in range(16)]
     for client in silent:
@@ -180,7 +180,7 @@ def test_streams_that_nobody_reads_take_no_place_of_others_for_good(served, atta
         "/v1/partitions/..%2f..%2fetc/0/why",
     ],
 )
-def test_no_path_leads_to_a_file(served, attackers, path):
+def test_no_path_leads_to_a_file(broker, attackers, path):
     client = attackers(b"GET %b HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" % path.encode("latin-1"))
     answer = b""
     while piece := client.recv(65_536):
@@ -190,14 +190,14 @@ def test_no_path_leads_to_a_file(served, attackers, path):
 
 
 @pytest.mark.parametrize("header", ["Origin: http://evil.example", "Sec-Fetch-Site: cross-site", "Host: evil.example"])
-def test_a_page_of_another_site_is_told_nothing(served, attackers, header):
+def test_a_page_of_another_site_is_told_nothing(broker, attackers, header):
     for path in ("overview", "transactions", "partitions", "groups", "refusals", "history", "events", "broker"):
         host = "" if header.startswith("Host") else "Host: localhost\r\n"
         client = attackers(f"GET /v1/{path} HTTP/1.1\r\n{host}{header}\r\n\r\n".encode())
         assert client.recv(12) == b"HTTP/1.1 403", path
 
 
-def test_bodies_that_are_no_json(served, attackers):
+def test_bodies_that_are_no_json(broker, attackers):
     for body in (b"{", b'{"level": "DEBUG"', b"\xff\xfe", b"[" * 100_000, b'{"level":1e999}', b'"\\ud800"', b"NaN"):
         head = b"PUT /v1/loglevel/root HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         assert is_refused(attackers(head + b"Content-Length: %d\r\nConnection: close\r\n\r\n%b" % (len(body), body)))

@@ -44,7 +44,7 @@ LINKING = """<!doctype html><title>linking</title><a href="ADMIN/">the picture</
 
 
 @pytest.fixture(scope="module")
-def steered(tmp_path_factory):
+def broker(tmp_path_factory):
     served = Served(tmp_path_factory.mktemp("admin") / "data", "--admin-listen", "127.0.0.1:0", "--test-control")
     served.ready()
     served.admin = Admin(served.process.stdout.readline().removeprefix("admin ").strip())
@@ -55,13 +55,13 @@ def steered(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def page_port(steered):
+def page_port(broker):
     """Serve the page on another port than the broker's, and return the port."""
 
     class Page(BaseHTTPRequestHandler):
         def do_GET(self):
             page = LINKING if self.path == "/link" else PAGE
-            content = page.replace("ADMIN", steered.admin.url).encode()
+            content = page.replace("ADMIN", broker.admin.url).encode()
             self.send_response(200)
             self.send_header("Content-Type", "text/html; charset=utf-8")
             self.send_header("Content-Length", str(len(content)))
@@ -82,27 +82,27 @@ BORROWED = "--host-resolver-rules=MAP evil.example 127.0.0.1"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "evil.example"])
-def test_a_page_of_another_site_can_neither_ask_nor_steer(browser, steered, page_port, host):
+def test_a_page_of_another_site_can_neither_ask_nor_steer(browser, broker, page_port, host):
     drawn = browser(BORROWED, "--dump-dom", f"http://{host}:{page_port}/").stdout
     told = json.loads(html.unescape(drawn.partition("<title>")[2].partition("</title>")[0]))
     assert set(told) == {"read", "read blindly", "post", "post blindly", "post JSON", "beacon", "img", "script"}
     assert all(what in ("nothing", "0 ") for what in told.values()), told
-    assert not steered.admin.get("/v1/clock")["frozen"]
+    assert not broker.admin.get("/v1/clock")["frozen"]
 
 
-def test_a_name_that_leads_here_is_no_way_in(browser, steered):
-    drawn = browser(BORROWED, "--dump-dom", f"http://evil.example:{steered.admin_port}/v1/broker").stdout
-    assert f"The Host header evil.example:{steered.admin_port} is not a name of this port" in drawn
+def test_a_name_that_leads_here_is_no_way_in(browser, broker):
+    drawn = browser(BORROWED, "--dump-dom", f"http://evil.example:{broker.admin_port}/v1/broker").stdout
+    assert f"The Host header evil.example:{broker.admin_port} is not a name of this port" in drawn
     assert "cluster_id" not in drawn
 
 
-def test_who_types_the_address_is_answered(browser, steered):
-    drawn = browser("--dump-dom", f"{steered.admin.url}/v1/broker").stdout
+def test_who_types_the_address_is_answered(browser, broker):
+    drawn = browser("--dump-dom", f"{broker.admin.url}/v1/broker").stdout
     assert '"cluster_id"' in drawn
 
 
-def test_a_link_of_another_site_opens_the_page(tab, steered, page_port):
+def test_a_link_of_another_site_opens_the_page(tab, broker, page_port):
     tab.open(f"http://127.0.0.1:{page_port}/link")
     tab.value("document.querySelector('a').click()")
-    tab.until(f"location.href.startsWith('{steered.admin.url}/') && document.title === 'Ottla'")
+    tab.until(f"location.href.startsWith('{broker.admin.url}/') && document.title === 'Ottla'")
     tab.until("document.querySelector('#connection').dataset.state === 'live'")

@@ -26,7 +26,7 @@ GREEDY = {
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory):
+def broker(tmp_path_factory):
     served = Served(tmp_path_factory.mktemp("places") / "data", "--admin-listen", "127.0.0.1:0").ready()
     served.admin_port = int(served.process.stdout.readline().rpartition(":")[2])
     yield served
@@ -38,20 +38,20 @@ def served(tmp_path_factory):
 
 
 @pytest.mark.parametrize("greedy", GREEDY.values(), ids=GREEDY)
-def test_health_is_told_beside_110_that_read_nothing(served, greedy):
+def test_health_is_told_beside_110_that_read_nothing(broker, greedy):
     clients = []
     for _ in range(110):
         client = socket.socket()
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         client.settimeout(PATIENCE_S)
-        client.connect(("127.0.0.1", served.admin_port))
+        client.connect(("127.0.0.1", broker.admin_port))
         client.setblocking(False)
         with contextlib.suppress(OSError):  # it may have had to give way
             client.send(greedy)
         clients.append(client)
     try:
         for path in HEALTH * 2:
-            connection = http.client.HTTPConnection("127.0.0.1", served.admin_port, timeout=PATIENCE_S)
+            connection = http.client.HTTPConnection("127.0.0.1", broker.admin_port, timeout=PATIENCE_S)
             connection.request("GET", path)
             assert connection.getresponse().status == 200, path
             connection.close()

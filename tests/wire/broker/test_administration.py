@@ -83,7 +83,7 @@ def alter(ask, kind, name, *changes, validate_only=False):
     return ErrorCode(reply.responses[0].error_code)
 
 
-def described(ask, kind, name, *keys):
+def describe(ask, kind, name, *keys):
     """Return {config: (value, source, read only, [(value, source) of the synonyms])}."""
     resource = codec.request_class(DESCRIBE_CONFIGS).DescribeConfigsResource
     row = resource(resource_type=kind, resource_name=name, configuration_keys=list(keys) or None)
@@ -102,7 +102,7 @@ def described(ask, kind, name, *keys):
 @on_both
 def test_configs_of_brokers_change_while_they_run(rig, ask):
     def segment_bytes():
-        return described(ask, BROKER, "1", "log.segment.bytes").get("log.segment.bytes")
+        return describe(ask, BROKER, "1", "log.segment.bytes").get("log.segment.bytes")
 
     default = ("1073741824", 5)
     assert segment_bytes() == (*default, False, [default])
@@ -111,8 +111,8 @@ def test_configs_of_brokers_change_while_they_run(rig, ask):
     assert alter(ask, BROKER, "1", ("log.segment.bytes", SET, "3000000")) == ErrorCode.NONE
     levels = [("3000000", 2), ("2000000", 3), default]
     wait_until(lambda: segment_bytes() == ("3000000", 2, False, levels))
-    assert described(ask, BROKER, "")["log.segment.bytes"] == ("2000000", 3, False, [("2000000", 3)])
-    assert described(ask, 2, rig.topic, "segment.bytes")["segment.bytes"] == ("3000000", 2, False, levels)
+    assert describe(ask, BROKER, "")["log.segment.bytes"] == ("2000000", 3, False, [("2000000", 3)])
+    assert describe(ask, 2, rig.topic, "segment.bytes")["segment.bytes"] == ("3000000", 2, False, levels)
 
     assert alter(ask, BROKER, "1", ("log.segment.bytes", SET, "4000000"), validate_only=True) == ErrorCode.NONE
     assert alter(ask, BROKER, "", ("log.segment.bytes", DELETE, None)) == ErrorCode.NONE
@@ -145,18 +145,18 @@ def test_what_a_broker_may_be_configured_with(rig, ask, name, change, error):
 @on_both
 def test_value_of_a_config_that_nobody_knows_is_not_shown(rig, ask):
     assert alter(ask, BROKER, "1", ("my.plugin.password", SET, "secret")) == ErrorCode.NONE
-    wait_until(lambda: "my.plugin.password" in described(ask, BROKER, "1"))
-    assert described(ask, BROKER, "1")["my.plugin.password"] == (None, 2, True, [(None, 2)])
+    wait_until(lambda: "my.plugin.password" in describe(ask, BROKER, "1"))
+    assert describe(ask, BROKER, "1")["my.plugin.password"] == (None, 2, True, [(None, 2)])
     assert alter(ask, BROKER, "1", ("my.plugin.password", DELETE, None)) == ErrorCode.NONE
 
 
 @on_both
 def test_configs_of_groups_are_kept(rig, ask):
     key, default = "consumer.session.timeout.ms", ("45000", 5)
-    assert described(ask, GROUP, "g-1", key)[key] == (*default, False, [default])
+    assert describe(ask, GROUP, "g-1", key)[key] == (*default, False, [default])
     assert alter(ask, GROUP, "g-1", (key, SET, "50000")) == ErrorCode.NONE
-    wait_until(lambda: described(ask, GROUP, "g-1", key)[key] == ("50000", 8, False, [("50000", 8), default]))
+    wait_until(lambda: describe(ask, GROUP, "g-1", key)[key] == ("50000", 8, False, [("50000", 8), default]))
     assert alter(ask, GROUP, "g-1", (key, SET, "5")) == ErrorCode.INVALID_CONFIG
     assert alter(ask, GROUP, "g-1", ("retention.ms", SET, "5")) == ErrorCode.INVALID_CONFIG
     assert alter(ask, GROUP, "", (key, SET, "50000")) == ErrorCode.INVALID_REQUEST
-    assert len(described(ask, GROUP, "g-2")) == 17
+    assert len(describe(ask, GROUP, "g-2")) == 17

@@ -4,7 +4,7 @@ import itertools
 import struct
 
 import pytest
-from hostile import Case, batch, bytes_of, cases, changed, compressed, produce, record, records_at, refused, sound
+from hostile import Case, batch, bytes_of, cases, compress_batch, expect, produce, record, records_at, replace, sound
 from rig import CLOSED, FIND_COORDINATOR, PRODUCE, wait_until
 
 from ottla.protocol.batch import build_batch
@@ -29,9 +29,9 @@ def row(name, error, records, alike=True, version=VERSION, **fields):
     return Case(name, to_topic(records, version=version, **fields), error, alike, f"Produce v{version}")
 
 
-def sealed(data, position, value):
+def replace_and_seal(data, position, value):
     """Return `data` with other bytes at `position` and a valid CRC."""
-    out = bytearray(changed(data, position, value))
+    out = bytearray(replace(data, position, value))
     seal(out)
     return bytes(out)
 
@@ -45,12 +45,12 @@ def legacy(magic):
 
 def wrong_deltas(compression):
     payload = b"".join(record(delta) for delta in (0, 0, 0))
-    return compressed(compression, payload, records=3)
+    return compress_batch(compression, payload, records=3)
 
 
 def half(compression):
     """Return a compressed section without its end."""
-    return compressed(compression, b"".join(map(record, range(9))))[61:-6]
+    return compress_batch(compression, b"".join(map(record, range(9))))[61:-6]
 
 
 CORRUPT, INVALID = ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD
@@ -61,19 +61,19 @@ ENVELOPE = [
     row("records-of-5-bytes", INVALID, SOUND[:5]),
     row("magic-0", INVALID, legacy(0)),
     row("magic-1", INVALID, legacy(1)),
-    row("magic-3", CORRUPT, changed(SOUND, 16, b"\3")),
-    row("magic-minus-1", CORRUPT, changed(SOUND, 16, b"\xff")),
+    row("magic-3", CORRUPT, replace(SOUND, 16, b"\3")),
+    row("magic-minus-1", CORRUPT, replace(SOUND, 16, b"\xff")),
     row("two-batches", INVALID, SOUND * 2),
     row("batch-and-garbage", CORRUPT, SOUND + bytes(61)),
     row("base-offset-5", INVALID, batch(base_offset=5)),
     row("base-offset-minus-1", INVALID, batch(base_offset=-1)),
-    row("length-beyond-the-buffer", INVALID, changed(SOUND, 8, struct.pack(">i", len(SOUND)))),
-    row("length-highest", INVALID, changed(SOUND, 8, struct.pack(">i", 2**31 - 1)), alike=False),
-    row("length-13", CORRUPT, changed(SOUND, 8, struct.pack(">i", 13))),
-    row("length-minus-1", CORRUPT, changed(SOUND, 8, struct.pack(">i", -1))),
-    row("length-20", CORRUPT, changed(SOUND, 8, struct.pack(">i", 20))),
-    row("length-20-and-no-more", CORRUPT, changed(SOUND, 8, struct.pack(">i", 20))[:32], alike=False),
-    row("crc-wrong", CORRUPT, changed(SOUND, 17, b"\0\0\0\0")),
+    row("length-beyond-the-buffer", INVALID, replace(SOUND, 8, struct.pack(">i", len(SOUND)))),
+    row("length-highest", INVALID, replace(SOUND, 8, struct.pack(">i", 2**31 - 1)), alike=False),
+    row("length-13", CORRUPT, replace(SOUND, 8, struct.pack(">i", 13))),
+    row("length-minus-1", CORRUPT, replace(SOUND, 8, struct.pack(">i", -1))),
+    row("length-20", CORRUPT, replace(SOUND, 8, struct.pack(">i", 20))),
+    row("length-20-and-no-more", CORRUPT, replace(SOUND, 8, struct.pack(">i", 20))[:32], alike=False),
+    row("crc-wrong", CORRUPT, replace(SOUND, 17, b"\0\0\0\0")),
     row("last-byte-flipped", CORRUPT, SOUND[:-1] + bytes([SOUND[-1] ^ 1])),
 ]
 HEADERS = [
@@ -91,20 +91,20 @@ HEADERS = [
     row("transactional-without-producer", INVALID, batch(attributes=TRANSACTIONAL), alike=False),
     row("compression-5", UNSUPPORTED, batch(attributes=5), alike=False),
     row("compression-7", UNSUPPORTED, batch(attributes=7), alike=False),
-    row("zstd-in-v6", UNSUPPORTED, compressed(ZSTD, record(0)), version=6),
+    row("zstd-in-v6", UNSUPPORTED, compress_batch(ZSTD, record(0)), version=6),
 ]
 RECORDS = [
     row("deltas-9-5-1", INVALID, batch(record(9) + record(5) + record(1), records=3), alike=False),
     row("delta-minus-1", INVALID, batch(record(-1)), alike=False),
-    row("record-overrun", INVALID, sealed(SOUND, 61, b"\x7e")),
-    row("record-length-minus-1", INVALID, sealed(SOUND, 61, b"\x01")),
-    row("record-length-0", INVALID, sealed(SOUND, 61, b"\x00")),
+    row("record-overrun", INVALID, replace_and_seal(SOUND, 61, b"\x7e")),
+    row("record-length-minus-1", INVALID, replace_and_seal(SOUND, 61, b"\x01")),
+    row("record-length-0", INVALID, replace_and_seal(SOUND, 61, b"\x00")),
     row("bytes-behind-the-last-record", INVALID, batch(record(0) + b"\0")),
     row("one-record-of-two-missing", INVALID, batch(record(0), records=2)),
-    row("key-length-minus-2", INVALID, sealed(SOUND, 65, b"\x03"), alike=False),
-    row("key-overrun", INVALID, sealed(SOUND, 65, b"\x7e")),
-    row("value-overrun", INVALID, sealed(SOUND, 67, b"\x7e")),
-    row("header-count-minus-3", INVALID, sealed(SOUND, 69, b"\x05")),
+    row("key-length-minus-2", INVALID, replace_and_seal(SOUND, 65, b"\x03"), alike=False),
+    row("key-overrun", INVALID, replace_and_seal(SOUND, 65, b"\x7e")),
+    row("value-overrun", INVALID, replace_and_seal(SOUND, 67, b"\x7e")),
+    row("header-count-minus-3", INVALID, replace_and_seal(SOUND, 69, b"\x05")),
     row("header-count-2^30", INVALID, batch(b"\x1a" + record(0)[1:-1] + b"\x80\x80\x80\x80\x08" + b"\0\0")),
     row("varint-of-6-bytes", INVALID, batch(b"\x80\x80\x80\x80\x80\x01" + record(0)), alike=False),
     row("timestamp-overflow", INVALID, batch(record(0, timestamp_delta=2), base_timestamp=2**63 - 2), alike=False),
@@ -115,11 +115,11 @@ RECORDS = [
 ]
 
 
-def assert_refused(rig, case, peer):
+def assert_refusal(rig, case, peer):
     peer.send(bytes_of(rig, case))
     reply = peer.reply(PRODUCE, int(case.says.rpartition("v")[2]))
     assert reply is not CLOSED
-    refused(case.answer)(reply)
+    expect(case.answer)(reply)
     if rig.is_ours:
         (line,) = rig.lines_about(peer)
         assert case.says in line and case.answer.name in line and f"'{rig.topic}'-0" in line
@@ -128,7 +128,7 @@ def assert_refused(rig, case, peer):
 @cases(*ENVELOPE, *HEADERS, *RECORDS)
 def test_bad_batch(rig, case):
     with rig.connect() as peer:
-        assert_refused(rig, case, peer)
+        assert_refusal(rig, case, peer)
         peer.send(produce(version=VERSION))
         assert peer.frame() is not CLOSED
 
@@ -217,7 +217,7 @@ def test_partition_named_twice_is_an_invalid_request(rig, ask, in_two_topics):
 @on_both
 def test_bad_partition_leaves_its_neighbours_alone(rig, case, ask):
     topic = rig.new_topic(partitions=3)
-    reply = ask((topic, [(0, SOUND), (1, changed(SOUND, 17, bytes(4))), (2, SOUND)]))
+    reply = ask((topic, [(0, SOUND), (1, replace(SOUND, 17, bytes(4))), (2, SOUND)]))
     # Kafka's order of topics in the response differs.
     assert [error for _, _, error in sorted(status(reply))] == [ErrorCode.NONE, CORRUPT, ErrorCode.NONE]
     assert [rig.end_offset(topic, index) for index in range(3)] == [1, 0, 1]
@@ -247,7 +247,7 @@ def test_batch_above_the_limits(rig, case, ask):
     huge = bytes(build_batch([(b"k", b"v" * 1_500_000)]))
     assert status(ask((small, [(0, large)]))) == [(small, 0, ErrorCode.MESSAGE_TOO_LARGE)]
     assert status(ask((wide, [(0, huge)]))) == [(wide, 0, ErrorCode.RECORD_LIST_TOO_LARGE)]
-    assert status(ask((small, [(0, changed(large, 17, bytes(4)))]))) == [(small, 0, ErrorCode.MESSAGE_TOO_LARGE)]
+    assert status(ask((small, [(0, replace(large, 17, bytes(4)))]))) == [(small, 0, ErrorCode.MESSAGE_TOO_LARGE)]
     assert (rig.end_offset(small), rig.end_offset(wide)) == (0, 0)
 
 

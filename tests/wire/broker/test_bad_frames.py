@@ -10,7 +10,7 @@ from hostile import (
     bytes_of,
     cases,
     count,
-    framed,
+    encode_frame,
     nullable_text,
     produce,
     request,
@@ -26,7 +26,7 @@ from ottla.protocol.requests import codec
 
 API_VERSIONS = ApiKey.API_VERSIONS
 METADATA_V9_FLAGS = b"\0\0\0"
-LEGAL_METADATA = framed(struct.pack(">hhih", METADATA, 1, CORRELATION_ID, -1) + struct.pack(">i", 0))
+LEGAL_METADATA = encode_frame(struct.pack(">hhih", METADATA, 1, CORRELATION_ID, -1) + struct.pack(">i", 0))
 INT32_MAX = 2**31 - 1
 MINUS_2 = struct.pack(">hi", -2, 1)
 TLS_HELLO = bytes.fromhex("16030102000100 01fc0303".replace(" ", "")) + bytes(64)
@@ -37,7 +37,7 @@ def size(number):
 
 
 def header(api_key, version, client_id_length=-1, rest=b""):
-    return framed(struct.pack(">hhih", api_key, version, CORRELATION_ID, client_id_length) + rest)
+    return encode_frame(struct.pack(">hhih", api_key, version, CORRELATION_ID, client_id_length) + rest)
 
 
 def metadata(topics, tail=METADATA_V9_FLAGS):
@@ -66,8 +66,8 @@ FRAMES = [
     Case("metadata-above-1-MiB", struct.pack(">ih", 1_048_577, METADATA) + bytes(8), alike=False, says="API 3"),
     Case("http", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", says="an HTTP request"),
     Case("tls-hello", TLS_HELLO, says="a TLS handshake"),
-    Case("header-of-1-byte", framed(b"\0"), says="header"),
-    Case("header-of-9-bytes", framed(bytes(9)), says="header"),
+    Case("header-of-1-byte", encode_frame(b"\0"), says="header"),
+    Case("header-of-9-bytes", encode_frame(bytes(9)), says="header"),
     Case("client-id-beyond-the-end", header(METADATA, 1, 9, b"cli"), says="Metadata v1"),
     Case("client-id-length-minus-2", header(METADATA, 1, -2, bytes(4)), alike=False, says="Metadata v1"),
     Case("client-id-not-utf8", header(METADATA, 1, 2, b"\xff\xfe" + bytes(4)), alike=False, says="Metadata v1"),

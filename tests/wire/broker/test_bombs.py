@@ -5,7 +5,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hostile import Case, batch, cases, compressed, count, produce, record, request, sound
+from hostile import Case, batch, cases, compress_batch, count, produce, record, request, sound
 from rig import CLOSED, CREATE_TOPICS, LIST_OFFSETS, METADATA, PRODUCE
 
 from ottla.protocol.compression import GZIP, LZ4, NAMES, SNAPPY, ZSTD, compress
@@ -98,7 +98,7 @@ def test_large_batches_are_held_one_at_a_time(rig):
     """Batches of a few KB decompress to 90 MiB each; their frames are wrong in the last slice only."""
     records = 10_000
     payload = b"".join(record(index, value=bytes(9_400)) for index in range(records)) + b"\0"
-    data = produce((rig.topic, [(0, compressed(ZSTD, payload, records=records))]))
+    data = produce((rig.topic, [(0, compress_batch(ZSTD, payload, records=records))]))
     with Beside(rig):
         assert send_at_once(rig, data, 7) == [ErrorCode.INVALID_RECORD] * 7
 
@@ -106,7 +106,7 @@ def test_large_batches_are_held_one_at_a_time(rig):
 @needs_proc
 def test_gate_of_large_batches_opens_when_their_clients_are_gone(rig):
     payload = b"".join(record(index, value=bytes(400)) for index in range(30_000)) + b"\0"
-    data = produce((rig.topic, [(0, compressed(ZSTD, payload, records=30_000))]))
+    data = produce((rig.topic, [(0, compress_batch(ZSTD, payload, records=30_000))]))
     for _ in range(5):
         peers = [rig.connect() for _ in range(3)]
         for peer in peers:

@@ -12,7 +12,7 @@ from ottla.testkit.in_memory.furnish import message
 from tests.patience import PATIENCE_S
 
 
-def opened(served, number):
+def connect(served, number):
     clients = []
     for _ in range(number):
         client = socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE_S)
@@ -34,7 +34,7 @@ def test_more_connections_than_descriptors_are_refused_and_logs_stay_online(serv
     served = serve(descriptors=128).ready()  # 48 of them for connections
     healthy = served.connect()
     create(healthy, "ledger")
-    clients = opened(served, 100)
+    clients = connect(served, 100)
     answered = sum(map(asks, clients))
     assert 40 <= answered < 60
     for number in range(10):
@@ -58,7 +58,7 @@ def test_more_connections_than_descriptors_are_refused_and_logs_stay_online(serv
 
 def test_beyond_max_connections_others_wait_until_one_ends(serve):
     served = serve("--override", "max.connections=2").ready()
-    first, second, third = opened(served, 3)
+    first, second, third = connect(served, 3)
     assert asks(first) and asks(second)
     third.settimeout(0.3)
     with pytest.raises(TimeoutError):
@@ -73,7 +73,7 @@ def test_beyond_max_connections_others_wait_until_one_ends(serve):
 def test_one_address_has_no_more_connections_than_it_may_have(serve):
     limits = ("max.connections.per.ip=5", "max.connections.per.ip.overrides=localhost:3")
     served = serve(*(word for limit in limits for word in ("--override", limit))).ready()
-    clients = opened(served, 6)
+    clients = connect(served, 6)
     assert [asks(client) for client in clients] == [True] * 3 + [False] * 3
     clients[0].close()
     for client in clients[1:]:
@@ -93,7 +93,7 @@ def test_limits_change_while_the_broker_runs_and_stay_after_a_restart(serve):
     served = serve("--override", "max.connections=2").ready()
     control = served.connect()
     assert change(control, "max.connections.per.ip.overrides", "nonsense") == 42
-    first, second = opened(served, 2)
+    first, second = connect(served, 2)
     assert asks(first)
     second.settimeout(0.3)
     with pytest.raises(TimeoutError):
@@ -103,13 +103,13 @@ def test_limits_change_while_the_broker_runs_and_stay_after_a_restart(serve):
     assert len(second.recv(4)) == 4  # what it asked is answered when it comes in
     assert change(control, "max.connections.per.ip", "3") == 0
     assert change(control, "max.connections", "100") == 0
-    (refused,) = opened(served, 1)
+    (refused,) = connect(served, 1)
     assert not asks(refused)
     for client in (control, first, second, refused):
         client.close()
     assert served.end() == 0
     again = serve("--override", "max.connections=2").ready()
-    clients = opened(again, 4)
+    clients = connect(again, 4)
     assert [asks(client) for client in clients] == [True, True, True, False]
     for client in clients:
         client.close()
@@ -127,11 +127,11 @@ def test_beyond_the_quota_of_its_address_a_connection_is_refused(serve):
     served = serve().ready()
     control = served.connect()
     assert quota(control, "10.0.0.1", 1.0) == quota(control, None, 1.0) == 0
-    clients = opened(served, 100)
+    clients = connect(served, 100)
     answered = sum(map(asks, clients))
     assert 10 <= answered < 100  # a burst of ten seconds, and who came in while that lasted
     assert quota(control, "127.0.0.1", 1_000_000.0) == 0
-    clients += (more := opened(served, 10))
+    clients += (more := connect(served, 10))
     assert all(map(asks, more))
     for client in (control, *clients):
         client.close()

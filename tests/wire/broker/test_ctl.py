@@ -27,7 +27,7 @@ class Steered:
         environment = {"OTTLA_ADMIN": self.url} | environment
         return CliRunner().invoke(main, ["ctl", *arguments], env=environment, catch_exceptions=False)
 
-    def told(self, *arguments):
+    def read(self, *arguments):
         """Return the JSON that a command prints."""
         done = self.ctl(*arguments, "--format", "json")
         assert (done.exit_code, done.stderr) == (0, "")
@@ -35,112 +35,112 @@ class Steered:
 
 
 @pytest.fixture(scope="module")
-def started():
+def brokers():
     brokers = []
     yield brokers
-    for broker in brokers:
-        broker.served.end()
-        broker.served.process.communicate()
+    for one in brokers:
+        one.served.end()
+        one.served.process.communicate()
 
 
 @pytest.fixture(scope="module")
-def steered_once(tmp_path_factory, started):
-    started.append(Steered(tmp_path_factory.mktemp("steered"), "--test-control"))
-    return started[-1]
+def steered_once(tmp_path_factory, brokers):
+    brokers.append(Steered(tmp_path_factory.mktemp("steered"), "--test-control"))
+    return brokers[-1]
 
 
 @pytest.fixture
-def steered(steered_once):
+def broker(steered_once):
     yield steered_once
     steered_once.ctl("fault", "clear")
     steered_once.ctl("clock", "reset")
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory, started):
+def plain(tmp_path_factory, brokers):
     folder = tmp_path_factory.mktemp("plain")
     (folder / "token").write_text(TOKEN)
     (folder / "token").chmod(0o600)
-    started.append(Steered(folder, "--admin-token-file", str(folder / "token")))
-    started[-1].token_file = str(folder / "token")
-    return started[-1]
+    brokers.append(Steered(folder, "--admin-token-file", str(folder / "token")))
+    brokers[-1].token_file = str(folder / "token")
+    return brokers[-1]
 
 
-def test_status_says_which_broker_it_is_and_what_was_done_to_it(steered):
-    text = steered.ctl("status").stdout
-    assert f", serves PLAINTEXT://127.0.0.1:{steered.served.port}." in text.splitlines()[0]
+def test_status_says_which_broker_it_is_and_what_was_done_to_it(broker):
+    text = broker.ctl("status").stdout
+    assert f", serves PLAINTEXT://127.0.0.1:{broker.served.port}." in text.splitlines()[0]
     assert "  transaction.version      2" in text
     assert "faults: none" in text
-    document = steered.told("status")
+    document = broker.read("status")
     check_document("ottla ctl status", document)
-    assert document["broker"][0]["data_dir"] == str(steered.served.data_dir)
+    assert document["broker"][0]["data_dir"] == str(broker.served.data_dir)
     assert document["broker"][0]["test_control"] is True
 
 
-def test_status_says_in_words_when_the_broker_was_started(steered):
-    started = datetime.fromtimestamp(steered.told("status")["broker"][0]["started_ms"] / 1000, UTC)
-    assert f"It was started at {started:%Y-%m-%d %H:%M:%S} UTC." in steered.ctl("status").stdout
+def test_status_says_in_words_when_the_broker_was_started(broker):
+    started = datetime.fromtimestamp(broker.read("status")["broker"][0]["started_ms"] / 1000, UTC)
+    assert f"It was started at {started:%Y-%m-%d %H:%M:%S} UTC." in broker.ctl("status").stdout
 
 
-def test_the_port_may_be_named_in_front_of_the_command_too(steered, plain, tmp_path):
+def test_the_port_may_be_named_in_front_of_the_command_too(broker, plain, tmp_path):
     wrong = "http://127.0.0.1:1"
     for arguments in (
-        ["--admin", steered.url, "status"],
-        ["status", "--admin", steered.url],
-        ["--admin", wrong, "status", "--admin", steered.url],
-        ["--admin", steered.url, "clock", "show"],
+        ["--admin", broker.url, "status"],
+        ["status", "--admin", broker.url],
+        ["--admin", wrong, "status", "--admin", broker.url],
+        ["--admin", broker.url, "clock", "show"],
     ):
-        done = steered.ctl(*arguments, OTTLA_ADMIN=wrong)
+        done = broker.ctl(*arguments, OTTLA_ADMIN=wrong)
         assert done.exit_code == 0, (arguments, done.stderr)
     named = ["--admin", plain.url, "--admin-token-file", plain.token_file]
-    assert steered.ctl(*named, "status").exit_code == 0
+    assert broker.ctl(*named, "status").exit_code == 0
     (tmp_path / "token").write_text(TOKEN.upper())
     (tmp_path / "token").chmod(0o600)
-    assert steered.ctl(*named, "status", "--admin-token-file", str(tmp_path / "token")).exit_code == 1
+    assert broker.ctl(*named, "status", "--admin-token-file", str(tmp_path / "token")).exit_code == 1
 
 
-def test_time_is_moved_stopped_and_given_back(steered):
-    moved = steered.told("clock", "advance", "7d")
+def test_time_is_moved_stopped_and_given_back(broker):
+    moved = broker.read("clock", "advance", "7d")
     check_document("ottla ctl clock", moved)
     (clock,) = moved["clock"]
     assert 604_700_000 < clock["ahead_ms"] <= 604_800_000 and not clock["frozen"]
     assert moved["answer"].endswith(" UTC for the broker: 7 d ahead of the machine.")
-    (stopped,) = steered.told("clock", "freeze")["clock"]
-    (later,) = steered.told("clock", "advance", "1m")["clock"]
+    (stopped,) = broker.read("clock", "freeze")["clock"]
+    (later,) = broker.read("clock", "advance", "1m")["clock"]
     assert stopped["frozen"] and later["now_ms"] == stopped["now_ms"] + 60_000
-    assert ", and stopped." in steered.ctl("clock", "show").stdout
-    assert not steered.told("clock", "resume")["clock"][0]["frozen"]
-    assert steered.told("clock", "reset")["answer"].endswith(": the time of the machine.")
+    assert ", and stopped." in broker.ctl("clock", "show").stdout
+    assert not broker.read("clock", "resume")["clock"][0]["frozen"]
+    assert broker.read("clock", "reset")["answer"].endswith(": the time of the machine.")
 
 
-def test_connections_to_the_port_live_on_the_time_of_the_machine(steered):
-    connection = http.client.HTTPConnection(steered.url.removeprefix("http://"), timeout=PATIENCE_S)
+def test_connections_to_the_port_live_on_the_time_of_the_machine(broker):
+    connection = http.client.HTTPConnection(broker.url.removeprefix("http://"), timeout=PATIENCE_S)
     connection.request("GET", "/v1/clock")
     before = connection.getresponse()
     before.read()
     socket_before = connection.sock
-    steered.told("clock", "advance", "7d")
+    broker.read("clock", "advance", "7d")
     connection.request("GET", "/v1/clock")
     assert connection.getresponse().status == 200
     assert connection.sock is socket_before  # else http.client would have connected again
     connection.close()
 
 
-def test_a_part_of_the_broker_tells_more_for_some_minutes(steered):
-    heard = steered.told("loglevel", "set", "ottla.broker.group", "debug", "--for", "1h")
+def test_a_part_of_the_broker_tells_more_for_some_minutes(broker):
+    heard = broker.read("loglevel", "set", "ottla.broker.group", "debug", "--for", "1h")
     check_document("ottla ctl loglevel", heard)
     (row,) = heard["levels"]
     assert (row["logger"], row["level"], row["then"]) == ("ottla.broker.group", "DEBUG", None)
-    assert row in steered.told("loglevel", "show")["levels"]
-    assert steered.told("loglevel", "reset", "ottla.broker.group")["levels"][0]["level"] == "INFO"
-    refused = steered.ctl("loglevel", "set", "ottla.broker.gruop", "debug")
+    assert row in broker.read("loglevel", "show")["levels"]
+    assert broker.read("loglevel", "reset", "ottla.broker.group")["levels"][0]["level"] == "INFO"
+    refused = broker.ctl("loglevel", "set", "ottla.broker.gruop", "debug")
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert refused.stderr == "ottla: There is no logger ottla.broker.gruop; did you mean ottla.broker.group?\n"
 
 
-def test_a_fault_is_added_listed_and_removed(steered):
+def test_a_fault_is_added_listed_and_removed(broker):
     condition = ("--where", "transactional_id=tx-1", "--where", "partition=3")
-    added = steered.told(
+    added = broker.read(
         "fault",
         "add",
         "reply",
@@ -159,56 +159,56 @@ def test_a_fault_is_added_listed_and_removed(steered):
     assert (fault["do"], fault["at"], fault["api"], fault["error"]) == ("reply", "request", "EndTxn", "NOT_COORDINATOR")
     assert (fault["nth"], fault["times"], fault["hits"]) == (2, None, 0)
     assert fault["where"] == "transactional_id=tx-1, partition=3"
-    assert steered.told("fault", "list")["faults"] == [fault]
-    assert steered.told("fault", "remove", str(fault["id"]))["faults"] == [fault]
-    assert steered.told("fault", "list")["faults"] == []
+    assert broker.read("fault", "list")["faults"] == [fault]
+    assert broker.read("fault", "remove", str(fault["id"]))["faults"] == [fault]
+    assert broker.read("fault", "list")["faults"] == []
 
 
-def test_a_plan_is_loaded_as_a_whole(steered, tmp_path):
+def test_a_plan_is_loaded_as_a_whole(broker, tmp_path):
     plan = tmp_path / "plan.yaml"
     plan.write_text("- {at: marker, do: hold}\n- {at: sync, do: delay, ms: 5}\n")
-    held, slow = steered.told("fault", "load", str(plan))["faults"]
+    held, slow = broker.read("fault", "load", str(plan))["faults"]
     assert (held["do"], slow["ms"]) == ("hold", 5)
-    assert steered.told("fault", "release", str(held["id"]))["faults"][0]["held"] == 0
-    refused = steered.ctl("fault", "release", str(slow["id"]))
+    assert broker.read("fault", "release", str(held["id"]))["faults"][0]["held"] == 0
+    refused = broker.ctl("fault", "release", str(slow["id"]))
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert refused.stderr == f"ottla: Fault {slow['id']} holds nothing: it does 'delay'\n"
     plan.write_text("- {at: marker, do: hold}\n- {at: marker, do: held}\n")
-    refused = steered.ctl("fault", "load", str(plan))
+    refused = broker.ctl("fault", "load", str(plan))
     assert refused.exit_code == 2
     assert refused.stderr.startswith(
         f"ottla: {plan}: fault 2: 'held' is an unknown action at 'marker': did you mean hold?"
     )
-    assert len(steered.told("fault", "list")["faults"]) == 2
+    assert len(broker.read("fault", "list")["faults"]) == 2
 
 
-def test_faults_that_never_struck_can_fail_a_job(steered):
-    (fault,) = steered.told("fault", "add", "drop", "--api", "EndTxn")["faults"]
-    cleared = steered.ctl("fault", "clear", "--expect-hits")
+def test_faults_that_never_struck_can_fail_a_job(broker):
+    (fault,) = broker.read("fault", "add", "drop", "--api", "EndTxn")["faults"]
+    cleared = broker.ctl("fault", "clear", "--expect-hits")
     assert (cleared.exit_code, cleared.stderr) == (1, f"ottla: never fired: fault {fault['id']}\n")
-    assert steered.ctl("fault", "clear", "--expect-hits").exit_code == 0
+    assert broker.ctl("fault", "clear", "--expect-hits").exit_code == 0
 
 
-def test_what_the_broker_refuses_is_told_in_its_words(steered):
-    refused = steered.ctl("fault", "add", "replly", "--error", "NOT_COORDINATOR")
+def test_what_the_broker_refuses_is_told_in_its_words(broker):
+    refused = broker.ctl("fault", "add", "replly", "--error", "NOT_COORDINATOR")
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert refused.stderr == "ottla: 'replly' is an unknown action at 'request': did you mean reply?\n"
-    missing = steered.ctl("fault", "remove", "4711")
+    missing = broker.ctl("fault", "remove", "4711")
     assert (missing.exit_code, missing.stderr.splitlines()) == (1, [missing.stderr.strip()])
     assert "There is no fault 4711" in missing.stderr
 
 
 def test_a_stop_does_not_wait_for_who_waits_on_the_port(tmp_path):
-    broker = Steered(tmp_path, "--test-control")
-    (fault,) = broker.told("fault", "add", "drop")["faults"]
-    waiting = http.client.HTTPConnection(broker.url.removeprefix("http://"), timeout=PATIENCE_S)
+    own = Steered(tmp_path, "--test-control")
+    (fault,) = own.read("fault", "add", "drop")["faults"]
+    waiting = http.client.HTTPConnection(own.url.removeprefix("http://"), timeout=PATIENCE_S)
     waiting.request("GET", f"/v1/faults/{fault['id']}?hits=1&wait_ms=60000")
-    broker.ctl("status")  # so that it has been read
-    assert broker.served.end() == 0
+    own.ctl("status")  # so that it has been read
+    assert own.served.end() == 0
     with pytest.raises((ConnectionError, http.client.RemoteDisconnected)):
         waiting.getresponse()
     waiting.close()
-    assert "Traceback" not in broker.served.process.communicate()[1]
+    assert "Traceback" not in own.served.process.communicate()[1]
 
 
 def test_a_broker_that_is_not_for_tests_says_so(plain):
@@ -247,22 +247,22 @@ def test_the_token_is_asked_for_and_never_shown(plain):
         ("status", "--admin-token-file", "nowhere"),
     ],
 )
-def test_wrong_usage_ends_before_anybody_is_asked(steered, arguments):
-    assert steered.ctl(*arguments).exit_code == 2
+def test_wrong_usage_ends_before_anybody_is_asked(broker, arguments):
+    assert broker.ctl(*arguments).exit_code == 2
 
 
-def test_a_port_where_nobody_answers_is_one_line(steered):
+def test_a_port_where_nobody_answers_is_one_line(broker):
     with socket.socket() as bound:  # and not listening
         bound.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{bound.getsockname()[1]}"
-        done = steered.ctl("status", "--admin", url)
+        done = broker.ctl("status", "--admin", url)
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr == (
         f"ottla: no answer from {url}: Connection refused. Name the port of `ottla serve --admin-listen` with --admin\n"
     )
 
 
-def test_the_port_for_kafka_clients_is_no_admin_port(steered):
-    done = steered.ctl("status", "--admin", f"127.0.0.1:{steered.served.port}")
+def test_the_port_for_kafka_clients_is_no_admin_port(broker):
+    done = broker.ctl("status", "--admin", f"127.0.0.1:{broker.served.port}")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"ottla: no answer from http://127.0.0.1:{steered.served.port}: ")
+    assert done.stderr.startswith(f"ottla: no answer from http://127.0.0.1:{broker.served.port}: ")

@@ -234,7 +234,7 @@ def ask(key, version, topic):
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory):
+def broker(tmp_path_factory):
     """Yield (host, port, log file) of a broker with a topic."""
     directory = tmp_path_factory.mktemp("every-version")
     log_file, ready = directory / "log", directory / "ready"
@@ -258,8 +258,8 @@ def served(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("key", "version"), CASES)
-def test_every_advertised_version_is_answered(served, key, version):
-    host, port, log_file = served
+def test_every_advertised_version_is_answered(broker, key, version):
+    host, port, log_file = broker
     with BlockingConnection(host, port, timeout_s=PATIENCE_S) as connection:
         assert connection.send(ask(key, version, TOPIC), version=version) is not None
     assert "Traceback" not in log_file.read_text()

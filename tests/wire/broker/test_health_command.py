@@ -20,7 +20,7 @@ def health(*arguments, **environment):
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory):
+def broker(tmp_path_factory):
     folder = tmp_path_factory.mktemp("health")
     served = Served(folder / "data", "--admin-listen", "127.0.0.1:0", "--test-control").ready()
     served.url = served.process.stdout.readline().removeprefix("admin ").strip()
@@ -36,18 +36,18 @@ def free_port():
         yield taken.getsockname()[1]
 
 
-def test_each_way_of_asking_finds_a_broker_ready(served):
+def test_each_way_of_asking_finds_a_broker_ready(broker):
     for arguments in (
-        ("--admin", served.url),
-        ("--admin", served.url.removeprefix("http://")),
-        ("-b", f"127.0.0.1:{served.port}"),
-        ("--ready-file", str(served.ready_file)),
-        ("--wait", WAIT, "--admin", served.url),
+        ("--admin", broker.url),
+        ("--admin", broker.url.removeprefix("http://")),
+        ("-b", f"127.0.0.1:{broker.port}"),
+        ("--ready-file", str(broker.ready_file)),
+        ("--wait", WAIT, "--admin", broker.url),
     ):
         done = health(*arguments)
         assert (done.exit_code, done.stderr) == (0, ""), arguments
         assert done.stdout.endswith(": ready\n")
-    assert health(OTTLA_ADMIN=served.url).exit_code == 0
+    assert health(OTTLA_ADMIN=broker.url).exit_code == 0
 
 
 def test_waiting_ends_when_the_broker_serves(tmp_path):
@@ -68,23 +68,23 @@ def test_nobody_there_is_not_ready(free_port):
         assert f"127.0.0.1:{free_port}: not ready: no answer: Connection refused" in done.stderr
 
 
-def test_an_environment_for_the_admin_port_does_not_keep_from_asking_otherwise(served, free_port):
+def test_an_environment_for_the_admin_port_does_not_keep_from_asking_otherwise(broker, free_port):
     elsewhere = f"http://127.0.0.1:{free_port}"
-    assert health("-b", f"127.0.0.1:{served.port}", OTTLA_ADMIN=elsewhere).exit_code == 0
-    assert health("--ready-file", str(served.ready_file), OTTLA_ADMIN=elsewhere).exit_code == 0
+    assert health("-b", f"127.0.0.1:{broker.port}", OTTLA_ADMIN=elsewhere).exit_code == 0
+    assert health("--ready-file", str(broker.ready_file), OTTLA_ADMIN=elsewhere).exit_code == 0
     assert health(OTTLA_ADMIN=elsewhere).exit_code == 1
 
 
 @pytest.mark.parametrize(("api", "who"), [("ListGroups", "group"), ("ListTransactions", "transaction")])
-def test_a_coordinator_that_loads_is_not_ready(served, api, who):
-    ctl = ["ctl", "fault", "--admin", served.url]
+def test_a_coordinator_that_loads_is_not_ready(broker, api, who):
+    ctl = ["ctl", "fault", "--admin", broker.url]
     plan = ["add", "reply", "--api", api, "--error", "COORDINATOR_LOAD_IN_PROGRESS", "--times", "1"]
     done = CliRunner().invoke(main, [*ctl[:2], *plan, *ctl[2:]])
     assert done.exit_code == 0, done.output
-    done = health("-b", f"127.0.0.1:{served.port}")
+    done = health("-b", f"127.0.0.1:{broker.port}")
     assert done.exit_code == 1
     assert done.stderr.endswith(f"not ready: its {who} coordinator still reads its logs\n")
-    assert health("-b", f"127.0.0.1:{served.port}").exit_code == 0
+    assert health("-b", f"127.0.0.1:{broker.port}").exit_code == 0
 
 
 @pytest.fixture

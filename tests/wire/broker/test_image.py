@@ -220,7 +220,7 @@ def image(tmp_path):
         made.process.stdout.close()
 
 
-def told(host, port):
+def read_metadata(host, port):
     """Return (cluster id, [(host, port)]) from Metadata at that address."""
     with BlockingConnection(host, port, timeout_s=PATIENCE_S) as connection:
         reply = connection.send(codec.request_class(ApiKey.METADATA)(topics=[]), version=9)
@@ -252,7 +252,7 @@ def test_testcontainers_starts_it(image, module):
     assert list(addresses) == ["PLAINTEXT", "BROKER"]
     host, port = addresses["PLAINTEXT"]
     assert (host, addresses["BROKER"]) == ("127.0.0.1", ("container", 9093))
-    found, brokers = told(host, port)
+    found, brokers = read_metadata(host, port)
     assert brokers == [(host, port)] and cluster_id in (None, found)
     produce_and_consume(f"{host}:{port}")
 
@@ -361,7 +361,7 @@ def test_a_mounted_file_and_the_environment_make_one_broker_for_the_host_and_oth
     )
     addresses = image.wait_for(r"\[KafkaServer id=7\] started")
     assert addresses["PLAINTEXT"] == ("broker", 19092)
-    assert told(*addresses["PLAINTEXT_HOST"]) == (CLUSTER, [addresses["PLAINTEXT_HOST"]])
+    assert read_metadata(*addresses["PLAINTEXT_HOST"]) == (CLUSTER, [addresses["PLAINTEXT_HOST"]])
     assert (image.root / "tmp/ottla.ready").exists()
     assert (image.root / "kraft-combined-logs/meta.properties").exists()
     assert image.end() == 0
@@ -373,7 +373,7 @@ def test_a_directory_keeps_its_cluster_id_as_in_kafkas_image(image):
     for asked in (CLUSTER, "another"):
         image.start(["/etc/kafka/docker/run"], CLUSTER_ID=asked, **environment)
         address = image.wait_for(RUNNING)["PLAINTEXT"]
-        assert told(*address)[0] == CLUSTER
+        assert read_metadata(*address)[0] == CLUSTER
         assert image.end() == 0
         image.process.stdout.close()
     assert f"{image.root}/data is already formatted, and keeps its cluster id\n" in image.said

@@ -16,7 +16,7 @@ from tests.patience import PATIENCE_S
 MIB = 1 << 20
 
 
-def connected(served):
+def connect(served):
     return socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE_S)
 
 
@@ -45,7 +45,7 @@ def test_large_requests_wait_for_memory_and_are_all_answered(serve):
         before_mb = resident_mb(served)
         request = large_produce(10 * MIB)
         with contextlib.ExitStack() as stack:
-            clients = [stack.enter_context(connected(served)) for _ in range(20)]
+            clients = [stack.enter_context(connect(served)) for _ in range(20)]
             for client in clients:
                 client.sendall(request[: 60 * 1024])
             rest = [threading.Thread(target=client.sendall, args=(request[60 * 1024 :],)) for client in clients]
@@ -62,7 +62,7 @@ def test_large_requests_wait_for_memory_and_are_all_answered(serve):
 
 def test_thousands_of_pipelined_requests_are_answered_in_order(serve):
     served = serve().ready()
-    with connected(served) as client:
+    with connect(served) as client:
         sender = threading.Thread(target=client.sendall, args=(b"".join(map(asks, range(5000))),))
         sender.start()
         assert [reply_number(client) for _ in range(5000)] == list(range(5000))
@@ -71,7 +71,7 @@ def test_thousands_of_pipelined_requests_are_answered_in_order(serve):
 
 def test_bytes_that_come_one_by_one_make_a_request(serve):
     served = serve().ready()
-    with connected(served) as client:
+    with connect(served) as client:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for byte in asks(3) + asks(4):
             client.send(bytes([byte]))
@@ -82,9 +82,9 @@ def test_half_a_frame_and_silence_harms_nobody(serve):
     served = serve().ready()
     with contextlib.ExitStack() as stack:
         for number in range(200):
-            client = stack.enter_context(connected(served))
+            client = stack.enter_context(connect(served))
             client.sendall(asks(number)[: 1 + number % 12])
-        other = stack.enter_context(connected(served))
+        other = stack.enter_context(connect(served))
         other.sendall(asks(9))
         assert reply_number(other) == 9
     assert served.end() == 0

@@ -39,7 +39,7 @@ def ask(connection, api, version, /, **body):
     return connection.send(codec.request_class(api)(**body), version=version)
 
 
-def told(host, port):
+def read_addresses(host, port):
     """Return the broker's addresses in all answers that have one, for a client that connects here."""
     with BlockingConnection(host, port, timeout_s=PATIENCE_S) as connection:
         (of_metadata,) = ask(connection, ApiKey.METADATA, 9, topics=[]).brokers
@@ -55,7 +55,7 @@ def test_each_listener_has_a_ready_line_and_is_what_its_clients_are_told(tmp_pat
         assert [name for name, _, _ in addresses] == ["INSIDE", "OUTSIDE"]
         assert len({port for _, _, port in addresses}) == 2
         for _, host, port in addresses:
-            assert told(host, port) == {(host, port)}
+            assert read_addresses(host, port) == {(host, port)}
 
 
 def test_clients_of_a_listener_are_told_what_is_advertised_by_its_name(tmp_path):
@@ -63,8 +63,8 @@ def test_clients_of_a_listener_are_told_what_is_advertised_by_its_name(tmp_path)
     with two(tmp_path, advertised) as addresses:
         inside, outside = bound_ports(tmp_path)
         assert addresses == [("INSIDE", "broker", 19092), ("OUTSIDE", "example.org", outside)]
-        assert told("127.0.0.1", inside) == {("broker", 19092)}
-        assert told("127.0.0.1", outside) == {("example.org", outside)}
+        assert read_addresses("127.0.0.1", inside) == {("broker", 19092)}
+        assert read_addresses("127.0.0.1", outside) == {("example.org", outside)}
 
 
 def test_who_comes_in_where_nothing_is_advertised_is_told_of_no_broker(tmp_path):
@@ -172,7 +172,7 @@ def test_a_host_is_an_address_of_either_kind_or_a_name(tmp_path, host):
     with serving(tmp_path, 1, listen=("--listen", f"{host}:0")) as addresses:
         ((name, told_host, port),) = addresses
         assert (name, told_host) == ("PLAINTEXT", host.strip("[]"))
-        assert told(told_host, port) == {(told_host, port)}
+        assert read_addresses(told_host, port) == {(told_host, port)}
         producer = KafkaProducer(bootstrap_servers=f"{host}:{port}")
         assert producer.send("ledger", b"x").get(PATIENCE_S).offset == 0
         producer.close()
@@ -188,4 +188,4 @@ def test_the_controllers_listener_of_kafkas_server_properties_is_not_opened(tmp_
     with serving(tmp_path, 1, INSIDE_AND_OUTSIDE, *overrides) as addresses:
         ((name, host, port),) = addresses
         assert name == "INSIDE"
-        assert told(host, port) == {(host, port)}
+        assert read_addresses(host, port) == {(host, port)}

@@ -24,7 +24,7 @@ def waiting(request, tmp_path_factory):
     rig.stop()
 
 
-def asked(api_key, name, producer, rig):
+def request_of(api_key, name, producer, rig):
     owner = {"producer_id": producer[0], "producer_epoch": producer[1]}
     if api_key == INIT_PRODUCER_ID:
         fields = {"transaction_timeout_ms": 60_000, "producer_id": -1, "producer_epoch": -1}
@@ -53,14 +53,14 @@ def together(rig, *requests):
         return [peer.reply(key, VERSIONS[key]) for key, _ in requests]
 
 
-def opened(rig, name):
+def open_transaction(rig, name):
     while True:
         together(rig, (FIND_COORDINATOR, codec.request_class(FIND_COORDINATOR)(key=name, key_type=1)))
-        (reply,) = together(rig, (INIT_PRODUCER_ID, asked(INIT_PRODUCER_ID, name, (-1, -1), rig)))
+        (reply,) = together(rig, (INIT_PRODUCER_ID, request_of(INIT_PRODUCER_ID, name, (-1, -1), rig)))
         if reply.error_code not in NOT_YET:
             break
     producer = reply.producer_id, reply.producer_epoch
-    (added,) = together(rig, (ADD_PARTITIONS, asked(ADD_PARTITIONS, name, producer, rig)))
+    (added,) = together(rig, (ADD_PARTITIONS, request_of(ADD_PARTITIONS, name, producer, rig)))
     assert error_of(added) is E.NONE
     return producer
 
@@ -69,8 +69,8 @@ def opened(rig, name):
 def test_what_is_sent_right_behind_an_end(waiting, next_request):
     rig, waits = waiting
     name = next(NAMES)
-    producer = opened(rig, name)
-    requests = [(key, asked(key, name, producer, rig)) for key in (END_TXN, next_request)]
+    producer = open_transaction(rig, name)
+    requests = [(key, request_of(key, name, producer, rig)) for key in (END_TXN, next_request)]
     ended, then = map(error_of, together(rig, *requests))
     assert (ended, then) == (E.NONE, E.NONE if waits else E.CONCURRENT_TRANSACTIONS)
 
@@ -78,8 +78,8 @@ def test_what_is_sent_right_behind_an_end(waiting, next_request):
 def test_a_new_instance_and_an_open_transaction(waiting):
     rig, waits = waiting
     name = next(NAMES)
-    producer = opened(rig, name)
-    (reply,) = together(rig, (INIT_PRODUCER_ID, asked(INIT_PRODUCER_ID, name, producer, rig)))
+    producer = open_transaction(rig, name)
+    (reply,) = together(rig, (INIT_PRODUCER_ID, request_of(INIT_PRODUCER_ID, name, producer, rig)))
     if waits:
         assert (reply.error_code, reply.producer_epoch) == (E.NONE, producer[1] + 2)
     else:
@@ -90,5 +90,5 @@ def test_an_end_that_is_sent_again_is_told_as_by_kafka(waiting):
     """The repeated EndTxn never waits, with any setting: the markers are written after both."""
     rig, _ = waiting
     name = next(NAMES)
-    end = END_TXN, asked(END_TXN, name, opened(rig, name), rig)
+    end = END_TXN, request_of(END_TXN, name, open_transaction(rig, name), rig)
     assert [error_of(reply) for reply in together(rig, end, end)] == [E.NONE, E.CONCURRENT_TRANSACTIONS]

@@ -39,7 +39,7 @@ def key_set(*keys):
 
 
 @contextlib.contextmanager
-def secured(directory, *flags):
+def serve_oauth(directory, *flags):
     """Yield the address of a listener that accepts tokens."""
     fixed = (
         "listeners=SASL_PLAINTEXT://127.0.0.1:0",
@@ -67,7 +67,7 @@ def directory(tmp_path_factory):
 def address(directory):
     file = directory / "keys.json"
     file.write_bytes(key_set(KEY))
-    with secured(directory, *checked_with(file.as_uri())) as address:
+    with serve_oauth(directory, *checked_with(file.as_uri())) as address:
         yield address
 
 
@@ -111,7 +111,7 @@ def test_the_keys_behind_a_url_may_come_later_and_change(tmp_path):
         url = f"http://127.0.0.1:{server.server_address[1]}/keys"
         often = [f"sasl.oauthbearer.jwks.endpoint.{name}=50" for name in ("refresh.ms", "retry.backoff.ms")]
         try:
-            with secured(tmp_path, *checked_with(url), *often) as address:
+            with serve_oauth(tmp_path, *checked_with(url), *often) as address:
                 assert refusal(address, with_token(token())) == INVALID
                 for key in (KEY, OTHER):
                     content[0] = key_set(key)
@@ -135,6 +135,6 @@ def test_unsigned_tokens_are_taken_where_an_option_says_so_and_nowhere_else(tmp_
     made = ".".join(urlsafe_b64encode(each).decode().rstrip("=") for each in parts)
     assert refusal(address, with_token(made)) == INVALID
     key = "listener.name.sasl_plaintext.oauthbearer.sasl.server.callback.handler.class"
-    with secured(tmp_path, f"{key}={UNSECURED}") as unsecured:
+    with serve_oauth(tmp_path, f"{key}={UNSECURED}") as unsecured:
         assert refusal(unsecured, with_token(made)) == ""
     assert "anybody" in (tmp_path / "log").read_text()

@@ -68,7 +68,7 @@ class Idempotent:
 ONE, OTHER = [(b"k", b"1")] * 2_000, [(b"k", b"1")] * 1_999 + [(b"k", b"2")]
 
 
-def told(rig):
+def log_lines(rig):
     return [line for line in rig.log().splitlines() if "not in the log" in line or "Refused Produce" in line]
 
 
@@ -79,9 +79,9 @@ def test_what_is_acknowledged_and_dropped_is_told_of(start, codec, kept):
     producer = Idempotent(rig, compression_type=kept)
     assert producer.send(0, ONE, compression=codec) == (E.NONE, 0, None)
     assert producer.send(0, ONE, compression=codec, timestamp_ms=5) == (E.NONE, 0, None)
-    assert told(rig) == []
+    assert log_lines(rig) == []
     assert producer.send(0, OTHER, compression=codec) == (E.NONE, 0, None)
-    (line,) = told(rig)
+    (line,) = log_lines(rig)
     assert f"{producer.topic!r}-0: producer {producer.producer_id} at epoch 0 with no transactional id" in line
     assert "sent sequences 0 to 1999 again" in line and "the batch at offset 0;" in line
     assert producer.end_offset == 2_000
@@ -93,7 +93,7 @@ def test_it_is_refused_where_that_is_wanted_and_the_producer_goes_on(start):
     producer.send(0, ONE)
     error, offset, message = producer.send(0, OTHER)
     assert (error, offset) == (E.INVALID_RECORD, -1) and "with other keys, values or headers" in message
-    (line,) = told(rig)
+    (line,) = log_lines(rig)
     assert message in line
     assert producer.send(0, ONE) == (E.NONE, 0, None)
     assert producer.send(2_000, OTHER) == (E.NONE, 2_000, None)

@@ -71,7 +71,7 @@ class Producer:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory):
+def broker_and_client(tmp_path_factory):
     served = Watched(tmp_path_factory.mktemp("picture") / "data", "--admin-listen", "127.0.0.1:0").ready()
     with served.connect() as connection:
         create(connection, "ledger")
@@ -102,8 +102,8 @@ def next_of(stream, kinds):
     return seen
 
 
-def test_a_transaction_is_seen_while_it_goes_on(served):
-    broker, connection = served
+def test_a_transaction_is_seen_while_it_goes_on(broker_and_client):
+    broker, connection = broker_and_client
     producer = Producer(connection)
     stream = broker.open("/v1/events")
     assert stream.headers["Content-Type"] == "text/event-stream"
@@ -132,8 +132,8 @@ def test_a_transaction_is_seen_while_it_goes_on(served):
     assert overview["rates"]["transactions_committed"] > 0
 
 
-def test_a_committed_reader_that_waits_is_seen(served):
-    broker, connection = served
+def test_a_committed_reader_that_waits_is_seen(broker_and_client):
+    broker, connection = broker_and_client
 
     def ledger():
         return broker.get("/v1/partitions?prefix=ledger")["partitions"][0]

@@ -22,7 +22,7 @@ def start(tmp_path):
         rig.stop()
 
 
-def aborted(rig):
+def abort_first(rig):
     """Return a producer in its second transaction; its first one wrote three records and was aborted."""
     client = Client(rig, FIRST).start()
     assert client.add() is E.NONE
@@ -37,7 +37,7 @@ def aborted(rig):
 @pytest.mark.parametrize("restart", [None, "kill", "stop"])
 def test_a_reused_sequence_is_refused_and_told_of(start, restart, count):
     rig = start()
-    client = aborted(rig)
+    client = abort_first(rig)
     if restart is not None:
         getattr(rig.broker, restart)()
         rig.broker.start()
@@ -59,7 +59,7 @@ def test_a_reused_sequence_is_refused_and_told_of(start, restart, count):
 
 
 def test_the_sequence_may_go_on_behind_a_refusal(start):
-    client = aborted(start())
+    client = abort_first(start())
     assert client.produce(client.producer, 0, 3) is E.UNKNOWN_PRODUCER_ID
     assert client.end(client.producer, False) is E.NONE
     while (error := client.add()) is not E.NONE:
@@ -70,7 +70,7 @@ def test_the_sequence_may_go_on_behind_a_refusal(start):
 
 
 def test_kafkas_answer_is_an_option(start):
-    client = aborted(start(transaction_sequence_reuse_refuse="false"))
+    client = abort_first(start(transaction_sequence_reuse_refuse="false"))
     end = client.offset(0)
     assert client.produce(client.producer, 0, 3) is E.NONE
     assert client.offset(0) == end

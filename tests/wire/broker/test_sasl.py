@@ -28,7 +28,7 @@ ALICE = b"\0alice\0in wonderland"
 
 
 @contextlib.contextmanager
-def secured(directory, certificates, *overrides):
+def serve_sasl(directory, certificates, *overrides):
     """Yield the ports of listeners with SASL, by name."""
     flags = [
         "listeners=SASL_PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0",
@@ -53,7 +53,7 @@ def directory(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def ports(directory, certificates):
-    with secured(directory, certificates) as ports:
+    with serve_sasl(directory, certificates) as ports:
         yield ports
 
 

@@ -23,7 +23,7 @@ FLAGS = (
 
 
 @contextlib.contextmanager
-def secured(directory):
+def serve_scram(directory):
     """The addresses of a listener with SASL and of one without."""
     with serving(directory, 2, *FLAGS) as addresses:
         ports = {name: port for name, _, port in addresses}
@@ -54,7 +54,7 @@ def directory(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def addresses(directory):
-    with secured(directory) as addresses:
+    with serve_scram(directory) as addresses:
         yield addresses
 
 
@@ -112,9 +112,9 @@ def test_a_client_cannot_tell_a_wrong_password_from_a_wrong_name_but_the_log_can
 
 def test_users_are_there_when_the_broker_starts_again(tmp_path):
     login = Login("SCRAM-SHA-512", "carol", "once and for all")
-    with secured(tmp_path) as (_, plain):
+    with serve_scram(tmp_path) as (_, plain):
         alter(plain, made("carol", "SCRAM-SHA-512", "once and for all"))
-    with secured(tmp_path) as (address, _):
+    with serve_scram(tmp_path) as (address, _):
         assert through_kafka_python(address, login, "again") == VALUES
     kept = b"".join(file.read_bytes() for file in (tmp_path / "data").rglob("*") if file.is_file())
     assert b"carol" in kept and b"once and for all" not in kept + (tmp_path / "log").read_bytes()

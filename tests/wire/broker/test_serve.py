@@ -181,7 +181,7 @@ def test_producer_ids_are_never_handed_out_twice_not_even_after_a_kill(serve):
     assert len(set(seen)) == len(seen) == 9
 
 
-def finalized(connection):
+def read_level(connection):
     request = codec.request_class(ApiKey.API_VERSIONS)
     reply = connection.send(request(client_software_name="ottla", client_software_version="1"), 4)
     assert ("transaction.version", 0, 2) in {
@@ -195,15 +195,15 @@ def test_the_level_of_transactions_is_set_first_by_an_option_and_then_by_request
     first = serve("--override", "transaction.version=0").ready()
     request = codec.request_class(ApiKey.UPDATE_FEATURES)
     with first.connect() as connection:
-        level, epoch = finalized(connection)
+        level, epoch = read_level(connection)
         assert level == 0
         update = request.FeatureUpdateKey(feature="transaction.version", max_version_level=1, upgrade_type=1)
         assert connection.send(request(feature_updates=[update]), 2).error_code == ErrorCode.NONE
-        later = finalized(connection)
+        later = read_level(connection)
         assert later[0] == 1 and later[1] > epoch
     assert first.end() == 0
     again = serve("--override", "transaction.version=2").ready()
     with again.connect() as connection:
-        assert finalized(connection)[0] == 1
+        assert read_level(connection)[0] == 1
     assert again.end() == 0
     assert "transaction.version is 1 in this directory, not 2" in again.process.stderr.read()

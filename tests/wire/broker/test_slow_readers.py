@@ -30,12 +30,12 @@ def log(serve):
     return served
 
 
-def asked(correlation_id=1, offset=0):
+def encode_fetch(correlation_id=1, offset=0):
     message = fetch("large", offset, max_bytes=55 * 1024 * 1024)
     return codec.encode_request(message, VERSION, correlation_id, "slow")
 
 
-def connected(served, receive_buffer=None):
+def connect(served, receive_buffer=None):
     client = socket.socket()
     if receive_buffer is not None:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
@@ -54,11 +54,11 @@ def records_of(reply):
 
 
 def test_a_reply_from_files_is_whole_for_who_reads_it_slowly(log):
-    with connected(log) as quick, connected(log, receive_buffer=20_000) as slow:
-        quick.sendall(asked(1))
+    with connect(log) as quick, connect(log, receive_buffer=20_000) as slow:
+        quick.sendall(encode_fetch(1))
         wanted = records_of(read_reply(quick))
         assert wanted.count(RECORD[:100]) == RECORDS
-        slow.sendall(asked(2) + asked(3, offset=20))
+        slow.sendall(encode_fetch(2) + encode_fetch(3, offset=20))
         assert records_of(read_reply(slow, pause_s=0.0005)) == wanted
         correlation_id, _ = reply = read_reply(slow)
         assert correlation_id == 3
@@ -70,7 +70,7 @@ def test_who_never_reads_costs_no_memory_and_keeps_nobody_waiting(log):
     before_mb = resident_mb(log)
     with contextlib.ExitStack() as stack:
         for number in range(40):
-            stack.enter_context(connected(log, receive_buffer=20_000)).sendall(asked(number) * 3)
+            stack.enter_context(connect(log, receive_buffer=20_000)).sendall(encode_fetch(number) * 3)
         time.sleep(0.5)
         with contextlib.closing(log.connect()) as healthy:
             assert produce(healthy, "large", b"small").error_code == 0
@@ -79,21 +79,21 @@ def test_who_never_reads_costs_no_memory_and_keeps_nobody_waiting(log):
 
 def test_a_reset_in_the_middle_of_a_reply_harms_nobody(log):
     for number in range(20):
-        client = connected(log, receive_buffer=20_000)
-        client.sendall(asked(number))
+        client = connect(log, receive_buffer=20_000)
+        client.sendall(encode_fetch(number))
         read_exactly(client, 100_000)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         client.close()
-    with connected(log) as client:
-        client.sendall(asked(99))
+    with connect(log) as client:
+        client.sendall(encode_fetch(99))
         assert len(records_of(read_reply(client))) > RECORDS * len(RECORD)
     assert log.end() == 0
     assert "Traceback" not in log.process.stderr.read()
 
 
 def test_who_has_sent_all_still_gets_the_whole_reply(log):
-    with connected(log, receive_buffer=20_000) as client:
-        client.sendall(asked(1))
+    with connect(log, receive_buffer=20_000) as client:
+        client.sendall(encode_fetch(1))
         time.sleep(0.1)
         client.shutdown(socket.SHUT_WR)
         assert len(records_of(read_reply(client))) > RECORDS * len(RECORD)
@@ -101,8 +101,8 @@ def test_who_has_sent_all_still_gets_the_whole_reply(log):
 
 
 def test_a_deleted_topic_is_still_sent_to_who_has_asked_before(log):
-    with connected(log, receive_buffer=20_000) as client, contextlib.closing(log.connect()) as other:
-        client.sendall(asked(1))
+    with connect(log, receive_buffer=20_000) as client, contextlib.closing(log.connect()) as other:
+        client.sendall(encode_fetch(1))
         read_exactly(client, 4)
         request = codec.request_class(ApiKey.DELETE_TOPICS)
         other.send(request(topic_names=["large"], timeout_ms=1000), version=3)

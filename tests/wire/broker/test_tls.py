@@ -35,7 +35,7 @@ VALUE = b"v" * 50_000
 
 
 @contextmanager
-def secured(directory, certificates, *overrides):
+def serve_tls(directory, certificates, *overrides):
     """The ports of a listener with TLS and of a plain one."""
     flags = [
         "listeners=SSL://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
@@ -121,7 +121,7 @@ def through_aiokafka(address, certificates, topic):
 @pytest.fixture(scope="module")
 def ports(tmp_path_factory, certificates):
     """Ports of a broker that asks every client for a certificate."""
-    with secured(tmp_path_factory.mktemp("secured"), certificates, "ssl.client.auth=required") as ports:
+    with serve_tls(tmp_path_factory.mktemp("secured"), certificates, "ssl.client.auth=required") as ports:
         yield ports
 
 
@@ -177,7 +177,7 @@ def test_a_client_that_does_not_trust_the_broker_goes_away(ports, other_certific
 
 
 def test_what_is_no_tls_is_told_apart(tmp_path, certificates):
-    with secured(tmp_path, certificates) as (encrypted, plain):
+    with serve_tls(tmp_path, certificates) as (encrypted, plain):
         for first in (b"\x00\x00\x00\x10\x00\x12\x00\x03", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100_000):
             with socket.create_connection(("127.0.0.1", encrypted), timeout=PATIENCE_S) as client:
                 client.sendall(first)
@@ -215,7 +215,7 @@ def alter(port, **values):
 
 def test_a_keystore_is_exchanged_while_clients_are_there(tmp_path, certificates, other_certificates):
     name = "listener.name.ssl.ssl.keystore.location"
-    with secured(tmp_path, certificates) as (encrypted, plain):
+    with serve_tls(tmp_path, certificates) as (encrypted, plain):
         stays = shake_hands(encrypted, certificates.ca)
         error, text = alter(plain, **{name: "/no/such.pem"})
         assert error == ErrorCode.INVALID_REQUEST and "ssl.keystore.location /no/such.pem: No such file" in text
@@ -231,7 +231,7 @@ def test_a_keystore_is_exchanged_while_clients_are_there(tmp_path, certificates,
     assert "Listener SSL uses its new keystore" in log
 
 
-def awaited(log, line):
+def wait_for_line(log, line):
     """Wait until the broker has logged it."""
     deadline = time.monotonic() + PATIENCE_S
     while line not in log.read_text():
@@ -242,18 +242,18 @@ def awaited(log, line):
 def test_a_daemon_takes_its_keystores_at_a_hangup(tmp_path, certificates, other_certificates):
     keystore = tmp_path / "broker.pem"
     shutil.copy(certificates.broker, keystore)
-    with secured(tmp_path, certificates, f"ssl.keystore.location={keystore}") as (encrypted, _):
+    with serve_tls(tmp_path, certificates, f"ssl.keystore.location={keystore}") as (encrypted, _):
         stays = shake_hands(encrypted, certificates.ca)
         shutil.copy(other_certificates.broker, keystore)
         os.kill(int((tmp_path / "pid").read_text()), signal.SIGHUP)
-        awaited(tmp_path / "log", "Listener SSL uses its new keystore")
+        wait_for_line(tmp_path / "log", "Listener SSL uses its new keystore")
         shake_hands(encrypted, other_certificates.ca).close()
         stays.sendall(b"\x00\x00\x00\x0a\x00\x12\x00\x00\x00\x00\x00\x07\x00\x00")
         assert stays.recv(8)[4:] == b"\x00\x00\x00\x07"
         stays.close()
         keystore.write_text("half of a")
         os.kill(int((tmp_path / "pid").read_text()), signal.SIGHUP)
-        awaited(tmp_path / "log", "the previous certificate stays in use")
+        wait_for_line(tmp_path / "log", "the previous certificate stays in use")
         shake_hands(encrypted, other_certificates.ca).close()
 
 
@@ -316,7 +316,7 @@ def test_the_owner_of_a_certificate_is_who_acls_are_about(tmp_path, certificates
         f"super.users=User:{user}",
         f"ssl.principal.mapping.rules={rules}",
     ]
-    with secured(tmp_path, certificates, *flags) as (port, _):
+    with serve_tls(tmp_path, certificates, *flags) as (port, _):
         with shake_hands(port, certificates.ca, certificates.client) as connection:
             assert may_create(connection, "own") == ErrorCode.NONE
         with shake_hands(port, certificates.ca) as nobody:
@@ -325,7 +325,7 @@ def test_the_owner_of_a_certificate_is_who_acls_are_about(tmp_path, certificates
 
 def test_a_certificate_that_no_rule_is_for_lets_nobody_in(tmp_path, certificates):
     flags = ["ssl.client.auth=requested", "ssl.principal.mapping.rules=RULE:^CN=x$/x/"]
-    with secured(tmp_path, certificates, *flags) as (port, _):
+    with serve_tls(tmp_path, certificates, *flags) as (port, _):
         with shake_hands(port, certificates.ca, certificates.client) as connection:
             assert may_create(connection, "own") is None
         with shake_hands(port, certificates.ca) as nobody:

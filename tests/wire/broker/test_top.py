@@ -26,7 +26,7 @@ HOSTILE = "order-\x1b[2J"
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory):
+def broker(tmp_path_factory):
     folder = tmp_path_factory.mktemp("top")
     more = ["--override", "auto.create.topics.enable=true", "--override", "num.partitions=4"]
     served = Served(folder / "data", "--admin-listen", "127.0.0.1:0", "--test-control", *more).ready()
@@ -59,8 +59,8 @@ def top(*arguments):
     return CliRunner().invoke(main, ["top", *arguments], catch_exceptions=False)
 
 
-def test_once_tells_who_holds_what_back(served):
-    done = top("-b", served.bootstrap, "--once", "--format", "json")
+def test_once_tells_who_holds_what_back(broker):
+    done = top("-b", broker.bootstrap, "--once", "--format", "json")
     assert (done.exit_code, done.stderr) == (0, "")
     document = json.loads(done.stdout)
     check_document("ottla top --once", document)
@@ -82,18 +82,18 @@ def test_once_tells_who_holds_what_back(served):
     assert "left out" not in document and "not answered" not in document
 
 
-def test_once_as_text_moves_no_cursor(served):
-    done = top("-b", served.bootstrap, "--once")
+def test_once_as_text_moves_no_cursor(broker):
+    done = top("-b", broker.bootstrap, "--once")
     assert done.exit_code == 0
     assert "\x1b" not in done.stdout and "order-\\x1b[2J" in done.stdout
     assert done.stdout.startswith("1 open transaction, 0 overdue; 3 offsets held back in 2 partitions; 3 groups")
 
 
-def test_a_look_is_bounded_says_so_and_comes_to_all_in_time(served, monkeypatch):
+def test_a_look_is_bounded_says_so_and_comes_to_all_in_time(broker, monkeypatch):
     monkeypatch.setattr(watching, "MOST_PARTITIONS", 20)
     monkeypatch.setattr(watching, "MOST_GROUPS", 2)
     monkeypatch.setattr(watching, "MOST_HELD_BACK", 1)
-    with Watch([("127.0.0.1", served.port)], PATIENCE_S) as watch:
+    with Watch([("127.0.0.1", broker.port)], PATIENCE_S) as watch:
         seen, groups = set(), set()
         ends = watch._ends
         monkeypatch.setattr(watch, "_ends", lambda *args: (found := ends(*args), seen.update(found))[0])
@@ -114,9 +114,9 @@ def test_a_look_is_bounded_says_so_and_comes_to_all_in_time(served, monkeypatch)
         assert groups == {"readers-0", "readers-1", "readers-2"}
 
 
-def test_of_too_many_transactions_some_are_described_and_all_counted(served, monkeypatch):
+def test_of_too_many_transactions_some_are_described_and_all_counted(broker, monkeypatch):
     others = [
-        KafkaProducer(bootstrap_servers=served.bootstrap, transactional_id=f"other-{number}") for number in range(2)
+        KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=f"other-{number}") for number in range(2)
     ]
     try:
         for producer in others:
@@ -125,7 +125,7 @@ def test_of_too_many_transactions_some_are_described_and_all_counted(served, mon
             producer.send("ledger", b"other", partition=3).get(PATIENCE_S)
         monkeypatch.setattr(watching, "MOST_TRANSACTIONS", 1)
         monkeypatch.setattr(watching, "OLDER_MS", (0,))
-        with Watch([("127.0.0.1", served.port)], PATIENCE_S) as watch:
+        with Watch([("127.0.0.1", broker.port)], PATIENCE_S) as watch:
             picture = watch.poll()
         assert len(picture.transactions) == 1
         assert ("transactions", 1, 3) in picture.left_out
@@ -135,33 +135,33 @@ def test_of_too_many_transactions_some_are_described_and_all_counted(served, mon
             producer.close()
 
 
-def test_who_does_not_answer_is_told_and_the_rest_is_shown(served):
+def test_who_does_not_answer_is_told_and_the_rest_is_shown(broker):
     plan = ["ctl", "fault", "add", "reply", "--api", "ListGroups", "--error", "COORDINATOR_LOAD_IN_PROGRESS"]
-    assert CliRunner().invoke(main, [*plan, "--times", "1", "--admin", served.url]).exit_code == 0
-    document = json.loads(top("-b", served.bootstrap, "--once", "--format", "json").stdout)
+    assert CliRunner().invoke(main, [*plan, "--times", "1", "--admin", broker.url]).exit_code == 0
+    document = json.loads(top("-b", broker.bootstrap, "--once", "--format", "json").stdout)
     check_document("ottla top --once", document)
     (row,) = document["not answered"]
     assert row["reason"].endswith("does not list its groups: COORDINATOR_LOAD_IN_PROGRESS")
     assert len(document["transactions"]) == 1
 
 
-def test_what_cannot_be_shown_is_one_line(served, monkeypatch):
+def test_what_cannot_be_shown_is_one_line(broker, monkeypatch):
     done = top("-b", "127.0.0.1:1", "--once")
     assert done.exit_code == 2
     assert done.stderr == "ottla: 127.0.0.1:1: nothing listens there (-b HOST:PORT names the brokers to ask)\n"
     assert top("-b", "nowhere", "--once").exit_code == 2
-    assert "--format json needs --once" in top("-b", served.bootstrap, "--format", "json").stderr
+    assert "--format json needs --once" in top("-b", broker.bootstrap, "--format", "json").stderr
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    done = top("-b", served.bootstrap)
+    done = top("-b", broker.bootstrap)
     assert (done.exit_code, done.stderr) == (
         2,
         "ottla: the live view needs rich: pip install 'ottla[top]'; --once does not need it\n",
     )
 
 
-def test_the_live_view_draws_filters_and_ends_on_a_terminal(served):
+def test_the_live_view_draws_filters_and_ends_on_a_terminal(broker):
     pytest.importorskip("rich", reason="the live view needs rich: pip install 'ottla[top]'")
-    words = [sys.executable, "-m", "ottla", "top", "-b", served.bootstrap, "--interval-s", "0.2"]
+    words = [sys.executable, "-m", "ottla", "top", "-b", broker.bootstrap, "--interval-s", "0.2"]
     pid, terminal = pty.fork()
     if pid == 0:
         os.execve(sys.executable, words, os.environ | {"TERM": "xterm", "COLUMNS": "120", "LINES": "30"})

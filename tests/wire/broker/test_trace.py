@@ -17,7 +17,7 @@ TRACE = [sys.executable, "-m", "ottla.cli.main", "trace"]
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory):
+def broker(tmp_path_factory):
     data_dir = tmp_path_factory.mktemp("traced") / "data"
     served = Served(data_dir, "--admin-listen", "127.0.0.1:0", "--test-control").ready()
     served.url = served.process.stdout.readline().removeprefix("admin ").strip()
@@ -27,15 +27,15 @@ def served(tmp_path_factory):
 
 
 @pytest.fixture
-def traced(served):
+def trace(broker):
     """Return a function that starts `ottla trace` and returns it as soon as it listens."""
     started = []
 
     def start(*arguments):
-        command = [*TRACE, "--admin", served.url, *arguments]
+        command = [*TRACE, "--admin", broker.url, *arguments]
         running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         started.append(running)
-        assert running.stderr.readline() == f"listening at {served.url}\n"
+        assert running.stderr.readline() == f"listening at {broker.url}\n"
         return running
 
     yield start
@@ -48,9 +48,9 @@ def client(served, name):
     return BlockingConnection("127.0.0.1", served.port, client_id=name, timeout_s=PATIENCE_S)
 
 
-def test_what_one_client_does_is_shown_as_it_passes(served, traced):
-    tracing = traced("--client-id", "orders", "--count", "6")
-    with client(served, "orders") as own, client(served, "else") as other:
+def test_what_one_client_does_is_shown_as_it_passes(broker, trace):
+    tracing = trace("--client-id", "orders", "--count", "6")
+    with client(broker, "orders") as own, client(broker, "else") as other:
         for connection in (other, own):
             create(connection, "traced")
             produce(connection, "traced", b"x")
@@ -68,12 +68,12 @@ def test_what_one_client_does_is_shown_as_it_passes(served, traced):
     assert "responses=[traced-0(high_watermark=2 last_stable_offset=2 " in lines[5][1]
 
 
-def test_faults_are_seen_as_clients_see_them(served, traced):
-    Admin(served.url).post("/v1/faults", {"do": "reply", "api": "EndTxn", "error": "COORDINATOR_NOT_AVAILABLE"})
-    Admin(served.url).post("/v1/faults", {"at": "reply", "do": "drop", "api": "EndTxn"})
-    tracing = traced("--transactional-id", "tx-1", "--api", "endtxn", "--count", "4", "--format", "json")
+def test_faults_are_seen_as_clients_see_them(broker, trace):
+    Admin(broker.url).post("/v1/faults", {"do": "reply", "api": "EndTxn", "error": "COORDINATOR_NOT_AVAILABLE"})
+    Admin(broker.url).post("/v1/faults", {"at": "reply", "do": "drop", "api": "EndTxn"})
+    tracing = trace("--transactional-id", "tx-1", "--api", "endtxn", "--count", "4", "--format", "json")
     ended = {"transactional_id": "tx-1", "producer_id": 0, "producer_epoch": 0, "committed": True}
-    with client(served, "orders") as connection:
+    with client(broker, "orders") as connection:
         connection.send(message(ApiKey.END_TXN, 3, **ended), version=3)
         with pytest.raises(ConnectionError):
             connection.send(message(ApiKey.END_TXN, 3, **ended), version=3)
@@ -97,8 +97,8 @@ def test_a_broker_that_ends_ends_its_traces(tmp_path):
     assert "Traceback" not in served.process.communicate()[1]
 
 
-def test_an_api_that_there_is_not_is_one_line(served):
-    command = [*TRACE, "--admin", served.url, "--api", "EndTx"]
+def test_an_api_that_there_is_not_is_one_line(broker):
+    command = [*TRACE, "--admin", broker.url, "--api", "EndTx"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "ottla: There is no API EndTx: did you mean EndTxn?\n"

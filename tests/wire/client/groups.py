@@ -22,14 +22,14 @@ class Member:
     def poll(self):
         return self.kafka.poll(self.consumer)
 
-    def polled(self):
+    def poll_records(self):
         """Return the next records."""
         deadline = time.monotonic() + PATIENCE_S
         while not (found := self.poll()):
             assert time.monotonic() < deadline, "no records came"
         return found
 
-    def assigned(self):
+    def count_partitions(self):
         return len(self.consumer.assignment())
 
     def copy(self, records, *behind):
@@ -46,19 +46,19 @@ def members(connection, group):
 
 def throw_out(broker, group):
     """Remove every member without its knowledge, as the coordinator does after missing heartbeats."""
-    with connected(broker) as connection:
+    with connect(broker) as connection:
         for member in members(connection, group):
             connection.send(codec.request_class(LEAVE_GROUP)(group_id=group, member_id=member), 1)
 
 
 def wait_until_nobody_is_in(broker, group):
     deadline = time.monotonic() + PATIENCE_S
-    with connected(broker) as connection:
+    with connect(broker) as connection:
         while members(connection, group):
             assert time.monotonic() < deadline, "the session does not end"
             time.sleep(0.05)
 
 
-def connected(broker):
+def connect(broker):
     host, _, port = broker.bootstrap.rpartition(":")
     return BlockingConnection(host, int(port))

@@ -93,7 +93,7 @@ def group_withdrawn(play, *operations):
     play.run(play.kafka.producer(play.broker.bootstrap, f"feeder-of-{play.name}"))
     play.use_new_topics()
     member = Member(play.kafka, play.broker, play.name, source, play.ledger, session_ms=NEVER_MS)
-    member.polled()
+    member.poll_records()
     with only(play.broker, GROUP, member.group, *operations):
         return play.run(member.producer, **member.options)
 

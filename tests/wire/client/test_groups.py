@@ -66,7 +66,7 @@ def share(first, second):
 
     def poll_second():
         try:
-            while second.assigned() != 1:
+            while second.count_partitions() != 1:
                 found.extend(second.poll())
         except BaseException as error:
             failed.append(error)
@@ -74,7 +74,7 @@ def share(first, second):
     thread = threading.Thread(target=poll_second)
     thread.start()
     deadline = time.monotonic() + PATIENCE_S
-    while thread.is_alive() or first.assigned() != 1:
+    while thread.is_alive() or first.count_partitions() != 1:
         if not first.kafka.rebalances_in_the_background:
             first.poll()
         assert not failed and time.monotonic() < deadline, failed
@@ -84,7 +84,7 @@ def share(first, second):
 
 def test_a_member_that_was_thrown_out_commits_nothing(broker, join, group, target_topic):
     member = join()
-    records = member.polled()
+    records = member.poll_records()
     with pytest.raises(TransactionAborted) as caught:
         member.copy(records, "settle", lambda: throw_out(broker, group))
     assert caught.value.retriable
@@ -98,7 +98,7 @@ def test_a_member_that_was_thrown_out_commits_nothing(broker, join, group, targe
 @pytest.mark.slow
 def test_a_member_whose_session_ended_commits_nothing(broker, proxy, join, group, target_topic):
     member = join(consumes_from=proxy.bootstrap, session_ms=6000)  # the least that brokers allow
-    records = member.polled()
+    records = member.poll_records()
 
     def be_cut_off():
         proxy.hang_up(math.inf)
@@ -117,7 +117,7 @@ def test_a_member_whose_session_ended_commits_nothing(broker, proxy, join, group
 
 def test_partitions_taken_by_hand_need_no_membership(broker, join, group, target_topic):
     member = join(numbers=[0, 1])
-    records = member.polled()
+    records = member.poll_records()
     with pytest.raises(ZeroDivisionError):
         member.copy(records, "settle", ZeroDivisionError())
     assert committed_offsets(broker, group) == []
@@ -127,7 +127,7 @@ def test_partitions_taken_by_hand_need_no_membership(broker, join, group, target
 
 def test_a_rebalance_inside_the_block_commits_nothing(broker, join, group, target_topic):
     first, others, found = join(), [], []
-    records = first.polled()
+    records = first.poll_records()
 
     def let_another_join():
         others.append(join())
@@ -148,8 +148,8 @@ def test_what_was_polled_before_a_rebalance_is_not_sent(kafka, broker, join, gro
     if not kafka.rebalances_in_the_background:
         pytest.skip("a consumer of this library rebalances only while it is polled")
     first = join()
-    first.copy(first.polled())
-    records = first.polled()
+    first.copy(first.poll_records())
+    records = first.poll_records()
     second = join()
     found = share(first, second)
     before = values(broker, target_topic)
@@ -165,7 +165,7 @@ def test_what_was_polled_before_a_rebalance_is_not_sent(kafka, broker, join, gro
 
 def test_what_was_polled_before_an_abort_is_refused_and_polled_again(broker, join, group, target_topic):
     member = join()
-    records = member.polled()
+    records = member.poll_records()
     with pytest.raises(ZeroDivisionError):
         member.copy(records, ZeroDivisionError())
     with pytest.raises(RuntimeError, match="Poll inside the code that you run again"):

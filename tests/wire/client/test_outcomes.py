@@ -82,7 +82,7 @@ def raises(play):
     return play.block("settle", ZeroDivisionError())
 
 
-def refused(play):
+def refuse(play):
     return play.block("settle", ("send", play.audit, "x" * 5000))
 
 
@@ -90,7 +90,7 @@ def above_the_clients_limit(play):
     return play.block("settle", ("send", play.ledger, "x" * 2_000_000))
 
 
-def fenced(play):
+def fence(play):
     return play.block("settle", lambda: play.kafka.producer(play.broker.bootstrap, play.name))
 
 
@@ -129,7 +129,7 @@ def answered_late(play):
     return raised
 
 
-def never_answered(play):
+def lose_answer(play):
     proxy, lost = play.behind_a_proxy("reply", "lose")
     raised = play.block("settle", bootstrap=proxy.bootstrap, timeout_ms=1500)
     assert lost.hits
@@ -150,7 +150,7 @@ def lost_before_the_commit(play):
     return raised
 
 
-def killed(play, at):
+def kill(play, at):
     """Kill the client while the proxy holds its request, which is then lost."""
     proxy, held = play.behind_a_proxy(at, "hold")
     arguments = play.kafka.name, proxy.bootstrap, play.name, play.ledger, play.audit
@@ -164,12 +164,12 @@ def killed(play, at):
     return "killed"
 
 
-def killed_before_the_commit(play):
-    return killed(play, "request")
+def kill_before_commit(play):
+    return kill(play, "request")
 
 
-def killed_behind_the_commit(play):
-    return killed(play, "reply")
+def kill_after_commit(play):
+    return kill(play, "reply")
 
 
 def thrown_out(play):
@@ -177,30 +177,30 @@ def thrown_out(play):
     play.run(play.kafka.producer(play.broker.bootstrap, f"feeder-of-{play.name}"))
     play.use_new_topics()
     member = Member(play.kafka, play.broker, play.name, source, play.ledger)
-    member.polled()
+    member.poll_records()
     return play.run(member.producer, "settle", lambda: throw_out(play.broker, member.group), **member.options)
 
 
 FAILURES = {
     "the block raises": raises,
-    "an error asks for an abort: a record is too large": refused,
+    "an error asks for an abort: a record is too large": refuse,
     "a record is above the client's own limit (`max_request_size`, `message.max.bytes`)": above_the_clients_limit,
-    "another producer has taken the id over": fenced,
+    "another producer has taken the id over": fence,
     "the transaction outlives its timeout": timed_out,
     "the broker has forgotten the id (INVALID_PRODUCER_ID_MAPPING)": forgotten,
     "the group has thrown the consumer out": thrown_out,
     "the commit is answered after `timeout_ms`": answered_late,
-    "the commit is never answered": never_answered,
+    "the commit is never answered": lose_answer,
     "the connection is lost before the commit arrives": lost_before_the_commit,
     "the connection is lost before the answer arrives": lost_behind_the_commit,
-    "the program is killed before its commit arrives": killed_before_the_commit,
-    "the program is killed before the answer arrives": killed_behind_the_commit,
+    "the program is killed before its commit arrives": kill_before_commit,
+    "the program is killed before the answer arrives": kill_after_commit,
     **WAITS,
     **REFUSALS,
 }
 
 
-def documented():
+def read_table():
     """Return the table of the documentation, by failure and library."""
     section = (ROOT / "docs" / "client.md").read_text().partition(HEADING)[2].partition("\n## ")[0]
     header, _, *rows = (
@@ -210,7 +210,7 @@ def documented():
 
 
 def test_the_table_has_a_row_for_each_failure():
-    assert list(documented()) == list(FAILURES)
+    assert list(read_table()) == list(FAILURES)
 
 
 @pytest.fixture
@@ -231,7 +231,7 @@ def broker_of(failure):
 def test_a_failure_comes_to_what_the_table_says(request, proxies, kafka, name, failure):
     play = Play(kafka, request.getfixturevalue(broker_of(failure)), name, proxies)
     raised = FAILURES[failure](play)
-    assert f"{raised}; {play.visible()}" == documented()[failure][kafka.name]
+    assert f"{raised}; {play.visible()}" == read_table()[failure][kafka.name]
     if failure in REFUSALS and isinstance(play.error, TransactionError):
         assert not play.error.retriable
         assert "first " in str(play.error)

@@ -36,9 +36,9 @@ def test_a_consumer_that_may_not_see_its_offsets_any_more_does_not_begin_again(k
     feeder = kafka.producer(acl_broker.bootstrap, f"feeder-of-{name}")
     kafka.run(feeder, [("send", source, str(number)) for number in range(6)])
     member = Member(kafka, acl_broker, name, source, target, session_ms=NEVER_MS)
-    copied = member.polled()
+    copied = member.poll_records()
     member.copy(copied)
-    polled = member.polled()
+    polled = member.poll_records()
     with only(acl_broker, ResourceType.GROUP, member.group), pytest.raises(TransactionFatal) as caught:
         member.copy(polled)
     assert caught.value.code is ErrorCode.GROUP_AUTHORIZATION_FAILED

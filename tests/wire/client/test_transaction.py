@@ -55,11 +55,11 @@ def run_again(kafka, producer, steps):
 def test_a_second_instance_fences_the_first_at_its_commit(kafka, broker, topic, name):
     first = kafka.producer(broker.bootstrap, name)
 
-    def succeed():
+    def send_successor():
         kafka.run(kafka.producer(broker.bootstrap, name), [("send", topic, "successor")])
 
     with pytest.raises(ProducerFenced):
-        kafka.run(first, [("send", topic, "zombie"), "settle", succeed])
+        kafka.run(first, [("send", topic, "zombie"), "settle", send_successor])
     assert kafka.is_closed(first)
     assert values(broker, topic) == ["successor"]
 
@@ -189,7 +189,7 @@ def values_before_the_marker(broker, topic):
     return found
 
 
-def copied(kafka, consumer, options, producer, target, count, fail_at=None):
+def copy(kafka, consumer, options, producer, target, count, fail_at=None):
     done, deadline = 0, time.monotonic() + PATIENCE_S
     while done < count and time.monotonic() < deadline:
         polled = kafka.poll(consumer)
@@ -210,9 +210,9 @@ def test_positions_are_committed_with_the_records_or_not_at_all(kafka, broker, n
     producer = kafka.producer(broker.bootstrap, name)
     consumer, options = kafka.consumer(broker.bootstrap, source, f"group-of-{name}")
     with pytest.raises(ZeroDivisionError):
-        copied(kafka, consumer, options, producer, target, 8, fail_at=5)
+        copy(kafka, consumer, options, producer, target, 8, fail_at=5)
     before = len(values(broker, target))
     assert before < 5
-    assert copied(kafka, consumer, options, producer, target, 8 - before) == 8 - before
+    assert copy(kafka, consumer, options, producer, target, 8 - before) == 8 - before
     assert sorted(values(broker, target)) == [str(number) for number in range(8)]
     assert committed_offsets(broker, f"group-of-{name}") == [4, 4]

@@ -18,7 +18,7 @@ GZIP = 1
 WAIT_S = 30
 
 
-def aborted(broker, topic, offset=0):
+def aborted_transactions(broker, topic, offset=0):
     """Return (producer id, first offset) of each aborted transaction in a read_committed Fetch from an offset."""
     row = broker.wire.fetch(topic, 0, "read_committed", offset)
     return [(each.producer_id, each.first_offset) for each in row.aborted_transactions or ()]
@@ -39,7 +39,7 @@ def test_an_abort_between_two_commits_of_one_producer(client, kafka_topic, ottla
     producer = ottla_broker.producer_by_hand("tx-1", version=1)
     for value, end in ((b"1", producer.commit), (b"2", producer.abort), (b"3", producer.commit)):
         assert (producer.send(kafka_topic, value), end()) == (ErrorCode.NONE, ErrorCode.NONE)
-    assert aborted(ottla_broker, kafka_topic) == [(producer.identity.producer_id, 2)]
+    assert aborted_transactions(ottla_broker, kafka_topic) == [(producer.identity.producer_id, 2)]
     assert client.consumer(kafka_topic).take(2) == [b"1", b"3"]
 
 
@@ -49,7 +49,7 @@ def test_an_abort_marker_alone(client, kafka_topic, ottla_broker):
     producer.add(kafka_topic)
     producer.abort()
     assert ottla_broker.high_watermark(kafka_topic) == 1
-    assert aborted(ottla_broker, kafka_topic) == []
+    assert aborted_transactions(ottla_broker, kafka_topic) == []
     assert client.consumer(kafka_topic).at_end() == []
 
 
@@ -63,7 +63,7 @@ def test_a_fetch_that_begins_at_an_abort_marker(client, kafka_topic, ottla_broke
     batches = bytes(ottla_broker.wire.fetch(kafka_topic, 0, "read_committed", 1).records)
     header = read_header(batches)
     assert read_marker(memoryview(batches)[: header.size_bytes], header).control_type == 0
-    assert aborted(ottla_broker, kafka_topic, 1) == [(header.producer_id, 0)]
+    assert aborted_transactions(ottla_broker, kafka_topic, 1) == [(header.producer_id, 0)]
     assert client.consumer(kafka_topic, start=1).take(1) == [b"committed"]
 
 

@@ -374,7 +374,7 @@ def copy(producer, consumer, topic):
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory):
+def run(tmp_path_factory):
     """Yield the journal entries of a run, and its log directory."""
     with own_broker(keep=False) as broker:
         with ProxyServer(broker.bootstrap) as proxy:
@@ -384,16 +384,16 @@ def played(tmp_path_factory):
         yield passages, broker.data_dir
 
 
-def judged(tmp_path, lines, data_dir):
+def check(tmp_path, lines, data_dir):
     history = tmp_path / "history.jsonl"
     history.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return check_files(history, data_dir)
 
 
-def test_nothing_is_found_where_replies_were_lost_and_nothing_is_wrong(played, tmp_path):
-    passages, data_dir = played
+def test_nothing_is_found_where_replies_were_lost_and_nothing_is_wrong(run, tmp_path):
+    passages, data_dir = run
     lines = checker_lines(passages)
-    assert judged(tmp_path, lines, data_dir) == []
+    assert check(tmp_path, lines, data_dir) == []
     told = {(line["f"], line["type"]) for line in lines}
     assert {(f, "ok") for f in ("init", "send", "end", "offsets", "poll", "fetch-offsets")} <= told
 
@@ -416,10 +416,10 @@ def read_further(line):
 @pytest.mark.parametrize(
     ("planted", "kind"), [(commit_nothing, "G1a"), (send_something_else, "phantom"), (read_further, "poll-skip")]
 )
-def test_what_is_wrong_is_found(played, tmp_path, planted, kind):
-    passages, data_dir = played
+def test_what_is_wrong_is_found(run, tmp_path, planted, kind):
+    passages, data_dir = run
     lines = [{**line, **planted(line)} for line in checker_lines(passages)]
-    assert kind in {anomaly.kind for anomaly in judged(tmp_path, lines, data_dir)}
+    assert kind in {anomaly.kind for anomaly in check(tmp_path, lines, data_dir)}
 
 
 def is_send(line):
@@ -430,14 +430,14 @@ def is_poll(line):
     return line["f"] == "poll" and line["type"] == "ok"
 
 
-def test_a_write_that_was_acknowledged_and_is_gone_is_found(played, tmp_path):
+def test_a_write_that_was_acknowledged_and_is_gone_is_found(run, tmp_path):
     """The history has a send that the logs do not have, as with a broker that answers and does not write."""
-    passages, data_dir = played
+    passages, data_dir = run
     lines = checker_lines(passages)
     for line in lines:
         if is_send(line) or (line["f"] == "send" and line["type"] == "ok" and line["mops"][0][1] == "ledger-copy/0"):
             line["mops"] = [[*mop[:2], mop[2] + "?", *mop[3:]] for mop in line["mops"]]
-    assert "lost-write" in {anomaly.kind for anomaly in judged(tmp_path, lines, data_dir)}
+    assert "lost-write" in {anomaly.kind for anomaly in check(tmp_path, lines, data_dir)}
 
 
 def test_a_batch_without_a_number_that_arrives_twice_is_found(tmp_path):
@@ -449,7 +449,7 @@ def test_a_batch_without_a_number_that_arrives_twice_is_found(tmp_path):
             producer.close()
             lines = checker_lines(proxy.journal.since(0))
         broker.stop()
-        (found,) = judged(tmp_path, lines, broker.data_dir)
+        (found,) = check(tmp_path, lines, broker.data_dir)
     assert fault.hits == 1
     assert (found.kind, found.detail) == ("duplicate", "paid is at ledger/0@0, ledger/0@1")
 

@@ -127,7 +127,7 @@ class Trace:
         async def stream(send: Send) -> None:
             await send(_line({"kind": "listening", "time_ms": self._clock.now_ms()}))
             while True:
-                await self._send_queued(listener, send)
+                await self._send_queue(listener, send)
 
         return AdminResponse(body=stream, content_type=MEDIA_TYPE, ended=lambda: self._leave(listener))
 
@@ -145,11 +145,11 @@ class Trace:
             self._end(request, listeners, parts, "")
             send(parts, reservation)
 
-        def refused(reason: str) -> None:
+        def on_refusal(reason: str) -> None:
             self._end(request, listeners, (), reason)
             refuse(reason)
 
-        return sent, refused
+        return sent, on_refusal
 
     def _keep(self, frame: memoryview, peer: str) -> tuple[TracedRequest | None, list[_Listener]]:
         turns = self._broker.turns
@@ -182,7 +182,7 @@ class Trace:
         if not self._listeners:
             self._broker.observer.on_request = None
 
-    async def _send_queued(self, listener: _Listener, send: Send) -> None:
+    async def _send_queue(self, listener: _Listener, send: Send) -> None:
         """Send the queued requests and replies; wait if there are none."""
         if not listener.waiting and not listener.dropped:
             listener.wait = wait = Wait[None](self._broker.turns)

@@ -39,7 +39,7 @@ class Picture:
                 break
             self.lone.rest()
         assert int(head.split(b" ")[1]) == status, written[:1000]
-        return unchunked(body) if is_chunked else body
+        return decode_chunks(body) if is_chunked else body
 
     def follow(self, target="/v1/events"):
         """Open the event stream and return its reader."""
@@ -62,12 +62,12 @@ class Follower:
     def news(self, after_ms=300.0):
         """Return [(event, data)] for the events that arrive in this time."""
         self.picture.lone.rest(after_ms)
-        body = unchunked(bytes(self.visitor.transport.written).partition(b"\r\n\r\n")[2])
+        body = decode_chunks(bytes(self.visitor.transport.written).partition(b"\r\n\r\n")[2])
         new, self._seen = body[self._seen :], len(body)
-        return [told(block) for block in new.decode().split("\n\n") if block and not block.startswith(":")]
+        return [parse_event(block) for block in new.decode().split("\n\n") if block and not block.startswith(":")]
 
 
-def told(block):
+def parse_event(block):
     fields = dict(line.split(": ", 1) for line in block.split("\n"))
     data = json.loads(fields["data"])
     if "id" in fields:
@@ -79,7 +79,7 @@ def length_of(head):
     return next(int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length"))
 
 
-def unchunked(data):
+def decode_chunks(data):
     """Return the part of the body that has arrived, without chunk headers."""
     found = b""
     while data:

@@ -15,21 +15,21 @@ from ottla.broker.admin.routes import AdminResponse, Route
 
 
 @pytest.fixture(scope="module")
-def shared():
+def shared_web():
     return Web()
 
 
 @pytest.fixture
-def web(shared):
-    shared.asked.clear()
-    shared.waits.clear()
-    shared.left.clear()
-    yield shared
-    assert shared.lone.bugs == []
-    assert shared.waits == []
+def web(shared_web):
+    shared_web.asked.clear()
+    shared_web.waits.clear()
+    shared_web.left.clear()
+    yield shared_web
+    assert shared_web.lone.bugs == []
+    assert shared_web.waits == []
 
 
-def chunked(*pieces):
+def encode_chunks(*pieces):
     return b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
 
 
@@ -50,7 +50,7 @@ def test_a_request_may_come_in_pieces(web, piece_bytes):
     visitor.send(request("POST", "/echo", body), piece_bytes)
     head, _, _ = request("POST", "/echo").partition(b"\r\n\r\n")
     head += b"\r\ncontent-type: application/json; charset=UTF-8\r\ntransfer-encoding: chunked\r\n\r\n"
-    visitor.send(head + chunked(*[bytes([byte]) for byte in json.dumps(body).encode()]), piece_bytes)
+    visitor.send(head + encode_chunks(*[bytes([byte]) for byte in json.dumps(body).encode()]), piece_bytes)
     assert [reply.value["body"] for reply in visitor.replies()] == [body, body]
     assert not visitor.transport.closed
 
@@ -281,7 +281,7 @@ def test_a_body_of_the_largest_size_is_read(web, is_chunked):
         visitor = web.connect()
         if is_chunked:
             pieces = [body[start : start + 1_000] for start in range(0, len(body), 1_000)]
-            body = chunked(*pieces)
+            body = encode_chunks(*pieces)
             visitor.send(request("POST", "/echo", body, content_length=None, transfer_encoding="chunked"))
         else:
             visitor.send(request("POST", "/echo", body))
@@ -430,13 +430,13 @@ def test_any_bytes_are_answered_or_end_the_connection(web):
         assert visitor.transport.closed
 
 
-async def shown(request):
+async def show_page(request):
     return AdminResponse(body=b"<!doctype html>", content_type="text/html; charset=utf-8")
 
 
 PAGES = (
-    Route("GET", "/", shown, "The page", is_public=True),
-    Route("GET", "/page/{name}", shown, "What it is made of", is_public=True),
+    Route("GET", "/", show_page, "The page", is_public=True),
+    Route("GET", "/page/{name}", show_page, "What it is made of", is_public=True),
 )
 LINKED = {"sec_fetch_site": "cross-site", "sec_fetch_mode": "navigate", "sec_fetch_dest": "document"}
 

@@ -17,20 +17,20 @@ MOST_UNCHARGED_CALLS = 2_000
 """As in `test_bounded.py`: what a step of fixed size may do without a charge."""
 
 
-def filled(unit, size_bytes=BODY_BYTES, begin=b"[", end=b"0]"):
+def fill_body(unit, size_bytes=BODY_BYTES, begin=b"[", end=b"0]"):
     return begin + unit * ((size_bytes - len(begin) - len(end)) // len(unit)) + end
 
 
 BODIES = {
-    "numbers": filled(b"0,"),
-    "objects": filled(b'{"a":1},'),
-    "lists": filled(b"[" * 60 + b"]" * 60 + b","),
+    "numbers": fill_body(b"0,"),
+    "objects": fill_body(b'{"a":1},'),
+    "lists": fill_body(b"[" * 60 + b"]" * 60 + b","),
     "names": b'{"value":{' + b",".join(b'"%x":1' % number for number in range(11_000)) + b"}}",
-    "escapes": filled(b"\\u0041", begin=b'{"value":"', end=b'"}'),
-    "text": filled(b"x", begin=b'{"value":"', end=b'"}'),
-    "spaces": filled(b" ", begin=b"{", end=b"}"),
-    "digits": filled(b"1" * 399 + b",", end=b"0]"),
-    "long number": filled(b"1", end=b"]"),
+    "escapes": fill_body(b"\\u0041", begin=b'{"value":"', end=b'"}'),
+    "text": fill_body(b"x", begin=b'{"value":"', end=b'"}'),
+    "spaces": fill_body(b" ", begin=b"{", end=b"}"),
+    "digits": fill_body(b"1" * 399 + b",", end=b"0]"),
+    "long number": fill_body(b"1", end=b"]"),
 }
 
 

@@ -105,14 +105,14 @@ class Scraped:
 
 
 @pytest.fixture
-def scraped():
+def scraper():
     return Scraped(coordinating(log_flush_interval_messages=1))
 
 
 @pytest.fixture
-def furnished(scraped):
+def furnished(scraper):
     """Fill a broker with at least one of everything."""
-    lone = scraped.lone
+    lone = scraper.lone
     producer = Producer(lone)
     producer.begin(0)
     producer.end()
@@ -122,7 +122,7 @@ def furnished(scraped):
     commit(lone, (LEDGER, 2, 1))
     Member(lone, "members").settle()
     lone.rest(100)
-    return scraped
+    return scraper
 
 
 def test_every_series_that_dashboard_7589_asks_for_is_there(furnished):
@@ -184,44 +184,44 @@ def test_a_group_that_reads_committed_lags_behind_what_it_may_read_and_no_furthe
     assert furnished.value("ottla_consumergroup_stable_lag", **place) == 0
 
 
-def test_a_last_stable_offset_that_stays_grows_old_until_it_moves(scraped):
-    producer = Producer(scraped.lone)
+def test_a_last_stable_offset_that_stays_grows_old_until_it_moves(scraper):
+    producer = Producer(scraper.lone)
     producer.begin(0)
     name, place = "ottla_partition_last_stable_offset_age_seconds", {"topic": LEDGER, "partition": 0}
-    assert scraped.value(name, **place) < 1
-    scraped.lone.rest(30_000)
-    assert scraped.value(name, **place) == pytest.approx(30, abs=1)
-    assert scraped.value("ottla_transaction_oldest_open_seconds") == pytest.approx(30, abs=1)
+    assert scraper.value(name, **place) < 1
+    scraper.lone.rest(30_000)
+    assert scraper.value(name, **place) == pytest.approx(30, abs=1)
+    assert scraper.value("ottla_transaction_oldest_open_seconds") == pytest.approx(30, abs=1)
     producer.end()
-    scraped.lone.rest(100)
-    assert name not in scraped.names()
-    assert scraped.value("ottla_transaction_oldest_open_seconds") == 0
+    scraper.lone.rest(100)
+    assert name not in scraper.names()
+    assert scraper.value("ottla_transaction_oldest_open_seconds") == 0
 
 
-def test_rates_and_quantiles_are_those_of_the_last_minutes(scraped):
-    lone = scraped.lone
-    scraped.text()
+def test_rates_and_quantiles_are_those_of_the_last_minutes(scraper):
+    lone = scraper.lone
+    scraper.text()
     lone.rest(9_000)
     produce(lone, batch(100))
     lone.rest(1_000)
-    bytes_in = scraped.broker.metrics.bytes_in
-    rate = scraped.value("kafka_server_BrokerTopicMetrics_FifteenMinuteRate", name="BytesInPerSec", topic=LEDGER)
+    bytes_in = scraper.broker.metrics.bytes_in
+    rate = scraper.value("kafka_server_BrokerTopicMetrics_FifteenMinuteRate", name="BytesInPerSec", topic=LEDGER)
     assert rate == pytest.approx(bytes_in / 10, rel=0.05)
     quantile = {"request": "Produce", "quantile": "0.99"}
-    assert scraped.value("kafka_network_requestmetrics_totaltimems", **quantile) > 0
+    assert scraper.value("kafka_network_requestmetrics_totaltimems", **quantile) > 0
     for _ in range(20):
         lone.rest(31_000)
-        scraped.text()
-    assert scraped.value("kafka_network_requestmetrics_totaltimems", **quantile) == 0
-    later = scraped.value("kafka_server_BrokerTopicMetrics_FifteenMinuteRate", name="BytesInPerSec", topic=LEDGER)
+        scraper.text()
+    assert scraper.value("kafka_network_requestmetrics_totaltimems", **quantile) == 0
+    later = scraper.value("kafka_server_BrokerTopicMetrics_FifteenMinuteRate", name="BytesInPerSec", topic=LEDGER)
     assert 0 < later < rate
 
 
-def test_hostile_names_cannot_leave_their_label(scraped):
-    commit(scraped.lone, (LEDGER, 0, 0), group_id=HOSTILE)
-    scraped.lone.rest(100)
+def test_hostile_names_cannot_leave_their_label(scraper):
+    commit(scraper.lone, (LEDGER, 0, 0), group_id=HOSTILE)
+    scraper.lone.rest(100)
     assert labels(consumergroup=HOSTILE) == 'consumergroup="a\\"b\\\\c\\nd} 1\\n# TYPE x é"'
-    rows = [dict(row) for name, row in scraped.series() if name == "kafka_consumergroup_members"]
+    rows = [dict(row) for name, row in scraper.series() if name == "kafka_consumergroup_members"]
     assert [row["consumergroup"].replace("\\n", "\n").replace('\\"', '"') for row in rows] == [
         HOSTILE.replace("\\", "\\\\")
     ]
@@ -240,21 +240,21 @@ def test_partitions_groups_and_offsets_beyond_a_number_are_left_out_and_counted(
     assert not any(("topic", LEDGER) in row for _, row in series)
 
 
-def test_a_group_with_a_name_of_kilobytes_has_no_series(scraped):
-    commit(scraped.lone, (LEDGER, 0, 0), group_id="g" * 30_000)
-    scraped.lone.rest(100)
-    assert scraped.value("ottla_metrics_left_out", of="groups") == 1
-    assert len(scraped.text()) < 60_000
+def test_a_group_with_a_name_of_kilobytes_has_no_series(scraper):
+    commit(scraper.lone, (LEDGER, 0, 0), group_id="g" * 30_000)
+    scraper.lone.rest(100)
+    assert scraper.value("ottla_metrics_left_out", of="groups") == 1
+    assert len(scraper.text()) < 60_000
 
 
-def test_a_page_of_thousands_of_series_is_written_in_shares(scraped):
-    lone = scraped.lone
+def test_a_page_of_thousands_of_series_is_written_in_shares(scraper):
+    lone = scraper.lone
     lone.create_topic("wide", 500)
     turns = lone.turns
     lone.rest(1_000)
     turns.most_us, turns.uncharged_calls, turns.weighing = 0.0, 0, True
     try:
-        text = scraped.text()
+        text = scraper.text()
     finally:
         turns.weighing = False
     assert text.count("\n") > 5_000

@@ -22,7 +22,7 @@ START_MS = 1_700_000_000_000
 
 
 @pytest.fixture(scope="module")
-def crowded():
+def crowd():
     """Fill a broker with ids, partitions, groups, offsets and events. A real transaction holds a partition back."""
     picture = Picture()
     (shard,) = picture.broker.transactions.shards()
@@ -41,7 +41,7 @@ def crowded():
         picture.broker.groups._manager.obtain(f"group-{number}")
     for number in range(5_000):
         picture.events.began(f"txn-{number}", 1, 0, [(LEDGER, 0)])
-        picture.events.record_refused(f"Api{number}", "ERROR", "client", "peer", f"txn-{number}", "why")
+        picture.events.record_refusal(f"Api{number}", "ERROR", "client", "peer", f"txn-{number}", "why")
     Producer(picture.lone, timeout_ms=900_000).begin(0)
     yield picture
     assert picture.lone.bugs == []
@@ -64,15 +64,15 @@ def crowded():
         "/v1/export",
     ],
 )
-def test_an_answer_of_many_rows_holds_nobody(crowded, target):
-    visitor = crowded.web.connect()
+def test_an_answer_of_many_rows_holds_nobody(crowd, target):
+    visitor = crowd.web.connect()
 
     def ask():
         visitor.send(request("GET", target))
         for _ in range(300):
-            crowded.lone.rest()
+            crowd.lone.rest()
 
-    weight = crowded.web.weigh(ask)
+    weight = crowd.web.weigh(ask)
     answer = bytes(visitor.transport.written)
     assert answer.startswith(b"HTTP/1.1 200 OK") and answer.endswith((b"}\n", b"0\r\n\r\n", b"\n\n\r\n"))
     assert len(visitor.transport.written) < MOST_ANSWER_BYTES
@@ -80,12 +80,12 @@ def test_an_answer_of_many_rows_holds_nobody(crowded, target):
     visitor.hang_up()
 
 
-def test_what_was_left_out_is_said(crowded):
-    transactions = crowded.get("/v1/transactions?limit=1000")
+def test_what_was_left_out_is_said(crowd):
+    transactions = crowd.get("/v1/transactions?limit=1000")
     assert (transactions["total"], transactions["left_out"]) == (MANY + 1, MANY - 999)
     first = transactions["transactions"][0]
     assert (len(first["partitions"]), first["partitions_left_out"]) == (100, PARTITIONS - 100)
-    (group,) = crowded.get(f"/v1/groups?prefix={GROUP}&limit=1")["groups"]
+    (group,) = crowd.get(f"/v1/groups?prefix={GROUP}&limit=1")["groups"]
     assert len(group["offsets"]) + group["offsets_left_out"] == 1_000
-    held = crowded.get("/v1/partitions?limit=1")["partitions"][0]
+    held = crowd.get("/v1/partitions?limit=1")["partitions"][0]
     assert (held["topic"], held["open"][0]["transactional_id"]) == (LEDGER, "txn")

@@ -24,7 +24,7 @@ ROUTER = Router(
 )
 
 
-def refused(method, target):
+def catch_error(method, target):
     with pytest.raises(AdminError) as raised:
         ROUTER.match(method, target)
     return raised.value
@@ -58,7 +58,7 @@ def test_head_is_asked_of_what_get_is_asked_of():
     ["/v1", "/v1/", "/v1/faults/", "//v1/faults", "/v1/faults/7/", "/v1/../faults", "/../../etc/passwd", "/V1"],
 )
 def test_a_path_that_is_not_there_says_where_to_look(target):
-    error = refused("GET", target)
+    error = catch_error("GET", target)
     assert (error.status, error.message) == (
         404,
         f"There is nothing at {target}: GET /openapi.json lists the paths",
@@ -70,35 +70,37 @@ def test_dots_in_a_path_are_a_name_like_any_other():
 
 
 def test_a_method_that_is_not_there_says_which_are():
-    error = refused("PATCH", "/v1/faults")
+    error = catch_error("PATCH", "/v1/faults")
     assert (error.status, error.headers) == (405, (("Allow", "GET, HEAD, POST"),))
     assert error.message == "/v1/faults takes GET, HEAD, POST, not PATCH"
-    assert refused("HEAD", "/v1/topics/a/partitions/0").headers == (("Allow", "PUT"),)
+    assert catch_error("HEAD", "/v1/topics/a/partitions/0").headers == (("Allow", "PUT"),)
 
 
 @pytest.mark.parametrize("target", ["*", "v1/faults", "http://127.0.0.1:9644/v1/faults", ""])
 def test_a_target_that_is_no_path_is_refused(target):
-    assert refused("GET", target).status == 400
+    assert catch_error("GET", target).status == 400
 
 
 @pytest.mark.parametrize("target", ["/v1/faults/%ff", "/v1/faults/7?wait_ms=%ff"])
 def test_escapes_that_are_not_utf_8_are_refused(target):
-    assert refused("GET", target).status == 400
+    assert catch_error("GET", target).status == 400
 
 
 def test_a_query_has_the_names_of_its_route_once():
     assert ROUTER.match("GET", "/v1/faults/7?wait_ms=5&verbose=").query == {"wait_ms": "5", "verbose": ""}
-    assert refused("GET", "/v1/faults/7?wait_ms=5&wait_ms=6").message == "The query has the parameter 'wait_ms' twice"
     assert (
-        refused("GET", "/v1/faults/7?wait=5").message
+        catch_error("GET", "/v1/faults/7?wait_ms=5&wait_ms=6").message == "The query has the parameter 'wait_ms' twice"
+    )
+    assert (
+        catch_error("GET", "/v1/faults/7?wait=5").message
         == "The query has an unknown parameter 'wait': did you mean wait_ms?"
     )
     assert (
-        refused("GET", "/v1/faults/7?x=5").message
+        catch_error("GET", "/v1/faults/7?x=5").message
         == "The query has an unknown parameter 'x': there is wait_ms, verbose"
     )
-    assert refused("GET", "/v1/faults?x=5").message == "The query has an unknown parameter 'x': there is none"
-    assert refused("GET", "/v1/faults/7?" + "&".join("abcdefghijklmnopqrstuvwxyz" * 2)).status == 400
+    assert catch_error("GET", "/v1/faults?x=5").message == "The query has an unknown parameter 'x': there is none"
+    assert catch_error("GET", "/v1/faults/7?" + "&".join("abcdefghijklmnopqrstuvwxyz" * 2)).status == 400
 
 
 def test_two_routes_that_match_the_same_are_a_mistake():

@@ -60,10 +60,10 @@ class Traced:
 
 
 @pytest.fixture
-def traced():
-    traced = Traced()
-    yield traced
-    assert traced.lone.bugs == []
+def tracer():
+    tracer = Traced()
+    yield tracer
+    assert tracer.lone.bugs == []
 
 
 def lines_of(visitor):
@@ -77,16 +77,16 @@ def lines_of(visitor):
     return [json.loads(line) for line in body.splitlines()]
 
 
-def told_of(traced, visitor):
-    traced.lone.rest(50)
+def read_trace(tracer, visitor):
+    tracer.lone.rest(50)
     return lines_of(visitor)[1:]
 
 
-def test_a_request_and_its_reply_are_told_with_what_matters(traced):
-    visitor = traced.listen("?api=endtxn")
-    producer = traced.init()
-    traced.end(producer.producer_id, 7)
-    asked, answered = told_of(traced, visitor)
+def test_a_request_and_its_reply_are_told_with_what_matters(tracer):
+    visitor = tracer.listen("?api=endtxn")
+    producer = tracer.init()
+    tracer.end(producer.producer_id, 7)
+    asked, answered = read_trace(tracer, visitor)
     head = {"client_id": "client", "correlation_id": 1, "api": "EndTxn", "version": 3}
     fields = {"transactional_id": TXN, "producer_id": producer.producer_id, "producer_epoch": 7, "committed": True}
     assert {name: asked[name] for name in head} == head
@@ -98,11 +98,11 @@ def test_a_request_and_its_reply_are_told_with_what_matters(traced):
     assert answered["time_ms"] >= asked["time_ms"] > 0
 
 
-def test_of_records_their_header_is_told(traced):
-    visitor = traced.listen("?api=Produce")
+def test_of_records_their_header_is_told(tracer):
+    visitor = tracer.listen("?api=Produce")
     records = batch(3, producer_id=4, producer_epoch=0, base_sequence=0)
-    produce(traced.lone, records, LEDGER, 1)
-    asked, answered = told_of(traced, visitor)
+    produce(tracer.lone, records, LEDGER, 1)
+    asked, answered = read_trace(tracer, visitor)
     assert asked["fields"]["acks"] == -1
     (topic,) = asked["fields"]["topic_data"]
     (row,) = topic["partition_data"]
@@ -112,17 +112,17 @@ def test_of_records_their_header_is_told(traced):
     assert answered["fields"]["responses"][0]["partition_responses"][0]["base_offset"] == 0
 
 
-def test_a_transactional_id_is_told_from_others_and_from_other_names(traced):
-    visitor = traced.listen(f"?transactional_id={TXN}")
-    other = traced.init("txn-2")
-    own = traced.init()
-    traced.end(other.producer_id, 0, "txn-2")
-    traced.end(own.producer_id, own.producer_epoch)
-    traced.lone.call(K.FIND_COORDINATOR, 4, key_type=1, coordinator_keys=["txn-2", TXN])
-    traced.lone.call(K.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[TXN])  # a group of that name
-    produce(traced.lone, batch(), transactional_id="txn-2")
-    produce(traced.lone, batch(), transactional_id=TXN)
-    told = told_of(traced, visitor)
+def test_a_transactional_id_is_told_from_others_and_from_other_names(tracer):
+    visitor = tracer.listen(f"?transactional_id={TXN}")
+    other = tracer.init("txn-2")
+    own = tracer.init()
+    tracer.end(other.producer_id, 0, "txn-2")
+    tracer.end(own.producer_id, own.producer_epoch)
+    tracer.lone.call(K.FIND_COORDINATOR, 4, key_type=1, coordinator_keys=["txn-2", TXN])
+    tracer.lone.call(K.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[TXN])  # a group of that name
+    produce(tracer.lone, batch(), transactional_id="txn-2")
+    produce(tracer.lone, batch(), transactional_id=TXN)
+    told = read_trace(tracer, visitor)
     assert [each["api"] for each in told if each["kind"] == "request"] == [
         "InitProducerId",
         "EndTxn",
@@ -132,98 +132,98 @@ def test_a_transactional_id_is_told_from_others_and_from_other_names(traced):
     assert len(told) == 8
 
 
-def test_a_group_is_told_from_others(traced):
-    visitor = traced.listen("?group=g")
+def test_a_group_is_told_from_others(tracer):
+    visitor = tracer.listen("?group=g")
     for group in ("g", "gg"):
-        traced.lone.call(K.OFFSET_FETCH, 7, group_id=group, topics=None, require_stable=False)
-        traced.lone.call(K.OFFSET_FETCH, 8, groups=[{"group_id": group, "topics": None}], require_stable=False)
-    told = told_of(traced, visitor)
+        tracer.lone.call(K.OFFSET_FETCH, 7, group_id=group, topics=None, require_stable=False)
+        tracer.lone.call(K.OFFSET_FETCH, 8, groups=[{"group_id": group, "topics": None}], require_stable=False)
+    told = read_trace(tracer, visitor)
     assert [(each["kind"], each["version"]) for each in told] == [
         *(("request", 7), ("reply", 7)),
         *(("request", 8), ("reply", 8)),
     ]
 
 
-def test_conditions_hold_together(traced):
-    visitors = [traced.listen(query) for query in ("?client_id=client&api=EndTxn", "?client_id=else", "?client_id=")]
-    traced.end(0, 0)
-    assert [len(told_of(traced, visitor)) for visitor in visitors] == [2, 0, 0]
+def test_conditions_hold_together(tracer):
+    visitors = [tracer.listen(query) for query in ("?client_id=client&api=EndTxn", "?client_id=else", "?client_id=")]
+    tracer.end(0, 0)
+    assert [len(read_trace(tracer, visitor)) for visitor in visitors] == [2, 0, 0]
 
 
-def test_an_api_that_there_is_not_is_refused(traced):
-    reply = traced.web.ask("GET", "/v1/trace?api=EndTx")
+def test_an_api_that_there_is_not_is_refused(tracer):
+    reply = tracer.web.ask("GET", "/v1/trace?api=EndTx")
     assert reply.status == 400
     assert reply.value["error"] == "There is no API EndTx: did you mean EndTxn?"
 
 
-def test_nobody_is_heard_when_nobody_listens(traced):
-    assert traced.observer.on_request is None
-    first, second = traced.listen(), traced.listen()
+def test_nobody_is_heard_when_nobody_listens(tracer):
+    assert tracer.observer.on_request is None
+    first, second = tracer.listen(), tracer.listen()
     first.hang_up()
-    assert traced.observer.on_request is not None
+    assert tracer.observer.on_request is not None
     second.hang_up()
-    assert traced.observer.on_request is None
+    assert tracer.observer.on_request is None
 
 
-def test_who_takes_nothing_is_cut_off_and_heard_no_more(traced):
-    visitor = traced.listen()
+def test_who_takes_nothing_is_cut_off_and_heard_no_more(tracer):
+    visitor = tracer.listen()
     visitor.transport.takes = 0
-    traced.end(0, 0)
-    traced.lone.rest(REQUEST_MS + 10)
-    assert visitor.transport.aborted and traced.observer.on_request is None
+    tracer.end(0, 0)
+    tracer.lone.rest(REQUEST_MS + 10)
+    assert visitor.transport.aborted and tracer.observer.on_request is None
 
 
-def test_a_slow_reader_is_told_how_much_is_missing_and_nobody_waits_for_him(traced, monkeypatch):
+def test_a_slow_reader_is_told_how_much_is_missing_and_nobody_waits_for_him(tracer, monkeypatch):
     monkeypatch.setattr(listening, "MOST_WAITING", 5)
-    visitor = traced.listen("?api=EndTxn")
+    visitor = tracer.listen("?api=EndTxn")
     visitor.transport.takes = 0
     for _ in range(10):
-        traced.end(0, 0)
+        tracer.end(0, 0)
     visitor.transport.take(PIECE_BYTES)
-    told = told_of(traced, visitor)
+    told = read_trace(tracer, visitor)
     kinds = [each["kind"] for each in told]
     assert kinds == ["request", "reply"] * 3 + ["dropped"]
     assert told[-1]["count"] == 20 - 6
 
 
-def test_only_a_few_may_listen(traced):
+def test_only_a_few_may_listen(tracer):
     for _ in range(MOST_LISTENERS):
-        traced.listen()
-    reply = traced.web.ask("GET", "/v1/trace")
+        tracer.listen()
+    reply = tracer.web.ask("GET", "/v1/trace")
     assert reply.status == 409 and "traces are running" in reply.value["error"]
 
 
-def test_only_a_few_may_listen_when_many_ask_at_once(traced):
-    visitors = [traced.web.connect() for _ in range(60)]
+def test_only_a_few_may_listen_when_many_ask_at_once(tracer):
+    visitors = [tracer.web.connect() for _ in range(60)]
 
     def all_ask():
         for visitor in visitors:
             visitor.connection.data_received(request("GET", "/v1/trace"))
 
-    traced.lone.turns.event(all_ask)
-    traced.lone.rest(500)
+    tracer.lone.turns.event(all_ask)
+    tracer.lone.rest(500)
     statuses = [bytes(visitor.transport.written)[9:12] for visitor in visitors]
     assert (statuses.count(b"200"), statuses.count(b"409")) == (MOST_LISTENERS, 60 - MOST_LISTENERS)
 
 
-def test_who_asks_for_the_head_alone_takes_no_place(traced):
+def test_who_asks_for_the_head_alone_takes_no_place(tracer):
     for _ in range(MOST_LISTENERS + 1):
-        visitor = traced.web.connect()
+        visitor = tracer.web.connect()
         visitor.send(request("HEAD", "/v1/trace"))
         assert bytes(visitor.transport.written).startswith(b"HTTP/1.1 200")
-    assert traced.observer.on_request is None
+    assert tracer.observer.on_request is None
 
 
-def test_secrets_are_not_told(traced, caplog):
+def test_secrets_are_not_told(tracer, caplog):
     caplog.set_level("DEBUG", logger="ottla")
-    visitor = traced.listen("?verbose=true")
+    visitor = tracer.listen("?verbose=true")
     rows = [("retention.ms", "60000"), ("ssl.key.password", "hunter2"), ("plugin.thing", "hunter2")]
     configs = [{"name": name, "value": value, "config_operation": 0} for name, value in rows]
     resources = [{"resource_type": 2, "resource_name": LEDGER, "configs": configs}]
-    traced.lone.call(K.INCREMENTAL_ALTER_CONFIGS, 1, resources=resources, validate_only=False)
+    tracer.lone.call(K.INCREMENTAL_ALTER_CONFIGS, 1, resources=resources, validate_only=False)
     sasl = message(K.SASL_AUTHENTICATE, 2, auth_bytes=b"\0me\0hunter2")
-    assert traced.lone.serve(sasl, 2) is not None
-    told = told_of(traced, visitor)
+    assert tracer.lone.serve(sasl, 2) is not None
+    told = read_trace(tracer, visitor)
     assert "hunter2" not in json.dumps(told) + caplog.text
     (resource,) = told[0]["fields"]["resources"]
     assert [row["value"] for row in resource["configs"]] == ["60000", "[hidden]", "[hidden]"]
@@ -232,15 +232,15 @@ def test_secrets_are_not_told(traced, caplog):
     assert refused["kind"] == "reply" and refused["errors"] == ["ILLEGAL_SASL_STATE"]
 
 
-def test_what_is_no_request_harms_nobody(traced):
-    visitor = traced.listen()
+def test_what_is_no_request_harms_nobody(tracer):
+    visitor = tracer.listen()
     header = encode_request_header(RequestHeader(K.END_TXN, 3, 9, "client"))
     for frame in (b"", b"\0\1", header + b"\xff\xff", encode_request_header(RequestHeader(99, 1, 9, "x"))):
-        client = traced.lone.client()
+        client = tracer.lone.client()
         client._link.send(len(frame).to_bytes(4, "big") + frame)
-        traced.lone.rest(5)
+        tracer.lone.rest(5)
         assert client.closed
-    told = told_of(traced, visitor)
+    told = read_trace(tracer, visitor)
     assert [(each["kind"], each["api"]) for each in told] == [
         *(("request", "EndTxn"), ("closed", "EndTxn")),
         *(("request", "API 99"), ("closed", "API 99")),
@@ -248,20 +248,20 @@ def test_what_is_no_request_harms_nobody(traced):
     assert "unreadable" in told[0] and "unreadable" in told[2]
 
 
-def test_a_trace_is_charged_for_and_shared(traced):
+def test_a_trace_is_charged_for_and_shared(tracer):
     for _ in range(MOST_LISTENERS):
-        traced.listen("?verbose=true")
+        tracer.listen("?verbose=true")
     names = [{"name": f"topic-{number}"} for number in range(1_000)]
     asked = message(K.METADATA, 4, topics=names, allow_auto_topic_creation=False)
-    traced.lone.serve(asked, 4)  # so that readers are made
-    weight = traced.lone.weigh(asked, 4)
+    tracer.lone.serve(asked, 4)  # so that readers are made
+    weight = tracer.lone.weigh(asked, 4)
     assert weight.us <= 2 * SHARE_US and weight.uncharged_calls <= 2_000
 
 
 # -- every message
 
 
-def asked_of(key, version, content):
+def trace_request(key, version, content):
     frame = encode_request_header(RequestHeader(key, version, 1, "c")) + content
     header, body = parse_request_header(memoryview(frame))
     asked = TracedRequest(header, "peer", len(frame), 1, 1.0)
@@ -269,7 +269,7 @@ def asked_of(key, version, content):
     return asked
 
 
-def told_at_once(passed, verbose):
+def describe_at_once(passed, verbose):
     steps = describe_steps(passed, verbose, name_of)
     while True:
         try:
@@ -287,17 +287,17 @@ def test_every_version_of_every_message_is_told(key):
     api = TABLE[key]
     for version in range(api.min_version, api.max_version + 1):
         content = codec.request_class(key)(version=version).encode(version=version)
-        asked = asked_of(key, version, bytes(content))
+        asked = trace_request(key, version, bytes(content))
         for verbose in (False, True):
-            told = told_at_once(asked, verbose)
+            told = describe_at_once(asked, verbose)
             assert told["fields"] is not None and "unreadable" not in told
         reply = codec.response_class(key)(version=version)
-        parts = [framed(key, version, bytes(reply.encode(version=version)))]
-        told = told_at_once(TracedReply(asked, 2, 2.5, parts), True)
+        parts = [frame_reply(key, version, bytes(reply.encode(version=version)))]
+        told = describe_at_once(TracedReply(asked, 2, 2.5, parts), True)
         assert told["fields"] is not None and "unreadable" not in told and told["took_ms"] == 1.5
 
 
-def framed(key, version, body):
+def frame_reply(key, version, body):
     return response_prefix(key, version, 1, len(body)) + body
 
 
@@ -323,10 +323,10 @@ def test_a_fetch_reply_is_told_without_its_records(version):
     ]
     topics = [FetchableTopicResponse(LEDGER, rows, ID.bytes), FetchableTopicResponse(LEDGER, rows[:1], ID.bytes)]
     parts = encode_fetch_response(topics, version, 1, throttle_time_ms=3)
-    asked = asked_of(K.FETCH, version, b"")
+    asked = trace_request(K.FETCH, version, b"")
     answered = TracedReply(asked, 2, 2.5, parts)
     assert answered.size_bytes == sum(map(len, parts))
-    told = told_at_once(answered, False)
+    told = describe_at_once(answered, False)
     assert told["errors"] == ["OFFSET_OUT_OF_RANGE"]
     (topic,) = told["fields"]["responses"]
     first, second, third, fourth, again = topic["partitions"]
@@ -342,14 +342,14 @@ def test_of_many_rows_the_first_are_told():
     rows = [{"index": index, "records": None} for index in range(40)]
     asked = {"transactional_id": None, "acks": 1, "timeout_ms": 1}
     made = message(K.PRODUCE, 9, **asked, topic_data=[{"name": LEDGER, "partition_data": rows}])
-    told = told_at_once(asked_of(K.PRODUCE, 9, bytes(made.encode(version=9))), False)
+    told = describe_at_once(trace_request(K.PRODUCE, 9, bytes(made.encode(version=9))), False)
     assert len(told["fields"]["topic_data"][0]["partition_data"]) == 10 and told["rows_left_out"] == 30
     reply = codec.response_class(K.METADATA)
     topics = [reply.MetadataResponseTopic(error_code=3, name=str(at), partitions=[]) for at in range(500)]
     body = reply(brokers=[], cluster_id="x", controller_id=1, topics=topics).encode(version=4)
-    answered = TracedReply(asked_of(K.METADATA, 4, b""), 2, 2.5, [framed(K.METADATA, 4, bytes(body))])
-    told = told_at_once(answered, True)
+    answered = TracedReply(trace_request(K.METADATA, 4, b""), 2, 2.5, [frame_reply(K.METADATA, 4, bytes(body))])
+    told = describe_at_once(answered, True)
     assert len(told["fields"]["topics"]) == MOST_ROWS and told["rows_left_out"] == 500 - MOST_ROWS
     made = message(K.METADATA, 4, topics=[{"name": str(at)} for at in range(2_000)], allow_auto_topic_creation=False)
-    told = told_at_once(asked_of(K.METADATA, 4, bytes(made.encode(version=4))), True)
+    told = describe_at_once(trace_request(K.METADATA, 4, bytes(made.encode(version=4))), True)
     assert len(told["fields"]["topics"]) == MOST_ROWS and told["rows_left_out"] == 2_000 - MOST_ROWS

@@ -43,10 +43,10 @@ class Held:
         )
         handler = module.handle(context, Request(key, version, 1, "", Session(), body))
 
-        def answered(reply):
+        def add_reply(reply):
             replies.append(message_of(reply, key, version))
 
-        broker.turns.event(lambda: setattr(self, "activity", broker.turns.start(handler, answered, print)))
+        broker.turns.event(lambda: setattr(self, "activity", broker.turns.start(handler, add_reply, print)))
         return replies
 
     def create(self, *names, partitions=1):
@@ -79,7 +79,7 @@ class Held:
 
 
 @pytest.fixture
-def held(broker, monkeypatch):
+def caller(broker, monkeypatch):
     return Held(broker, monkeypatch)
 
 
@@ -89,88 +89,88 @@ def codes(replies):
     return [row.error_code for row in rows]
 
 
-def test_a_topic_exists_when_its_record_is_durable(held):
-    created = held.create("ledger")
-    held.broker.settle()
-    assert created == [] and "ledger" not in held.broker.cluster.topics
-    assert held.broker.directories() == ["__cluster_metadata-0"]
-    held.end_sync()
+def test_a_topic_exists_when_its_record_is_durable(caller):
+    created = caller.create("ledger")
+    caller.broker.settle()
+    assert created == [] and "ledger" not in caller.broker.cluster.topics
+    assert caller.broker.directories() == ["__cluster_metadata-0"]
+    caller.end_sync()
     assert codes(created) == [E.NONE]
-    assert held.broker.directories() == ["__cluster_metadata-0", "ledger-0"]
+    assert caller.broker.directories() == ["__cluster_metadata-0", "ledger-0"]
 
 
-def test_all_topics_of_a_request_share_one_sync_without_a_directory(held):
-    held.create("first")
-    held.end_sync()
-    created = held.create(*(f"t{number}" for number in range(20)))
-    asked = held.ask_for("auto-1", "auto-2")
-    (path,) = held.end_sync()
+def test_all_topics_of_a_request_share_one_sync_without_a_directory(caller):
+    caller.create("first")
+    caller.end_sync()
+    created = caller.create(*(f"t{number}" for number in range(20)))
+    asked = caller.ask_for("auto-1", "auto-2")
+    (path,) = caller.end_sync()
     assert path.endswith(".log")
     assert codes(created) == [E.NONE] * 20 and codes(asked) == [E.NONE] * 2
 
 
-def test_of_many_topics_some_are_applied_before_the_others_are_logged(held, monkeypatch):
+def test_of_many_topics_some_are_applied_before_the_others_are_logged(caller, monkeypatch):
     monkeypatch.setattr(controller, "CHANGED_AT_ONCE", 10)
-    created = held.create(*(f"t{number}" for number in range(25)))
+    created = caller.create(*(f"t{number}" for number in range(25)))
     seen = []
     while not created:
-        seen.append(len(held.broker.cluster.topics))
-        held.end_sync()
+        seen.append(len(caller.broker.cluster.topics))
+        caller.end_sync()
     assert seen == [0, 10, 20]
     assert codes(created) == [E.NONE] * 25
 
 
-def test_of_two_who_create_one_name_at_once_the_second_is_told_that_it_exists(held):
-    one, other = held.create("ledger", "a"), held.create("b", "ledger")
-    held.end_sync()
+def test_of_two_who_create_one_name_at_once_the_second_is_told_that_it_exists(caller):
+    one, other = caller.create("ledger", "a"), caller.create("b", "ledger")
+    caller.end_sync()
     assert codes(one) == [E.NONE] * 2 and other == []
-    held.end_sync()
+    caller.end_sync()
     assert codes(other) == [E.NONE, E.TOPIC_ALREADY_EXISTS]
 
 
-def test_names_that_collide_are_decided_one_after_the_other(held):
-    one, other = held.create("my.topic"), held.create("my_topic")
-    held.end_sync()
+def test_names_that_collide_are_decided_one_after_the_other(caller):
+    one, other = caller.create("my.topic"), caller.create("my_topic")
+    caller.end_sync()
     assert codes(one) == [E.NONE]
-    held.broker.settle()
+    caller.broker.settle()
     assert codes(other) == [E.INVALID_TOPIC_EXCEPTION]
 
 
-def test_a_topic_is_there_until_its_deletion_is_durable_and_then_gone_in_one_step(held):
-    create_topic(held.broker.cluster, "ledger", 3)
-    held.broker.settle()
-    partition = held.broker.cluster.partition("ledger", 2)
-    deleted = held.delete("ledger")
-    assert held.broker.cluster.partition("ledger", 2) is partition and partition.offline is None
-    held.end_sync()
+def test_a_topic_is_there_until_its_deletion_is_durable_and_then_gone_in_one_step(caller):
+    create_topic(caller.broker.cluster, "ledger", 3)
+    caller.broker.settle()
+    partition = caller.broker.cluster.partition("ledger", 2)
+    deleted = caller.delete("ledger")
+    assert caller.broker.cluster.partition("ledger", 2) is partition and partition.offline is None
+    caller.end_sync()
     assert codes(deleted) == [E.NONE]
-    assert [held.broker.cluster.partition("ledger", index) for index in range(3)] == [None] * 3
+    assert [caller.broker.cluster.partition("ledger", index) for index in range(3)] == [None] * 3
     assert partition.offline == "the partition was deleted"
 
 
-def test_a_name_is_free_when_nothing_of_the_deleted_topic_is_left(held):
-    broker = held.broker
+def test_a_name_is_free_when_nothing_of_the_deleted_topic_is_left(caller):
+    broker = caller.broker
     old = create_topic(broker.cluster, "ledger", 3)
     broker.settle()
     broker.disk.charge = lambda cost_us: broker.turns.charge(SHARE_US)  # each call uses the whole turn budget
-    deleted, created = held.delete("ledger"), held.create("ledger")
-    held.end_sync()
+    deleted, created = caller.delete("ledger"), caller.create("ledger")
+    caller.end_sync()
     assert codes(deleted) == [E.NONE] and created == []
     assert [name[-7:] for name in broker.directories() if name.startswith("ledger")] == ["-delete"] * 3
-    held.end_sync()
+    caller.end_sync()
     assert codes(created) == [E.NONE]
     assert broker.cluster.topics["ledger"].topic_id != old.topic_id
     assert broker.cluster.partition("ledger", 0).topic_id == broker.cluster.topics["ledger"].topic_id
 
 
-def test_a_deletion_goes_on_over_many_turns_and_others_go_between(held):
-    broker = held.broker
+def test_a_deletion_goes_on_over_many_turns_and_others_go_between(caller):
+    broker = caller.broker
     create_topic(broker.cluster, "wide", 8)
     broker.settle()
     broker.disk.charge = lambda cost_us: broker.turns.charge(SHARE_US)
-    deleted = held.delete("wide")
+    deleted = caller.delete("wide")
     broker.settle()
-    (job,) = held.jobs
+    (job,) = caller.jobs
     job.done = True
     job.on_end()
     left = []
@@ -181,14 +181,14 @@ def test_a_deletion_goes_on_over_many_turns_and_others_go_between(held):
     assert sorted(set(left), reverse=True) == [*range(7, -1, -1)]
 
 
-def test_a_deletion_that_was_killed_before_its_directories_moved_is_one_all_the_same(held):
-    broker = held.broker
+def test_a_deletion_that_was_killed_before_its_directories_moved_is_one_all_the_same(caller):
+    broker = caller.broker
     create_topic(broker.cluster, "gone", 2)
     broker.settle()
-    held.delete("gone")
+    caller.delete("gone")
     broker.disk.charge = lambda cost_us: broker.turns.charge(SHARE_US)
     broker.settle()
-    (job,) = held.jobs
+    (job,) = caller.jobs
     job.done = True
     job.on_end()
     broker.turns.event(broker.clock.next.pop(0))
@@ -198,100 +198,100 @@ def test_a_deletion_that_was_killed_before_its_directories_moved_is_one_all_the_
     assert not [name for name in broker.directories() if name in ("gone-0", "gone-1")]
 
 
-def test_a_stop_takes_the_directories_away_that_a_deletion_has_not_come_to(held):
-    broker = held.broker
+def test_a_stop_takes_the_directories_away_that_a_deletion_has_not_come_to(caller):
+    broker = caller.broker
     create_topic(broker.cluster, "gone", 4)
     broker.settle()
-    held.delete("gone")
+    caller.delete("gone")
     broker.disk.charge = lambda cost_us: broker.turns.charge(SHARE_US)
     broker.settle()
-    (job,) = held.jobs
+    (job,) = caller.jobs
     job.done = True
     job.on_end()
     broker.turns.event(broker.clock.next.pop(0))
     assert "gone-3" in broker.directories()
     broker.cluster.stop()
-    held.release()
+    caller.release()
     broker.stop()
     broker.settle()
     left = broker.directories()
     assert [name for name in left if name.startswith("gone")] == [name for name in left if name.endswith("-delete")]
 
 
-def test_a_change_goes_on_when_its_client_is_gone(held):
-    held.create("ledger")
-    held.activity.discard()
-    held.end_sync()
-    assert "ledger" in held.broker.cluster.topics
-    again = held.create("ledger")
-    held.broker.settle()
+def test_a_change_goes_on_when_its_client_is_gone(caller):
+    caller.create("ledger")
+    caller.activity.discard()
+    caller.end_sync()
+    assert "ledger" in caller.broker.cluster.topics
+    again = caller.create("ledger")
+    caller.broker.settle()
     assert codes(again) == [E.TOPIC_ALREADY_EXISTS]
 
 
-def test_after_a_failed_sync_nothing_is_changed_and_the_directory_is_offline(held):
-    create_topic(held.broker.cluster, "kept")
-    held.broker.settle()
-    created, deleted, asked = held.create("new", "kept"), held.delete("kept"), held.ask_for("auto")
-    held.end_sync(OSError(errno.EIO, "Input/output error"))
+def test_after_a_failed_sync_nothing_is_changed_and_the_directory_is_offline(caller):
+    create_topic(caller.broker.cluster, "kept")
+    caller.broker.settle()
+    created, deleted, asked = caller.create("new", "kept"), caller.delete("kept"), caller.ask_for("auto")
+    caller.end_sync(OSError(errno.EIO, "Input/output error"))
     assert codes(created) == [E.KAFKA_STORAGE_ERROR, E.TOPIC_ALREADY_EXISTS]
     assert codes(deleted) == codes(asked) == [E.KAFKA_STORAGE_ERROR]
-    assert list(held.broker.cluster.topics) == ["kept"]
-    assert "Input/output error" in held.broker.logs.offline
+    assert list(caller.broker.cluster.topics) == ["kept"]
+    assert "Input/output error" in caller.broker.logs.offline
 
 
-def test_a_topic_named_twice_is_not_deleted(held):
-    create_topic(held.broker.cluster, "ledger")
-    held.broker.settle()
-    deleted = held.delete("ledger", "ledger", "other")
-    held.broker.settle()
+def test_a_topic_named_twice_is_not_deleted(caller):
+    create_topic(caller.broker.cluster, "ledger")
+    caller.broker.settle()
+    deleted = caller.delete("ledger", "ledger", "other")
+    caller.broker.settle()
     assert codes(deleted) == [E.INVALID_REQUEST, E.UNKNOWN_TOPIC_OR_PARTITION]
-    assert "ledger" in held.broker.cluster.topics
+    assert "ledger" in caller.broker.cluster.topics
 
 
-def test_the_image_is_what_its_records_replay_to(held):
-    create_topic(held.broker.cluster, "wide", 1200, {"size": "100"})
-    create_topic(held.broker.cluster, "a.b")
-    reserve_producer_ids(held.broker.cluster)
-    held.broker.settle()
-    live = held.broker.cluster.image
-    held.release()
-    held.broker.stop()
-    held.broker.start()
-    assert held.broker.cluster.image == live
-    assert held.broker.cluster.image.colliding_topic("a_b") == "a.b"
+def test_the_image_is_what_its_records_replay_to(caller):
+    create_topic(caller.broker.cluster, "wide", 1200, {"size": "100"})
+    create_topic(caller.broker.cluster, "a.b")
+    reserve_producer_ids(caller.broker.cluster)
+    caller.broker.settle()
+    live = caller.broker.cluster.image
+    caller.release()
+    caller.broker.stop()
+    caller.broker.start()
+    assert caller.broker.cluster.image == live
+    assert caller.broker.cluster.image.colliding_topic("a_b") == "a.b"
 
 
 # --- producer ids
 
 
-def test_no_producer_id_is_given_out_of_a_block_that_is_not_durable(held):
-    controller, got = held.broker.cluster.controller, []
+def test_no_producer_id_is_given_out_of_a_block_that_is_not_durable(caller):
+    controller, got = caller.broker.cluster.controller, []
     assert controller.next_producer_id() is None
-    held.broker.turns.event(lambda: held.broker.turns.start(controller.producer_ids(), got.append, print))
-    held.broker.settle()
+    caller.broker.turns.event(lambda: caller.broker.turns.start(controller.producer_ids(), got.append, print))
+    caller.broker.settle()
     assert got == [] and controller.next_producer_id() is None
-    held.end_sync()
+    caller.end_sync()
     assert got == [True] and controller.next_producer_id() == 0
 
 
-def test_the_next_block_is_asked_for_before_the_last_one_is_used_up(held):
-    controller = held.broker.cluster.controller
-    reserve_producer_ids(held.broker.cluster)
-    held.broker.settle()
+def test_the_next_block_is_asked_for_before_the_last_one_is_used_up(caller):
+    controller = caller.broker.cluster.controller
+    reserve_producer_ids(caller.broker.cluster)
+    caller.broker.settle()
     given = [controller.next_producer_id() for _ in range(900)]
-    held.broker.settle()
-    assert not held.jobs
+    caller.broker.settle()
+    assert not caller.jobs
     given.append(controller.next_producer_id())
-    held.end_sync()
+    caller.end_sync()
     given += [controller.next_producer_id() for _ in range(1000)]
     assert given == [*range(1901)]
 
 
-def test_without_a_block_that_can_be_logged_there_is_no_producer_id(held):
-    controller, got = held.broker.cluster.controller, []
-    held.broker.turns.event(lambda: held.broker.turns.start(controller.producer_ids(), got.append, print))
-    held.end_sync(OSError(errno.EIO, "Input/output error"))
-    held.broker.turns.event(lambda: held.broker.turns.start(controller.producer_ids(), got.append, print))
+def test_without_a_block_that_can_be_logged_there_is_no_producer_id(caller):
+    controller, got = caller.broker.cluster.controller, []
+    caller.broker.turns.event(lambda: caller.broker.turns.start(controller.producer_ids(), got.append, print))
+    caller.end_sync(OSError(errno.EIO, "Input/output error"))
+    caller.broker.turns.event(lambda: caller.broker.turns.start(controller.producer_ids(), got.append, print))
     assert got == [False, False]
     assert controller.next_producer_id() is None
 

@@ -37,7 +37,7 @@ for _name in ("open", "list", "read", "size_bytes", "modified_ms", "exists", "ma
     setattr(WatchedDisk, _name, _watch(_name))
 
 
-def touched(broker, topic):
+def list_paths(broker, topic):
     return [path for path in broker.disk.touched if f"/{topic}-" in path]
 
 
@@ -46,31 +46,31 @@ def produce(partition):
     assert not partition.append_from_client(check_produced_batch(batch), batch).error
 
 
-def filled(broker):
+def fill_topic(broker):
     create_topic(broker.cluster, "t", 5)
     for index in range(5):
         produce(broker.cluster.partition("t", index))
 
 
 def test_after_a_clean_stop_partitions_are_opened_when_they_are_asked_for(broker):
-    filled(broker)
+    fill_topic(broker)
     broker.stop()
     broker.disk = WatchedDisk()
     broker.start()
-    assert touched(broker, "t") == []
+    assert list_paths(broker, "t") == []
     assert broker.cluster.partition("t", 3).log_end_offset == 1
-    assert {path.rpartition("/data/")[2].partition("/")[0] for path in touched(broker, "t")} == {"t-3"}
+    assert {path.rpartition("/data/")[2].partition("/")[0] for path in list_paths(broker, "t")} == {"t-3"}
 
 
 def test_after_a_crash_every_partition_is_recovered_before_anybody_asks(broker):
-    filled(broker)
+    fill_topic(broker)
     broker.kill()
     broker.start()
     assert [partition.log_end_offset for partition in broker.cluster.partitions()] == [1] * 5
 
 
 def test_what_nobody_asks_for_is_opened_later(broker):
-    filled(broker)
+    fill_topic(broker)
     broker.stop()
     broker.start()
     timers = []
@@ -87,15 +87,15 @@ def test_what_nobody_asks_for_is_opened_later(broker):
 
 
 def test_a_partition_that_finds_no_descriptor_is_opened_by_who_asks_next(broker, monkeypatch):
-    filled(broker)
+    fill_topic(broker)
     broker.stop()
     broker.start()
 
-    def refused(disk, path):
+    def refuse(disk, path):
         raise Shortage(errno.EMFILE, "Too many open files", path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(RealDisk, "list", refused)
+        patch.setattr(RealDisk, "list", refuse)
         assert "Too many open files" in broker.cluster.partition("t", 3).offline
         assert broker.logs.offline is None
     assert broker.cluster.partition("t", 3).log_end_offset == 1
@@ -108,17 +108,17 @@ def test_a_coordinator_s_partition_that_finds_no_descriptor_is_not_taken_for_emp
     broker.stop()
     broker.start()
 
-    def refused(disk, path):
+    def refuse(disk, path):
         raise Shortage(errno.EMFILE, "Too many open files", path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(RealDisk, "list", refused)
+        patch.setattr(RealDisk, "list", refuse)
         assert broker.cluster.partition(name, 0).offline is not None
     assert "Too many open files" in broker.logs.offline
 
 
 def test_a_topic_that_nobody_has_opened_is_deleted_with_its_directories(broker):
-    filled(broker)
+    fill_topic(broker)
     broker.stop()
     broker.start()
     delete_topic(broker.cluster, broker.cluster.topics["t"])
@@ -128,7 +128,7 @@ def test_a_topic_that_nobody_has_opened_is_deleted_with_its_directories(broker):
 
 
 def test_checkpoints_keep_what_they_say_of_partitions_that_nobody_opened(broker):
-    filled(broker)
+    fill_topic(broker)
     broker.stop()
     broker.start()
     broker.logs.checkpoint()
@@ -138,7 +138,7 @@ def test_checkpoints_keep_what_they_say_of_partitions_that_nobody_opened(broker)
 
 
 def test_a_partition_with_many_producers_lets_others_in_while_it_is_opened(broker):
-    filled(broker)
+    fill_topic(broker)
     broker.stop()
     now_ms = broker.clock.now_ms()
     entries = [ProducerEntry(number, 0, 0, 0, 0, now_ms, -1, -1) for number in range(10_000)]
@@ -170,7 +170,7 @@ def sizes(broker, count=5):
 
 
 def test_sizes_are_told_without_opening_anything(broker):
-    filled(broker)
+    fill_topic(broker)
     produce(broker.cluster.partition("t", 2))
     opened = [partition.log.size_bytes for partition in broker.cluster.partitions()]
     assert sizes(broker) == opened and opened[2] == 2 * opened[0] > 0
@@ -181,7 +181,7 @@ def test_sizes_are_told_without_opening_anything(broker):
 
 
 def test_only_segments_count_for_the_size_of_a_partition(broker):
-    filled(broker)
+    fill_topic(broker)
     expected = sizes(broker)
     broker.stop()
     for name in ("00000000000000000009.log.deleted", "00000000000000000001.snapshot", "00000000000000000000.txnindex"):
@@ -200,7 +200,7 @@ def test_a_partition_whose_directory_is_still_to_be_made_is_empty(broker):
 
 
 def test_sizes_that_cannot_be_read_are_left_out_and_take_the_directory_offline(broker, monkeypatch):
-    filled(broker)
+    fill_topic(broker)
     broker.stop()
     broker.start()
 
@@ -213,7 +213,7 @@ def test_sizes_that_cannot_be_read_are_left_out_and_take_the_directory_offline(b
 
 
 def test_a_partition_that_is_deleted_while_it_is_looked_at_has_no_size(broker, monkeypatch):
-    filled(broker)
+    fill_topic(broker)
     broker.stop()
     broker.start()
 
@@ -229,7 +229,7 @@ def test_a_partition_that_is_deleted_while_it_is_looked_at_has_no_size(broker, m
 def test_who_opens_partitions_rests_when_a_look_at_their_directories_takes_long(broker, monkeypatch, took_us, opened):
     """The duration of a system call is not known in advance, so the clock measures what is charged. Other handlers
     also run between reading the directories and opening the partitions."""
-    filled(broker)
+    fill_topic(broker)
     broker.stop()
     broker.start()
     now_ns, list_directory = [0], os.listdir

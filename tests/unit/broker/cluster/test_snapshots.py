@@ -89,7 +89,7 @@ def snapshots(broker, **settings):
     )
 
 
-def taken(broker):
+def take_snapshot(broker):
     broker.turns.event(snapshots(broker).take)
     broker.settle()
     return files(broker)[-1]
@@ -107,14 +107,14 @@ def image_of(path):
 
 def test_a_snapshot_says_what_the_log_says(broker):
     fill(broker)
-    path = taken(broker)
+    path = take_snapshot(broker)
     assert image_of(path) == broker.cluster.image
     assert parse_snapshot_name(path.name).end_offset == broker.cluster.metadata_offset
 
 
 def test_a_snapshot_is_that_of_its_first_step_whatever_changes_meanwhile(broker):
     fill(broker)
-    before = image_of(taken(broker))
+    before = image_of(take_snapshot(broker))
     files(broker)[0].unlink()
     broker.disk.charge = lambda cost_us: broker.turns.charge(SHARE_US)
     broker.turns.event(snapshots(broker).take)
@@ -131,7 +131,7 @@ def test_a_snapshot_is_that_of_its_first_step_whatever_changes_meanwhile(broker)
 
 def test_a_start_reads_the_snapshot_and_the_log_behind_it_alone(broker):
     fill(broker)
-    path = taken(broker)
+    path = take_snapshot(broker)
     create_topic(broker.cluster, "behind")
     broker.settle()
     live = broker.cluster.image
@@ -147,10 +147,10 @@ def test_a_start_reads_the_snapshot_and_the_log_behind_it_alone(broker):
 
 def test_a_damaged_snapshot_is_told_and_the_log_is_read_instead(broker, caplog):
     fill(broker)
-    older = taken(broker)
+    older = take_snapshot(broker)
     create_topic(broker.cluster, "late")
     broker.settle()
-    newer = taken(broker)
+    newer = take_snapshot(broker)
     live = broker.cluster.image
     broker.stop()
     newer.write_bytes(newer.read_bytes()[:-1])
@@ -165,7 +165,7 @@ def test_a_damaged_snapshot_is_told_and_the_log_is_read_instead(broker, caplog):
 
 def test_a_damaged_snapshot_that_the_log_does_not_reach_stops_the_start(broker):
     fill(broker)
-    path = taken(broker)
+    path = take_snapshot(broker)
     end_offset = parse_snapshot_name(path.name).end_offset
     broker.stop()
     path.write_bytes(path.read_bytes()[:-1])
@@ -197,7 +197,7 @@ def test_old_snapshots_go_by_size_and_age_and_the_newest_stays(broker):
     for name in ("a", "b", "c"):
         create_topic(broker.cluster, name)
         broker.settle()
-        taken(broker)
+        take_snapshot(broker)
     assert len(files(broker)) == 3
     create_topic(broker.cluster, "d")
     broker.settle()
@@ -233,7 +233,7 @@ def names(broker, suffix):
 def test_segments_that_the_snapshots_hold_go_and_the_rest_is_what_a_start_needs(broker):
     partition = roll_often(broker)
     grow(broker, *"abcdef")
-    first = taken(broker)
+    first = take_snapshot(broker)
     before = names(broker, ".log")
     grow(broker, *"ghi")
     broker.turns.event(snapshots(broker, retention_bytes=1).take)
@@ -260,7 +260,7 @@ def test_the_log_stays_behind_the_oldest_snapshot_that_stays(broker):
     ends = []
     for name in "abc":
         grow(broker, name, name * 2, name * 3)
-        ends.append(parse_snapshot_name(taken(broker).name).end_offset)
+        ends.append(parse_snapshot_name(take_snapshot(broker).name).end_offset)
     sizes = [path.stat().st_size for path in files(broker)]
     bound = partition.log.size_bytes + sum(sizes) - 1
     broker.turns.event(lambda: broker.turns.start(snapshots(broker, retention_bytes=bound)._clean(), print, raise_it))
@@ -276,10 +276,10 @@ def raise_it(error):
 
 def test_old_snapshots_are_looked_for_each_minute_by_the_time_of_their_last_record(broker):
     grow(broker, "a")
-    old = taken(broker)
+    old = take_snapshot(broker)
     broker.clock.ms += 1_000
     grow(broker, "b")
-    new = taken(broker)
+    new = take_snapshot(broker)
     looking = snapshots(broker, retention_ms=60_500, interval_ms=0)
 
     def left(ms):
@@ -298,9 +298,9 @@ def test_old_snapshots_are_looked_for_each_minute_by_the_time_of_their_last_reco
 def test_what_a_damaged_snapshot_would_replace_stays(broker, caplog):
     roll_often(broker)
     grow(broker, "a", "b")
-    older = taken(broker)
+    older = take_snapshot(broker)
     grow(broker, "c", "d")
-    damaged = taken(broker)
+    damaged = take_snapshot(broker)
     grow(broker, "e")
     broker.stop()
     damaged.write_bytes(damaged.read_bytes()[:-1])
@@ -320,7 +320,7 @@ def test_what_a_damaged_snapshot_would_replace_stays(broker, caplog):
 def test_segments_below_the_snapshot_may_be_gone_in_any_order(broker):
     roll_often(broker)
     grow(broker, *"abcdefgh")
-    path = taken(broker)
+    path = take_snapshot(broker)
     grow(broker, "i")
     broker.kill()
     segments = sorted((broker.directory / "__cluster_metadata-0").glob("*.log"))
@@ -338,7 +338,7 @@ def test_segments_below_the_snapshot_may_be_gone_in_any_order(broker):
 def test_what_the_snapshot_holds_is_not_missed_by_who_inspects_before_the_next_start(broker):
     roll_often(broker)
     grow(broker, *"abcdefgh")
-    path = taken(broker)
+    path = take_snapshot(broker)
     broker.kill()
     segments = sorted(path.parent.glob("*.log"))
     for segment in segments[1:3]:
@@ -355,7 +355,7 @@ def test_what_the_snapshot_holds_is_not_missed_by_who_inspects_before_the_next_s
 def test_a_rename_that_fails_while_the_log_is_trimmed_costs_nothing(broker, monkeypatch, failing):
     roll_often(broker)
     grow(broker, *"abcd")
-    taken(broker)
+    take_snapshot(broker)
     grow(broker, *"efgh")
     rename, count = type(broker.disk).rename, itertools.count()
 
@@ -386,7 +386,7 @@ def test_a_stop_in_the_middle_leaves_a_part_that_nobody_reads(broker):
     assert len(list((broker.directory / "__cluster_metadata-0").glob("*.part"))) == 1
     broker.stop()
     broker.start()
-    taken(broker)
+    take_snapshot(broker)
     assert not list((broker.directory / "__cluster_metadata-0").glob("*.part"))
 
 

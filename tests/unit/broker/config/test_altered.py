@@ -8,7 +8,7 @@ from ottla.protocol.errors import ErrorCode
 SET, DELETE, APPEND, SUBTRACT = Operation
 
 
-def altered(own, *changes):
+def alter_topic(own, *changes):
     return alter(TOPIC_FAMILY, own, [Change(*change) for change in changes])
 
 
@@ -18,7 +18,7 @@ def put(own, given):
 
 def test_set_and_delete_name_only_what_gets_another_value():
     own = {"retention.ms": "1000", "segment.ms": "5", "flush.messages": "9"}
-    found = altered(
+    found = alter_topic(
         own,
         ("retention.ms", SET, "2000"),
         ("segment.ms", DELETE, None),
@@ -29,23 +29,23 @@ def test_set_and_delete_name_only_what_gets_another_value():
 
 
 def test_append_begins_with_the_default_and_adds_nothing_twice():
-    assert altered({}, ("cleanup.policy", APPEND, "compact,delete")).values == {"cleanup.policy": "delete,compact"}
+    assert alter_topic({}, ("cleanup.policy", APPEND, "compact,delete")).values == {"cleanup.policy": "delete,compact"}
     own = {"cleanup.policy": "compact"}
-    assert altered(own, ("cleanup.policy", APPEND, "compact")).values == {}
+    assert alter_topic(own, ("cleanup.policy", APPEND, "compact")).values == {}
 
 
 def test_subtract_takes_what_is_there_and_may_leave_nothing():
     own = {"cleanup.policy": "compact,delete"}
-    assert altered(own, ("cleanup.policy", SUBTRACT, "delete")).values == {"cleanup.policy": "compact"}
-    assert altered(own, ("cleanup.policy", SUBTRACT, "delete,compact")).values == {"cleanup.policy": ""}
-    assert altered({"cleanup.policy": "compact"}, ("cleanup.policy", SUBTRACT, "delete")).values == {}
+    assert alter_topic(own, ("cleanup.policy", SUBTRACT, "delete")).values == {"cleanup.policy": "compact"}
+    assert alter_topic(own, ("cleanup.policy", SUBTRACT, "delete,compact")).values == {"cleanup.policy": ""}
+    assert alter_topic({"cleanup.policy": "compact"}, ("cleanup.policy", SUBTRACT, "delete")).values == {}
 
 
 @pytest.mark.parametrize("name", ["retention.ms", "no.such.config"])
 @pytest.mark.parametrize("operation", [APPEND, SUBTRACT])
 def test_only_lists_are_appended_to(name, operation):
     problem = f"Can't {operation.name} to key {name} because its type is not LIST."
-    assert altered({}, ("segment.ms", SET, "7"), (name, operation, "5")) == ({}, problem, ErrorCode.INVALID_CONFIG)
+    assert alter_topic({}, ("segment.ms", SET, "7"), (name, operation, "5")) == ({}, problem, ErrorCode.INVALID_CONFIG)
 
 
 @pytest.mark.parametrize(
@@ -59,16 +59,16 @@ def test_only_lists_are_appended_to(name, operation):
     ],
 )
 def test_one_bad_value_changes_nothing(name, value, word):
-    found = altered({"max.compaction.lag.ms": "5"}, ("segment.ms", SET, "7"), (name, SET, value))
+    found = alter_topic({"max.compaction.lag.ms": "5"}, ("segment.ms", SET, "7"), (name, SET, value))
     assert found.values == {}
     assert found.problem.startswith(word)
 
 
 def test_configs_that_only_kafka_knows_are_kept_and_do_not_stand_in_the_way():
     own = {"remote.storage.enable": "false", "retention.ms": "1"}
-    assert altered(own, ("retention.ms", SET, "2")).values == {"retention.ms": "2"}
-    assert altered(own, ("remote.storage.enable", DELETE, None)).values == {"remote.storage.enable": None}
-    assert altered(own, ("remote.storage.enable", SET, "true")).problem.startswith("Unknown topic config name")
+    assert alter_topic(own, ("retention.ms", SET, "2")).values == {"retention.ms": "2"}
+    assert alter_topic(own, ("remote.storage.enable", DELETE, None)).values == {"remote.storage.enable": None}
+    assert alter_topic(own, ("remote.storage.enable", SET, "true")).problem.startswith("Unknown topic config name")
 
 
 def test_replacement_takes_back_what_it_does_not_name():
@@ -81,13 +81,13 @@ def test_replacement_takes_back_what_it_does_not_name():
 
 def test_of_more_configs_than_there_are_the_first_without_a_meaning_is_told():
     names = ["retention.ms", *(f"x{number}" for number in range(1_000))]
-    assert "x0" in altered({}, *((name, SET, "1") for name in names)).problem
+    assert "x0" in alter_topic({}, *((name, SET, "1") for name in names)).problem
     assert "x0" in put({}, dict.fromkeys(names, "1")).problem
 
 
 def test_configs_that_are_not_there_are_deleted_however_many_they_are():
     changes = [(f"x{number}", DELETE, None) for number in range(1_000)]
-    assert altered({}, *changes, ("retention.ms", SET, "1"))[:2] == ({"retention.ms": "1"}, "")
+    assert alter_topic({}, *changes, ("retention.ms", SET, "1"))[:2] == ({"retention.ms": "1"}, "")
 
 
 def test_a_broker_keeps_any_number_of_configs_of_plugins():

@@ -41,7 +41,7 @@ log.retention.check.interval.ms=300000
 PROTOCOL_RANGE = "NAME:PROTOCOL, comma separated, with a protocol of PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL"
 
 
-def loaded(flags=(), environment=None, properties=""):
+def load(flags=(), environment=None, properties=""):
     return load_config(
         from_flags(flags), from_environment(environment or {}), from_properties(properties, "server.properties")
     )
@@ -49,22 +49,22 @@ def loaded(flags=(), environment=None, properties=""):
 
 def refusal(*flags):
     with pytest.raises(ConfigError) as caught:
-        loaded(flags)
+        load(flags)
     message = str(caught.value)
     assert "\n" not in message
     return message
 
 
 def test_nothing_given_makes_the_defaults():
-    assert loaded().config == Config()
-    assert loaded().notes() == []
-    assert str(loaded().config.origin("num.partitions")) == "default"
+    assert load().config == Config()
+    assert load().notes() == []
+    assert str(load().config.origin("num.partitions")) == "default"
 
 
 def test_flag_goes_before_environment_before_file():
     properties = "\n\nnum.partitions=2\nmessage.max.bytes=2000\ngroup.max.size=20"
     environment = {"KAFKA_NUM_PARTITIONS": "3", "KAFKA_MESSAGE_MAX_BYTES": "3000"}
-    config = loaded(["num.partitions=4"], environment, properties).config
+    config = load(["num.partitions=4"], environment, properties).config
     assert (config.num_partitions, config.message_max_bytes, config.group_max_size) == (4, 3000, 20)
     assert str(config.origin("num.partitions")) == "flag --override"
     assert str(config.origin("message.max.bytes")) == "environment KAFKA_MESSAGE_MAX_BYTES"
@@ -72,17 +72,17 @@ def test_flag_goes_before_environment_before_file():
 
 
 def test_the_last_of_two_equal_flags_counts():
-    assert loaded(["num.partitions=4", "num.partitions=5"]).config.num_partitions == 5
+    assert load(["num.partitions=4", "num.partitions=5"]).config.num_partitions == 5
 
 
 def test_hours_count_as_milliseconds_and_yield_to_them_in_one_source():
-    assert loaded(["log.roll.hours=2"]).config.log_roll_ms == 7_200_000
-    assert loaded(["log.roll.ms=5", "log.roll.hours=2"]).config.log_roll_ms == 5
+    assert load(["log.roll.hours=2"]).config.log_roll_ms == 7_200_000
+    assert load(["log.roll.ms=5", "log.roll.hours=2"]).config.log_roll_ms == 5
 
 
 def test_a_stronger_source_decides_under_any_of_an_options_names():
-    assert loaded(["log.dir=mine"], properties="log.dirs=theirs").config.log_dirs == "mine"
-    assert loaded(["broker.id=7"], properties="node.id=1").config.node_id == 7
+    assert load(["log.dir=mine"], properties="log.dirs=theirs").config.log_dirs == "mine"
+    assert load(["broker.id=7"], properties="node.id=1").config.node_id == 7
 
 
 def test_an_environment_of_kafkas_container_image_is_read_as_it_reads_it():
@@ -104,7 +104,7 @@ def test_an_environment_of_kafkas_container_image_is_read_as_it_reads_it():
         "KAFKA_LISTENER_NAME_SASL__SSL_OAUTH___X": "1",
         "PATH": "/bin",
     }
-    result = loaded(environment=environment)
+    result = load(environment=environment)
     assert result.config.node_id == 3
     assert result.config.log_segment_bytes == 2097152
     assert result.config.listeners == (Listener("PLAINTEXT", "0.0.0.0", 9092),)
@@ -114,7 +114,7 @@ def test_an_environment_of_kafkas_container_image_is_read_as_it_reads_it():
 
 
 def test_kafkas_own_server_properties_starts_it():
-    result = loaded(properties=KAFKA_SERVER_PROPERTIES)
+    result = load(properties=KAFKA_SERVER_PROPERTIES)
     assert result.config.listeners == (Listener("PLAINTEXT", "", 9092),)
     assert result.config.advertised_listeners == (Listener("PLAINTEXT", "localhost", 9092),)
     assert result.config.log_dirs == "/tmp/kraft-combined-logs"
@@ -136,13 +136,13 @@ def test_kafkas_own_server_properties_starts_it():
     ],
 )
 def test_retention_is_told_in_ms_before_minutes_before_hours(flags, retention_ms):
-    assert loaded(flags).config.log_retention_ms == retention_ms
+    assert load(flags).config.log_retention_ms == retention_ms
 
 
 def test_what_nobody_knows_is_one_line_of_its_own():
     environment = {"KAFKA_RETENTION_MS": "5", "KAFKA_LISTENER_NAME_INSIDE_SSL_PROTOCOL": "TLSv1.3"}
     properties = "no.such.option=1\nnum.io.threads=8\nlog.segment.byte=5"
-    assert loaded(environment=environment, properties=properties).notes() == [
+    assert load(environment=environment, properties=properties).notes() == [
         "Known to Kafka, ignored by Ottla: listener.name.inside.ssl.protocol, num.io.threads",
         "Unknown options, ignored: log.segment.byte (did you mean log.segment.bytes?), no.such.option, "
         "retention.ms (did you mean log.retention.ms?)",
@@ -175,7 +175,7 @@ def test_a_flag_that_names_no_option_is_refused_with_what_was_meant(flag, advice
     ],
 )
 def test_a_flag_that_only_kafka_knows_is_no_error(key):
-    assert loaded([f"{key}=1"]).ignored == (key,)
+    assert load([f"{key}=1"]).ignored == (key,)
 
 
 @pytest.mark.parametrize(
@@ -224,16 +224,16 @@ def test_an_impossible_value_is_one_line_with_key_value_and_range(flag, must_be)
 
 def test_a_refusal_names_the_place_that_decided():
     with pytest.raises(ConfigError, match=r"^num\.partitions=x \(environment KAFKA_NUM_PARTITIONS\): must be "):
-        loaded(environment={"KAFKA_NUM_PARTITIONS": "x"})
+        load(environment={"KAFKA_NUM_PARTITIONS": "x"})
 
 
 def test_a_value_that_a_stronger_source_overrides_is_not_judged():
-    assert loaded(["num.partitions=2"], properties="num.partitions=x").config.num_partitions == 2
+    assert load(["num.partitions=2"], properties="num.partitions=x").config.num_partitions == 2
 
 
 def test_a_listener_by_any_name_is_served_when_the_map_makes_it_plaintext():
     flags = ["listeners=INSIDE://[::1]:2", "listener.security.protocol.map=inside:plaintext,OUTSIDE:SSL"]
-    config = loaded(flags).config
+    config = load(flags).config
     assert config.listeners == (Listener("INSIDE", "::1", 2),)
     assert str(config.listeners[0]) == "INSIDE://[::1]:2"
 
@@ -287,7 +287,7 @@ INSIDE_AND_OUTSIDE = "listener.security.protocol.map=inside:PLAINTEXT,OUTSIDE:PL
 )
 def test_clients_are_sent_where_their_listener_is_unless_it_says_otherwise(flags, listeners, told):
     more = [INSIDE_AND_OUTSIDE] if "INSIDE" in flags else []
-    config = loaded([*flags.split(), *more]).config
+    config = load([*flags.split(), *more]).config
     assert [str(listener) for listener in config.listeners] == listeners
     answers = [config.advertised_address(listener) for listener in config.listeners]
     assert [str(answer) if answer else None for answer in answers] == told
@@ -329,7 +329,7 @@ def test_clients_are_sent_where_their_listener_is_unless_it_says_otherwise(flags
 )
 def test_listeners_are_held_to_kafkas_rules(flags, refused):
     with pytest.raises(ConfigError, match=f"^{refused}"):
-        loaded([*flags.split(), INSIDE_AND_OUTSIDE])
+        load([*flags.split(), INSIDE_AND_OUTSIDE])
 
 
 # What an image of Kafka is started with for clients on the host and in other containers (docker/examples of Kafka).
@@ -347,7 +347,7 @@ FOR_TWO_NETWORKS = {
 
 
 def test_kafkas_example_for_the_host_and_other_containers_starts_it():
-    result = loaded(environment=FOR_TWO_NETWORKS)
+    result = load(environment=FOR_TWO_NETWORKS)
     assert result.config.listeners == (Listener("PLAINTEXT_HOST", "", 9092), Listener("PLAINTEXT", "", 19092))
     told = [result.config.advertised_address(listener) for listener in result.config.listeners]
     assert told == [Listener("PLAINTEXT_HOST", "localhost", 9092), Listener("PLAINTEXT", "broker", 19092)]
@@ -358,7 +358,7 @@ def test_an_address_that_no_client_can_reach_is_not_advertised():
     with pytest.raises(
         ConfigError, match=r"^advertised\.listeners= \(default\): must be .* a host that clients can reach"
     ):
-        loaded(["listeners=PLAINTEXT://0.0.0.0:9092"])
+        load(["listeners=PLAINTEXT://0.0.0.0:9092"])
 
 
 @pytest.mark.parametrize("pair", ["num.partitions", "=3", ""])
@@ -408,6 +408,6 @@ def test_who_decides_and_who_may_do_everything_are_refused_in_a_sentence(flag, m
 
 def test_super_users_may_have_commas_and_colons_in_their_names():
     text = " User:CN=a,O=b:c ; User:b;; "
-    config = loaded([f"super.users={text}"]).config
+    config = load([f"super.users={text}"]).config
     assert parse_super_users(config.super_users) == {"User:CN=a,O=b:c", "User:b"}
     assert config.authorizer_class_name == "" and config.allow_everyone_if_no_acl_found is False

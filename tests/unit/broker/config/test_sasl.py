@@ -11,12 +11,12 @@ MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 USERS = f'listener.name.outside.plain.sasl.jaas.config={MODULE} required user_alice="hush";'
 
 
-def loaded(*flags, environment=()):
+def load(*flags, environment=()):
     return load_config(from_flags([LISTENERS, MAP, *flags]), from_environment(dict(environment)))
 
 
 def settings(*flags, **more):
-    return sasl_settings(loaded(*flags, **more).config, "OUTSIDE")
+    return sasl_settings(load(*flags, **more).config, "OUTSIDE")
 
 
 def test_a_listener_has_the_mechanisms_that_are_enabled_in_order():
@@ -55,7 +55,7 @@ def test_variables_of_kafkas_image_are_read():
         "KAFKA_LISTENER_NAME_OUTSIDE_PLAIN_SASL_JAAS_CONFIG": f"{MODULE} required user_bob=hush;",
     }
     assert settings(environment=environment).modules["PLAIN"].options == {"user_bob": "hush"}
-    assert loaded(environment=environment).notes() == []
+    assert load(environment=environment).notes() == []
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_variables_of_kafkas_image_are_read():
 )
 def test_what_cannot_be_is_told_with_what_to_set(flags, told):
     with pytest.raises(ConfigError) as refused:
-        loaded(*flags)
+        load(*flags)
     assert told in str(refused.value) and "hush" not in str(refused.value)
 
 
@@ -128,5 +128,5 @@ def test_a_listener_without_sasl_needs_nothing_of_it():
 
 
 def test_users_are_shown_to_nobody():
-    config = loaded("sasl.enabled.mechanisms=PLAIN", USERS).config
+    config = load("sasl.enabled.mechanisms=PLAIN", USERS).config
     assert "hush" not in repr(config) and "hush" not in repr(sasl_settings(config, "OUTSIDE"))

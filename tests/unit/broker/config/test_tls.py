@@ -11,12 +11,12 @@ SSL = "listeners=INSIDE://127.0.0.1:1,OUTSIDE://127.0.0.1:2"
 MAP = "listener.security.protocol.map=INSIDE:SSL,OUTSIDE:SSL"
 
 
-def loaded(*flags, environment=()):
+def load(*flags, environment=()):
     return load_config(from_flags([SSL, MAP, *flags]), from_environment(dict(environment)))
 
 
 def test_a_listeners_own_goes_before_what_is_for_all():
-    config = loaded("ssl.keystore.location=/all", "listener.name.outside.ssl.keystore.location=/own").config
+    config = load("ssl.keystore.location=/all", "listener.name.outside.ssl.keystore.location=/own").config
     assert tls_settings(config, "OUTSIDE").ssl_keystore_location == "/own"
     assert tls_settings(config, "INSIDE").ssl_keystore_location == "/all"
     assert tls_settings(config, "INSIDE").ssl_enabled_protocols == "TLSv1.2,TLSv1.3"
@@ -27,14 +27,14 @@ def test_the_stronger_source_goes_before_the_weaker():
         "KAFKA_LISTENER_NAME_OUTSIDE_SSL_KEYSTORE_LOCATION": "/variable",
         "KAFKA_LISTENER_NAME_OUTSIDE_SSL_CLIENT_AUTH": "required",
     }
-    found = loaded("listener.name.outside.ssl.keystore.location=/flag", environment=environment)
+    found = load("listener.name.outside.ssl.keystore.location=/flag", environment=environment)
     settings = tls_settings(found.config, "OUTSIDE")
     assert (settings.ssl_keystore_location, settings.ssl_client_auth) == ("/flag", "required")
     assert found.notes() == []
 
 
 def test_what_was_changed_goes_before_all_that_was_given():
-    static = loaded("listener.name.outside.ssl.keystore.location=/own").config
+    static = load("listener.name.outside.ssl.keystore.location=/own").config
     changed = {
         "": {"listener.name.outside.ssl.keystore.location": "/cluster", "listener.name.outside.ssl.keystore.type": "?"},
         "1": {"listener.name.outside.ssl.keystore.location": "/broker"},
@@ -60,7 +60,7 @@ def test_what_was_changed_goes_before_all_that_was_given():
 )
 def test_an_impossible_value_is_told_with_its_key(flag, told):
     with pytest.raises(ConfigError) as refused:
-        loaded(flag)
+        load(flag)
     assert str(refused.value).startswith(f"{flag.partition('=')[0]}=") and told in str(refused.value)
 
 
@@ -69,7 +69,7 @@ def test_secrets_are_shown_to_nobody():
     keys = [key for key, option in TLS_OPTIONS.items() if option.is_secret]
     assert len(keys) == 6
     flags = [f"{key}={secret}" for key in keys] + [f"listener.name.inside.{key}={secret}" for key in keys]
-    config = in_force(loaded(*flags).config, 1, {"1": {f"listener.name.inside.{key}": secret for key in keys}})
+    config = in_force(load(*flags).config, 1, {"1": {f"listener.name.inside.{key}": secret for key in keys}})
     assert secret not in repr(config) and secret not in repr(tls_settings(config, "INSIDE"))
     entries = {entry.name: entry for entry in describe_broker(config)}
     for name in (*keys, *(f"listener.name.inside.{key}" for key in keys)):
@@ -85,14 +85,14 @@ def test_a_secret_of_a_plugin_is_none_of_ours():
 
 
 def test_a_keystore_is_changed_for_one_listener_only():
-    def altered(**values):
+    def alter_values(**values):
         return alter(BROKER_FAMILY, {}, [Change(name, Operation.SET, value) for name, value in values.items()])
 
     given = {"listener.name.inside.ssl.keystore.location": "/new", "listener.name.inside.ssl.key.password": "x"}
-    assert altered(**given).values == given
-    assert "only per-listener" in altered(**{"ssl.keystore.location": "/new"}).problem
-    assert "Cannot update" in altered(**{"listener.name.inside.ssl.client.auth": "none"}).problem
-    assert "must be one of" in altered(**{"listener.name.inside.ssl.keystore.type": "?"}).problem
+    assert alter_values(**given).values == given
+    assert "only per-listener" in alter_values(**{"ssl.keystore.location": "/new"}).problem
+    assert "Cannot update" in alter_values(**{"listener.name.inside.ssl.client.auth": "none"}).problem
+    assert "must be one of" in alter_values(**{"listener.name.inside.ssl.keystore.type": "?"}).problem
 
 
 @pytest.mark.parametrize(

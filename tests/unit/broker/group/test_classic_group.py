@@ -20,7 +20,7 @@ def at(ms):
     return Moment(ms, WALL_MS + int(ms))
 
 
-def logged(made, outcome, error=ErrorCode.NONE, ms=0.0):
+def log_step(made, outcome, error=ErrorCode.NONE, ms=0.0):
     """Return the outcome of an event after its step is logged. The record must equal the state of the group then."""
     step = outcome.step
     followed = made.on_logged(step, error, at(ms))
@@ -37,7 +37,7 @@ def group(initial_delay_ms=0):
     return ClassicGroup("g", initial_delay_ms, WALL_MS)
 
 
-def joined(*members):
+def form_group(*members):
     """Return a group after the first rebalance of these members: CompletingRebalance, generation 1."""
     made = group()
     for each in members:
@@ -52,10 +52,10 @@ def joined(*members):
 
 def stable(*names, **more):
     """Return a stable group of these members, led by the first."""
-    made = joined(*(each if isinstance(each, Member) else member(each, **more) for each in names))
+    made = form_group(*(each if isinstance(each, Member) else member(each, **more) for each in names))
     for each in reversed([*made.members.values()]):
         outcome = made.sync(each, [(name, name.encode()) for name in made.members])
-    logged(made, outcome)
+    log_step(made, outcome)
     assert made.state is ClassicGroupState.STABLE
     return made
 
@@ -95,30 +95,30 @@ def test_initial_rebalance_keeps_its_delay_when_its_only_member_leaves():
     assert errors == [ErrorCode.NONE]
     assert outcome.joined["a"].error is ErrorCode.UNKNOWN_MEMBER_ID
     assert made.state is ClassicGroupState.PREPARING_REBALANCE
-    logged(made, made.tick(at(3000.0)))
+    log_step(made, made.tick(at(3000.0)))
     assert made.state is ClassicGroupState.EMPTY
 
 
 def test_leader_sync_waits_for_the_log_and_then_answers_everybody():
-    made = joined(member("a"), member("b"))
+    made = form_group(member("a"), member("b"))
     assert not made.sync(made.members["b"], []).synced
     outcome = made.sync(made.members["a"], [("a", b"A"), ("b", b"B")])
     assert outcome.step and not outcome.synced
-    outcome = logged(made, outcome)
+    outcome = log_step(made, outcome)
     assert {name: reply.assignment for name, reply in outcome.synced.items()} == {"a": b"A", "b": b"B"}
     assert made.next_deadline_ms() == 10_000.0, "both have synced, so only sessions are left"
 
 
 def test_member_whom_the_leader_forgot_gets_an_empty_assignment():
-    made = joined(member("a"), member("b"))
+    made = form_group(member("a"), member("b"))
     made.sync(made.members["b"], [])
-    outcome = logged(made, made.sync(made.members["a"], [("a", b"A")]))
+    outcome = log_step(made, made.sync(made.members["a"], [("a", b"A")]))
     assert outcome.synced["b"] == (ErrorCode.NONE, "consumer", "range", b"")
 
 
 def test_assignment_that_cannot_be_logged_fails_those_who_wait_and_starts_over():
-    made = joined(member("a"))
-    outcome = logged(made, made.sync(made.members["a"], [("a", b"A")]), ErrorCode.NOT_COORDINATOR)
+    made = form_group(member("a"))
+    outcome = log_step(made, made.sync(made.members["a"], [("a", b"A")]), ErrorCode.NOT_COORDINATOR)
     assert outcome.synced["a"].error is ErrorCode.NOT_COORDINATOR
     assert made.state is ClassicGroupState.PREPARING_REBALANCE
     assert made.members["a"].assignment == b""
@@ -133,7 +133,7 @@ def test_new_member_starts_a_rebalance_that_waits_for_the_old_ones():
 
 
 def test_member_that_rejoins_unchanged_before_the_assignment_gets_the_generation_again():
-    made = joined(member("a"), member("b"))
+    made = form_group(member("a"), member("b"))
     assert made.rejoin(made.members["a"], RANGE, TIMES, at(0.0)).joined["a"].members
     assert made.rejoin(made.members["b"], RANGE, TIMES, at(0.0)).joined["b"].generation == 1
     assert made.state is ClassicGroupState.COMPLETING_REBALANCE
@@ -191,10 +191,10 @@ def test_rebalance_without_a_timeout_does_not_spin_on_absent_static_members():
 
 @pytest.mark.parametrize("leader_synced", [False, True])
 def test_member_that_never_syncs_is_out_after_the_rebalance_timeout(leader_synced):
-    made = joined(member("a", session_ms=600_000), member("b", session_ms=600_000))
+    made = form_group(member("a", session_ms=600_000), member("b", session_ms=600_000))
     outcome = made.sync(made.members["a" if leader_synced else "b"], [])
     if leader_synced:
-        logged(made, outcome)
+        log_step(made, outcome)
     outcome = made.tick(at(60_000.0))
     assert set(made.members) == {"a"} if leader_synced else {"b"}
     assert made.state is ClassicGroupState.PREPARING_REBALANCE
@@ -211,12 +211,12 @@ def test_silent_member_loses_its_session_and_the_rest_rebalance():
 
 
 def test_member_that_waits_needs_no_heartbeats():
-    made = joined(member("a"), member("b"))
+    made = form_group(member("a"), member("b"))
     made.sync(made.members["b"], [])
     made.members["a"].touch(9_000.0)
     made.tick(at(10_000.0))
     assert set(made.members) == {"a", "b"}
-    outcome = logged(made, made.sync(made.members["a"], []), ms=12_000.0)
+    outcome = log_step(made, made.sync(made.members["a"], []), ms=12_000.0)
     assert set(outcome.synced) == {"a", "b"}
     assert made.next_deadline_ms() == 22_000.0, "the session starts again with the assignment"
 
@@ -233,7 +233,7 @@ def test_last_member_that_leaves_empties_the_group_and_logs_it():
     made = stable("a")
     _, outcome = made.leave([("a", None)], at(0.0))
     assert made.state is ClassicGroupState.PREPARING_REBALANCE and not made.members
-    logged(made, outcome)
+    log_step(made, outcome)
     assert made.state is ClassicGroupState.EMPTY and made.next_deadline_ms() == NEVER_MS
     value = made.value()
     assert (value.members, value.protocol, value.leader, value.generation) == ((), None, None, 2)
@@ -250,7 +250,7 @@ def test_several_members_leave_in_one_rebalance():
 
 
 def test_member_that_leaves_while_it_waits_is_answered():
-    made = joined(member("a"), member("b"))
+    made = form_group(member("a"), member("b"))
     made.sync(made.members["b"], [])
     _, outcome = made.leave([("b", None)], at(0.0))
     assert outcome.synced["b"].error is ErrorCode.UNKNOWN_MEMBER_ID
@@ -273,7 +273,7 @@ def test_reserved_member_id_can_leave():
 
 def restart_static(made, old="i-1", new="i-2", protocols=RANGE, can_skip=True, error=ErrorCode.NONE):
     outcome = made.replace_static(made.members[old], new, protocols, TIMES, can_skip, at(0.0))
-    return logged(made, outcome, error) if outcome.step else outcome
+    return log_step(made, outcome, error) if outcome.step else outcome
 
 
 def test_static_member_that_restarts_keeps_its_assignment_without_a_rebalance():
@@ -303,7 +303,7 @@ def test_static_member_that_cannot_be_logged_must_try_again():
 
 
 def test_decisions_that_must_be_logged_change_nothing_before():
-    made = joined(member("a"), member("i-1", "i"))
+    made = form_group(member("a"), member("i-1", "i"))
     before = seen(made)
     assert made.sync(made.members["a"], [("a", b"A")]).step
     assert seen(made) == before
@@ -323,7 +323,7 @@ def test_group_that_could_not_log_its_end_comes_back_to_it():
     made = stable("a")
     _, outcome = made.leave([("a", None)], at(0.0))
     assert outcome.step and made.due_ms == LEAST_PUT_OFF_MS
-    logged(made, made.tick(at(LEAST_PUT_OFF_MS)))
+    log_step(made, made.tick(at(LEAST_PUT_OFF_MS)))
     assert made.state is ClassicGroupState.EMPTY and made.generation == 2
 
 
@@ -335,7 +335,7 @@ def test_static_member_that_restarts_with_another_protocol_rebalances():
 
 
 def test_static_member_that_restarts_before_the_assignment_fences_and_rebalances():
-    made = joined(member("a"), member("i-1", "i"))
+    made = form_group(member("a"), member("i-1", "i"))
     made.sync(made.members["i-1"], [])
     outcome = restart_static(made)
     assert outcome.synced["i-1"].error is ErrorCode.FENCED_INSTANCE_ID
@@ -370,7 +370,7 @@ def test_group_accepts_members_that_share_a_protocol(protocol_type, protocols, a
 )
 def test_empty_group_accepts_any_protocol_but_none(protocol_type, protocols, accepted):
     made = stable("a")
-    logged(made, made.leave([("a", None)], at(0.0))[1])
+    log_step(made, made.leave([("a", None)], at(0.0))[1])
     assert made.accepts(protocol_type, protocols) is accepted
 
 
@@ -412,7 +412,7 @@ def test_restored_group_equals_the_one_that_was_saved():
 
 def test_restored_empty_group_equals_the_one_that_was_saved():
     saved = stable("a")
-    logged(saved, saved.leave([("a", None)], at(0.0))[1])
+    log_step(saved, saved.leave([("a", None)], at(0.0))[1])
     loaded = group()
     loaded.restore(saved.value())
     assert loaded.value() == saved.value() and loaded.state is ClassicGroupState.EMPTY

@@ -17,7 +17,7 @@ from ottla.protocol.records import iter_records
 RANGE = (("range", b"sub"),)
 
 
-def logged(rig, group_id="g"):
+def read_values(rig, group_id="g"):
     """Return the values of the group's records, None for tombstones."""
     return [
         None if record.value is None else decode_group_value(record.value)
@@ -44,24 +44,24 @@ def test_static_member_needs_no_second_request(rig):
 EMPTY = ("", 0, None, None, ())
 
 
-def told(value):
+def summarize(value):
     return value.protocol_type, value.generation, value.protocol, value.leader, value.members
 
 
 def test_first_join_logs_an_empty_group_that_outlives_the_reserved_id(rig):
     rig.join(known_id=True)
-    assert [told(value) for value in logged(rig)] == [EMPTY]
+    assert [summarize(value) for value in read_values(rig)] == [EMPTY]
     rig.clock.advance(10_000)
     assert rig.clock.armed == 1, "the cleaning alone"
     rig.restart()
-    assert rig.group().state is ClassicGroupState.EMPTY and len(logged(rig)) == 1
+    assert rig.group().state is ClassicGroupState.EMPTY and len(read_values(rig)) == 1
 
 
 @pytest.mark.parametrize("bad", [{"protocols": ()}, {"protocol_type": ""}])
 def test_refused_join_makes_the_group_all_the_same(rig, bad):
     (reply,) = rig.join(**bad)
     assert reply.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert set(rig.known) == {"g"} and [told(value) for value in logged(rig)] == [EMPTY]
+    assert set(rig.known) == {"g"} and [summarize(value) for value in read_values(rig)] == [EMPTY]
 
 
 def test_new_group_that_the_log_refuses_does_not_exist(rig):
@@ -110,8 +110,8 @@ def test_whole_life_is_logged_when_stable_and_when_empty(rig):
     first, second = rig.stable(2)
     rig.leave((first.member_id, None))
     rig.leave((second.member_id, None))
-    begun, stable, empty = logged(rig)
-    assert told(begun) == EMPTY
+    begun, stable, empty = read_values(rig)
+    assert summarize(begun) == EMPTY
     assert (stable.generation, stable.leader, stable.protocol) == (1, first.member_id, "range")
     assert {m.member_id: m.assignment for m in stable.members} == {
         first.member_id: first.member_id.encode(),
@@ -124,7 +124,7 @@ def test_restart_of_a_static_member_is_logged(rig):
     (first,) = rig.stable(1, ["i"])
     (reply,) = rig.join(instance="i", client_id="elsewhere")
     assert reply.error is ErrorCode.NONE and reply.skip_assignment
-    *_, replaced = logged(rig)
+    *_, replaced = read_values(rig)
     (member,) = replaced.members
     assert (replaced.generation, member.member_id, member.client_id) == (1, reply.member_id, "client")
     assert rig.heartbeat(first, "i") is ErrorCode.FENCED_INSTANCE_ID
@@ -171,7 +171,7 @@ def test_members_that_do_not_come_back_after_a_restart_lose_their_session(rig):
     assert len(rig.group().members) == 2
     rig.clock.advance(1)
     assert rig.group().state is ClassicGroupState.EMPTY
-    assert logged(rig)[-1].members == ()
+    assert read_values(rig)[-1].members == ()
 
 
 def test_group_that_is_still_loading_says_so_and_lets_heartbeats_pass(rig, monkeypatch):
@@ -271,7 +271,7 @@ def test_group_without_members_and_offsets_is_removed_in_the_end(rig):
     rig.leave((reply.member_id, None))
     rig.clock.advance(600_000)
     assert not rig.known
-    assert logged(rig)[-1] is None
+    assert read_values(rig)[-1] is None
     rig.restart()
     assert not rig.known
     rig.stable()
@@ -313,16 +313,16 @@ def test_loaded_group_that_is_too_large_is_asked_to_join_again(rig):
     assert waiting[0].generation == 2
 
 
-def named(count):
+def make_protocols(count):
     return tuple((f"p{number}", b"") for number in range(count))
 
 
 @pytest.mark.parametrize(
     ("protocols", "error"),
     [
-        (named(20), ErrorCode.NONE),
-        (named(21), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
-        (named(20) * 300, ErrorCode.NONE),
+        (make_protocols(20), ErrorCode.NONE),
+        (make_protocols(21), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        (make_protocols(20) * 300, ErrorCode.NONE),
         ((("range", bytes(500)), ("sticky", bytes(500))), ErrorCode.NONE),
         ((("range", bytes(500)), ("sticky", bytes(501))), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ((("range", bytes(1_000)), ("range", bytes(1_000))), ErrorCode.NONE),
@@ -353,7 +353,7 @@ def test_protocols_are_counted_in_shares(rig):
 
 def test_nothing_is_counted_behind_the_protocol_that_is_too_much(rig):
     before_us = rig.turns.charged_us
-    waiting = rig.join(protocols=named(16_384))
+    waiting = rig.join(protocols=make_protocols(16_384))
     assert waiting[0].error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert rig.turns.charged_us - before_us <= 21 * ROW_US
 

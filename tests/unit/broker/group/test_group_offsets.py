@@ -34,7 +34,7 @@ class Log:
     def offsets(self, group="g"):
         return self.store.groups[group].offsets
 
-    def committed(self, key=KEY, group="g"):
+    def read_offset(self, key=KEY, group="g"):
         found = self.offsets(group).get(key)
         return None if found is None else found.value.offset
 
@@ -42,9 +42,9 @@ class Log:
 def test_pending_offset_counts_only_after_the_commit_marker():
     log = Log()
     log.commit(10, 7)
-    assert log.committed() is None and log.offsets().is_unstable(KEY)
+    assert log.read_offset() is None and log.offsets().is_unstable(KEY)
     log.mark(7, commit=True)
-    assert log.committed() == 10 and not log.offsets().is_unstable(KEY)
+    assert log.read_offset() == 10 and not log.offsets().is_unstable(KEY)
 
 
 def test_abort_marker_drops_the_pending_offset():
@@ -52,7 +52,7 @@ def test_abort_marker_drops_the_pending_offset():
     log.commit(5)
     log.commit(10, 7)
     log.mark(7, commit=False)
-    assert log.committed() == 5 and not log.offsets().is_unstable(KEY)
+    assert log.read_offset() == 5 and not log.offsets().is_unstable(KEY)
 
 
 def test_plain_commit_that_came_later_in_the_log_wins_over_the_marker():
@@ -60,7 +60,7 @@ def test_plain_commit_that_came_later_in_the_log_wins_over_the_marker():
     log.commit(10, 7)
     log.commit(20)
     log.mark(7, commit=True)
-    assert log.committed() == 20
+    assert log.read_offset() == 20
 
 
 def test_key_stays_unstable_until_every_covering_transaction_ends():
@@ -70,7 +70,7 @@ def test_key_stays_unstable_until_every_covering_transaction_ends():
     log.mark(7, commit=False)
     assert log.offsets().is_unstable(KEY)
     log.mark(8, commit=True)
-    assert log.committed() == 11 and not log.offsets().is_unstable(KEY)
+    assert log.read_offset() == 11 and not log.offsets().is_unstable(KEY)
 
 
 def test_tombstone_removes_committed_and_pending_offsets():
@@ -80,7 +80,7 @@ def test_tombstone_removes_committed_and_pending_offsets():
     log.remove()
     assert log.offsets().to_value() == ({}, {}) and log.offsets().is_empty
     log.mark(7, commit=True)
-    assert log.committed() is None
+    assert log.read_offset() is None
 
 
 def test_all_groups_see_the_offsets_of_a_large_transaction_from_its_marker_on(monkeypatch):
@@ -90,7 +90,7 @@ def test_all_groups_see_the_offsets_of_a_large_transaction_from_its_marker_on(mo
         log.commit(number, 7, group=group)
     log.mark(7, commit=True)
     while True:
-        assert [log.committed(group=group) for group in groups] == [0, 1, 2, 3, 4]
+        assert [log.read_offset(group=group) for group in groups] == [0, 1, 2, 3, 4]
         assert not any(log.offsets(group).is_unstable(KEY) for group in groups)
         if not log.store.settle():
             break

@@ -18,7 +18,7 @@ MOST_IN_ONE_EVENT = SHARE_US / SETTLE_US + 2 * shard.SETTLED_AT_ONCE
 
 
 @pytest.fixture
-def settled(monkeypatch):
+def settle_count(monkeypatch):
     """Count the calls of `GroupOffsets.complete_pending`, in a list with one number that the test resets."""
     known, count = GroupOffsets.complete_pending, [0]
 
@@ -40,42 +40,42 @@ def mark(rig, commit=True):
     rig.turns.event(lambda: rig.mark(7, commit))
 
 
-def told(rig, count=COUNT):
+def fetch_stable(rig, count=COUNT):
     """Return the stable offsets of the first and the last partition."""
     _, ((_, rows),) = fetch(rig.commits, "g", [("t", [0, count - 1])], True)
     return [found.offset for _, found in rows]
 
 
-def events_until_settled(rig, settled):
+def count_per_event(rig, settle_count):
     """Return the number of offsets that each event settles."""
-    found, settled[0] = [], 0
+    found, settle_count[0] = [], 0
     while not rig.shard_of().is_settled:
         assert rig.clock.one_turn()
-        found.append(settled[0])
-        settled[0] = 0
+        found.append(settle_count[0])
+        settle_count[0] = 0
     return found
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_offsets_of_a_large_transaction_count_at_its_marker_and_are_settled_in_shares(rig, settled, commit):
+def test_offsets_of_a_large_transaction_count_at_its_marker_and_are_settled_in_shares(rig, settle_count, commit):
     commit_many(rig)
-    assert told(rig) == [-1, -1] and settled == [0]
+    assert fetch_stable(rig) == [-1, -1] and settle_count == [0]
     charged_us = rig.turns.charged_us
     mark(rig, commit)
-    assert settled[0] <= MOST_IN_ONE_EVENT and rig.turns.charged_us - charged_us <= SHARE_US
-    assert told(rig) == ([5, 5] if commit else [-1, -1])
-    most = events_until_settled(rig, settled)
+    assert settle_count[0] <= MOST_IN_ONE_EVENT and rig.turns.charged_us - charged_us <= SHARE_US
+    assert fetch_stable(rig) == ([5, 5] if commit else [-1, -1])
+    most = count_per_event(rig, settle_count)
     assert len(most) > 3 and max(most) <= MOST_IN_ONE_EVENT
     assert not rig.known["g"].offsets.in_transactions
-    assert told(rig) == ([5, 5] if commit else [-1, -1])
+    assert fetch_stable(rig) == ([5, 5] if commit else [-1, -1])
 
 
-def test_one_large_transaction_after_the_other_is_settled(rig, settled):
+def test_one_large_transaction_after_the_other_is_settled(rig, settle_count):
     for offset in (5, 6):
         commit_many(rig, offset=offset)
         mark(rig)
-        assert sum(events_until_settled(rig, settled)) > 0
-        assert told(rig) == [offset, offset]
+        assert sum(count_per_event(rig, settle_count)) > 0
+        assert fetch_stable(rig) == [offset, offset]
 
 
 def test_the_next_transaction_of_the_producer_is_not_the_one_that_is_being_settled(rig):
@@ -86,22 +86,22 @@ def test_the_next_transaction_of_the_producer_is_not_the_one_that_is_being_settl
     assert unstable[1].error is E.UNSTABLE_OFFSET_COMMIT and stable[1].offset == 5
     rig.clock.settle()
     mark(rig, commit=False)
-    assert told(rig, 1) == [5, 5]
+    assert fetch_stable(rig, 1) == [5, 5]
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_log_with_a_large_transaction_is_loaded_in_shares(rig, settled, commit):
+def test_a_log_with_a_large_transaction_is_loaded_in_shares(rig, settle_count, commit):
     commit_many(rig)
     mark(rig, commit)
     rig.clock.settle()
     rig.restart(settle=False)
-    settled[0], counts = 0, []
+    settle_count[0], counts = 0, []
     while rig.groups.list_groups()[0]:
         assert rig.clock.one_turn()
-        counts.append(settled[0])
-        settled[0] = 0
+        counts.append(settle_count[0])
+        settle_count[0] = 0
     assert sum(counts) == COUNT and max(counts) <= MOST_IN_ONE_EVENT
-    assert told(rig) == ([5, 5] if commit else [-1, -1])
+    assert fetch_stable(rig) == ([5, 5] if commit else [-1, -1])
 
 
 @pytest.mark.parametrize("commit", [True, False])

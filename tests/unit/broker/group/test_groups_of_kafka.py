@@ -33,7 +33,7 @@ def batches():
     return found
 
 
-def replayed(batches):
+def replay(batches):
     store = GroupStore()
     states = []
     for header, batch in batches:
@@ -45,7 +45,7 @@ def replayed(batches):
 
 
 def test_last_committed_offset_and_the_empty_group_are_what_kafka_dumped(batches):
-    store, states = replayed(batches)
+    store, states = replay(batches)
     (entry,) = store.groups.values()
     committed, pending = entry.offsets.to_value()
     assert {key: each.value.offset for key, each in committed.items()} == {("ledger", 2): 751} and not pending
@@ -58,13 +58,13 @@ def test_last_committed_offset_and_the_empty_group_are_what_kafka_dumped(batches
 
 
 def test_aborted_offset_is_not_committed_in_between(batches):
-    store, _ = replayed([(h, b) for h, b in batches if h.base_offset <= 9])
+    store, _ = replay([(h, b) for h, b in batches if h.base_offset <= 9])
     (committed,) = store.groups["auditors"].offsets.to_value()[0].values()
     assert committed.value.offset == 282
 
 
 def test_group_records_are_encoded_as_kafka_did(batches):
-    _, states = replayed(batches)
+    _, states = replay(batches)
     for header, batch, value in states:
         ours = group_batch("auditors", value, header.base_timestamp)
         # Ottla's batch has no offset and leader epoch before it is appended. They precede the CRC.

@@ -424,14 +424,14 @@ def test_a_partition_that_cannot_be_loaded_does_not_keep_the_others_loading(rig,
 # --- clocks that are set ----------------------------------------------------------------------------------------------
 
 
-def suspended(rig, ms):
+def suspend(rig, ms):
     """Suspend the machine: its wall clock advances, the monotonic clock does not."""
     rig.clock.wall_steps_ms += ms
 
 
 def test_a_group_that_empties_after_a_suspend_keeps_its_offsets_as_long_as_any(rig):
     caller = member(rig, "t")
-    suspended(rig, 30 * RETENTION_MS)
+    suspend(rig, 30 * RETENTION_MS)
     commit(rig, caller=caller)
     rig.leave((caller.member_id, None))
     assert rig.group().state_timestamp_ms == rig.clock.now_ms()
@@ -444,8 +444,8 @@ def test_a_group_that_empties_after_a_suspend_keeps_its_offsets_as_long_as_any(r
 def test_a_clock_that_is_set_ahead_and_back_expires_nothing(rig):
     caller = member(rig, "t")
     commit(rig, caller=caller)
-    suspended(rig, 10 * RETENTION_MS)
-    suspended(rig, -10 * RETENTION_MS)
+    suspend(rig, 10 * RETENTION_MS)
+    suspend(rig, -10 * RETENTION_MS)
     rig.leave((caller.member_id, None))
     rig.clock.advance(RETENTION_MS - LOOK_MS)
     assert offsets(rig) == {("t", 0): 42}
@@ -453,7 +453,7 @@ def test_a_clock_that_is_set_ahead_and_back_expires_nothing(rig):
 
 def test_a_clock_that_is_set_back_does_not_end_sessions_or_offsets(rig):
     (reply,) = rig.stable(session_ms=20_000)
-    suspended(rig, -10 * RETENTION_MS)
+    suspend(rig, -10 * RETENTION_MS)
     rig.clock.advance(19_999)
     assert rig.heartbeat(reply) is E.NONE
     rig.leave((reply.member_id, None))

@@ -134,7 +134,7 @@ def test_nobody_waits_for_the_device_and_a_checkpoint_has_its_name_only_when_it_
     assert len(many.disk.jobs) == 2
 
 
-def sealed(many):
+def give_files(many):
     """Give every partition files to sync. Return the files that are handed over, by index."""
     handed_over = []
 
@@ -149,33 +149,33 @@ def sealed(many):
     return handed_over
 
 
-def syncs_of_sealed(many):
+def find_jobs(many):
     return [job for job in many.disk.jobs if job.paths[0] == str(many.path)]
 
 
 def test_what_was_sealed_is_synced_a_part_at_a_time(many):
-    handed_over = sealed(many)
+    handed_over = give_files(many)
     many.checkpointer.run()
     many.clock.pass_turns()
     assert len(handed_over) == checkpointer.SYNCED_AT_ONCE
-    (first,) = syncs_of_sealed(many)
+    (first,) = find_jobs(many)
     first.end()
     many.clock.pass_turns()
     assert sorted(handed_over) == list(range(1000))
     assert many.partitions["t", 0].log.recovery_point == 5_000
     assert many.partitions["t", 999].log.recovery_point == 999  # its sync continues
-    _, second = syncs_of_sealed(many)
+    _, second = find_jobs(many)
     second.end()
     many.checkpointer.run()
     assert many.partitions["t", 999].log.recovery_point == 5_999
 
 
 def test_a_recovery_point_that_rose_during_the_sync_does_not_go_back(many):
-    sealed(many)
+    give_files(many)
     many.checkpointer.run()
     many.clock.pass_turns()
     many.partitions["t", 0].log.recovery_point = 6_000  # retention has taken what lay below
-    (first,) = syncs_of_sealed(many)
+    (first,) = find_jobs(many)
     first.end()
     many.clock.pass_turns()
     assert [many.partitions["t", index].log.recovery_point for index in range(2)] == [6_000, 5_001]
@@ -183,12 +183,12 @@ def test_a_recovery_point_that_rose_during_the_sync_does_not_go_back(many):
 
 @pytest.mark.parametrize("how", ["failed", "stopped"])
 def test_nothing_more_is_synced_behind(many, how):
-    handed_over = sealed(many)
+    handed_over = give_files(many)
     many.checkpointer.run()
     many.clock.pass_turns()
     if how == "stopped":
         many.checkpointer.stop()
-    (job,) = syncs_of_sealed(many)
+    (job,) = find_jobs(many)
     job.end(OSError(errno.EIO, "no") if how == "failed" else None)
     many.clock.pass_turns()
     assert len(handed_over) == checkpointer.SYNCED_AT_ONCE

@@ -130,7 +130,7 @@ def known(partition):
     return {producer.producer_id: (producer.epoch, producer.last_sequence) for producer in partition.producers()}
 
 
-def prepared(seed):
+def prepare_disk(seed):
     """Return a disk with a closed log of several segments, some of them cleaned before, that can be cleaned again."""
     disk = MemoryDisk(PortCalls(), Random(seed), lambda work: work())
     disk.torn_writes = False
@@ -152,7 +152,7 @@ def restart(disk):
 
 def after_cleaning(seed, power_loss, kill_at):
     """Return the state after a cleaning that ends at a port call, or None if it finished before that call."""
-    disk = prepared(seed)
+    disk = prepare_disk(seed)
     process = restart(disk)
     old = visible(disk)
     disk.ports.kill_at = disk.ports.count + kill_at
@@ -177,7 +177,7 @@ def after_cleaning(seed, power_loss, kill_at):
 @pytest.mark.parametrize("power_loss", [False, True], ids=["kill", "power-loss"])
 @pytest.mark.parametrize("seed", [1])
 def test_a_cleaning_that_ends_anywhere_leaves_old_or_new(seed, power_loss):
-    disk = prepared(seed)
+    disk = prepare_disk(seed)
     process = restart(disk)
     old, producers = visible(disk), known(process.partition)
     process.clean()

@@ -124,7 +124,7 @@ class History:
         assert after.offline is None
         assert after.log_end_offset == before.log_end_offset
         assert after.last_stable_offset == before.last_stable_offset
-        assert_reloaded(state(after), state(before))
+        check_reload(state(after), state(before))
         for producer in self.producers.values():
             producer.partition = after
 
@@ -172,7 +172,7 @@ def state(partition_or_producers):
     return result
 
 
-def assert_reloaded(found, live):
+def check_reload(found, live):
     """Check that reloading finds the live state again. Only a marker holds the coordinator's epoch, and the time of a
     producer without batches; both are lost if the marker is removed or emptied."""
     assert found.keys() == live.keys()
@@ -217,4 +217,4 @@ def test_history(broker, produce, transactor, seed):
     replayed = ProducerStateManager()
     for header, batch in history.partition.scan(0):
         replay(replayed, header, batch)
-    assert_reloaded(state(replayed), state(history.partition))
+    check_reload(state(replayed), state(history.partition))

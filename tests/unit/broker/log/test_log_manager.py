@@ -10,7 +10,7 @@ from ottla.broker.log.log_config import LogConfig, LogManagerConfig
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.broker.turns import SHARE_US, Wait
 from ottla.protocol.errors import ErrorCode
-from tests.unit.broker.dropped import all_freed
+from tests.unit.broker.dropped import expect_no_garbage
 
 
 def lines(broker, name):
@@ -409,11 +409,11 @@ def test_a_checkpoint_that_has_not_changed_is_not_written_again(broker, produce,
     written = []
     write = broker.disk.__class__.write_atomically
 
-    def watched(disk, path, data, sync=True):
+    def watch_write(disk, path, data, sync=True):
         written.append((path.rpartition("/")[2], sync))
         write(disk, path, data, sync)
 
-    monkeypatch.setattr(broker.disk.__class__, "write_atomically", watched)
+    monkeypatch.setattr(broker.disk.__class__, "write_atomically", watch_write)
     partition = broker.partition()
     broker.manager.checkpoint()
     written.clear()
@@ -449,6 +449,6 @@ def test_deleted_files_go_over_many_turns_while_they_take_long(broker, produce):
 
 
 def test_a_deleted_partition_ends_without_a_collection(broker, produce):
-    with all_freed():
+    with expect_no_garbage():
         assert not produce(broker.partition()).error
         broker.manager.delete_later(broker.manager.rename_for_deletion("t", 0))

@@ -212,12 +212,12 @@ def test_memory_of_who_is_gone_is_free_when_the_worker_has_let_go_of_it(rig):
 def test_memory_of_who_is_gone_before_it_heard_the_answer_is_free(rig):
     activity = rig.drive(holding(LARGE_BYTES + 1), slow=True)
 
-    def ended_and_gone():
+    def end_and_discard():
         rig.jobs[0].begun = True
         rig.jobs[0].on_end(None, None)
         activity.discard()
 
-    rig.turns.event(ended_and_gone)
+    rig.turns.event(end_and_discard)
     assert rig.work.is_idle and not rig.found
 
 

@@ -18,7 +18,7 @@ SETTINGS = LogConfig()
 
 
 @pytest.fixture
-def crowded(broker, transactor):
+def full_broker(broker, transactor):
     """Return a closed directory with `COUNT` producers. Every tenth has an open transaction."""
     assert not transactor(broker.partition(), 0).send(COUNT, transactional=False).error
     broker.stop()
@@ -41,88 +41,88 @@ def state_of(partition):
     return known, dict(partition.log.producer_state.ongoing_txns), partition.last_stable_offset
 
 
-def test_a_million_producers_would_be_read_in_parts_of_a_share(crowded):
-    steps = list(ahead(crowded))
+def test_a_million_producers_would_be_read_in_parts_of_a_share(full_broker):
+    steps = list(ahead(full_broker))
     assert sum(steps) > 5 * SHARE_US
     assert max(steps) <= SHARE_US / 2
 
 
-def test_what_was_read_ahead_is_not_read_again(crowded):
-    for _ in ahead(crowded):
+def test_what_was_read_ahead_is_not_read_again(full_broker):
+    for _ in ahead(full_broker):
         pass
-    crowded.path("partition.metadata")
-    for path in crowded.path().glob("*.snapshot"):
+    full_broker.path("partition.metadata")
+    for path in full_broker.path().glob("*.snapshot"):
         path.unlink()
-    assert len(crowded.partition().log.producer_state) == COUNT
+    assert len(full_broker.partition().log.producer_state) == COUNT
 
 
 @pytest.mark.parametrize("taken", [0, 1, 5, 10, 11])
-def test_who_needs_the_partition_at_once_takes_the_steps_that_are_left(crowded, taken):
-    expected = state_of(crowded.partition())
+def test_who_needs_the_partition_at_once_takes_the_steps_that_are_left(full_broker, taken):
+    expected = state_of(full_broker.partition())
     assert list(expected[1]) == sorted(expected[1])
     assert expected[2] == min(expected[1])
-    crowded.stop()
-    crowded.start()
-    steps = ahead(crowded)
+    full_broker.stop()
+    full_broker.start()
+    steps = ahead(full_broker)
     for _ in range(taken):
         next(steps)
-    assert state_of(crowded.partition()) == expected
+    assert state_of(full_broker.partition()) == expected
     assert list(steps) == []  # the caller that was opening it finds it open
 
 
-def test_several_take_the_steps_in_turns(crowded):
-    alone = len(list(ahead(crowded)))
-    crowded.stop()
-    crowded.start()
-    first, second = ahead(crowded), ahead(crowded)
+def test_several_take_the_steps_in_turns(full_broker):
+    alone = len(list(ahead(full_broker)))
+    full_broker.stop()
+    full_broker.start()
+    first, second = ahead(full_broker), ahead(full_broker)
     taken = 0
     while next(first, None) is not None:
         taken += 1 + (next(second, None) is not None)
     assert taken == alone
-    assert len(crowded.partition().log.producer_state) == COUNT
+    assert len(full_broker.partition().log.producer_state) == COUNT
 
 
-def test_a_partition_that_is_deleted_meanwhile_is_not_read_on(crowded):
-    steps = ahead(crowded)
+def test_a_partition_that_is_deleted_meanwhile_is_not_read_on(full_broker):
+    steps = ahead(full_broker)
     next(steps)
-    (renamed,) = crowded.manager.rename_for_deletion("t", 0)
+    (renamed,) = full_broker.manager.rename_for_deletion("t", 0)
     assert renamed.endswith("-delete")
     assert list(steps) == []
-    assert len(crowded.partition().log.producer_state) == 0
+    assert len(full_broker.partition().log.producer_state) == 0
 
 
-def test_a_damaged_snapshot_is_passed_over_also_when_it_is_read_in_steps(crowded):
-    (path,) = crowded.path().glob("*.snapshot")
+def test_a_damaged_snapshot_is_passed_over_also_when_it_is_read_in_steps(full_broker):
+    (path,) = full_broker.path().glob("*.snapshot")
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    for _ in ahead(crowded):
+    for _ in ahead(full_broker):
         pass
-    assert len(crowded.partition().log.producer_state) == 1
+    assert len(full_broker.partition().log.producer_state) == 1
     assert not path.exists()
 
 
-def test_the_log_of_another_topic_is_not_read_ahead(crowded):
-    assert list(ahead(crowded, bytes(16))) == []
+def test_the_log_of_another_topic_is_not_read_ahead(full_broker):
+    assert list(ahead(full_broker, bytes(16))) == []
 
 
-def test_a_stop_in_between_lets_the_next_start_read_it_all(crowded):
-    next(ahead(crowded))
-    crowded.stop()
-    crowded.start()
-    assert len(crowded.partition().log.producer_state) == COUNT
+def test_a_stop_in_between_lets_the_next_start_read_it_all(full_broker):
+    next(ahead(full_broker))
+    full_broker.stop()
+    full_broker.start()
+    assert len(full_broker.partition().log.producer_state) == COUNT
 
 
 @pytest.mark.parametrize("missing", ["topic_id_on_disk", "load"])
-def test_storage_that_fails_under_a_reader_is_told(crowded, monkeypatch, missing):
+def test_storage_that_fails_under_a_reader_is_told(full_broker, monkeypatch, missing):
     def fails(*_):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     if missing == "load":
         monkeypatch.setattr(log_manager, "load_steps", fails)
     else:
-        monkeypatch.setattr(crowded.manager, "topic_id_on_disk", fails)
-    assert list(ahead(crowded)) == []
+        monkeypatch.setattr(full_broker.manager, "topic_id_on_disk", fails)
+    assert list(ahead(full_broker)) == []
     monkeypatch.undo()
-    assert "Input/output error" in crowded.manager.offline
-    assert crowded.partition().offline == crowded.manager.offline
+    assert "Input/output error" in full_broker.manager.offline
+    assert full_broker.partition().offline == full_broker.manager.offline

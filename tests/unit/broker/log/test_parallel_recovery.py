@@ -28,7 +28,7 @@ def short_logs_are_long(monkeypatch):
 
 
 @pytest.fixture
-def killed(broker, transactor):
+def killed_broker(broker, transactor):
     """Return a killed broker with several segments in each partition, open transactions, and one torn log."""
     random = Random(3)
     for index in range(PARTITIONS):
@@ -86,31 +86,31 @@ def both_ways(broker, directory):
     return one_by_one, found(broker, side_by_side=True)
 
 
-def test_logs_are_found_as_they_are_one_by_one(killed, produce, tmp_path):
-    one_by_one, side_by_side = both_ways(killed, tmp_path)
+def test_logs_are_found_as_they_are_one_by_one(killed_broker, produce, tmp_path):
+    one_by_one, side_by_side = both_ways(killed_broker, tmp_path)
     assert len(side_by_side.ahead) == PARTITIONS
     assert side_by_side.states == one_by_one.states
     assert side_by_side.files == one_by_one.files
     for index in range(PARTITIONS):
-        partition = killed.partition(index=index, leader_epoch=2, **SETTINGS)
+        partition = killed_broker.partition(index=index, leader_epoch=2, **SETTINGS)
         assert produce(partition).base_offset == side_by_side.states[index]["ends"][2]
-    killed.stop()
-    killed.start()
-    assert killed.manager.clean_start
+    killed_broker.stop()
+    killed_broker.start()
+    assert killed_broker.manager.clean_start
 
 
-def test_a_damaged_log_is_offline_and_its_damage_told(killed, tmp_path):
-    log = min(killed.path(index=2).glob("*.log"))
+def test_a_damaged_log_is_offline_and_its_damage_told(killed_broker, tmp_path):
+    log = min(killed_broker.path(index=2).glob("*.log"))
     data = bytearray(log.read_bytes())
     data[80] ^= 1
     log.write_bytes(data)
-    one_by_one, side_by_side = both_ways(killed, tmp_path)
+    one_by_one, side_by_side = both_ways(killed_broker, tmp_path)
     assert "is damaged" in side_by_side.states[2]["offline"]
     assert side_by_side.states == one_by_one.states
     assert side_by_side.files == one_by_one.files
 
 
-def test_io_that_fails_in_a_process_takes_the_directory_offline(killed, monkeypatch):
+def test_io_that_fails_in_a_process_takes_the_directory_offline(killed_broker, monkeypatch):
     """The error counts as if it happened in this process: a second sync would not fail again."""
     recover = parallel_recovery._recover
 
@@ -120,14 +120,14 @@ def test_io_that_fails_in_a_process_takes_the_directory_offline(killed, monkeypa
         return recover(disk, job)
 
     monkeypatch.setattr(parallel_recovery, "_recover", fails)
-    killed.start()
+    killed_broker.start()
     wanted = [("t", index, TOPIC_ID, LogConfig(**SETTINGS)) for index in range(PARTITIONS)]
-    to_the_end(killed.manager.recover_in_processes(wanted))
-    assert "Input/output error" in killed.manager.offline
-    assert killed.partition(index=3, leader_epoch=2, **SETTINGS).offline is not None
+    to_the_end(killed_broker.manager.recover_in_processes(wanted))
+    assert "Input/output error" in killed_broker.manager.offline
+    assert killed_broker.partition(index=3, leader_epoch=2, **SETTINGS).offline is not None
 
 
-def test_what_a_process_did_not_come_to_is_recovered_when_it_is_opened(killed, tmp_path, monkeypatch):
+def test_what_a_process_did_not_come_to_is_recovered_when_it_is_opened(killed_broker, tmp_path, monkeypatch):
     recover = parallel_recovery._recover
 
     def dies(disk, job):
@@ -136,18 +136,18 @@ def test_what_a_process_did_not_come_to_is_recovered_when_it_is_opened(killed, t
         return recover(disk, job)
 
     monkeypatch.setattr(parallel_recovery, "_recover", dies)
-    one_by_one, side_by_side = both_ways(killed, tmp_path)
+    one_by_one, side_by_side = both_ways(killed_broker, tmp_path)
     assert 0 < len(side_by_side.ahead) < PARTITIONS
     assert side_by_side.states == one_by_one.states
     assert side_by_side.files == one_by_one.files
 
 
-def test_open_partitions_and_those_of_other_topics_are_left_alone(killed):
-    killed.start()
-    killed.partition(index=0, leader_epoch=2, **SETTINGS)
+def test_open_partitions_and_those_of_other_topics_are_left_alone(killed_broker):
+    killed_broker.start()
+    killed_broker.partition(index=0, leader_epoch=2, **SETTINGS)
     wanted = [("t", index, bytes(16) if index == 1 else TOPIC_ID, LogConfig(**SETTINGS)) for index in range(4)]
-    to_the_end(killed.manager.recover_in_processes(wanted))
-    assert set(killed.manager._recovered) == {str(killed.path(index=index)) for index in (2, 3)}
+    to_the_end(killed_broker.manager.recover_in_processes(wanted))
+    assert set(killed_broker.manager._recovered) == {str(killed_broker.path(index=index)) for index in (2, 3)}
 
 
 def test_shares_are_of_about_the_same_size():

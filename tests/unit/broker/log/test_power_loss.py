@@ -28,11 +28,11 @@ def calls(broker, monkeypatch):
     def watch(name, of=lambda *arguments: [arguments[0]]):
         known = getattr(type(broker.disk), name)
 
-        def watched(disk, *arguments, **options):
+        def watch_call(disk, *arguments, **options):
             seen.extend((name, path.rpartition("/")[2]) for path in of(*arguments))
             return known(disk, *arguments, **options)
 
-        monkeypatch.setattr(type(broker.disk), name, watched)
+        monkeypatch.setattr(type(broker.disk), name, watch_call)
 
     watch("sync_dir")
     watch("write")

@@ -43,7 +43,7 @@ def test_an_aborted_transaction_that_was_cut_off_hides_nothing_later(broker, pro
 
 
 @pytest.fixture
-def aborted_twice(broker, produce, transactor):
+def log_of_two_aborts(broker, produce, transactor):
     """Return a log that was stopped cleanly between two aborted transactions and lost the second in a power loss."""
     partition = broker.partition()
     transactor(partition, 7).send()
@@ -61,9 +61,9 @@ def aborted_twice(broker, produce, transactor):
 
 
 @pytest.mark.parametrize("kept_bytes", [34, 62, 68])
-def test_a_power_cut_leaves_no_aborted_transaction_too_many(broker, transactor, aborted_twice, kept_bytes):
+def test_a_power_cut_leaves_no_aborted_transaction_too_many(broker, transactor, log_of_two_aborts, kept_bytes):
     """The log ends at its recovery point and is valid up to it. The index has later entries, or a part of one."""
-    aborted_twice.write_bytes(aborted_twice.read_bytes()[:kept_bytes])
+    log_of_two_aborts.write_bytes(log_of_two_aborts.read_bytes()[:kept_bytes])
     broker.start()
     partition = broker.partition()
     assert partition.log_end_offset == 2
@@ -73,7 +73,7 @@ def test_a_power_cut_leaves_no_aborted_transaction_too_many(broker, transactor, 
     broker.stop()
     broker.start()
     assert broker.partition().read(0, 10_000, isolation=FetchIsolation.TXN_COMMITTED).aborted == [(7, 0)]
-    assert aborted_twice.stat().st_size == 34
+    assert log_of_two_aborts.stat().st_size == 34
 
 
 def test_the_synced_part_of_a_transaction_index_is_never_written_again(broker, transactor, monkeypatch):

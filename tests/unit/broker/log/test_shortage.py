@@ -21,12 +21,12 @@ from ottla.protocol.steps import to_the_end
 def short(*calls, number=errno.EMFILE, places=(RealDisk,)):
     """Make these calls find no descriptor or no memory."""
 
-    def refused(disk, path, *more, **named):
+    def refuse(disk, path, *more, **named):
         raise Shortage(number, os.strerror(number), path if isinstance(path, str) else None)
 
     with pytest.MonkeyPatch.context() as patch:
         for call in calls:
-            patch.setattr(places[0], call, refused)
+            patch.setattr(places[0], call, refuse)
         yield
 
 

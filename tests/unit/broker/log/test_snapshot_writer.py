@@ -52,7 +52,7 @@ class Crowd:
     def base(self):
         return self.partition.log.segments.active.base_offset
 
-    def until_rolled(self):
+    def roll(self):
         base = self.base
         while self.base == base:
             self.step()
@@ -72,7 +72,7 @@ def few_are_many(monkeypatch):
 @pytest.mark.parametrize("seed", range(20))
 def test_a_snapshot_holds_what_producers_were_at_its_roll(broker, transactor, seed):
     crowd = Crowd(broker, transactor, seed)
-    crowd.until_rolled()
+    crowd.roll()
     base = crowd.base
     turns = 0
     while crowd.turns:
@@ -91,7 +91,7 @@ def test_a_snapshot_holds_what_producers_were_at_its_roll(broker, transactor, se
 
 def test_producers_that_expire_meanwhile_are_still_in_it(broker, transactor):
     crowd = Crowd(broker, transactor)
-    crowd.until_rolled()
+    crowd.roll()
     crowd.pass_turn()
     for sender in crowd.senders.values():
         sender.end(True)
@@ -103,7 +103,7 @@ def test_producers_that_expire_meanwhile_are_still_in_it(broker, transactor):
 
 def test_a_producer_that_expires_and_comes_back_meanwhile_is_in_it_as_it_was(broker, transactor):
     crowd = Crowd(broker, transactor)
-    crowd.until_rolled()
+    crowd.roll()
     known = {each.producer_id for each in crowd.partition.producers()}
     assert sum(crowd.partition.log.remove_expired_producers(broker.clock.ms + 10**9)) > 0
     base = crowd.base
@@ -117,12 +117,12 @@ def test_a_producer_that_expires_and_comes_back_meanwhile_is_in_it_as_it_was(bro
 
 def test_a_roll_while_a_snapshot_is_written_takes_none(broker, transactor):
     crowd = Crowd(broker, transactor)
-    crowd.until_rolled()
+    crowd.roll()
     first = crowd.base
-    crowd.until_rolled()
+    crowd.roll()
     second = crowd.base
     crowd.settle()
-    crowd.until_rolled()
+    crowd.roll()
     third = crowd.base
     crowd.settle()
     assert [crowd.snapshot_path(base).exists() for base in (first, second, third)] == [True, False, True]
@@ -133,7 +133,7 @@ def test_a_roll_while_a_snapshot_is_written_takes_none(broker, transactor):
 @pytest.mark.parametrize("turns", [0, 1, 3])
 def test_an_end_while_a_snapshot_is_written_loses_nothing(broker, transactor, end, turns):
     crowd = Crowd(broker, transactor)
-    crowd.until_rolled()
+    crowd.roll()
     for _ in range(turns):
         crowd.step()
         crowd.pass_turn()
@@ -149,7 +149,7 @@ def test_an_end_while_a_snapshot_is_written_loses_nothing(broker, transactor, en
 
 def test_a_snapshot_that_cannot_be_written_takes_the_directory_offline(broker, transactor):
     crowd = Crowd(broker, transactor)
-    crowd.until_rolled()
+    crowd.roll()
     broker.disk.short_write = 5
     crowd.pass_turn()
     assert "No space left" in broker.manager.offline

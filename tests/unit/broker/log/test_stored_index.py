@@ -38,7 +38,7 @@ class CountedDisk(RealDisk):
         return super().read(path)
 
 
-def filled(entries, chance):
+def fill_index(entries, chance):
     index = SegmentIndex(BASE, 4096)
     position, offset, time_ms = 0, BASE, 1_700_000_000_000
     while len(index.offsets) < entries:
@@ -51,7 +51,7 @@ def filled(entries, chance):
     return index, position
 
 
-def stored(folder, index, log_size_bytes, zeros=0, disk=None):
+def store_index(folder, index, log_size_bytes, zeros=0, disk=None):
     path = folder / f"{BASE:020d}"
     path.with_suffix(".index").write_bytes(index.offset_file() + bytes(8 * zeros))
     path.with_suffix(".timeindex").write_bytes(index.time_file() + bytes(12 * zeros))
@@ -62,8 +62,8 @@ def stored(folder, index, log_size_bytes, zeros=0, disk=None):
 @pytest.mark.parametrize("entries", [0, 1, 2, 255, 256, 257, 1500])
 def test_it_answers_as_the_index_in_memory_does(tmp_path, entries, zeros):
     chance = random.Random(entries)
-    index, size_bytes = filled(entries, chance)
-    found = stored(tmp_path, index, size_bytes, zeros)
+    index, size_bytes = fill_index(entries, chance)
+    found = store_index(tmp_path, index, size_bytes, zeros)
     offsets = [BASE - 5, BASE, BASE + 2**31, *(BASE + each for each in list(index.offsets)[::7])]
     positions = [0, 1, size_bytes, size_bytes + 9, *list(index.positions)[::7]]
     offsets += [chance.randrange(BASE, BASE + 9 * entries + 9) for _ in range(50)]
@@ -80,9 +80,9 @@ def test_it_answers_as_the_index_in_memory_does(tmp_path, entries, zeros):
 
 
 def test_a_look_up_reads_little_of_a_large_index(tmp_path):
-    index, size_bytes = filled(20_000, random.Random(1))
+    index, size_bytes = fill_index(20_000, random.Random(1))
     disk = CountedDisk()
-    found = stored(tmp_path, index, size_bytes, disk=disk)
+    found = store_index(tmp_path, index, size_bytes, disk=disk)
     disk.reads.clear()
     found.position_before(BASE + 40_000)
     assert len(disk.reads) <= 10
@@ -92,8 +92,8 @@ def test_a_look_up_reads_little_of_a_large_index(tmp_path):
 
 @pytest.mark.parametrize("damage", ["cut entry", "cut time entry", "beyond the log", "absent"])
 def test_files_that_cannot_belong_to_the_segment_are_refused(tmp_path, damage):
-    index, size_bytes = filled(10, random.Random(2))
-    stored(tmp_path, index, size_bytes).close()
+    index, size_bytes = fill_index(10, random.Random(2))
+    store_index(tmp_path, index, size_bytes).close()
     path = tmp_path / f"{BASE:020d}"
     if damage == "cut entry":
         path.with_suffix(".index").write_bytes(index.offset_file()[:-3])

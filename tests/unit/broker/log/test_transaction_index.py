@@ -12,8 +12,8 @@ from ottla.protocol.indexes import AbortedTxn, iter_aborted_txns, pack_aborted_t
 from ottla.protocol.steps import to_the_end
 
 
-def collected(entries, offset, upper):
-    """`LocalLog.collectAbortedTransactions` over one transaction index."""
+def collect_as_kafka(entries, offset, upper):
+    """Apply `LocalLog.collectAbortedTransactions` to one transaction index."""
     found = []
     for entry in entries:
         if entry.last_offset < offset:
@@ -53,7 +53,7 @@ def test_what_is_told_is_what_kafka_collects(seed):
     for _ in range(300):
         offset = draw.randrange(end)
         upper = offset + draw.choice([1, 5, 100, end])
-        assert to_the_end(aborted.collect_aborted_txns(offset, upper)) == collected(entries, offset, upper)
+        assert to_the_end(aborted.collect_aborted_txns(offset, upper)) == collect_as_kafka(entries, offset, upper)
 
 
 class Watched(list):
@@ -112,7 +112,7 @@ def test_many_are_told_in_steps_that_are_a_small_part_of_a_share(entries):
     assert max(steps) < SHARE_US / 4
 
 
-def replaced_in_between(partition, steps, replace):
+def replace_in_between(partition, steps, replace):
     """Replace the segments after the first step. Return the result of the steps."""
     next(steps)
     replace(partition.log.segments)
@@ -132,7 +132,7 @@ def test_a_reader_is_told_anew_when_segments_are_replaced_meanwhile(broker, tran
         segments.replaced += 1
         del segments.active.aborted[0]
 
-    found = replaced_in_between(
+    found = replace_in_between(
         partition,
         partition.fetch(0, 1 << 20, 1 << 20, isolation=FetchIsolation.TXN_COMMITTED, min_one_batch=True),
         replace,

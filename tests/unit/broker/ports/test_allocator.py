@@ -27,7 +27,7 @@ print(libc.mallinfo2().hblkhd > before)
 """
 
 
-def mapped(told):
+def has_mapping(told):
     """Return whether a large block has its own mapping after a larger one was freed."""
     found = subprocess.run([sys.executable, "-c", SCRIPT, told], capture_output=True, text=True)
     if found.stderr.strip() == "no glibc":
@@ -37,5 +37,5 @@ def mapped(told):
 
 
 def test_large_blocks_are_given_back_one_by_one_whatever_was_freed_before():
-    assert mapped("told")
-    assert not mapped("untold"), "glibc's own habit, without which there is nothing to tell it"
+    assert has_mapping("told")
+    assert not has_mapping("untold"), "glibc's own habit, without which there is nothing to tell it"

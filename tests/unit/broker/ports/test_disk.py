@@ -174,7 +174,7 @@ def test_what_is_not_there(disk, tmp_path):
     assert not disk.exists(path)
 
 
-def ended(job):
+def await_job(job):
     """Return the job after its thread has finished it."""
     deadline = time.monotonic() + PATIENCE_S
     while not job.done and time.monotonic() < deadline:
@@ -192,7 +192,7 @@ def test_syncs(disk, tmp_path, kernel, count):
     disk.sync([])
     disk.sync_dir(str(tmp_path))
     files = [disk.open(path) for path in paths[::2]]
-    job = ended(disk.start_sync([*paths, str(tmp_path), str(tmp_path / "deleted in the meantime")]))
+    job = await_job(disk.start_sync([*paths, str(tmp_path), str(tmp_path / "deleted in the meantime")]))
     assert job.error is None
     for file in files:
         file.close()
@@ -211,11 +211,11 @@ def test_a_failed_sync_says_so(disk, tmp_path, failing, opened):
     if not opened:
         with pytest.raises(OSError, match="Input/output"):
             disk.sync(paths)
-    job = ended(disk.start_sync(paths))
+    job = await_job(disk.start_sync(paths))
     assert job.error is not None and job.error.errno == errno.EIO
     assert sorted(failing.tried[-4:]) == paths
     failing.clear()
-    assert ended(disk.start_sync(paths)).error is None
+    assert await_job(disk.start_sync(paths)).error is None
     for file in files:
         file.close()
 

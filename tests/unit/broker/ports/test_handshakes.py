@@ -85,7 +85,7 @@ async def until(condition):
             await asyncio.sleep(0.005)
 
 
-async def answered(listener, certificates):
+async def read_answer(listener, certificates):
     context = ssl.create_default_context(cafile=certificates.ca)
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.port, ssl=context)
     try:
@@ -105,7 +105,7 @@ def client_hello(certificates):
 
 def test_who_says_hello_is_served(run, certificates):
     async def scenario(listener, door, security):
-        assert await asyncio.gather(*(answered(listener, certificates) for _ in range(20))) == [b"hello"] * 20
+        assert await asyncio.gather(*(read_answer(listener, certificates) for _ in range(20))) == [b"hello"] * 20
         assert security.reasons == security.strangers == []
 
     run(scenario)
@@ -132,7 +132,7 @@ def test_a_hello_may_come_in_pieces_and_begins_when_it_is_whole(run, certificate
 def test_each_begins_when_it_is_its_turn(run, certificates):
     async def scenario(listener, door, security):
         security.is_busy = True
-        clients = [asyncio.create_task(answered(listener, certificates)) for _ in range(10)]
+        clients = [asyncio.create_task(read_answer(listener, certificates)) for _ in range(10)]
         await until(lambda: len(security.queue) == 10)
         assert not any(client.done() for client in clients)
         security.queue.pop(3)()

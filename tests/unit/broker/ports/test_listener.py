@@ -56,7 +56,7 @@ class Short(socket.socket):
         return super().accept()
 
 
-def answered(port, number=1):
+def read_answers(port, number=1):
     async def ask():
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         try:
@@ -101,11 +101,11 @@ def test_an_address_of_a_host_that_this_machine_lacks_is_passed_over():
 def test_who_comes_is_served(run):
     async def scenario():
         listener = await listening(Door())
-        assert await answered(listener.port, 100) == [b"hello"] * 100
+        assert await read_answers(listener.port, 100) == [b"hello"] * 100
         port = listener.port
         listener.close()
         with pytest.raises(OSError):
-            await answered(port)
+            await read_answers(port)
 
     run(scenario)
 
@@ -115,7 +115,7 @@ def test_who_is_refused_sees_the_end(run):
         door = Door()
         door.refuses = True
         listener = await listening(door)
-        assert await answered(listener.port) == [b""]
+        assert await read_answers(listener.port) == [b""]
         listener.close()
 
     run(scenario)
@@ -126,7 +126,7 @@ def test_who_waits_is_served_when_the_time_has_come_or_accepting_is_resumed(run)
         door = Door()
         listener = await listening(door)
         door.waits = [1.0, float("inf")]
-        waiting = asyncio.ensure_future(answered(listener.port))
+        waiting = asyncio.ensure_future(read_answers(listener.port))
         while door.waits:
             await asyncio.sleep(0.001)
         assert door.came == 0
@@ -142,7 +142,7 @@ def test_one_is_accepted_and_the_next_when_others_were_served(run):
         door = Door()
         door.others_are_due = True
         listener = await listening(door)
-        waiting = asyncio.ensure_future(answered(listener.port, 3))
+        waiting = asyncio.ensure_future(read_answers(listener.port, 3))
         for number in range(3):
             while not door.resting:
                 await asyncio.sleep(0.001)
@@ -160,7 +160,7 @@ def test_who_rests_accepts_nobody_behind_the_close(run):
         door = Door()
         door.others_are_due = True
         listener = await listening(door)
-        assert await answered(listener.port) == [b"hello"]
+        assert await read_answers(listener.port) == [b"hello"]
         listener.close()
         door.resting.pop()()
         assert door.came == 1
@@ -176,7 +176,7 @@ def test_a_lack_of_descriptors_is_told_and_tried_again_without_spinning(run):
         sock.bind(("127.0.0.1", 0))
         sock.listen()
         listener = Listener(loop, [sock], door)
-        assert await answered(listener.port) == [b"hello"]
+        assert await read_answers(listener.port) == [b"hello"]
         assert door.failures == [errno.EMFILE]
         listener.close()
 

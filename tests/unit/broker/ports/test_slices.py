@@ -32,7 +32,7 @@ def written(disk, path, content=CONTENT):
     return file
 
 
-def taken(part):
+def take_all(part):
     data = b""
     while part:
         data += part.take(100_000)
@@ -55,8 +55,8 @@ def test_a_slice_outlives_the_file_and_its_name(disk, tmp_path):
     (tmp_path / "a").rename(tmp_path / "b")
     written(disk, tmp_path / "a", b"another")
     (tmp_path / "b").unlink()
-    assert taken(first) == CONTENT
-    assert taken(second) == CONTENT[5:105]
+    assert take_all(first) == CONTENT
+    assert take_all(second) == CONTENT[5:105]
 
 
 def test_a_file_that_others_push_out_keeps_its_descriptor_while_it_is_sliced(disk, tmp_path):
@@ -64,7 +64,7 @@ def test_a_file_that_others_push_out_keeps_its_descriptor_while_it_is_sliced(dis
     (tmp_path / "a").rename(tmp_path / "b")  # without close: opened again, it would be missed
     for number in range(40):
         written(disk, tmp_path / str(number))
-    assert taken(part) == CONTENT
+    assert take_all(part) == CONTENT
 
 
 def test_descriptors_are_closed_when_nothing_is_sliced_any_more(disk, tmp_path):
@@ -113,7 +113,7 @@ def test_the_kernel_leaves_what_is_spared(disk, tmp_path):
     with ours, theirs:
         assert part.send_to(ours.fileno(), 300) == 700
         assert theirs.recv(5000) == CONTENT[:700]
-    assert taken(part) == CONTENT[700:1000]
+    assert take_all(part) == CONTENT[700:1000]
 
 
 def test_a_file_that_is_shorter_than_promised_is_told(disk, tmp_path):

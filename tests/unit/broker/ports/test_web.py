@@ -77,7 +77,7 @@ def without_end(handler):
         pass
 
 
-def moved(handler):
+def redirect(handler):
     handler.send_response(302)
     handler.send_header("Location", "file:///etc/passwd")
     handler.end_headers()
@@ -87,7 +87,7 @@ def moved(handler):
     ("answer", "why"),
     [
         (without_end, "more than 1000 bytes"),
-        (moved, "the server answers 302"),
+        (redirect, "the server answers 302"),
         (lambda handler: handler.send_error(404), "the server answers 404"),
         (lambda handler: handler.wfile.write(b"what?\r\n\r\n"), "cannot be read|BadStatusLine"),
         (lambda handler: None, "."),

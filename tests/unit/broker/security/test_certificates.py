@@ -13,7 +13,7 @@ from ottla.broker.security.certificates import CertificateEntry, certificate_ent
 from tests.certificates import Certificates
 
 
-def self_signed(attributes, names=()):
+def self_sign(attributes, names=()):
     """Return a certificate with these attributes and these alternative names, as DER."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
@@ -48,11 +48,11 @@ def test_the_names_of_a_certificate():
         x509.RFC822Name("o@example.com"),
         x509.RegisteredID(x509.ObjectIdentifier("1.2.3")),
     ]
-    entry = certificate_entry(self_signed(attributes, names))
+    entry = certificate_entry(self_sign(attributes, names))
     assert entry.dn == ("55042a=Ottla", "CN=broker-1", "OU=Žižkov", "O=Arbeiter-Unfall Versicherung", "C=CZ")
     shown = {"DNS:broker-1.example.com", "IP:10.0.0.1", "IP:::1", "URI:spiffe://here/broker", "email:o@example.com"}
     assert entry.san == shown | {"88:2a03"}
-    assert certificate_entry(self_signed(attributes[:1])) == CertificateEntry(("C=CZ",), frozenset())
+    assert certificate_entry(self_sign(attributes[:1])) == CertificateEntry(("C=CZ",), frozenset())
 
 
 def test_what_is_no_certificate_is_told_as_such(certificates):

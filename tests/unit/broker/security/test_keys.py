@@ -8,7 +8,7 @@ from joserfc.jwk import RSAKey
 
 from ottla.broker.security.keys import MOST_KEYS, parse_keys, read_head, verified_claims
 from ottla.broker.security.oauth import TokenRefused
-from tests.unit.broker.security.tokens import EC, RSA, SECRET, claims, key_set, part, signed
+from tests.unit.broker.security.tokens import EC, RSA, SECRET, claims, key_set, part, sign
 
 
 def found(content):
@@ -69,7 +69,7 @@ def test_a_private_key_in_the_set_is_kept_as_a_public_one():
     ids=lambda each: str(each)[:5],
 )
 def test_a_signature_is_checked(key, algorithm):
-    token = signed(key=key, algorithm=algorithm)
+    token = sign(key=key, algorithm=algorithm)
     head = read_head(token)
     assert head == (algorithm, key.kid)
     (kept,) = parse_keys(key_set(key))

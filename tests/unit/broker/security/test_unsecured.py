@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from ottla.broker.config.oauth import unsecured_settings
 from ottla.broker.security.oauth import Checked, TokenRefused
 from ottla.broker.security.unsecured import UnsecuredTokens
-from tests.unit.broker.security.tokens import NOW_MS, NOW_S, claims, part, signed, unsigned
+from tests.unit.broker.security.tokens import NOW_MS, NOW_S, claims, encode_token, part, sign
 
 
 def check(token, **options):
@@ -19,7 +19,7 @@ def check(token, **options):
     return stop.value.value
 
 
-def refused(token, **options):
+def catch_refusal(token, **options):
     with pytest.raises(TokenRefused) as refusal:
         check(token, **options)
     return refusal.value
@@ -27,14 +27,14 @@ def refused(token, **options):
 
 @pytest.mark.parametrize("said", [{"sub": "alice", "exp": NOW_S + 600}, claims(), claims(scope=["write"])])
 def test_what_it_says_is_believed(said):
-    assert check(unsigned(said)) == Checked("alice", (NOW_S + 600) * 1000)
+    assert check(encode_token(said)) == Checked("alice", (NOW_S + 600) * 1000)
 
 
 def test_options_say_which_claims_count():
     options = {"PrincipalClaimName": "user", "ScopeClaimName": "may", "RequiredScope": "read write"}
-    assert check(unsigned(claims(user="bob", may="write read more")), **options).name == "bob"
-    assert check(unsigned(claims(user="bob", may=["write", "read"])), **options).name == "bob"
-    assert check(unsigned(claims(exp=NOW_S - 1)), AllowableClockSkewMs="1001").name == "alice"
+    assert check(encode_token(claims(user="bob", may="write read more")), **options).name == "bob"
+    assert check(encode_token(claims(user="bob", may=["write", "read"])), **options).name == "bob"
+    assert check(encode_token(claims(exp=NOW_S - 1)), AllowableClockSkewMs="1001").name == "alice"
 
 
 @pytest.mark.parametrize(
@@ -51,11 +51,11 @@ def test_options_say_which_claims_count():
     ],
 )
 def test_what_is_not(said, why):
-    assert refused(unsigned(said)).reason == why
+    assert catch_refusal(encode_token(said)).reason == why
 
 
 def test_a_scope_that_lacks_is_named():
-    refusal = refused(unsigned(claims(scope="read")), RequiredScope="read write")
+    refusal = catch_refusal(encode_token(claims(scope="read")), RequiredScope="read write")
     assert (refusal.reason, refusal.scope) == ("it lacks a scope", "[read, write]")
 
 
@@ -66,12 +66,12 @@ def test_a_scope_that_lacks_is_named():
         ".",
         "..",
         "...",
-        signed(),
-        signed().rpartition(".")[0] + ".",
-        unsigned(claims()) + "x",
-        unsigned(claims()).rstrip("."),
-        unsigned(claims(), alg="RS256"),
-        unsigned([1]),
+        sign(),
+        sign().rpartition(".")[0] + ".",
+        encode_token(claims()) + "x",
+        encode_token(claims()).rstrip("."),
+        encode_token(claims(), alg="RS256"),
+        encode_token([1]),
         f"{part([1])}.{part(claims())}.",
         f"{part(b'[' * 40_000)}.{part(claims())}.",
         f"{part(b'9' * 5_000)}.{part(claims())}.",
@@ -79,9 +79,9 @@ def test_a_scope_that_lacks_is_named():
     ],
 )
 def test_other_tokens_are_refused(token):
-    assert refused(token).reason
+    assert catch_refusal(token).reason
 
 
 @given(st.text(max_size=200) | st.lists(st.binary(max_size=50).map(part), max_size=4).map(".".join))
 def test_any_token_is_believed_or_refused(token):
-    assert refused(token).reason
+    assert catch_refusal(token).reason

@@ -29,7 +29,7 @@ def claims(**changed):
     return {name: value for name, value in (good | changed).items() if value is not None}
 
 
-def signed(said=None, key=RSA, algorithm="RS256", **header):
+def sign(said=None, key=RSA, algorithm="RS256", **header):
     """Return a signed token."""
     header = {"alg": algorithm, "kid": key.kid} | header
     header = {name: value for name, value in header.items() if value is not None}
@@ -45,7 +45,7 @@ def part(value):
     return urlsafe_b64encode(content).decode().rstrip("=")
 
 
-def unsigned(said, **header):
+def encode_token(said, **header):
     """Return a token without a signature."""
     return f"{part({'alg': 'none'} | header)}.{part(said)}."
 

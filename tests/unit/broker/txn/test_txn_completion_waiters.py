@@ -20,7 +20,7 @@ def rig(make_rig, level):
     return make_rig(level, waits=True).start()
 
 
-def prepared(rig, *, name="t", retries=1):
+def commit_slowly(rig, *, name="t", retries=1):
     """Commit a transaction whose marker takes 20, 60 or 140 ms. Return the producer for the next one."""
     producer = rig.producer(name)
     rig.add(name, producer, FOO)
@@ -31,7 +31,7 @@ def prepared(rig, *, name="t", retries=1):
     return (answer.producer_id, answer.producer_epoch) if rig.cluster.level == 2 else producer
 
 
-def opened(rig):
+def open_transaction(rig):
     """Open a transaction and return its producer."""
     producer = rig.producer()
     rig.add("t", producer, FOO)
@@ -64,7 +64,7 @@ def is_calm(rig, name="t"):
 
 
 def test_adding_waits_for_complete(rig):
-    producer = prepared(rig)
+    producer = commit_slowly(rig)
     answers = rig.begin(add(rig, producer, BAR))
     rig.clock.advance(19)
     assert answers == []
@@ -76,7 +76,7 @@ def test_adding_waits_for_complete(rig):
 
 
 def test_the_transaction_begins_when_it_is_decided_and_not_when_it_was_asked_for(rig):
-    producer = prepared(rig)
+    producer = commit_slowly(rig)
     asked_ms = rig.clock.now_ms()
     rig.begin(add(rig, producer, BAR))
     rig.clock.advance(20)
@@ -84,7 +84,7 @@ def test_the_transaction_begins_when_it_is_decided_and_not_when_it_was_asked_for
 
 
 def test_initialising_waits_for_complete(rig):
-    producer_id, epoch = prepared(rig)
+    producer_id, epoch = commit_slowly(rig)
     answers = rig.begin(init(rig))
     rig.clock.advance(19)
     assert answers == []
@@ -95,7 +95,7 @@ def test_initialising_waits_for_complete(rig):
 
 @pytest.mark.parametrize("ask", [init, lambda rig: add(rig, (4000, 0), FOO)], ids=["init", "add"])
 def test_when_the_time_is_up_it_is_concurrent(rig, ask):
-    prepared(rig, retries=9)
+    commit_slowly(rig, retries=9)
     before = rig.state()
     answers = rig.begin(ask(rig))
     rig.clock.advance(49)
@@ -109,18 +109,18 @@ def test_when_the_time_is_up_it_is_concurrent(rig, ask):
 
 
 def test_ending_does_not_wait(rig, level):
-    producer_id, epoch = prepared(rig)
+    producer_id, epoch = commit_slowly(rig)
     v2 = level == 2
     assert rig.end("t", (producer_id, epoch - v2), v2=v2).error is BUSY
 
 
 def test_verifying_does_not_wait(rig):
-    producer = prepared(rig)
+    producer = commit_slowly(rig)
     assert rig.coordinator.verify("t", *producer, [FOO]) == [BUSY]
 
 
 def test_who_must_not_wait_does_not(rig):
-    producer = prepared(rig)
+    producer = commit_slowly(rig)
     assert rig.ask(add(rig, producer, FOO, waits=False)) is BUSY
 
 
@@ -137,7 +137,7 @@ def test_what_waits_for_a_record_alone_is_told_at_once(rig, asked):
 
 
 def test_the_record_of_the_outcome_is_waited_for_too(rig, level):
-    producer = opened(rig)
+    producer = open_transaction(rig)
     rig.log_of("t").hold = True
     ended = rig.begin(rig.coordinator.end("t", *producer, True, v2=level == 2))
     answers = rig.begin(init(rig))
@@ -149,7 +149,7 @@ def test_the_record_of_the_outcome_is_waited_for_too(rig, level):
 
 
 def test_a_fenced_producer_is_told_when_the_markers_are_written(rig):
-    producer_id, epoch = prepared(rig)
+    producer_id, epoch = commit_slowly(rig)
     answers = rig.begin(add(rig, (producer_id, epoch - 1), FOO))
     rig.clock.advance(20)
     assert answers == [FENCED]
@@ -157,7 +157,7 @@ def test_a_fenced_producer_is_told_when_the_markers_are_written(rig):
 
 def test_an_id_does_not_wait_for_another(rig):
     other = rig.producer("other")
-    prepared(rig)
+    commit_slowly(rig)
     assert rig.ask(add(rig, other, BAR, name="other")) is E.NONE
 
 
@@ -165,7 +165,7 @@ def test_an_id_does_not_wait_for_another(rig):
 
 
 def test_requests_are_decided_in_the_order_in_which_they_came(rig):
-    producer_id, epoch = prepared(rig)
+    producer_id, epoch = commit_slowly(rig)
     told = []
     for number, coroutine in enumerate((init(rig), add(rig, (producer_id, epoch), FOO), init(rig))):
         rig.turns.event(
@@ -184,7 +184,7 @@ def test_requests_are_decided_in_the_order_in_which_they_came(rig):
 
 def test_what_one_of_them_begins_the_next_one_ends(rig, level):
     """AddPartitionsToTxn opens a transaction. The InitProducerId after it aborts that transaction, and waits again."""
-    producer_id, epoch = prepared(rig)
+    producer_id, epoch = commit_slowly(rig)
     first = rig.begin(add(rig, (producer_id, epoch), FOO))
     second = rig.begin(init(rig))
     third = rig.begin(add(rig, (producer_id, epoch), BAR))
@@ -197,7 +197,7 @@ def test_what_one_of_them_begins_the_next_one_ends(rig, level):
 
 def test_the_time_counts_from_the_first_wait(rig):
     """A second marker phase does not restart the timeout."""
-    producer = prepared(rig)
+    producer = commit_slowly(rig)
     rig.begin(add(rig, producer, BAR))
     answers = rig.begin(init(rig))
     rig.clock.advance(19)
@@ -210,7 +210,7 @@ def test_the_time_counts_from_the_first_wait(rig):
 
 
 def test_those_behind_an_addition_that_is_being_logged_are_told_at_once(rig):
-    producer = prepared(rig)
+    producer = commit_slowly(rig)
     first, second = rig.begin(add(rig, producer, FOO)), rig.begin(add(rig, producer, BAR))
     rig.clock.advance(19)
     held = rig.log_of("t")
@@ -232,7 +232,7 @@ def test_those_behind_an_addition_that_is_being_logged_are_told_at_once(rig):
 
 
 def test_a_new_instance_waits_for_the_end_of_what_it_aborts(rig):
-    producer_id, epoch = opened(rig)
+    producer_id, epoch = open_transaction(rig)
     answer = rig.ask(init(rig))  # its markers are written in the same turn
     assert (answer.error, answer.producer_id, answer.producer_epoch) == (E.NONE, producer_id, epoch + 2)
     assert [marker.commit for _, _, marker in rig.sink.written] == [False]
@@ -241,7 +241,7 @@ def test_a_new_instance_waits_for_the_end_of_what_it_aborts(rig):
 
 
 def test_two_new_instances_are_told_in_order_and_the_second_fences_the_first(rig):
-    producer_id, epoch = opened(rig)
+    producer_id, epoch = open_transaction(rig)
     rig.sink.answers[FOO] = [E.NOT_LEADER_OR_FOLLOWER]
     first, second = rig.begin(init(rig)), rig.begin(init(rig))
     rig.clock.advance(20)
@@ -252,7 +252,7 @@ def test_two_new_instances_are_told_in_order_and_the_second_fences_the_first(rig
 
 def test_a_resuming_producer_gets_what_its_second_attempt_would_get(rig, level):
     """KIP-360: the fence of level 1 does not store the previous epoch, that of level 2 does."""
-    producer_id, epoch = opened(rig)
+    producer_id, epoch = open_transaction(rig)
     answer = rig.ask(init(rig, expected=(producer_id, epoch)))
     if level == 1:
         assert (answer.error, answer.producer_epoch) == (FENCED, -1)
@@ -262,7 +262,7 @@ def test_a_resuming_producer_gets_what_its_second_attempt_would_get(rig, level):
 
 
 def test_an_abort_whose_markers_take_too_long_is_told_and_goes_on(rig):
-    _, epoch = opened(rig)
+    _, epoch = open_transaction(rig)
     rig.sink.answers[FOO] = [E.KAFKA_STORAGE_ERROR] * 4
     answers = rig.begin(init(rig))
     rig.clock.advance(50)
@@ -274,7 +274,7 @@ def test_an_abort_whose_markers_take_too_long_is_told_and_goes_on(rig):
 
 def test_an_abort_whose_record_is_durable_late(rig):
     """The markers are written before the request continues, so it has nothing to wait for."""
-    _, epoch = opened(rig)
+    _, epoch = open_transaction(rig)
     rig.log_of("t").hold = True
     answers = rig.begin(init(rig))
     rig.clock.advance(200)
@@ -284,7 +284,7 @@ def test_an_abort_whose_record_is_durable_late(rig):
 
 
 def test_an_abort_that_cannot_be_logged_is_told_at_once(rig, level):
-    producer = opened(rig)
+    producer = open_transaction(rig)
     rig.log_of("t").refuse = E.NOT_ENOUGH_REPLICAS
     assert rig.ask(init(rig)).error is E.COORDINATOR_NOT_AVAILABLE
     rig.log_of("t").refuse = E.NONE
@@ -294,7 +294,7 @@ def test_an_abort_that_cannot_be_logged_is_told_at_once(rig, level):
 
 
 def test_an_exhausted_producer_gets_its_new_id_at_once(rig, level):
-    producer = opened(rig)
+    producer = open_transaction(rig)
     shard = rig.shard_of()
     shard.states["t"] = shard.states["t"]._replace(producer_epoch=32_766)
     answer = rig.ask(init(rig))
@@ -307,7 +307,7 @@ def test_an_exhausted_producer_gets_its_new_id_at_once(rig, level):
 
 
 def test_a_request_whose_connection_closes_is_never_decided(rig):
-    producer = prepared(rig)
+    producer = commit_slowly(rig)
     activity, answers = start(rig, add(rig, producer, BAR))
     activity.discard()
     assert rig.shard_of().waiting == {}
@@ -318,7 +318,7 @@ def test_a_request_whose_connection_closes_is_never_decided(rig):
 
 
 def test_one_of_several_leaves_the_others_waiting(rig):
-    producer = prepared(rig)
+    producer = commit_slowly(rig)
     zombie, unanswered = start(rig, add(rig, producer, FOO))
     answers = rig.begin(init(rig))
     zombie.discard()
@@ -329,7 +329,7 @@ def test_one_of_several_leaves_the_others_waiting(rig):
 
 def test_a_connection_that_closes_after_complete_and_before_the_decision(rig):
     """Complete is applied and the connection is lost in one turn: nothing is decided for it."""
-    producer = prepared(rig)
+    producer = commit_slowly(rig)
     activity, answers = start(rig, add(rig, producer, BAR))
     rig.log_of("t").hold = True
     rig.clock.advance(20)
@@ -346,7 +346,7 @@ def test_a_connection_that_closes_after_complete_and_before_the_decision(rig):
 
 
 def test_a_new_instance_that_hangs_up_has_aborted_and_nothing_more(rig):
-    _, epoch = opened(rig)
+    _, epoch = open_transaction(rig)
     rig.sink.answers[FOO] = [E.NOT_LEADER_OR_FOLLOWER]
     activity, answers = start(rig, init(rig))
     activity.discard()
@@ -357,7 +357,7 @@ def test_a_new_instance_that_hangs_up_has_aborted_and_nothing_more(rig):
 
 
 def test_many_that_come_and_go_leave_nothing_behind(rig):
-    producer = prepared(rig, retries=9)
+    producer = commit_slowly(rig, retries=9)
     for _ in range(100):
         activity, _ = start(rig, add(rig, producer, BAR))
         rig.clock.advance(1)
@@ -368,7 +368,7 @@ def test_many_that_come_and_go_leave_nothing_behind(rig):
 
 
 def test_those_that_wait_are_told_when_the_coordinator_stops(rig):
-    producer = prepared(rig, retries=9)
+    producer = commit_slowly(rig, retries=9)
     answers = rig.begin(add(rig, producer, BAR))
     rig.turns.event(rig.coordinator.stop)
     assert answers == [BUSY]
@@ -379,7 +379,7 @@ def test_those_that_wait_are_told_when_the_coordinator_stops(rig):
 
 
 def test_those_that_wait_are_told_when_the_log_goes_offline(rig):
-    producer = prepared(rig)
+    producer = commit_slowly(rig)
     answers = rig.begin(add(rig, producer, BAR))
     rig.log_of("t").refuse = E.KAFKA_STORAGE_ERROR
     rig.log_of("t").offline = "storage failed"

@@ -18,7 +18,7 @@ PENDING = TransientState(pending=TransactionState(PID, 5, S.COMPLETE_COMMIT, 60_
 LOGGED_STATES = list(S)[:6]
 
 
-def held(status, epoch=5, *, previous=PID):
+def build_state(status, epoch=5, *, previous=PID):
     partitions = PARTITIONS if status in (S.ONGOING, S.PREPARE_COMMIT, S.PREPARE_ABORT) else {}
     start_ms = -1 if status is S.EMPTY else NOW - 500
     return TransactionState(PID, epoch, status, 60_000, partitions, start_ms, NOW - 400, previous)
@@ -29,7 +29,7 @@ def end(state, producer_id, epoch, commit):
 
 
 def test_at_the_last_epoch_a_transaction_can_only_be_aborted_which_gives_its_producer_another_id():
-    before = held(S.ONGOING, LAST_EPOCH)
+    before = build_state(S.ONGOING, LAST_EPOCH)
     decision = end(before, PID, LAST_EPOCH, ABORT)
     assert (decision.error, decision.producer_id, decision.producer_epoch) == (E.NONE, FRESH_PID, 0)
     prepared = (PID, LAST_EPOCH, S.PREPARE_ABORT, 60_000, PARTITIONS, NOW - 500, NOW, PID, FRESH_PID, 2)
@@ -42,17 +42,17 @@ def test_at_the_last_epoch_a_transaction_can_only_be_aborted_which_gives_its_pro
 @pytest.mark.parametrize("commit", [COMMIT, ABORT])
 @pytest.mark.parametrize("status", [S.ONGOING, S.PREPARE_ABORT], ids=lambda status: status.name)
 def test_who_ends_it_again_with_the_id_before_is_fenced_once_the_next_one_began(status, commit):
-    decision = end(held(status, 0, previous=OLD_PID), OLD_PID, 32766, commit)
+    decision = end(build_state(status, 0, previous=OLD_PID), OLD_PID, 32766, commit)
     assert (decision.error, decision.record) == (E.PRODUCER_FENCED, None)
 
 
 @pytest.mark.parametrize("status", LOGGED_STATES, ids=lambda status: status.name)
 def test_only_an_open_transaction_times_out(status):
-    assert has_timed_out(held(status), NO_PENDING, NOW + 10**9) is (status is S.ONGOING)
+    assert has_timed_out(build_state(status), NO_PENDING, NOW + 10**9) is (status is S.ONGOING)
 
 
 def test_timeout_runs_from_the_first_partition_and_must_be_passed():
-    state = held(S.ONGOING)
+    state = build_state(S.ONGOING)
     assert not has_timed_out(state, NO_PENDING, state.start_ms + 60_000)
     assert has_timed_out(state, NO_PENDING, state.start_ms + 60_001)
     assert not has_timed_out(state, PENDING, state.start_ms + 60_001)
@@ -62,7 +62,7 @@ def test_timeout_runs_from_the_first_partition_and_must_be_passed():
 @pytest.mark.parametrize(("status", "pending"), list(itertools.product(LOGGED_STATES, (False, True))))
 def test_only_ids_at_rest_expire(status, pending):
     may = status in (S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT) and not pending
-    state = held(status)
+    state = build_state(status)
     transient = PENDING if pending else NO_PENDING
     assert has_expired(state, transient, state.last_update_ms + 1000, 1000) is may
     assert not has_expired(state, transient, state.last_update_ms + 999, 1000)

@@ -48,7 +48,7 @@ def test_write_txn_markers_lets_others_run_in_between(rig, ask):
     assert len(rig.sink.written) == 40
 
 
-def listed(ask, states=(), producer_ids=()):
+def list_transactions(ask, states=(), producer_ids=()):
     answer = ask(LIST, 0, state_filters=list(states), producer_id_filters=list(producer_ids))
     rows = {each.transactional_id: (each.producer_id, each.transaction_state) for each in answer.transaction_states}
     return E(answer.error_code), rows, answer.unknown_state_filters
@@ -57,11 +57,11 @@ def listed(ask, states=(), producer_ids=()):
 def pauses_of(monkeypatch):
     pauses = []
 
-    async def counted(turns, on_discard=None):
+    async def count_pause(turns, on_discard=None):
         pauses.append(None)
         turns._share_began_us = turns.charged_us
 
-    monkeypatch.setattr(Turns, "pause", counted)
+    monkeypatch.setattr(Turns, "pause", count_pause)
     return pauses
 
 
@@ -70,7 +70,7 @@ def test_list_transactions_lets_others_in_between(rig, ask, monkeypatch):
         rig.producer(f"id-{number}")
     pauses = pauses_of(monkeypatch)
     monkeypatch.setattr("ottla.broker.api.list_transactions.ROW_US", SHARE_US / 2)
-    assert len(listed(ask)[1]) == 20
+    assert len(list_transactions(ask)[1]) == 20
     assert len(pauses) == 9  # between ten shares
 
 
@@ -78,7 +78,7 @@ def test_list_transactions_leaves_out_ids_that_are_being_forgotten(rig, ask):
     rig.producer()
     rig.log_of("t").hold = True
     rig.clock.advance(8 * 86_400_000)
-    assert listed(ask) == (E.NONE, {}, [])
+    assert list_transactions(ask) == (E.NONE, {}, [])
 
 
 def partition_of(count):

@@ -33,7 +33,7 @@ LOG_ERRORS = [
 ]
 
 
-def ended(rig, *partitions, commit=True):
+def end_transaction(rig, *partitions, commit=True):
     producer = rig.producer()
     rig.add("t", producer, *partitions)
     assert rig.end("t", producer, commit).error is E.NONE
@@ -47,7 +47,7 @@ def where(rig):
 @pytest.mark.parametrize("answer", RETRIED, ids=lambda error: error.name)
 def test_retried_until_the_partition_takes_its_marker(rig, answer):
     rig.sink.answers[BAR] = [answer] * 3
-    producer = ended(rig, FOO, BAR)
+    producer = end_transaction(rig, FOO, BAR)
     assert where(rig) == [FOO]
     assert rig.state().status is S.PREPARE_COMMIT
     assert rig.add("t", producer, FOO) is E.CONCURRENT_TRANSACTIONS
@@ -61,14 +61,14 @@ def test_retried_until_the_partition_takes_its_marker(rig, answer):
 @pytest.mark.parametrize("answer", DONE, ids=lambda error: error.name)
 def test_done(rig, answer):
     rig.sink.answers[BAR] = [answer]
-    ended(rig, BAR)
+    end_transaction(rig, BAR)
     assert rig.state().status is S.COMPLETE_COMMIT
 
 
 @pytest.mark.parametrize("answer", DROPPED, ids=lambda error: error.name)
 def test_dropped_with_a_warning(rig, answer, caplog):
     rig.sink.answers[FOO] = [answer]
-    producer_id, epoch = ended(rig, FOO, BAR)
+    producer_id, epoch = end_transaction(rig, FOO, BAR)
     assert where(rig) == [BAR]
     assert rig.state().status is S.COMPLETE_COMMIT
     assert rig.add("t", (producer_id, epoch), FOO) is E.NONE
@@ -90,14 +90,14 @@ def test_dropped_with_a_warning(rig, answer, caplog):
 @pytest.mark.parametrize("answer", DROPPED, ids=lambda error: error.name)
 def test_a_transaction_that_every_partition_drops_ends(rig, answer):
     rig.sink.answers = {FOO: [answer], BAR: [answer]}
-    ended(rig, FOO, BAR, commit=False)
+    end_transaction(rig, FOO, BAR, commit=False)
     assert where(rig) == []
     assert rig.state().status is S.COMPLETE_ABORT
 
 
 def test_dropped_beside_retried(rig):
     rig.sink.answers = {FOO: [E.INVALID_PRODUCER_EPOCH], BAR: [E.NOT_LEADER_OR_FOLLOWER]}
-    ended(rig, FOO, BAR)
+    end_transaction(rig, FOO, BAR)
     assert rig.coordinator.describe("t").partitions == (BAR,)
     rig.clock.advance(20)
     assert where(rig) == [BAR]
@@ -107,7 +107,7 @@ def test_dropped_beside_retried(rig):
 @pytest.mark.parametrize("answer", BUGS, ids=lambda error: error.name)
 def test_an_answer_that_should_not_be_is_an_error_in_the_log_and_tried_again(rig, answer, caplog):
     rig.sink.answers[FOO] = [answer] * 3
-    ended(rig, FOO, BAR)
+    end_transaction(rig, FOO, BAR)
     assert where(rig) == [BAR]
     rig.clock.advance(20 + 40 + 79)
     assert rig.state().status is S.PREPARE_COMMIT
@@ -124,7 +124,7 @@ def test_every_answer_is_in_the_table_or_an_error(rig):
 
 def test_a_lasting_error_is_logged_once(rig, caplog):
     rig.sink.answers[FOO] = [E.CORRUPT_MESSAGE] * 9 + [E.INVALID_RECORD] * 9
-    ended(rig, FOO)
+    end_transaction(rig, FOO)
     rig.clock.advance(60_000)
     assert [r.getMessage().split(": ")[1].split()[0] for r in caplog.records] == ["CORRUPT_MESSAGE", "INVALID_RECORD"]
     assert rig.state().status is S.COMPLETE_COMMIT
@@ -132,14 +132,14 @@ def test_a_lasting_error_is_logged_once(rig, caplog):
 
 @pytest.mark.parametrize("gone", [("deleted", 0), ("foo", 4)], ids=["topic", "partition"])
 def test_a_partition_that_is_gone_needs_no_marker(rig, gone):
-    ended(rig, gone, BAR)
+    end_transaction(rig, gone, BAR)
     assert where(rig) == [BAR]
     assert rig.state().status is S.COMPLETE_COMMIT
 
 
 def test_a_topic_deleted_while_its_marker_is_retried_lets_the_transaction_end(rig):
     rig.sink.answers[BAR] = [E.KAFKA_STORAGE_ERROR] * 99
-    ended(rig, BAR)
+    end_transaction(rig, BAR)
     rig.clock.advance(300)
     assert rig.state().status is S.PREPARE_COMMIT
     del rig.cluster.topics["bar"]
@@ -150,7 +150,7 @@ def test_a_topic_deleted_while_its_marker_is_retried_lets_the_transaction_end(ri
 
 def test_a_leader_that_breaks_is_logged_and_tried_again(rig, caplog):
     rig.sink.answers[FOO] = [OSError("no space left")]
-    ended(rig, FOO, BAR)
+    end_transaction(rig, FOO, BAR)
     assert "no space left" in caplog.text
     rig.clock.advance(20)
     assert where(rig) == [BAR, FOO]
@@ -159,7 +159,7 @@ def test_a_leader_that_breaks_is_logged_and_tried_again(rig, caplog):
 
 def test_the_back_off_grows_to_one_second(rig):
     rig.sink.answers[FOO] = [E.KAFKA_STORAGE_ERROR] * 20
-    ended(rig, FOO)
+    end_transaction(rig, FOO)
     rig.clock.advance(20 + 40 + 80 + 160 + 320 + 640)
     before = len(rig.sink.answers[FOO])
     rig.clock.advance(5000)
@@ -187,7 +187,7 @@ def test_complete_is_tried_again_while_its_log_is_not_available(rig, refusal):
 def test_complete_that_is_refused_follows_within_a_retry_period(rig, refusal):
     """Any error of a log that is online is retried: no other task would log Complete."""
     rig.sink.answers[FOO] = [E.NOT_LEADER_OR_FOLLOWER]
-    ended(rig, FOO)
+    end_transaction(rig, FOO)
     rig.log_of("t").refuse = refusal
     rig.clock.advance(5000)
     rig.log_of("t").refuse = E.NONE
@@ -198,7 +198,7 @@ def test_complete_that_is_refused_follows_within_a_retry_period(rig, refusal):
 
 def test_complete_is_left_to_the_next_start_when_its_log_is_offline(rig, caplog):
     rig.sink.answers[FOO] = [E.NOT_LEADER_OR_FOLLOWER]
-    producer = ended(rig, FOO)
+    producer = end_transaction(rig, FOO)
     rig.log_of("t").refuse = E.KAFKA_STORAGE_ERROR
     rig.log_of("t").offline = "storage failed"
     rig.clock.advance(20)
@@ -302,7 +302,7 @@ def test_a_wide_transaction_does_not_hold_up_a_small_one(rig, monkeypatch):
 
 def test_complete_comes_when_the_markers_are_durable(rig):
     rig.sink.flushing = True
-    ended(rig, FOO, BAR)
+    end_transaction(rig, FOO, BAR)
     assert where(rig) == [FOO, BAR]
     assert rig.state().status is S.PREPARE_COMMIT
     rig.sink.undurable.pop(FOO)(E.NONE)
@@ -315,7 +315,7 @@ def test_complete_comes_when_the_markers_are_durable(rig):
 
 def test_a_marker_whose_flush_failed_is_written_again(rig):
     rig.sink.flushing = True
-    ended(rig, FOO, BAR)
+    end_transaction(rig, FOO, BAR)
     rig.sink.undurable.pop(BAR)(E.NONE)
     rig.sink.undurable.pop(FOO)(E.KAFKA_STORAGE_ERROR)
     rig.clock.advance(19)
@@ -330,7 +330,7 @@ def test_a_marker_whose_flush_failed_is_written_again(rig):
 def test_markers_that_are_durable_when_they_are_asked_for_end_the_transaction_once(rig, monkeypatch):
     rig.sink.flushing = True
     monkeypatch.setattr(rig.sink, "when_durable", lambda topic, index, callback: callback(E.NONE))
-    ended(rig, FOO, BAR)
+    end_transaction(rig, FOO, BAR)
     rig.clock.settle()
     assert rig.state().status is S.COMPLETE_COMMIT
     assert where(rig) == [FOO, BAR]

@@ -18,7 +18,7 @@ OUTCOMES = pytest.mark.parametrize("commit", [True, False], ids=["commit", "abor
 GENERATIONS = pytest.mark.parametrize("v2", [False, True], ids=["V1", "V2"])
 
 
-def opened(broker, places=LEDGER, v2=False):
+def open_transaction(broker, places=LEDGER, v2=False):
     answer = broker.ask(broker.coordinator.init_producer_id("t", 60_000))
     producer = answer.producer_id, answer.producer_epoch
     assert broker.ask(broker.coordinator.add_partitions("t", *producer, places, 2 if v2 else 0)) is E.NONE
@@ -27,17 +27,17 @@ def opened(broker, places=LEDGER, v2=False):
     return producer
 
 
-def ended(broker, producer, commit=True, v2=False):
+def end_transaction(broker, producer, commit=True, v2=False):
     """Send EndTxn and return the producer for the next transaction."""
     answer = broker.ask(broker.coordinator.end("t", *producer, commit, v2=v2))
     assert answer.error is E.NONE
     return (answer.producer_id, answer.producer_epoch) if v2 else producer
 
 
-def prepared(broker, commit=True, v2=False):
+def prepare(broker, commit=True, v2=False):
     """Decide a transaction whose markers are all refused."""
     broker.sink.hearing = 0
-    producer = ended(broker, opened(broker, v2=v2), commit, v2)
+    producer = end_transaction(broker, open_transaction(broker, v2=v2), commit, v2)
     assert state(broker).status in (S.PREPARE_COMMIT, S.PREPARE_ABORT)
     return producer
 
@@ -50,7 +50,7 @@ def is_complete(broker, commit=True):
     return state(broker).status is (S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT)
 
 
-def aborted(broker, place):
+def list_aborts(broker, place):
     return broker.cluster.partition(*place).read(0, 1 << 20, isolation=FetchIsolation.TXN_COMMITTED).aborted
 
 
@@ -72,8 +72,8 @@ def test_markers_with_lost_replies_are_written_once_more_and_end_nothing_again(b
         return errors[-1]
 
     broker.sink.write_marker = write_marker
-    first = opened(broker, v2=v2)
-    producer = ended(broker, first, commit, v2)
+    first = open_transaction(broker, v2=v2)
+    producer = end_transaction(broker, first, commit, v2)
     assert broker.coordinator.describe("t").partitions == (LEDGER[0], LEDGER[2])
     broker.clock.advance(20 + 40 + 80)
     assert set(errors) == {E.NONE}
@@ -82,7 +82,7 @@ def test_markers_with_lost_replies_are_written_once_more_and_end_nothing_again(b
     for place in LEDGER:
         stable, end = broker.offsets(place)
         assert stable == end
-        assert aborted(broker, place) == ([] if commit else [(first[0], 0)])
+        assert list_aborts(broker, place) == ([] if commit else [(first[0], 0)])
     # The next transaction is not touched by what was sent again.
     assert broker.ask(broker.coordinator.add_partitions("t", *producer, LEDGER[:1], 2 if v2 else 0)) is E.NONE
     assert broker.write(producer, 0 if v2 else 1, LEDGER[0]).error is E.NONE
@@ -93,11 +93,11 @@ def test_markers_with_lost_replies_are_written_once_more_and_end_nothing_again(b
 @GENERATIONS
 def test_a_partition_that_has_seen_a_newer_coordinator_is_left_out_and_found_by_its_producers(broker, v2, commit):
     """TRANSACTION_COORDINATOR_FENCED by the log itself, as a power loss that took the coordinator back leaves it."""
-    producer = opened(broker, v2=v2)
+    producer = open_transaction(broker, v2=v2)
     foreign = TransactionMarker(producer[0], producer[1], 9, True, 1)
     assert broker.sink.write_marker(*LEDGER[0], foreign) is E.NONE
     assert broker.write(producer, 1, LEDGER[0]).error is E.NONE
-    ended(broker, producer, commit, v2)
+    end_transaction(broker, producer, commit, v2)
     assert is_complete(broker, commit)
     assert [broker.offsets(place) for place in LEDGER] == [(2, 3), (2, 2), (2, 2), (2, 2)]
     (orphan,) = broker.cluster.partition(*LEDGER[0]).producers()
@@ -110,10 +110,10 @@ def test_a_partition_that_has_seen_a_newer_coordinator_is_left_out_and_found_by_
 
 @GENERATIONS
 def test_a_partition_that_has_seen_a_newer_epoch_is_left_out(broker, v2):
-    producer = opened(broker, v2=v2)
+    producer = open_transaction(broker, v2=v2)
     newer = TransactionMarker(producer[0], producer[1] + 7, 0, False, 1)
     assert broker.sink.write_marker(*LEDGER[3], newer) is E.NONE
-    ended(broker, producer, v2=v2)
+    end_transaction(broker, producer, v2=v2)
     assert is_complete(broker)
     assert [broker.offsets(place) for place in LEDGER] == [(2, 2)] * 4
 
@@ -123,20 +123,20 @@ def test_a_partition_that_has_seen_a_newer_epoch_is_left_out(broker, v2):
 
 @OUTCOMES
 def test_a_partition_that_is_offline_is_waited_for_and_gets_its_marker_after_a_restart(broker, commit):
-    producer = opened(broker)
+    producer = open_transaction(broker)
     broker.cluster.partition(*LEDGER[1]).take_offline("a disk is away")
-    ended(broker, producer, commit)
+    end_transaction(broker, producer, commit)
     broker.clock.advance(5000)
     assert broker.coordinator.describe("t").partitions == (LEDGER[1],)
     broker.kill()
     broker.start()
     assert is_complete(broker, commit)
     assert broker.offsets(LEDGER[1]) == (2, 2)
-    assert aborted(broker, LEDGER[1]) == ([] if commit else [(producer[0], 0)])
+    assert list_aborts(broker, LEDGER[1]) == ([] if commit else [(producer[0], 0)])
 
 
 def test_a_topic_that_is_deleted_between_prepare_and_complete(broker):
-    prepared(broker)
+    prepare(broker)
     delete_topic(broker.cluster, broker.cluster.topics["ledger"])
     broker.clock.advance(20)
     assert is_complete(broker)
@@ -144,7 +144,7 @@ def test_a_topic_that_is_deleted_between_prepare_and_complete(broker):
 
 def test_a_topic_that_is_deleted_and_made_again_between_prepare_and_complete(broker):
     """The new partitions of the name get the markers, which end nothing there; those that are no more are left out."""
-    producer = prepared(broker)
+    producer = prepare(broker)
     delete_topic(broker.cluster, broker.cluster.topics["ledger"])
     create_topic(broker.cluster, "ledger", 2)
     broker.sink.hearing = -1
@@ -166,7 +166,7 @@ def test_the_level_changes_between_prepare_and_complete(broker, before, after, v
     change_level(broker, before)
     if v2 and before == 0:
         return  # level 0 cannot store transactions V2, so none begins
-    producer = prepared(broker, commit, v2)
+    producer = prepare(broker, commit, v2)
     change_level(broker, after)
     if restarts:
         broker.kill()
@@ -181,11 +181,11 @@ def test_the_level_changes_between_prepare_and_complete(broker, before, after, v
 
 @pytest.mark.parametrize("after", [0, 1])
 def test_the_level_falls_while_an_exhausted_producer_gets_its_new_id(broker, after):
-    producer = opened(broker, v2=True)
+    producer = open_transaction(broker, v2=True)
     shard = next(shard for shard in broker.coordinator.shards() if "t" in shard.states)
     shard.states["t"] = shard.states["t"]._replace(producer_epoch=32_766)
     broker.sink.hearing = 0
-    fresh = ended(broker, (producer[0], 32_766), v2=True)
+    fresh = end_transaction(broker, (producer[0], 32_766), v2=True)
     assert fresh[0] > producer[0]
     change_level(broker, after)
     broker.kill()
@@ -204,7 +204,7 @@ def change_level(broker, level):
 
 @OUTCOMES
 def test_a_write_that_breaks_between_prepare_and_complete(broker, commit, caplog):
-    producer = opened(broker)
+    producer = open_transaction(broker)
     deliver, broken = broker.sink.write_marker, [LEDGER[1], LEDGER[3]]
 
     def write_marker(topic, index, marker):
@@ -214,7 +214,7 @@ def test_a_write_that_breaks_between_prepare_and_complete(broker, commit, caplog
         return deliver(topic, index, marker)
 
     broker.sink.write_marker = write_marker
-    ended(broker, producer, commit)
+    end_transaction(broker, producer, commit)
     assert broker.coordinator.describe("t").partitions == (LEDGER[1], LEDGER[3])  # the others are written
     for place in ("ledger-1", "ledger-3"):
         assert f"{place}: writing the marker of t failed" in caplog.text
@@ -224,7 +224,7 @@ def test_a_write_that_breaks_between_prepare_and_complete(broker, commit, caplog
 
 
 def test_complete_that_breaks_is_logged_later(broker, monkeypatch, caplog):
-    producer = opened(broker)
+    producer = open_transaction(broker)
     check, broken = machine.check_step, [True, True]
 
     def check_step(before, after):
@@ -234,7 +234,7 @@ def test_complete_that_breaks_is_logged_later(broker, monkeypatch, caplog):
         check(before, after)
 
     monkeypatch.setattr(machine, "check_step", check_step)
-    ended(broker, producer)
+    end_transaction(broker, producer)
     assert state(broker).status is S.PREPARE_COMMIT
     broker.clock.advance(20 + 40)
     assert is_complete(broker)
@@ -270,7 +270,7 @@ def test_an_abort_that_breaks_does_not_keep_others_from_timing_out(make_rig, mon
 
 @OUTCOMES
 def test_a_stop_between_prepare_and_complete_is_finished_by_the_next_start(broker, commit):
-    prepared(broker, commit)
+    prepare(broker, commit)
     broker.turns.event(broker.coordinator.stop)
     broker.sink.hearing = -1
     broker.clock.advance(5000)

@@ -55,7 +55,7 @@ def test_every_record_is_encoded_as_kafka_did(steps):
         assert (ours[8:12], ours[16:]) == (batch[8:12], batch[16:])
 
 
-def decided(before, after):
+def decide(before, after):
     """Return the record that Ottla logs in the state `before`, for the request that must have led to `after`."""
     now_ms = after.last_update_ms
     producer = (after.producer_id, after.producer_epoch)
@@ -79,7 +79,7 @@ def decided(before, after):
 def test_every_record_is_the_one_that_our_machine_would_log(steps):
     seen = Counter()
     for *_, before, after in steps:
-        ours = decided(before, after)
+        ours = decide(before, after)
         assert ours == after
         seen[after.status.name, after.client_version] += 1
     assert seen["PREPARE_COMMIT", 0] > 300

@@ -16,7 +16,7 @@ from ottla.testkit.metadata import delete_topic
 LEDGER = [("ledger", index) for index in range(4)]
 
 
-def opened(broker):
+def open_transaction(broker):
     answer = broker.ask(broker.coordinator.init_producer_id("t", 60_000))
     producer = (answer.producer_id, answer.producer_epoch)
     assert broker.ask(broker.coordinator.add_partitions("t", *producer, LEDGER)) is E.NONE
@@ -28,7 +28,7 @@ def opened(broker):
 
 @pytest.mark.parametrize(("commit", "aborted"), [(True, []), (False, [(0, 0)])])
 def test_the_end_of_a_transaction_moves_the_stable_offset(broker, commit, aborted):
-    producer = opened(broker)
+    producer = open_transaction(broker)
     assert broker.ask(broker.coordinator.end("t", *producer, commit, v2=False)).error is E.NONE
     for place in LEDGER:
         assert broker.offsets(place) == (2, 2)
@@ -39,7 +39,7 @@ def test_the_end_of_a_transaction_moves_the_stable_offset(broker, commit, aborte
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("heard", range(5))
 def test_a_kill_between_markers_leaves_no_partition_open(broker, heard, commit):
-    producer = opened(broker)
+    producer = open_transaction(broker)
     broker.sink.hearing = heard
     assert broker.ask(broker.coordinator.end("t", *producer, commit, v2=False)).error is E.NONE
     assert sum(broker.offsets(place) == (2, 2) for place in LEDGER) == heard
@@ -60,7 +60,7 @@ def test_a_kill_between_markers_leaves_no_partition_open(broker, heard, commit):
 
 
 def test_a_kill_with_an_open_transaction_leaves_it_to_its_producer_or_its_timeout(broker):
-    producer = opened(broker)
+    producer = open_transaction(broker)
     broker.kill()
     broker.start()
     assert broker.write(producer, 1, LEDGER[0]).error is E.NONE
@@ -79,7 +79,7 @@ def test_producer_ids_are_not_handed_out_again_after_a_kill(broker):
 
 
 def test_a_topic_deleted_with_an_open_transaction_does_not_keep_it_from_ending(broker):
-    producer = opened(broker)
+    producer = open_transaction(broker)
     delete_topic(broker.cluster, broker.cluster.topics["ledger"])
     assert broker.ask(broker.coordinator.end("t", *producer, True, v2=False)).error is E.NONE
     assert broker.coordinator.describe("t").state.status is S.COMPLETE_COMMIT

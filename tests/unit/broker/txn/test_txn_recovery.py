@@ -20,7 +20,7 @@ PARTITIONS = [("foo", 0), ("foo", 1), ("bar", 0), ("foo", 3)]
 OUTCOMES = [(True, S.COMPLETE_COMMIT), (False, S.COMPLETE_ABORT)]
 
 
-def opened(rig, *partitions):
+def open_transaction(rig, *partitions):
     producer = rig.producer()
     assert rig.add("t", producer, *(partitions or PARTITIONS)) is E.NONE
     return producer
@@ -30,7 +30,7 @@ def markers(rig):
     return [(topic, index, marker.producer_epoch, marker.commit) for topic, index, marker in rig.sink.written]
 
 
-def replayed(rig):
+def replay_logs(rig):
     """Return the states in the durable part of the logs, read as the loader does."""
     states = {}
     for each in rig.cluster.logs:
@@ -46,7 +46,7 @@ def replayed(rig):
 @pytest.mark.parametrize(("commit", "complete"), OUTCOMES)
 @pytest.mark.parametrize("written", range(len(PARTITIONS) + 1))
 def test_a_crash_between_markers_is_finished_after_the_restart(rig, written, commit, complete):
-    producer = opened(rig)
+    producer = open_transaction(rig)
     for partition in PARTITIONS[written:]:
         rig.sink.answers[partition] = [E.NOT_LEADER_OR_FOLLOWER] * 99
     if written == len(PARTITIONS):
@@ -73,7 +73,7 @@ def test_a_crash_between_markers_is_finished_after_the_restart(rig, written, com
 
 @pytest.mark.parametrize(("commit", "complete"), OUTCOMES)
 def test_a_crash_before_prepare_is_durable_leaves_the_transaction_open(rig, commit, complete):
-    producer = opened(rig)
+    producer = open_transaction(rig)
     rig.log_of("t").hold = True
     answer = rig.begin(rig.coordinator.end("t", *producer, commit, v2=False))
     rig.restart()
@@ -85,7 +85,7 @@ def test_a_crash_before_prepare_is_durable_leaves_the_transaction_open(rig, comm
 
 
 def test_a_crash_after_complete_writes_no_marker_again(rig):
-    producer = opened(rig)
+    producer = open_transaction(rig)
     rig.end("t", producer)
     rig.sink.written.clear()
     rig.restart()
@@ -94,7 +94,7 @@ def test_a_crash_after_complete_writes_no_marker_again(rig):
 
 
 def test_a_recovered_prepared_transaction_is_busy_until_its_markers_are_written(rig):
-    producer = opened(rig)
+    producer = open_transaction(rig)
     rig.sink.answers[PARTITIONS[0]] = [E.KAFKA_STORAGE_ERROR] * 3
     rig.end("t", producer)
     rig.restart()
@@ -105,7 +105,7 @@ def test_a_recovered_prepared_transaction_is_busy_until_its_markers_are_written(
 
 
 def test_a_recovered_open_transaction_times_out_from_its_stored_start(rig):
-    opened(rig)
+    open_transaction(rig)
     rig.clock.advance(55_000)
     rig.restart()
     rig.clock.advance(10_000)
@@ -114,7 +114,7 @@ def test_a_recovered_open_transaction_times_out_from_its_stored_start(rig):
 
 
 def test_a_deleted_partition_does_not_stop_recovery(rig):
-    producer = opened(rig, ("bar", 0), ("foo", 0))
+    producer = open_transaction(rig, ("bar", 0), ("foo", 0))
     rig.sink.answers[("bar", 0)] = [E.KAFKA_STORAGE_ERROR] * 99
     rig.end("t", producer)
     del rig.cluster.topics["bar"]
@@ -239,11 +239,11 @@ class Walk:
             self.rig.clock.settle()
 
     def _born(self, name):
-        def answered(answer):
+        def add_producer(answer):
             if not answer.error and answer.producer_id >= 0:
                 self.producers[name].append((answer.producer_id, answer.producer_epoch))
 
-        return answered
+        return add_producer
 
     def _go(self, coroutine, answered=lambda answer: None):
         self.rig.turns.event(lambda: self.rig.turns.start(coroutine, answered, self.rig.bugs.append))
@@ -299,13 +299,13 @@ def test_the_state_is_the_log_replayed_after_any_history(make_rig, level, seed):
         walk.step()
         rig.clock.settle()
         if number % 10 == 0:
-            assert comparable(rig.durable(), level) == comparable(replayed(rig), level)
+            assert comparable(rig.durable(), level) == comparable(replay_logs(rig), level)
     for each in rig.cluster.logs:
         each.refuse = E.NONE
         rig.turns.event(each.release)
     rig.sink.answers.clear()
     rig.clock.advance(100_000)
-    assert comparable(rig.durable(), level) == comparable(replayed(rig), level)
+    assert comparable(rig.durable(), level) == comparable(replay_logs(rig), level)
     for shard in rig.coordinator.shards():
         assert shard.open == {}
         assert [each for each in shard.transient.items() if each[1].pending is not None] == []

@@ -60,10 +60,10 @@ class Client:
 
     def produce(self, *places, **more):
         """Produce and return an error per partition, or a single error if all are the same."""
-        return produced(self.begin_produce(*places, **more), more.get("version", 12))
+        return decode_produce(self.begin_produce(*places, **more), more.get("version", 12))
 
     def commit_offset(self, version=5, **more):
-        return committed(self.begin_commit_offset(version, **more), version)
+        return decode_commit(self.begin_commit_offset(version, **more), version)
 
     def begin_commit_offset(self, version=5, group="g", epoch=None, generation=-1, topic="ledger"):
         row = SimpleNamespace(partition_index=0, committed_offset=5, committed_leader_epoch=-1, committed_metadata="")
@@ -87,13 +87,13 @@ class Client:
         return answer.error
 
 
-def committed(replies, version=5):
+def decode_commit(replies, version=5):
     (reply,) = replies
     _, message = codec.decode_response(TXN_OFFSET_COMMIT, version, reply.buffers[0][4:])
     return E(message.topics[0].partitions[0].error_code)
 
 
-def produced(replies, version=12):
+def decode_produce(replies, version=12):
     (reply,) = replies
     _, message = codec.decode_response(PRODUCE, version, b"".join(reply.buffers)[4:])
     errors = [E(row.error_code) for topic in message.responses for row in topic.partition_responses]
@@ -229,7 +229,7 @@ def test_produce_waits_for_the_markers_of_the_transaction_before(client, broker)
     assert replies == []
     broker.sink.hearing = -1
     broker.clock.advance(60)
-    assert produced(replies) is E.NONE
+    assert decode_produce(replies) is E.NONE
     assert client.state.status is S.ONGOING
 
 
@@ -241,7 +241,7 @@ def test_produce_gives_up_after_a_while(client, broker):
     broker.clock.advance(50 + 20 + 49)
     assert replies == []
     broker.clock.advance(1)
-    assert produced(replies) is E.CONCURRENT_TRANSACTIONS
+    assert decode_produce(replies) is E.CONCURRENT_TRANSACTIONS
 
 
 def test_without_waiting_produce_asks_again_for_a_while(client, broker):
@@ -253,7 +253,7 @@ def test_without_waiting_produce_asks_again_for_a_while(client, broker):
     broker.clock.advance(99)
     assert replies == []
     broker.clock.advance(1)
-    assert produced(replies) is E.CONCURRENT_TRANSACTIONS
+    assert decode_produce(replies) is E.CONCURRENT_TRANSACTIONS
 
 
 @pytest.mark.parametrize("version", [3, 11])
@@ -275,7 +275,7 @@ def test_offsets_wait_for_the_markers_of_the_transaction_before(client, broker):
     assert replies == []
     broker.sink.hearing = -1
     broker.clock.advance(1)
-    assert committed(replies) is E.NONE
+    assert decode_commit(replies) is E.NONE
     assert client.state.status is S.ONGOING
 
 
@@ -286,7 +286,7 @@ def test_offsets_give_up_after_a_while(client, broker):
     broker.clock.advance(49)
     assert replies == []
     broker.clock.advance(1)
-    assert committed(replies) is E.CONCURRENT_TRANSACTIONS
+    assert decode_commit(replies) is E.CONCURRENT_TRANSACTIONS
 
 
 def test_a_client_that_hangs_up_leaves_no_timer_behind(client, broker):
@@ -326,7 +326,7 @@ def test_nothing_is_appended_before_the_addition_is_durable(client, broker, monk
     replies = client.begin_produce(LEDGER[0])
     assert (replies, broker.offsets(LEDGER[0])) == ([], (0, 0))
     slow.release(broker)
-    assert produced(replies) is E.NONE
+    assert decode_produce(replies) is E.NONE
     assert broker.offsets(LEDGER[0]) == (0, 1)
 
 
@@ -341,7 +341,7 @@ def test_an_addition_that_was_overtaken_by_the_end_of_its_transaction_appends_no
         broker.turns.start(broker.coordinator.init_producer_id("t", 60_000), lambda answer: None, broker.bugs.append)
 
     broker.turns.event(overtake)
-    assert produced(replies) in (E.INVALID_PRODUCER_EPOCH, E.CONCURRENT_TRANSACTIONS)
+    assert decode_produce(replies) in (E.INVALID_PRODUCER_EPOCH, E.CONCURRENT_TRANSACTIONS)
     broker.clock.settle()
     assert broker.markers(LEDGER[0]) == 1
     assert broker.offsets(LEDGER[0]) == (1, 1)  # the marker alone: no record is outside a transaction

@@ -92,7 +92,7 @@ def test_every_character_is_escaped_as_alone():
     assert [line.partition(" payload: ")[2] for line in text.split("\n")] == [*map(printable, values), ""]
 
 
-def told(path, **options):
+def dump_log(path, **options):
     pieces = []
     found = print_log(Wanted(str(path), True, False, None), 0, pieces.append, **options)
     return b"".join(pieces), found
@@ -138,8 +138,8 @@ def large_log(tmp_path_factory):
 def test_processes_side_by_side_print_what_one_prints(log, tmp_path, damage, says):
     path = tmp_path / log.name
     path.write_bytes(damage(log.read_bytes()))
-    text, found = told(path, spread_from_bytes=sys.maxsize)
-    assert told(path, spread_from_bytes=0) == (text, found)
+    text, found = dump_log(path, spread_from_bytes=sys.maxsize)
+    assert dump_log(path, spread_from_bytes=0) == (text, found)
     assert found.damage is None if says is None else says in found.damage
 
 
@@ -147,8 +147,8 @@ def test_much_text_of_few_bytes_is_printed_all_the_same(tmp_path):
     batch = bytearray(build_batch([(None, b"x" * 2**20)] * 40, compression=ZSTD))
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(batch)
-    text, found = told(path, spread_from_bytes=sys.maxsize)
-    assert told(path, spread_from_bytes=0) == (text, found)
+    text, found = dump_log(path, spread_from_bytes=sys.maxsize)
+    assert dump_log(path, spread_from_bytes=0) == (text, found)
     assert len(text) > 40 * 2**20 > 1000 * len(batch)
 
 

@@ -33,7 +33,7 @@ def run(*arguments):
     return result.exit_code, json.loads(result.stdout) if result.stdout else result.stderr
 
 
-def changed(found):
+def list_changes(found):
     return {row["file"]: row["why"] for row in found.get("changes", ())}
 
 
@@ -64,12 +64,12 @@ def no_device(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def unpacked(tmp_path_factory):
+def kafka_dir(tmp_path_factory):
     return unpack("clean", tmp_path_factory.mktemp("kafka"))
 
 
 @pytest.fixture
-def clean(unpacked, tmp_path):
+def clean(kafka_dir, tmp_path):
     """Copy some of the partitions, which is faster than all."""
     names = [
         "__cluster_metadata-0",
@@ -80,7 +80,7 @@ def clean(unpacked, tmp_path):
         "ledger-2",
     ]
     (tmp_path / "clean").mkdir()
-    for each in unpacked.iterdir():
+    for each in kafka_dir.iterdir():
         if each.is_file():
             shutil.copy2(each, tmp_path / "clean")
         elif each.name in names:
@@ -94,14 +94,14 @@ def damage_in_the_middle(clean):
     return clean
 
 
-def test_there_is_nothing_to_repair_in_what_kafka_left_behind(unpacked):
-    before = content(unpacked)
-    assert run(unpacked, "--dry-run") == (0, {"result": f"{unpacked}: 23 partitions, nothing to repair."})
-    assert run(unpacked) == (0, {"result": f"{unpacked}: 23 partitions, nothing to repair."})
-    assert content(unpacked) == before
+def test_there_is_nothing_to_repair_in_what_kafka_left_behind(kafka_dir):
+    before = content(kafka_dir)
+    assert run(kafka_dir, "--dry-run") == (0, {"result": f"{kafka_dir}: 23 partitions, nothing to repair."})
+    assert run(kafka_dir) == (0, {"result": f"{kafka_dir}: 23 partitions, nothing to repair."})
+    assert content(kafka_dir) == before
 
 
-def test_after_a_crash_what_is_missing_is_made_and_a_second_run_finds_nothing(unpacked, tmp_path):
+def test_after_a_crash_what_is_missing_is_made_and_a_second_run_finds_nothing(kafka_dir, tmp_path):
     directory = unpack("unclean", tmp_path)
     before = content(directory)
     code, planned = run(directory, "--dry-run")
@@ -109,13 +109,13 @@ def test_after_a_crash_what_is_missing_is_made_and_a_second_run_finds_nothing(un
     assert content(directory) == before
     code, found = run(directory)
     assert code == 0
-    assert changed(found) == changed(planned)
-    assert set(changed(found).values()) == {
+    assert list_changes(found) == list_changes(planned)
+    assert set(list_changes(found).values()) == {
         "it was missing",
         "it does not hold the largest timestamp of the segment",
     }
     # As Kafka itself made it at the clean stop that followed its recovery.
-    theirs = unpacked / "ledger-0" / "00000000000000000906.snapshot"
+    theirs = kafka_dir / "ledger-0" / "00000000000000000906.snapshot"
     ours = directory / "ledger-0" / "00000000000000000906.snapshot"
     assert producers(ours) == producers(theirs)
     logs = {name: each for name, each in before.items() if name.endswith(".log")}
@@ -145,7 +145,7 @@ def test_a_damaged_or_lost_file_becomes_what_it_was(clean, file, position, is_lo
     assert run(clean, "--dry-run")[0] == 1
     code, found = run(clean)
     assert code == 0
-    assert list(changed(found)) == [file]
+    assert list(list_changes(found)) == [file]
     repaired = (clean / file).read_bytes()
     if file.endswith("leader-epoch-checkpoint"):
         assert repaired == b"0\n1\n0 0\n"  # the epoch that began at the end left no batch
@@ -229,7 +229,7 @@ def test_files_of_no_segment_go(clean):
     (clean / "ledger-1" / "00000000000000009999.snapshot").write_bytes(b"")
     code, found = run(clean)
     assert code == 0
-    assert set(changed(found)) == {"ledger-1/00000000000000000777.index", "ledger-1/00000000000000009999.snapshot"}
+    assert set(list_changes(found)) == {"ledger-1/00000000000000000777.index", "ledger-1/00000000000000009999.snapshot"}
     assert not (clean / "ledger-1" / "00000000000000000777.index").exists()
 
 
@@ -270,7 +270,7 @@ def test_a_cut_that_was_asked_for_is_what_serve_would_have_made(damage_in_the_mi
     assert (damage_in_the_middle / "ledger-2" / f"{SEGMENT}.log").stat().st_size > POSITION
     code, done = run(damage_in_the_middle, "--truncate", "ledger-2")
     assert code == 0
-    assert changed(done) == changed(planned)
+    assert list_changes(done) == list_changes(planned)
     assert "choices" not in done
     for suffix in ("log", "txnindex"):
         ours = (damage_in_the_middle / "ledger-2" / f"{SEGMENT}.{suffix}").read_bytes()
@@ -290,7 +290,7 @@ def test_later_segments_go_with_what_is_before_them(clean):
     code, found = run(clean, "--truncate", "compacted-0")
     assert code == 0
     gone = {"log", "index", "timeindex"}
-    assert {f"compacted-0/00000000000000000132.{suffix}" for suffix in gone} <= set(changed(found))
+    assert {f"compacted-0/00000000000000000132.{suffix}" for suffix in gone} <= set(list_changes(found))
     assert not list((clean / "compacted-0").glob("*132.*log"))
     assert run(clean)[1]["result"].endswith("nothing to repair.")
 

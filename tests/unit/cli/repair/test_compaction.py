@@ -7,8 +7,8 @@ import pytest
 
 from ottla.testkit.in_memory.disk import MemoryDisk
 from ottla.testkit.in_memory.ports import Killed, PortCalls
-from tests.unit.broker.log.test_compaction_crash import contents, known, prepared, restart, visible
-from tests.unit.cli.repair.test_command import DyingDisk, changed, content, run
+from tests.unit.broker.log.test_compaction_crash import contents, known, prepare_disk, restart, visible
+from tests.unit.cli.repair.test_command import DyingDisk, content, list_changes, run
 from tests.unit.cli.repair.test_command import Killed as RepairKilled
 
 TEMPORARY = (".cleaned", ".swap", ".deleted")
@@ -25,7 +25,7 @@ def killed_states(power_loss):
     """Return {the names that a kill of the compaction leaves: the disk} for every such set of names."""
     found, kill_at, ended = {}, 1, False
     while not ended:
-        disk = prepared(1)
+        disk = prepare_disk(1)
         process = restart(disk)
         disk.ports.kill_at = disk.ports.count + kill_at
         try:
@@ -49,7 +49,7 @@ def export(disk, directory):
         file.write_bytes(data)
 
 
-def taken_back(directory):
+def load_disk(directory):
     """Return a disk in memory with these files."""
     disk = MemoryDisk(PortCalls(), Random(1), lambda work: work())
     disk.torn_writes = False
@@ -63,7 +63,7 @@ def logs(directory):
     return {f"/data/t-0/{file.name}": file.read_bytes() for file in (directory / "t-0").glob("*.log")}
 
 
-def started(disk):
+def restart_and_read(disk):
     """Restart on this disk. Return its contents, the visible records and the known producers."""
     process = restart(disk)
     return contents(disk), visible(disk), known(process.partition)
@@ -77,20 +77,20 @@ def test_a_repair_ends_a_compaction_as_a_start_does(tmp_path, power_loss):
         directory = tmp_path / str(number)
         export(disk, directory)
         suffixes |= {Path(name).suffix for name in names}
-        expected = started(disk)
+        expected = restart_and_read(disk)
         unfinished = any(name.endswith((".cleaned", ".swap")) for name in names)
         before = content(directory)
         code, would = run(directory, "--dry-run")
-        assert (code == 1) == bool(changed(would)), names
-        assert bool(changed(would)) >= unfinished, names
+        assert (code == 1) == bool(list_changes(would)), names
+        assert bool(list_changes(would)) >= unfinished, names
         assert content(directory) == before
         code, done = run(directory)
         assert code == 0, (names, done)
-        assert changed(done) == changed(would)
+        assert list_changes(done) == list_changes(would)
         assert not [file for file in (directory / "t-0").iterdir() if file.suffix in (".cleaned", ".swap")], names
         assert logs(directory) == expected[0], names
         assert run(directory)[1]["result"].endswith("nothing to repair.")
-        assert started(taken_back(directory)) == expected, names
+        assert restart_and_read(load_disk(directory)) == expected, names
     assert suffixes >= {".cleaned", ".deleted"}
     assert len(states) > 6
 
@@ -102,18 +102,18 @@ def test_a_repair_that_is_killed_meanwhile_loses_nothing(tmp_path, monkeypatch):
     for number, disk in enumerate((swaps[0], swaps[-1])):
         whole = tmp_path / f"{number}"
         export(disk, whole)
-        expected = started(disk)
+        expected = restart_and_read(disk)
         steps = 0
         while True:
             directory = tmp_path / f"{number}-{steps}"
-            export(taken_back(whole), directory)
+            export(load_disk(whole), directory)
             DyingDisk.left = steps
             try:
                 run(directory)
                 break
             except RepairKilled:
                 pass
-            assert started(taken_back(directory)) == expected, steps
+            assert restart_and_read(load_disk(directory)) == expected, steps
             DyingDisk.left = 10**6
             assert run(directory)[0] == 0
             assert logs(directory) == expected[0], steps

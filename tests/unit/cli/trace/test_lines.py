@@ -18,7 +18,7 @@ REQUEST = HEAD | {"kind": "request", "size_bytes": 87}
 REPLY = HEAD | {"kind": "reply", "size_bytes": 16, "took_ms": 1.2994, "errors": []}
 
 
-def told(line):
+def cut_time(line):
     """Return a line without its time."""
     assert re.match(r"\d\d:\d\d:\d\d\.123 ", line)
     return line.partition(" ")[2]
@@ -26,7 +26,7 @@ def told(line):
 
 def test_a_request_is_told_in_the_order_of_a_packet_dump():
     fields = {"transactional_id": "tx-1", "producer_id": 0, "committed": True}
-    line = told(line_of(REQUEST | {"fields": fields}))
+    line = cut_time(line_of(REQUEST | {"fields": fields}))
     assert line == "127.0.0.1:5 order-1 > EndTxn v3 #12 87 B: transactional_id=tx-1 producer_id=0 committed=true"
 
 
@@ -43,7 +43,7 @@ def test_a_request_is_told_in_the_order_of_a_packet_dump():
     ],
 )
 def test_a_reply_begins_with_what_came_of_the_request(answer, text):
-    assert told(line_of(REPLY | answer)) == f"127.0.0.1:5 order-1 < EndTxn v3 #12 {text}"
+    assert cut_time(line_of(REPLY | answer)) == f"127.0.0.1:5 order-1 < EndTxn v3 #12 {text}"
 
 
 def test_topics_stand_in_front_of_their_partitions():
@@ -59,11 +59,11 @@ def test_topics_stand_in_front_of_their_partitions():
 
 def test_a_connection_that_is_closed_says_why():
     line = line_of(HEAD | {"kind": "closed", "took_ms": 0.5, "reason": "EndTxn v9 is not served, only 0-5"})
-    assert told(line) == "127.0.0.1:5 order-1 ! EndTxn v3 #12 0.50 ms: closed, EndTxn v9 is not served, only 0-5"
+    assert cut_time(line) == "127.0.0.1:5 order-1 ! EndTxn v3 #12 0.50 ms: closed, EndTxn v9 is not served, only 0-5"
 
 
 def test_what_is_missing_is_a_line():
-    line = told(line_of({"kind": "dropped", "time_ms": HEAD["time_ms"], "count": 7}))
+    line = cut_time(line_of({"kind": "dropped", "time_ms": HEAD["time_ms"], "count": 7}))
     assert line == "7 requests and replies are missing: they came faster than they were read"
 
 

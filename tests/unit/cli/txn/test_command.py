@@ -32,7 +32,7 @@ def ottla(*arguments):
     return result
 
 
-def told(*arguments, code):
+def run_json(*arguments, code):
     """Run a command, check its exit code, and return its JSON output."""
     result = ottla(*arguments, "-b", "one:9092", "--format", "json")
     assert result.exit_code == code, result.output
@@ -65,7 +65,7 @@ def test_nothing_pins_a_partition_whose_transactions_have_ended(world):
 def test_the_oldest_pins_and_the_others_wait_behind_it(world):
     hold(world, 30, 10, 20)
     forget_nothing(world, 0, 1, 2)
-    document = told("why", "ledger", "0", code=1)
+    document = run_json("why", "ledger", "0", code=1)
     assert document["partition"] == [
         {
             "topic": "ledger",
@@ -91,7 +91,7 @@ def test_the_oldest_pins_and_the_others_wait_behind_it(world):
 def test_a_forgotten_one_behind_the_first_has_its_remedy_too(world):
     hold(world, 10, 20, 30)
     forget_nothing(world, 0, 2)
-    document = told("why", "ledger", "0", code=1)
+    document = run_json("why", "ledger", "0", code=1)
     assert [row["standing"] for row in document["open transactions"]] == ["in time", "forgotten", "in time"]
     assert {row["start_offset"] for row in document["remedies"]} == {10, 20}
 
@@ -99,7 +99,7 @@ def test_a_forgotten_one_behind_the_first_has_its_remedy_too(world):
 def test_overdue_has_no_time_left(world):
     hold(world, 10)
     world.know("order-0", 0, LEDGER, age_ms=90_000)
-    document = told("why", "ledger", "0", code=1)
+    document = run_json("why", "ledger", "0", code=1)
     (row,) = document["open transactions"]
     assert row["standing"] == "overdue"
     assert row["age_ms"] >= 90_000 and row["time_left_ms"] <= -30_000
@@ -114,14 +114,14 @@ def test_one_that_ends_while_the_coordinator_is_asked_is_not_forgotten(world):
         world.partitions[LEDGER] = Partition(stable=20, end=101, producers=[producer(0, -1), producer(1, 20)])
 
     world.then(ApiKey.DESCRIBE_PRODUCERS, ends)
-    document = told("why", "ledger", "0", code=1)
+    document = run_json("why", "ledger", "0", code=1)
     assert [row["standing"] for row in document["open transactions"]] == ["in time"]
     assert document["partition"][0]["last_stable_offset"] == 20
 
 
 def test_an_end_that_is_not_replicated_yet_is_no_open_transaction(world):
     world.partitions[LEDGER] = Partition(stable=10, end=20)
-    assert "no transaction is open" in told("why", "ledger", "0", code=1)["answer"]
+    assert "no transaction is open" in run_json("why", "ledger", "0", code=1)["answer"]
 
 
 def test_a_name_that_would_write_on_the_terminal_is_escaped(world):
@@ -142,7 +142,7 @@ def test_an_orphan_comes_with_what_aborts_it(world):
     world.partitions["__consumer_offsets", 3] = Partition(
         stable=10, end=20, producers=[producer(9, 10, epoch=4, coordinator_epoch=6, age_ms=5_000)]
     )
-    document = told("orphans", code=1)
+    document = run_json("orphans", code=1)
     (row,) = document["orphans"]
     assert 5_000 <= row.pop("last_write_age_ms") < 60_000
     assert row == {
@@ -164,7 +164,7 @@ def test_an_orphan_comes_with_what_aborts_it(world):
 def test_an_id_that_has_gone_on_leaves_an_orphan(world):
     world.partitions[LEDGER] = Partition(stable=10, end=20, producers=[producer(0, 10, coordinator_epoch=0)])
     world.know("order-0", 0, state="CompleteCommit")
-    (row,) = told("orphans", code=1)["orphans"]
+    (row,) = run_json("orphans", code=1)["orphans"]
     assert (row["transactional_id"], row["state"]) == ("order-0", "CompleteCommit")
 
 
@@ -176,13 +176,13 @@ def test_one_that_ends_meanwhile_is_no_orphan_nor_is_the_next_of_its_producer(wo
         world.partitions[LEDGER].producers = [producer(0, start)]
 
     world.then(ApiKey.LIST_TRANSACTIONS, ends)
-    assert told("orphans", code=0)["answer"].startswith("no forgotten transactions")
+    assert run_json("orphans", code=0)["answer"].startswith("no forgotten transactions")
 
 
 def test_a_prepared_one_whose_marker_is_on_its_way_is_no_orphan(world):
     hold(world, 10)
     world.know("order-0", 0, LEDGER, state="PrepareCommit", epoch=1)
-    told("orphans", code=0)
+    run_json("orphans", code=0)
 
 
 def test_a_transaction_that_moves_to_a_broker_asked_before_is_found_there(world):
@@ -195,7 +195,7 @@ def test_a_transaction_that_moves_to_a_broker_asked_before_is_found_there(world)
         world.partitions[STATES].leader_epoch += 1
 
     world.then(ApiKey.LIST_TRANSACTIONS, moves)
-    told("orphans", code=0)
+    run_json("orphans", code=0)
 
 
 def test_a_coordinator_that_loads_is_asked_again(world):
@@ -203,7 +203,7 @@ def test_a_coordinator_that_loads_is_asked_again(world):
     forget_nothing(world, 0)
     world.loading.add(1)
     world.then(ApiKey.LIST_TRANSACTIONS, world.loading.clear)
-    told("orphans", code=0)
+    run_json("orphans", code=0)
 
 
 def loading(world):
@@ -222,7 +222,7 @@ def test_what_no_coordinator_answers_for_is_not_called_an_orphan(world, trouble)
     assert result.exit_code == 2
     assert result.stdout.startswith("no forgotten transactions")
     assert re.fullmatch(r"ottla: open transactions without a verdict: 1 \(.*\)", result.stderr.splitlines()[-1])
-    (row,) = told("why", "ledger", "0", code=1)["open transactions"]
+    (row,) = run_json("why", "ledger", "0", code=1)["open transactions"]
     assert row["standing"] == "unknown"
 
 
@@ -232,7 +232,7 @@ def test_partitions_are_asked_where_they_are_led_a_batch_at_a_time(world):
     for number in range(many):
         world.partitions["wide", number] = Partition(leader=2)
     world.partitions["wide", 400].producers = [producer(5, 7)]
-    (row,) = told("orphans", code=1)["orphans"]
+    (row,) = run_json("orphans", code=1)["orphans"]
     assert (row["topic"], row["partition"]) == ("wide", 400)
     asked = [
         (broker, sum(len(topic.partition_indexes) for topic in message.topics))
@@ -245,14 +245,14 @@ def test_partitions_are_asked_where_they_are_led_a_batch_at_a_time(world):
 def test_only_named_topics_are_asked(world):
     hold(world, 10)
     world.partitions["audit", 0] = Partition(producers=[producer(5, 7)])
-    assert [row["topic"] for row in told("orphans", "--topic", "audit", code=1)["orphans"]] == ["audit"]
+    assert [row["topic"] for row in run_json("orphans", "--topic", "audit", code=1)["orphans"]] == ["audit"]
     result = ottla("orphans", "--topic", "audit", "--topic", "nothing", "-b", "one:9092")
     assert (result.exit_code, result.stderr) == (2, "ottla: topic nothing: UNKNOWN_TOPIC_OR_PARTITION\n")
 
 
 def test_young_ones_can_be_left_out(world):
     world.partitions[LEDGER] = Partition(producers=[producer(0, 10, age_ms=1_000), producer(1, 20, age_ms=90_000)])
-    (row,) = told("orphans", "--min-age-ms", "60000", code=1)["orphans"]
+    (row,) = run_json("orphans", "--min-age-ms", "60000", code=1)["orphans"]
     assert row["producer_id"] == 1
 
 
@@ -264,13 +264,13 @@ def test_a_leader_that_has_just_changed_is_looked_up_again(world):
         world.partitions[LEDGER].leader = 2
 
     world.then(ApiKey.METADATA, lambda: world.then(ApiKey.METADATA, moves))
-    assert len(told("orphans", code=1)["orphans"]) == 1
+    assert len(run_json("orphans", code=1)["orphans"]) == 1
 
 
 def test_a_topic_deleted_meanwhile_has_no_orphans(world):
     hold(world, 10)
     world.then(ApiKey.METADATA, lambda: world.partitions.pop(LEDGER))
-    told("orphans", code=0)
+    run_json("orphans", code=0)
 
 
 @pytest.mark.parametrize(

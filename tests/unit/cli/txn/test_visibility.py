@@ -24,7 +24,7 @@ def without(*denied):
     return lambda operation, kind, name: not any(kind == each and is_it(name) for each, is_it in denied)
 
 
-def named(name):
+def match_name(name):
     return lambda asked: asked == name
 
 
@@ -45,20 +45,20 @@ HIDERS = {
         [("mine-", PREFIXED)],
         "DESCRIBE on transactional ids",
     ),
-    "one id denied": (without(("id", named("order-1"))), ENTRIES, "DESCRIBE on transactional id 'order-1'"),
+    "one id denied": (without(("id", match_name("order-1"))), ENTRIES, "DESCRIBE on transactional id 'order-1'"),
     "a prefix denied": (
         without(("id", begins("pay-"))),
         ENTRIES,
         "DESCRIBE on transactional ids that begin with 'pay-'",
     ),
     "an id of another user, where ids without an ACL are open to all": (
-        without(("id", named("order-1"))),
+        without(("id", match_name("order-1"))),
         [("order-1", LITERAL)],
         "DESCRIBE on transactional id 'order-1'",
     ),
     "no right to list ACLs": (without(("cluster", anything)), ENTRIES, "DESCRIBE on the cluster (DescribeAcls)"),
     "no right to see the coordinators": (
-        without(("topic", named("__transaction_state"))),
+        without(("topic", match_name("__transaction_state"))),
         ENTRIES,
         "DESCRIBE on topic __transaction_state",
     ),
@@ -124,11 +124,11 @@ def test_every_broker_is_asked_what_it_hides(world):
     world.brokers[2] = ("two", 9092)
     told = world._describe_transactions
 
-    def denied_on_two(broker, message):
+    def deny_on_two(broker, message):
         world.may = without(ALL_IDS) if broker == 2 else everything
         return told(broker, message)
 
-    world._describe_transactions = denied_on_two
+    world._describe_transactions = deny_on_two
     assert "orphans" not in ottla("txn", "orphans")[1]
 
 

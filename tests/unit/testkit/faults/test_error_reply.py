@@ -17,14 +17,14 @@ WITHOUT_ERROR = {(ApiKey.DESCRIBE_LOG_DIRS, 1), (ApiKey.DESCRIBE_LOG_DIRS, 2)}
 """They have no place for an error but the rows of log directories, which no request names."""
 
 
-def _filled(struct, version):
+def _fill(struct, version):
     """Return a request in which every array has one entry."""
     values = {}
     for name, field in struct.fields.items():
         if not field.for_version_q(version) or not field.is_array():
             continue
         if field.is_struct_array():
-            values[name] = [_filled(field.data_class, version)]
+            values[name] = [_fill(field.data_class, version)]
         else:
             values[name] = next(entry for entry in ([7], ["name"]) if _encodes(field, entry, version))
     return struct(version=version, **values)
@@ -40,7 +40,7 @@ def _encodes(field, value, version):
 
 @pytest.mark.parametrize(("key", "version"), SERVED, ids=[f"{ApiKey(key).title}-{version}" for key, version in SERVED])
 def test_every_request_can_be_refused(key, version):
-    request = _filled(codec.request_class(key), version)
+    request = _fill(codec.request_class(key), version)
     frame = error_reply(key, version, 5, request, REFUSED)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     correlation_id, response = codec.decode_response(key, version, frame[4:])
@@ -49,7 +49,7 @@ def test_every_request_can_be_refused(key, version):
     assert (REFUSED in errors and set(errors) <= {0, REFUSED}) or (key, version) in WITHOUT_ERROR
 
 
-def _refused(key, version, **fields):
+def _refuse(key, version, **fields):
     request = message(key, version, **fields)
     return codec.decode_response(key, version, error_reply(key, version, 1, request, REFUSED)[4:])[1]
 
@@ -57,7 +57,7 @@ def _refused(key, version, **fields):
 def test_the_rows_of_a_produce_are_those_that_were_asked():
     rows = [{"index": index, "records": b""} for index in (3, 4)]
     topics = [{"name": "a", "partition_data": rows}]
-    reply = _refused(ApiKey.PRODUCE, 9, transactional_id=None, acks=1, timeout_ms=1, topic_data=topics)
+    reply = _refuse(ApiKey.PRODUCE, 9, transactional_id=None, acks=1, timeout_ms=1, topic_data=topics)
     (topic,) = reply.responses
     assert topic.name == "a"
     assert [(row.index, row.error_code, row.base_offset) for row in topic.partition_responses] == [
@@ -68,7 +68,7 @@ def test_the_rows_of_a_produce_are_those_that_were_asked():
 
 def test_the_rows_of_a_fetch_are_refused_and_not_its_session():
     rows = [{"partition": 2, "fetch_offset": 9, "partition_max_bytes": 1, "log_start_offset": 4}]
-    reply = _refused(
+    reply = _refuse(
         ApiKey.FETCH,
         11,
         replica_id=-1,
@@ -88,7 +88,7 @@ def test_the_rows_of_a_fetch_are_refused_and_not_its_session():
 
 
 def test_plain_keys_become_rows():
-    reply = _refused(ApiKey.FIND_COORDINATOR, 4, key_type=1, coordinator_keys=["x", "y"])
+    reply = _refuse(ApiKey.FIND_COORDINATOR, 4, key_type=1, coordinator_keys=["x", "y"])
     assert [(row.key, row.node_id, row.error_code) for row in reply.coordinators] == [
         ("x", -1, REFUSED),
         ("y", -1, REFUSED),
@@ -98,7 +98,7 @@ def test_plain_keys_become_rows():
 def test_a_request_with_an_error_for_the_whole_has_no_rows():
     topics = [{"name": "a", "partitions": [1, 2]}]
     one = {"transactional_id": "t", "producer_id": 1, "producer_epoch": 0, "verify_only": False, "topics": topics}
-    reply = _refused(ApiKey.ADD_PARTITIONS_TO_TXN, 4, transactions=[one])
+    reply = _refuse(ApiKey.ADD_PARTITIONS_TO_TXN, 4, transactions=[one])
     assert (reply.error_code, reply.results_by_transaction) == (REFUSED, [])
 
 

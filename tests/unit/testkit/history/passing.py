@@ -37,7 +37,7 @@ class Passing:
     def end(self, begun, reply):
         passage, api_key, version = begun
         if reply is self.LOST:
-            self.journal.record_refused(passage, "lost")
+            self.journal.record_refusal(passage, "lost")
             return
         body = bytes(made(codec.response_class(api_key), version, reply).encode(version=version))
         self.journal.record_reply(passage, (response_prefix(api_key, version, 1, len(body)) + body,))

@@ -14,18 +14,18 @@ def passing():
     return Passing()
 
 
-def told(passing, f):
+def list_lines(passing, f):
     """Return (type, line) of each line of an operation."""
     return [(line["type"], line) for line in checker_lines(passing.passages()) if line["f"] == f]
 
 
 def kinds(passing, f):
-    return [kind for kind, _ in told(passing, f)]
+    return [kind for kind, _ in list_lines(passing, f)]
 
 
 def test_a_send_that_is_answered_has_its_offsets(passing):
     passing.send(b"a", b"b", offset=40)
-    (_, asked), (_, answer) = told(passing, "send")
+    (_, asked), (_, answer) = list_lines(passing, "send")
     assert asked["mops"] == [["send", "in/0", "a"], ["send", "in/0", "b"]]
     assert (asked["txn"], asked["pid"], asked["epoch"], asked["proc"]) == ("tx/1", 5, 0, "tx")
     assert answer["mops"] == [["send", "in/0", "a", 40], ["send", "in/0", "b", 41]]
@@ -72,14 +72,14 @@ def test_a_refused_retry_of_what_was_lost_is_unknown(passing):
 
 def test_a_duplicate_that_the_broker_has_forgotten_the_offset_of_was_written(passing):
     passing.send(b"a", error=ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
-    assert told(passing, "send")[1][1]["mops"] == [["send", "in/0", "a", -1]]
+    assert list_lines(passing, "send")[1][1]["mops"] == [["send", "in/0", "a", -1]]
 
 
 def test_a_batch_that_was_too_large_and_divided_is_the_parts(passing):
     passing.send(b"a", b"b", error=ErrorCode.MESSAGE_TOO_LARGE)
     passing.send(b"a", offset=0)
     passing.send(b"b", offset=1, sequence=1)
-    assert [line["mops"] for kind, line in told(passing, "send") if kind == "invoke"] == [
+    assert [line["mops"] for kind, line in list_lines(passing, "send") if kind == "invoke"] == [
         [["send", "in/0", "a"]],
         [["send", "in/0", "b"]],
     ]
@@ -112,9 +112,9 @@ def test_transactions_of_one_epoch_are_divided_by_their_ends(passing):
     passing.end_txn()
     passing.send(b"b", sequence=1)
     passing.end_txn(commit=False)
-    txns = [line["txn"] for kind, line in told(passing, "send") if kind == "invoke"]
+    txns = [line["txn"] for kind, line in list_lines(passing, "send") if kind == "invoke"]
     assert txns == ["tx/1", "tx/2"]
-    assert [(line["txn"], line["commit"]) for kind, line in told(passing, "end") if kind == "invoke"] == [
+    assert [(line["txn"], line["commit"]) for kind, line in list_lines(passing, "end") if kind == "invoke"] == [
         ("tx/1", True),
         ("tx/2", False),
     ]
@@ -126,9 +126,9 @@ def test_transactions_of_version_2_have_an_epoch_each(passing):
     passing.end_txn(epoch=0, version=5, told=(5, 1))
     passing.send(b"b", epoch=1)
     passing.end_txn(epoch=1, version=5, told=(5, 2))
-    ends = [line for kind, line in told(passing, "end") if kind == "ok"]
+    ends = [line for kind, line in list_lines(passing, "end") if kind == "ok"]
     assert [(line["pid"], line["epoch"]) for line in ends] == [(5, 1), (5, 2)]
-    assert told(passing, "init")[1][1]["txn_id"] == "tx"
+    assert list_lines(passing, "init")[1][1]["txn_id"] == "tx"
 
 
 def test_an_end_that_is_asked_again_is_one_end(passing):
@@ -157,7 +157,7 @@ def test_an_abort_behind_a_refused_commit_ends_the_same_transaction(passing):
     passing.send(b"a")
     passing.end_txn(error=ErrorCode.TRANSACTION_ABORTABLE)
     passing.end_txn(commit=False)
-    assert [line["txn"] for kind, line in told(passing, "end") if kind == "invoke"] == ["tx/1", "tx/1"]
+    assert [line["txn"] for kind, line in list_lines(passing, "end") if kind == "invoke"] == ["tx/1", "tx/1"]
 
 
 def test_offsets_in_a_transaction_that_are_sent_again_are_one_commit(passing):
@@ -165,14 +165,14 @@ def test_offsets_in_a_transaction_that_are_sent_again_are_one_commit(passing):
     passing.commit_offsets(7, lost=True)
     passing.commit_offsets(7, error=ErrorCode.NOT_COORDINATOR)
     passing.commit_offsets(7)
-    (_, asked), (kind, _) = told(passing, "offsets")
+    (_, asked), (kind, _) = list_lines(passing, "offsets")
     assert (asked["txn"], asked["group"], asked["mops"]) == ("tx/1", "g", [["offset", "in/0", 7]])
     assert kind == "ok"
 
 
 def test_a_poll_has_the_records_from_where_it_was_asked(passing):
     passing.fetch(1, batch(b"a", b"b", b"c"))
-    ((_, asked), (_, answer)) = told(passing, "poll")
+    ((_, asked), (_, answer)) = list_lines(passing, "poll")
     assert asked["committed"]
     assert answer["mops"] == [["poll", "in/0", 1, 3, [[1, "b"], [2, "c"]]]]
 
@@ -191,7 +191,7 @@ def test_a_poll_that_reads_committed_is_without_what_was_aborted(passing):
     records += marker(commit=True, offset=3)
     passing.fetch(0, records, aborted=[(9, 0)])
     passing.fetch(0, records, isolation=0, aborted=[(9, 0)])
-    answers = [line["mops"] for kind, line in told(passing, "poll") if kind == "ok"]
+    answers = [line["mops"] for kind, line in list_lines(passing, "poll") if kind == "ok"]
     assert answers == [[["poll", "in/0", 0, 4, [[2, "kept"]]]], [["poll", "in/0", 0, 4, [[0, "gone"], [2, "kept"]]]]]
 
 
@@ -199,14 +199,14 @@ def test_a_session_remembers_where_it_reads(passing):
     passing.fetch(0, batch(b"a"), session=(0, 0), new_session=33)
     passing.fetch(1, batch(b"b", offset=1), session=(33, 1), new_session=33)
     passing.fetch(-1, batch(b"b", offset=1), session=(33, 2), new_session=33, partitions=False)
-    answers = [line["mops"][0][2:4] for kind, line in told(passing, "poll") if kind == "ok"]
+    answers = [line["mops"][0][2:4] for kind, line in list_lines(passing, "poll") if kind == "ok"]
     assert answers == [[0, 1], [1, 2], [1, 2]]
 
 
 def test_a_batch_that_is_cut_short_is_for_the_next_poll(passing):
     passing.fetch(0, batch(b"a") + batch(b"b", offset=1)[:-1])
     passing.fetch(1, batch(b"b", offset=1)[:-1])
-    assert [line["mops"] for kind, line in told(passing, "poll") if kind == "ok"] == [
+    assert [line["mops"] for kind, line in list_lines(passing, "poll") if kind == "ok"] == [
         [["poll", "in/0", 0, 1, [[0, "a"]]]]
     ]
 

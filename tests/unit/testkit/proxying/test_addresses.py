@@ -72,7 +72,7 @@ def api_versions(*rows, error=0):
     return response(error_code=error, api_keys=keys, throttle_time_ms=0)
 
 
-def told(message, version):
+def rewrite_reply(message, version):
     given = frame(message, ApiKey.API_VERSIONS, version)
     reply = rewritten(ApiKey.API_VERSIONS, version, given, replace)
     answer = codec.decode_response(ApiKey.API_VERSIONS, version, reply)[1]
@@ -82,7 +82,7 @@ def told(message, version):
 @pytest.mark.parametrize("version", range(5))
 def test_clients_are_told_the_versions_whose_addresses_can_be_replaced(version):
     rows = [(ApiKey.METADATA, 0, 99), (ApiKey.END_TXN, 0, 99), (ApiKey.SASL_HANDSHAKE, 0, 1), (78, 0, 2), (500, 3, 4)]
-    _, _, answer = told(api_versions(*rows), version)
+    _, _, answer = rewrite_reply(api_versions(*rows), version)
     highest = codec.schema_versions(ApiKey.METADATA)[1]
     assert answer == [
         (ApiKey.METADATA, 0, highest),
@@ -93,7 +93,7 @@ def test_clients_are_told_the_versions_whose_addresses_can_be_replaced(version):
 
 
 def test_what_needs_no_cap_passes_as_it_is():
-    given, reply, _ = told(api_versions((ApiKey.METADATA, 0, 12), (ApiKey.PRODUCE, 3, 11)), 4)
+    given, reply, _ = rewrite_reply(api_versions((ApiKey.METADATA, 0, 12), (ApiKey.PRODUCE, 3, 11)), 4)
     assert reply is not None
     assert reply == given
 

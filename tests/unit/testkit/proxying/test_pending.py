@@ -13,7 +13,7 @@ from ottla.testkit.proxying.pending import MOST_BYTES, MOST_REQUESTS, Asked, Pen
 from ottla.testkit.proxying.plan import ProxyPlan
 
 
-def asked(answer=None):
+def make_request(answer=None):
     request = codec.request_class(ApiKey.HEARTBEAT)(group_id="g", generation_id=1, member_id="m")
     frame = codec.encode_request(request, 4, 1, "c")[4:]
     return Asked(Exchange(frame, lambda _: None), Passage(1, 0, "peer", frame), answer=answer)
@@ -34,8 +34,8 @@ def test_who_asks_for_too_many_waits_for_an_answer():
     async def play():
         pending = Pending()
         for _ in range(MOST_REQUESTS):
-            await pending.put(asked())
-        waiting = asyncio.ensure_future(pending.put(asked()))
+            await pending.put(make_request())
+        waiting = asyncio.ensure_future(pending.put(make_request()))
         assert not await settle(waiting)
         pending.remove_first()
         assert await settle(waiting)
@@ -46,8 +46,8 @@ def test_who_asks_for_too_many_waits_for_an_answer():
 def test_who_asks_for_too_much_waits_but_one_request_always_has_room():
     async def play():
         pending = Pending()
-        await pending.put(asked(answer=bytes(MOST_BYTES + 1)))
-        waiting = asyncio.ensure_future(pending.put(asked()))
+        await pending.put(make_request(answer=bytes(MOST_BYTES + 1)))
+        waiting = asyncio.ensure_future(pending.put(make_request()))
         assert not await settle(waiting)
         pending.remove_first()
         assert await settle(waiting)
@@ -58,7 +58,7 @@ def test_who_asks_for_too_much_waits_but_one_request_always_has_room():
 def test_the_end_comes_behind_the_last():
     async def play():
         pending = Pending()
-        last = asked()
+        last = make_request()
         await pending.put(last)
         pending.end()
         assert await pending.first() is last

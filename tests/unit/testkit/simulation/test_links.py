@@ -47,7 +47,7 @@ class Ends:
     def note(self, what, data):
         """Discard the trace."""
 
-    def run_guarded(self, work):
+    def guard(self, work):
         work()
 
     def on_data(self, link, data):
