@@ -174,9 +174,9 @@ class StoppedLog:
         _hold(directory.logs.offline is None, f"the whole directory is offline: {directory.logs.offline}")
         after = directory.files()
         _hold(all(after[path] == files[path] for path in self.logs), "offline, and its log was changed")
-        told = [line for line in self.loudness.lines if "is damaged" in line]
-        _hold(bool(told), "offline without a line in the log")
-        _hold("--truncate-damaged" in told[0], f"the log line does not say what to do: {told[0]}")
+        lines = [line for line in self.loudness.lines if "is damaged" in line]
+        _hold(bool(lines), "offline without a line in the log")
+        _hold("--truncate-damaged" in lines[0], f"the log line does not say what to do: {lines[0]}")
         return Outcome.OFFLINE
 
     def _judge_fetch(

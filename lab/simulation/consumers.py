@@ -206,14 +206,14 @@ class Copier(Producer):
     def commit_position(self, next_offset: int) -> Script:
         assert self.producer is not None and self.transactional_id is not None
         if self.generation.adds_by_itself:
-            ask = wire.add_offsets(self.transactional_id, self.producer, self.group)
-            yield from self.insist(ask, lambda answer: answer.error_code)
+            request = wire.add_offsets(self.transactional_id, self.producer, self.group)
+            yield from self.insist(request, lambda answer: answer.error_code)
         key = f"{self.source[0]}/{self.source[1]}"
         op = self.history.invoke(
             self.name, "offsets", txn=self.txn, group=self.group, pid=self.producer[0], epoch=self.producer[1],
             metadata=self.txn, mops=[["offset", key, next_offset]],
         )  # fmt: skip
-        ask = wire.txn_offset_commit(
+        request = wire.txn_offset_commit(
             self.generation,
             self.transactional_id,
             self.producer,
@@ -223,7 +223,7 @@ class Copier(Producer):
             self.membership,
         )
         try:
-            yield from self.insist(ask, lambda answer: answer.topics[0].partitions[0].error_code)
+            yield from self.insist(request, lambda answer: answer.topics[0].partitions[0].error_code)
         except Refused as refused:
             self.history.info(self.name, "offsets", op, refused.error)
             if refused.error in wire.NOT_A_MEMBER:

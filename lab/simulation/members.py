@@ -68,8 +68,8 @@ class Member(Copier):
                     member_id = answer.member_id
                     members = sorted(member.member_id for member in answer.members)
                     shares = self._divide(members) if answer.leader == member_id else {}
-                    ask = wire.sync_group(self.group, answer.generation_id, member_id, shares)
-                    generation_id, answer = answer.generation_id, (yield from self.call(ask))
+                    request = wire.sync_group(self.group, answer.generation_id, member_id, shares)
+                    generation_id, answer = answer.generation_id, (yield from self.call(request))
                     error = answer.error_code
                 if not error:
                     break

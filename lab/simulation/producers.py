@@ -71,13 +71,13 @@ class Stopped(Exception):
 class Write:
     """A batch to send, until it is acknowledged or given up."""
 
-    __slots__ = ("ask", "attempt", "follows", "lost", "op", "place", "sequence", "values")
+    __slots__ = ("attempt", "follows", "lost", "op", "place", "request", "sequence", "values")
 
     def __init__(
-        self, ask: wire.Ask, attempt: Attempt, op: int, place: TopicPartition, values: Sequence[str], sequence: int,
+        self, request: wire.Ask, attempt: Attempt, op: int, place: TopicPartition, values: Sequence[str], sequence: int,
         follows: bool,
     ) -> None:  # fmt: skip
-        self.ask = ask
+        self.request = request
         self.attempt = attempt
         self.op = op
         self.place = place
@@ -182,19 +182,19 @@ class Producer(Process):
     def reply(self, correlation_id: int, timeout_ms: float = REPLY_TIMEOUT_MS) -> Script:
         return super().reply(correlation_id, min(timeout_ms, self.behaviour.patience_ms))
 
-    def on_answer(self, ask: wire.Ask, attempt: Attempt | None) -> None:
+    def on_answer(self, request: wire.Ask, attempt: Attempt | None) -> None:
         if self.behaviour.echo and self.random.random() < self.behaviour.echo:
             delay_ms = self.random.random() ** 2 * ECHO_MS
             self.world.met["repeated requests"] += 1
-            self.world.schedule.after(delay_ms, lambda: self.send_again(ask, attempt))
+            self.world.schedule.after(delay_ms, lambda: self.send_again(request, attempt))
 
     def initialise(self, expected: ProducerIdAndEpoch | None = None) -> Script:
         op = self.history.invoke(self.name, "init", txn_id=self.transactional_id)
         attempt = Attempt(self, None)
-        ask = wire.init_producer_id(self.transactional_id, self.behaviour.timeout_ms, *(expected or (-1, -1)))
+        request = wire.init_producer_id(self.transactional_id, self.behaviour.timeout_ms, *(expected or (-1, -1)))
         while True:
             try:
-                answer = yield from self.call(ask, attempt)
+                answer = yield from self.call(request, attempt)
             except Lost:
                 yield from self.back_off()
                 continue
@@ -219,19 +219,19 @@ class Producer(Process):
         if not new or self.transactional_id is None or not self.generation.adds_by_itself:
             return
         assert self.producer is not None
-        ask = wire.add_partitions(self.transactional_id, self.producer, new)
+        request = wire.add_partitions(self.transactional_id, self.producer, new)
         yield from self.insist(
-            ask, lambda answer: answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+            request, lambda answer: answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
         )
         self.added.update(dict.fromkeys(new))
 
-    def insist(self, ask: wire.Ask, error_of) -> Script:  # type: ignore[no-untyped-def]
+    def insist(self, request: wire.Ask, error_of) -> Script:  # type: ignore[no-untyped-def]
         """Send until an answer is not retriable, at most TRIES times. Raises Refused for an error or no answer."""
         attempt = Attempt(self, self.txn, self.producer)
         for _ in range(TRIES):
             self.begun = True
             try:
-                answer = yield from self.call(ask, attempt)
+                answer = yield from self.call(request, attempt)
             except Lost:
                 yield from self.back_off()
                 continue
@@ -251,7 +251,7 @@ class Producer(Process):
         self.begun = self.begun or self.transactional_id is not None
         if self.transactional_id is not None and self.random.random() < self.behaviour.hasty:
             for write in pending:
-                yield from self.post(write.ask, write.attempt)
+                yield from self.post(write.request, write.attempt)
             if self.random.random() < 0.5:
                 self.hang_up()
             else:
@@ -266,11 +266,11 @@ class Producer(Process):
             try:
                 numbers = []
                 for write in batch:
-                    numbers.append((yield from self.post(write.ask, write.attempt)))
+                    numbers.append((yield from self.post(write.request, write.attempt)))
                 for write, number in zip(batch, numbers, strict=True):
                     answer = yield from self.reply(number)
                     errors[write.op] = self._on_result(write, answer.responses[0].partition_responses[0])
-                    self.on_answer(write.ask, write.attempt)
+                    self.on_answer(write.request, write.attempt)
             except Lost:
                 for write in batch:
                     write.lost = write.lost or errors.get(write.op) != wire.NONE
@@ -294,11 +294,11 @@ class Producer(Process):
             self.name, "end", txn=self.txn, commit=commit, pid=self.producer[0], epoch=self.producer[1]
         )
         attempt = Attempt(self, self.txn, self.producer)
-        ask = wire.end_txn(self.generation, self.transactional_id, self.producer, commit)
+        request = wire.end_txn(self.generation, self.transactional_id, self.producer, commit)
         lost, error, begun_ms = False, LOST, self.world.wall_ms()
         for _ in range(2 * TRIES):
             try:
-                answer = yield from self.call(ask, attempt)
+                answer = yield from self.call(request, attempt)
             except Lost:
                 lost, error = True, LOST
                 yield from self.back_off()
@@ -309,10 +309,8 @@ class Producer(Process):
             yield from self.back_off()
         attempt.over = True
         self.begun = False
-        request = promises.EndRequest(
-            self.transactional_id, self.producer, commit, self.generation is wire.V2, begun_ms
-        )
-        self.world.violations.extend(promises.of_end(self.world, request, error))
+        end = promises.EndRequest(self.transactional_id, self.producer, commit, self.generation is wire.V2, begun_ms)
+        self.world.violations.extend(promises.of_end(self.world, end, error))
         if error == wire.NONE:
             if self.generation is wire.V2:
                 self.producer = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
@@ -392,8 +390,8 @@ class Producer(Process):
             self.name, "send", txn_id=self.transactional_id, txn=self.txn, pid=self.producer[0], epoch=self.producer[1],
             mops=[["send", key, value] for value in values],
         )  # fmt: skip
-        ask = wire.produce(self.generation, self.transactional_id, *place, bytes(batch))
-        return Write(ask, Attempt(self, self.txn, self.producer), op, place, values, sequence, sequence == follows)
+        request = wire.produce(self.generation, self.transactional_id, *place, bytes(batch))
+        return Write(request, Attempt(self, self.txn, self.producer), op, place, values, sequence, sequence == follows)
 
     def _on_result(self, write: Write, row) -> int:  # type: ignore[no-untyped-def]
         """Record and check the broker's answer to a write. Return its error."""
@@ -461,9 +459,9 @@ class Admin(Process):
             yield from self.sleep(self.random.random() * 600)
             old = self.world.causes.replaced_producers()
             if old:
-                ask = wire.write_txn_marker(self.random.choice(old), "data", [0, 1])
+                request = wire.write_txn_marker(self.random.choice(old), "data", [0, 1])
                 try:
-                    yield from self.call(ask)
+                    yield from self.call(request)
                 except Lost:
                     continue
 

@@ -92,7 +92,7 @@ def begin(actor):
 def give_up(actor, place, value, late_ms):
     """Send a batch on a connection that nobody looks at any more; it arrives so much later."""
     write = actor._begin_write(place, [value])
-    yield from actor.post(write.ask, write.attempt)
+    yield from actor.post(write.request, write.attempt)
     actor._link.stall(late_ms)
     actor.turn_away()
     actor._give_up([write], errors={})
@@ -175,11 +175,11 @@ def duplicate_during_the_flush(world, actor):
     yield from actor.add([ZERO])
     write = actor._begin_write(ZERO, ["twice"])
     actor.begun = True
-    yield from actor.post(write.ask, write.attempt)
+    yield from actor.post(write.request, write.attempt)
     yield from actor.sleep(20 if actor.generation.adds_by_itself else 120)  # Produce 12 waits for its joining first
     actor.hang_up()
-    answer = yield from actor.call(write.ask, write.attempt)
-    actor._settle(write, answer.responses[0].partition_responses[0])
+    answer = yield from actor.call(write.request, write.attempt)
+    actor._on_result(write, answer.responses[0].partition_responses[0])
     yield from actor.end(True)
 
 
@@ -191,7 +191,7 @@ def sequences_taken_back(world, actor):
     yield from actor.add([ZERO])
     write = actor._begin_write(ZERO, ["unheard"])
     actor.begun = write.lost = True
-    yield from actor.post(write.ask, write.attempt)
+    yield from actor.post(write.request, write.attempt)
     yield from actor.sleep(3)
     actor.hang_up()
     with pytest.raises(Abortable) as abortable:

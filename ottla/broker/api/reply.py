@@ -2,7 +2,7 @@
 
     reply = ReplyBuilder(broker, request)
     topics = reply.rows("topics")
-    for topic in asked:
+    for topic in requested:
         partitions = reply.rows("topics", "partitions")
         for index in topic.partitions:
             await partitions.add(index, error)       # goes on in a later turn when the share is spent

@@ -103,7 +103,7 @@ class Greeting:
         self._expected_bytes = 1
         self._ends_at = loop.time() + HELLO_S
         self._timer = loop.call_later(min(CHECK_S, HELLO_S), self._tick)
-        loop.add_reader(accepted, self._check)
+        loop.add_reader(accepted, self._peek)
 
     def discard(self) -> None:
         """Stop watching the socket, which the caller owns."""
@@ -118,7 +118,7 @@ class Greeting:
         self.discard()
         self._on_end(os.strerror(error) if error else f"no TLS handshake arrived in {HELLO_S:.0f} s")
 
-    def _check(self) -> None:
+    def _peek(self) -> None:
         try:
             first = self._socket.recv(_MOST_BYTES, socket.MSG_PEEK)
         except BlockingIOError:
