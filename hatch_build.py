@@ -1,6 +1,6 @@
-"""What a build adds to the files of the package: the walk over records as machine code, where a C compiler is at hand.
+"""A build step that compiles the walk over records to machine code where a C compiler is installed.
 
-Without one the package is plain Python and does the same, so nothing here fails a build: it says why, and goes on.
+Without a compiler the package is plain Python and works in the same way. The build prints the reason and continues.
 `OTTLA_COMPILE=0` builds plain Python, `OTTLA_COMPILE=1` fails where nothing can be compiled.
 """
 
@@ -27,7 +27,7 @@ setup(name="walk", packages=[], ext_modules=modules, script_args=["build_ext", "
 
 
 class CompiledWalk(BuildHookInterface):
-    """Compiles `SOURCE` under the name of `COMPILED`, so that the Python one stays beside it."""
+    """Compiles `SOURCE` under the name of `COMPILED`. The Python module stays in the package."""
 
     PLUGIN_NAME = "custom"
 
@@ -78,7 +78,7 @@ def _compile(source, directory):
 
 
 def digest(source):
-    """Of what is compiled, so that it can be told whether it still is what stands in the source."""
+    """Return a digest of the compiled source, to check later that the source has not changed."""
     return hashlib.sha256(source.encode()).hexdigest()[:16]
 
 

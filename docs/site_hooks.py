@@ -46,15 +46,15 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Rewrite the links of one page. MkDocs calls this for each page; its strict mode fails on a broken link."""
-    return with_lists(turned(markdown, page.file.src_uri))
+    return with_lists(turn_links(markdown, page.file.src_uri))
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
     """Make one page fit narrow windows. MkDocs calls this for each page."""
-    return fitted(html)
+    return fit_page(html)
 
 
-def fitted(html: str) -> str:
+def fit_page(html: str) -> str:
     """Return the page with tables that scroll by themselves, and lines that break between names, not within them."""
     parts = _BLOCK.split(html)
     parts[::2] = [_HEADING.sub(_broken, _TABLE.sub(_table, _CODE.sub(_code, part))) for part in parts[::2]]
@@ -103,7 +103,7 @@ def with_lists(markdown: str) -> str:
     return "\n".join(lines)
 
 
-def turned(markdown: str, uri: str) -> str:
+def turn_links(markdown: str, uri: str) -> str:
     """Return the text of the page that the site has at `uri`, with links of the site. Links to sources become text."""
     folder = posixpath.dirname(_source(uri))
 

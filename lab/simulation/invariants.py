@@ -74,7 +74,7 @@ class Invariants:
         self._ends.clear()
         self._states.clear()
 
-    def lost_unflushed(self) -> None:
+    def find_lost_writes(self) -> None:
         """Expect only the records below each high watermark: these were synced, and so was each applied state."""
         self._ends = {name: (stable, high, high) for name, (stable, high, _end) in self._ends.items()}
 

@@ -452,7 +452,7 @@ class World:
         if self.assembly is not None:
             self._die(down_ms)
         if self.profile.flush_ms:
-            self._invariants.lost_unflushed()
+            self._invariants.find_lost_writes()
         else:
             self.lost_power = True
             self._invariants.lost_power()

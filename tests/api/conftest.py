@@ -49,7 +49,7 @@ class Flushed:
 
 
 @pytest.fixture
-def flushed():
+def flushing():
     return Flushed()
 
 

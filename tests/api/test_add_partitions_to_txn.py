@@ -142,13 +142,13 @@ def test_where_there_is_no_room_for_transactions_v2_brokers_are_told_so(lone, ve
     assert producer.add((LEDGER, [0])) == {(LEDGER, 0): E.NONE}
 
 
-def test_partitions_are_added_when_they_are_on_the_device(flushed):
-    lone = flushed.lone
+def test_partitions_are_added_when_they_are_on_the_device(flushing):
+    lone = flushing.lone
     lone.create_topic(LEDGER)
     lone.call_when_ready(K.FIND_COORDINATOR, 1, key=TXN, key_type=1)
     lone.call_when_ready(K.INIT_PRODUCER_ID, 1, transactional_id=TXN, transaction_timeout_ms=60_000)
     producer = Producer(lone)
     owner = {f"v3_and_below_{name}": value for name, value in producer.owner.items()}
     topics = [{"name": LEDGER, "partitions": [0]}]
-    reply = flushed.ask(K.ADD_PARTITIONS_TO_TXN, 3, **owner, v3_and_below_topics=topics)
+    reply = flushing.ask(K.ADD_PARTITIONS_TO_TXN, 3, **owner, v3_and_below_topics=topics)
     assert reply.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == E.NONE

@@ -146,7 +146,7 @@ def test_a_request_of_too_many_changes_is_refused_whole(lone):
 
 
 @pytest.fixture
-def furnished(lone):
+def many_quotas(lone):
     entities = [
         ADA,
         {"user": None},
@@ -177,8 +177,8 @@ def furnished(lone):
         ([("user", EXACT, "bob")], False, set()),
     ],
 )
-def test_a_filter_finds_what_it_names(furnished, components, strict, found):
-    assert {min(values.values()) for _, values in _found(furnished, *components, strict=strict)} == found
+def test_a_filter_finds_what_it_names(many_quotas, components, strict, found):
+    assert {min(values.values()) for _, values in _found(many_quotas, *components, strict=strict)} == found
 
 
 @pytest.mark.parametrize(
@@ -211,8 +211,8 @@ def test_a_filter_finds_what_it_names(furnished, components, strict, found):
         ),
     ],
 )
-def test_a_filter_that_makes_no_sense_is_refused(furnished, components, error, told):
-    reply = _describe(furnished, *components)
+def test_a_filter_that_makes_no_sense_is_refused(many_quotas, components, error, told):
+    reply = _describe(many_quotas, *components)
     assert (reply.error_code, reply.error_message, reply.entries) == (error, told, None)
 
 
@@ -225,6 +225,6 @@ def test_many_quotas_are_described_in_shares(lone):
     assert len(_found(lone)) == 5_000
 
 
-def test_what_was_altered_is_durable_before_it_is_answered(flushed):
-    reply = flushed.ask(K.ALTER_CLIENT_QUOTAS, 1, entries=[_entry(ADA, producer_byte_rate=1.0)], validate_only=False)
+def test_what_was_altered_is_durable_before_it_is_answered(flushing):
+    reply = flushing.ask(K.ALTER_CLIENT_QUOTAS, 1, entries=[_entry(ADA, producer_byte_rate=1.0)], validate_only=False)
     assert [row.error_code for row in reply.entries] == [E.NONE]

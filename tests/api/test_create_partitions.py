@@ -92,8 +92,8 @@ def test_what_cannot_be_logged_is_not_added(lone):
     assert count_of(lone) == LEDGER_PARTITIONS
 
 
-def test_partitions_exist_when_they_are_on_the_device(flushed):
-    flushed.lone.create_topic(LEDGER)
+def test_partitions_exist_when_they_are_on_the_device(flushing):
+    flushing.lone.create_topic(LEDGER)
     fields = {"topics": [more(LEDGER, 3)], "timeout_ms": 1_000, "validate_only": False}
-    assert flushed.ask(K.CREATE_PARTITIONS, 3, **fields).results[0].error_code == E.NONE
-    assert count_of(flushed.lone) == 3
+    assert flushing.ask(K.CREATE_PARTITIONS, 3, **fields).results[0].error_code == E.NONE
+    assert count_of(flushing.lone) == 3

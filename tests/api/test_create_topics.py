@@ -194,9 +194,9 @@ def test_what_cannot_be_logged_is_not_created(lone):
     assert partitions_of(lone) is None
 
 
-def test_a_topic_exists_when_it_is_on_the_device(flushed):
-    (row,) = flushed.ask(K.CREATE_TOPICS, 5, topics=[topic()], timeout_ms=1_000, validate_only=False).topics
-    assert row.error_code == E.NONE and partitions_of(flushed.lone) == 1
+def test_a_topic_exists_when_it_is_on_the_device(flushing):
+    (row,) = flushing.ask(K.CREATE_TOPICS, 5, topics=[topic()], timeout_ms=1_000, validate_only=False).topics
+    assert row.error_code == E.NONE and partitions_of(flushing.lone) == 1
 
 
 # Messages of Apache Kafka 4.3.1, which adds to the second "or some brokers have all their log directories cordoned."

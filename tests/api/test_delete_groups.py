@@ -55,11 +55,11 @@ def test_offsets_that_are_pending_go_as_well(lone):
     assert fetch_offsets(lone, (LEDGER, 0), stable=True) == {(LEDGER, 0): -1}
 
 
-def test_a_group_is_gone_when_that_is_on_the_device(flushed):
-    flushed.lone.create_topic(LEDGER)
-    flushed.lone.call_when_ready(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
-    commit(flushed.lone, (LEDGER, 0, 5))
-    (row,) = flushed.ask(K.DELETE_GROUPS, 2, groups_names=[GROUP]).results
+def test_a_group_is_gone_when_that_is_on_the_device(flushing):
+    flushing.lone.create_topic(LEDGER)
+    flushing.lone.call_when_ready(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
+    commit(flushing.lone, (LEDGER, 0, 5))
+    (row,) = flushing.ask(K.DELETE_GROUPS, 2, groups_names=[GROUP]).results
     assert row.error_code == E.NONE
 
 

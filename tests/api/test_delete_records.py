@@ -27,10 +27,10 @@ def delete(lone, offset):
 
 
 @pytest.mark.parametrize("offset", [HIGH_WATERMARK, 2, 3, 4])
-def test_nothing_is_deleted_that_is_not_durable(flushed, offset):
-    lone = flushed.lone
+def test_nothing_is_deleted_that_is_not_durable(flushing, offset):
+    lone = flushing.lone
     (partition,) = lone.create_topic("ledger")
-    flushed.ask(ApiKey.PRODUCE, 9, **build_produce())
+    flushing.ask(ApiKey.PRODUCE, 9, **build_produce())
     lone.client().send(ApiKey.PRODUCE, 9, **build_produce())
     assert (partition.high_watermark, partition.log_end_offset) == (2, 4), "a flush is under way"
     expected = (E.NONE, 2) if offset in (HIGH_WATERMARK, 2) else (E.OFFSET_OUT_OF_RANGE, -1)
@@ -40,11 +40,11 @@ def test_nothing_is_deleted_that_is_not_durable(flushed, offset):
 
 
 @pytest.mark.parametrize(("offset", "expected"), [(-2, (E.OFFSET_OUT_OF_RANGE, -1)), (0, (E.NONE, 2)), (5, None)])
-def test_the_start_of_a_log_only_rises_and_stays_in_the_log(flushed, offset, expected):
-    lone = flushed.lone
+def test_the_start_of_a_log_only_rises_and_stays_in_the_log(flushing, offset, expected):
+    lone = flushing.lone
     lone.create_topic("ledger")
     for _ in range(2):
-        flushed.ask(ApiKey.PRODUCE, 9, **build_produce())
+        flushing.ask(ApiKey.PRODUCE, 9, **build_produce())
     assert delete(lone, 2) == (E.NONE, 2)
     assert delete(lone, offset) == (expected or (E.OFFSET_OUT_OF_RANGE, -1))
 

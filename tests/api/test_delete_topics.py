@@ -93,7 +93,7 @@ def test_what_cannot_be_logged_stays(lone):
     assert topics(lone) == {LEDGER, ORDERS}
 
 
-def test_a_topic_is_gone_when_that_is_on_the_device(flushed):
-    flushed.lone.create_topic(LEDGER)
-    (row,) = flushed.ask(K.DELETE_TOPICS, 5, topic_names=[LEDGER], timeout_ms=1_000).responses
-    assert row.error_code == E.NONE and topics(flushed.lone) == set()
+def test_a_topic_is_gone_when_that_is_on_the_device(flushing):
+    flushing.lone.create_topic(LEDGER)
+    (row,) = flushing.ask(K.DELETE_TOPICS, 5, topic_names=[LEDGER], timeout_ms=1_000).responses
+    assert row.error_code == E.NONE and topics(flushing.lone) == set()

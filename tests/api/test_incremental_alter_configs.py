@@ -118,10 +118,10 @@ def test_what_cannot_be_logged_is_not_in_force(lone):
 
 
 @pytest.mark.parametrize("api_key", [K.INCREMENTAL_ALTER_CONFIGS, K.ALTER_CONFIGS])
-def test_configs_are_changed_when_they_are_on_the_device(flushed, api_key):
-    flushed.lone.create_topic(LEDGER)
+def test_configs_are_changed_when_they_are_on_the_device(flushing, api_key):
+    flushing.lone.create_topic(LEDGER)
     asked = resource(TOPIC, LEDGER, GOOD)
     if api_key is K.ALTER_CONFIGS:
         asked["configs"] = [{"name": "segment.ms", "value": "9000"}]
-    (row,) = flushed.ask(api_key, 1, resources=[asked], validate_only=False).responses
-    assert row.error_code == E.NONE and own(flushed.lone) == {"segment.ms": "9000"}
+    (row,) = flushing.ask(api_key, 1, resources=[asked], validate_only=False).responses
+    assert row.error_code == E.NONE and own(flushing.lone) == {"segment.ms": "9000"}

@@ -114,8 +114,8 @@ def test_the_timeout_is_that_of_the_last_instance(lone, version):
 
 
 @pytest.mark.parametrize("version", [1, 5])
-def test_an_epoch_is_handed_out_when_it_is_on_the_device(flushed, version):
-    flushed.lone.call_when_ready(K.FIND_COORDINATOR, 1, key=TXN, key_type=1)
+def test_an_epoch_is_handed_out_when_it_is_on_the_device(flushing, version):
+    flushing.lone.call_when_ready(K.FIND_COORDINATOR, 1, key=TXN, key_type=1)
     asked = {"transactional_id": TXN, "transaction_timeout_ms": 60_000}
-    flushed.lone.call_when_ready(K.INIT_PRODUCER_ID, version, **asked)
-    assert flushed.ask(K.INIT_PRODUCER_ID, version, **asked).producer_epoch == 1
+    flushing.lone.call_when_ready(K.INIT_PRODUCER_ID, version, **asked)
+    assert flushing.ask(K.INIT_PRODUCER_ID, version, **asked).producer_epoch == 1

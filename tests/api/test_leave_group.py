@@ -77,8 +77,8 @@ def test_nobody_may_leave(lone, version):
 
 
 @pytest.mark.parametrize("version", [1, 4])
-def test_who_has_left_has_left_when_it_is_on_the_device(flushed, version):
-    lone = flushed.lone
+def test_who_has_left_has_left_when_it_is_on_the_device(flushing, version):
+    lone = flushing.lone
     lone.call_when_ready(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
     member = Member(lone)
     member.post_join(3)
@@ -87,4 +87,4 @@ def test_who_has_left_has_left_when_it_is_on_the_device(flushed, version):
     member.post_sync((member, b"share"))
     lone.rest(1_000.0)
     fields = {"member_id": member.member_id} if version < 3 else {"members": [{"member_id": member.member_id}]}
-    assert flushed.ask(K.LEAVE_GROUP, version, group_id=GROUP, **fields).error_code == E.NONE
+    assert flushing.ask(K.LEAVE_GROUP, version, group_id=GROUP, **fields).error_code == E.NONE

@@ -98,9 +98,9 @@ def latest(lone, version, **given):
     return lone.ask(ApiKey.LIST_OFFSETS, version, asked).topics[0].partitions[0].offset
 
 
-def test_the_latest_offset_is_as_far_as_the_reader_may_see(flushed):
+def test_the_latest_offset_is_as_far_as_the_reader_may_see(flushing):
     """An open transaction bounds the last stable offset, a pending flush the high watermark; replicas read all."""
-    lone = flushed.lone
+    lone = flushing.lone
     lone.create_topic("ledger")
     owned = {"producer_id": 7, "producer_epoch": 0, "transactional": True}
     for more in ({}, owned):

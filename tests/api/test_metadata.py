@@ -137,9 +137,9 @@ def test_operations_are_told_to_who_asks_for_them_those_of_the_cluster_up_to_ver
         assert reply.authorized_operations == ({5, 7, 8, 9, 10, 11, 12} if asked_for else None)
 
 
-def test_a_topic_is_there_when_it_is_on_the_device(flushed):
+def test_a_topic_is_there_when_it_is_on_the_device(flushing):
     fields = {"topics": [{"name": "new"}], "allow_auto_topic_creation": True}
-    (row,) = flushed.ask(ApiKey.METADATA, 4, **fields).topics
+    (row,) = flushing.ask(ApiKey.METADATA, 4, **fields).topics
     assert row.error_code == E.NONE
 
 

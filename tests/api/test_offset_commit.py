@@ -23,37 +23,37 @@ def fetch_offset(lone, group_id=GROUP):
 
 @pytest.mark.parametrize("group_id", [GROUP, ""])
 @pytest.mark.parametrize("version", [2, 8])
-def test_offsets_are_committed_when_they_are_on_the_device(flushed, version, group_id):
-    flushed.lone.create_topic("ledger")
-    flushed.lone.call_when_ready(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
+def test_offsets_are_committed_when_they_are_on_the_device(flushing, version, group_id):
+    flushing.lone.create_topic("ledger")
+    flushing.lone.call_when_ready(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
     of_nobody = {"group_id": group_id, "generation_id_or_member_epoch": -1, "member_id": ""}
-    assert errors(flushed.ask(K.OFFSET_COMMIT, version, **of_nobody, topics=PLACE)) == [E.NONE]
-    assert fetch_offset(flushed.lone, group_id) == 5
+    assert errors(flushing.ask(K.OFFSET_COMMIT, version, **of_nobody, topics=PLACE)) == [E.NONE]
+    assert fetch_offset(flushing.lone, group_id) == 5
 
 
-def test_where_nothing_is_committed_nothing_is_waited_for(flushed):
-    flushed.lone.call_when_ready(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
-    flushed.lone.rest(1_000)
-    client = flushed.lone.client()
+def test_where_nothing_is_committed_nothing_is_waited_for(flushing):
+    flushing.lone.call_when_ready(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
+    flushing.lone.rest(1_000)
+    client = flushing.lone.client()
     of_nobody = {"group_id": GROUP, "generation_id_or_member_epoch": 3, "member_id": "m"}
     client.send(K.OFFSET_COMMIT, 8, **of_nobody, topics=PLACE)
     assert [errors(reply) for reply in client.replies] == [[E.UNKNOWN_TOPIC_OR_PARTITION]]
 
 
-def test_offsets_of_a_transaction_are_pending_when_they_are_on_the_device(flushed):
-    flushed.lone.create_topic("ledger")
-    flushed.lone.call_when_ready(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
-    flushed.lone.call_when_ready(K.FIND_COORDINATOR, 1, key="txn", key_type=1)
+def test_offsets_of_a_transaction_are_pending_when_they_are_on_the_device(flushing):
+    flushing.lone.create_topic("ledger")
+    flushing.lone.call_when_ready(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
+    flushing.lone.call_when_ready(K.FIND_COORDINATOR, 1, key="txn", key_type=1)
     begun = {"transactional_id": "txn", "transaction_timeout_ms": 60_000}
-    producer = flushed.lone.call_when_ready(K.INIT_PRODUCER_ID, 1, **begun)
+    producer = flushing.lone.call_when_ready(K.INIT_PRODUCER_ID, 1, **begun)
     owner = {"transactional_id": "txn", "producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
-    added = flushed.ask(K.ADD_OFFSETS_TO_TXN, 1, **owner, group_id=GROUP)
+    added = flushing.ask(K.ADD_OFFSETS_TO_TXN, 1, **owner, group_id=GROUP)
     assert added.error_code == E.NONE
-    reply = flushed.ask(K.TXN_OFFSET_COMMIT, 2, **owner, group_id=GROUP, topics=PLACE)
-    assert errors(reply) == [E.NONE] and fetch_offset(flushed.lone) == -1
-    assert flushed.ask(K.END_TXN, 1, **owner, committed=True).error_code == E.NONE
-    flushed.lone.rest(1_000)
-    assert fetch_offset(flushed.lone) == 5
+    reply = flushing.ask(K.TXN_OFFSET_COMMIT, 2, **owner, group_id=GROUP, topics=PLACE)
+    assert errors(reply) == [E.NONE] and fetch_offset(flushing.lone) == -1
+    assert flushing.ask(K.END_TXN, 1, **owner, committed=True).error_code == E.NONE
+    flushing.lone.rest(1_000)
+    assert fetch_offset(flushing.lone) == 5
 
 
 OF_NOBODY = {"group_id": GROUP, "generation_id_or_member_epoch": -1, "member_id": ""}

@@ -55,10 +55,10 @@ def test_members_that_are_no_consumers_keep_all_of_them(lone):
     assert len(fetch_offsets(lone)) == 3
 
 
-def test_offsets_are_gone_when_that_is_on_the_device(flushed):
-    flushed.lone.create_topic(LEDGER)
-    flushed.lone.call_when_ready(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
-    commit(flushed.lone, (LEDGER, 0, 5))
+def test_offsets_are_gone_when_that_is_on_the_device(flushing):
+    flushing.lone.create_topic(LEDGER)
+    flushing.lone.call_when_ready(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
+    commit(flushing.lone, (LEDGER, 0, 5))
     topics = [{"name": LEDGER, "partitions": [{"partition_index": 0}]}]
-    assert flushed.ask(K.OFFSET_DELETE, 0, group_id=GROUP, topics=topics).error_code == E.NONE
-    assert fetch_offsets(flushed.lone) == {}
+    assert flushing.ask(K.OFFSET_DELETE, 0, group_id=GROUP, topics=topics).error_code == E.NONE
+    assert fetch_offsets(flushing.lone) == {}

@@ -134,9 +134,9 @@ def test_before_there_is_a_coordinator_the_error_is_where_the_version_has_it(ver
         assert topics == [(LEDGER, [(0, *refused), (1, *refused)]), (ORDERS, [(0, *refused)])]
 
 
-def test_what_is_read_is_on_the_device(flushed):
+def test_what_is_read_is_on_the_device(flushing):
     """A fetched offset must be durable, also if another client has committed it just before."""
-    lone = flushed.lone
+    lone = flushing.lone
     lone.create_topic(LEDGER)
     lone.call_when_ready(K.FIND_COORDINATOR, 1, key=GROUP, key_type=0)
     row = {"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}

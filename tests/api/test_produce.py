@@ -41,17 +41,17 @@ def row_of(reply):
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-def test_what_is_flushed_is_acknowledged_when_it_is_on_the_device(flushed, acks):
-    flushed.lone.create_topic("ledger")
-    assert row_of(flushed.ask(ApiKey.PRODUCE, 9, **one_batch(acks))) == (E.NONE, 0)
-    assert row_of(flushed.ask(ApiKey.PRODUCE, 9, **one_batch(acks))) == (E.NONE, 1)
+def test_what_is_flushed_is_acknowledged_when_it_is_on_the_device(flushing, acks):
+    flushing.lone.create_topic("ledger")
+    assert row_of(flushing.ask(ApiKey.PRODUCE, 9, **one_batch(acks))) == (E.NONE, 0)
+    assert row_of(flushing.ask(ApiKey.PRODUCE, 9, **one_batch(acks))) == (E.NONE, 1)
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-def test_a_duplicate_is_acknowledged_no_earlier_than_what_it_repeats(flushed, acks):
-    flushed.lone.create_topic("ledger")
+def test_a_duplicate_is_acknowledged_no_earlier_than_what_it_repeats(flushing, acks):
+    flushing.lone.create_topic("ledger")
     asked = one_batch(acks, producer_id=7, producer_epoch=0, base_sequence=0)
-    lone = flushed.lone
+    lone = flushing.lone
     lone.rest(1_000)
     clients = lone.client(), lone.client()
     for client in clients:
@@ -71,9 +71,9 @@ def test_what_is_not_flushed_is_acknowledged_at_once(acks):
     assert [row_of(reply) for reply in client.replies] == [(E.NONE, 0)]
 
 
-def test_acks_0_is_not_answered_and_lets_the_next_request_go_ahead(flushed):
-    flushed.lone.create_topic("ledger")
-    client = flushed.lone.client()
+def test_acks_0_is_not_answered_and_lets_the_next_request_go_ahead(flushing):
+    flushing.lone.create_topic("ledger")
+    client = flushing.lone.client()
     client.post(ApiKey.PRODUCE, 9, **one_batch(0))
     client.send(ApiKey.API_VERSIONS, 0)
     assert len(client.replies) == 1 and not client.closed
@@ -178,7 +178,7 @@ def resting(handler):
     return handler
 
 
-def finished(life, handler):
+def run_to_end(life, handler):
     """Run the handler to its end and return the response."""
     for _ in range(100):
         try:
@@ -212,7 +212,7 @@ def test_what_was_sent_to_a_topic_id_is_not_appended_to_the_next_topic_of_the_na
     if made_again:
         life.call(deletion("scratch"))
         script.make_topic(("scratch", 3))
-    reply = finished(life, handler)
+    reply = run_to_end(life, handler)
     errors = [row.error_code for row in reply.responses[0].partition_responses]
     ends = [cluster.partition("scratch", index).log_end_offset for index in range(3)]
     if made_again:

@@ -90,13 +90,13 @@ def test_a_static_member_is_fenced_by_the_one_that_took_its_name_from_version_3_
     assert read_reply(old.sync(version=version, **SAME)) == (error, b"")
 
 
-def test_assignments_are_told_when_they_are_on_the_device(flushed):
-    lone = flushed.lone
+def test_assignments_are_told_when_they_are_on_the_device(flushing):
+    lone = flushing.lone
     lone.call_when_ready(K.FIND_COORDINATOR, 1, key="g", key_type=0)
     member = Member(lone)
     member.post_join(3)
     lone.rest(4_000.0)
     member.finish_join()
     given = [{"member_id": member.member_id, "assignment": b"share"}]
-    reply = flushed.ask(K.SYNC_GROUP, 3, **member.who, assignments=given)
+    reply = flushing.ask(K.SYNC_GROUP, 3, **member.who, assignments=given)
     assert read_reply(reply) == (E.NONE, b"share")

@@ -84,10 +84,10 @@ def test_what_cannot_be_logged_is_not_in_force(lone):
     assert levels(lone)[TV] == 2
 
 
-def test_a_level_is_in_force_when_it_is_on_the_device(flushed):
+def test_a_level_is_in_force_when_it_is_on_the_device(flushing):
     row = {"feature": TV, "max_version_level": 1, "upgrade_type": SAFE}
-    assert flushed.ask(K.UPDATE_FEATURES, 1, feature_updates=[row]).error_code == E.NONE
-    assert levels(flushed.lone)[TV] == 1
+    assert flushing.ask(K.UPDATE_FEATURES, 1, feature_updates=[row]).error_code == E.NONE
+    assert levels(flushing.lone)[TV] == 1
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])

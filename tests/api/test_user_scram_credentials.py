@@ -219,9 +219,9 @@ def test_an_empty_request_changes_nothing(lone):
     assert alter(lone) == []
 
 
-def test_it_is_durable_when_it_is_answered(flushed):
+def test_it_is_durable_when_it_is_answered(flushing):
     asked = {"deletions": [], "upsertions": [upsertion()]}
-    (row,) = flushed.ask(K.ALTER_USER_SCRAM_CREDENTIALS, 0, **asked).results
+    (row,) = flushing.ask(K.ALTER_USER_SCRAM_CREDENTIALS, 0, **asked).results
     assert (row.user, row.error_code) == (ALICE, E.NONE)
 
 

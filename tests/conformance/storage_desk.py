@@ -289,5 +289,7 @@ class Desk:
 
 
 def words(message):
-    """A message without what each broker says in its own words."""
-    return message.partition(": ")[0] if message and message.startswith("Invalid value ") else message
+    """Return the part of a message that both brokers have: Ottla adds what to do, and each words a bad value itself."""
+    if message and message.startswith("Invalid value "):
+        return message.partition(": ")[0]
+    return message and message.partition(" Ottla is one broker: ")[0]

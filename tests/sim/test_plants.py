@@ -90,7 +90,7 @@ def begin(actor):
 
 
 def give_up(actor, place, value, late_ms):
-    """Send a batch on a connection that nobody looks at any more; it arrives so much later."""
+    """Send a batch on a connection that the client no longer reads. The batch arrives `late_ms` later."""
     write = actor._begin_write(place, [value])
     yield from actor.post(write.request, write.attempt)
     actor._link.stall(late_ms)

@@ -36,7 +36,7 @@ def collected_seldom():
 
 
 def test_no_seed_breaks_a_promise(seeds, collected_seldom):
-    """4 s of CPU time for a hundred; each failing seed is told with the command that runs it again."""
+    """Report each failing seed with the command that runs it again. A hundred seeds take 4 s of CPU time."""
     failing, known = [], Counter()
     for outcome in outcomes(seeds, None, None, 1):
         known.update(line[line.rindex("(by") :] for line in outcome.known)
@@ -53,7 +53,7 @@ def test_no_seed_breaks_a_promise(seeds, collected_seldom):
 
 
 def command(outcome):
-    """How to run a seed again."""
+    """Return the command that runs the seed again."""
     return f"python -m lab.simulate --seed {outcome.seed}"
 
 
@@ -124,7 +124,7 @@ def test_a_seed_has_one_trace_whatever_the_hash_seed():
 
 
 def test_a_delayed_end_hits_the_next_transaction_of_transactions_v1_alone():
-    """KAFKA-17754: transactions V1 have no epoch of their own, so nobody can tell. It is no fault of the broker."""
+    """KAFKA-17754: transactions V1 have no epoch of their own, so the broker cannot distinguish them."""
     for seed in range(60):
         new = run_seed(seed, PROFILES["impatient"]._replace(v2_clients=1.0), level=2)
         assert (new.problems, new.known) == ([], [])
@@ -181,7 +181,7 @@ def test_a_profile_meets_what_it_is_about_and_keeps_its_promises(profile):
 
 
 def test_who_takes_sequences_back_meets_a_fatal_error_only_where_the_rule_is_off():
-    """OUT_OF_ORDER_SEQUENCE_NUMBER ends a client of this habit for good, UNKNOWN_PRODUCER_ID a transaction."""
+    """OUT_OF_ORDER_SEQUENCE_NUMBER is fatal for a client of this habit, UNKNOWN_PRODUCER_ID aborts a transaction."""
     met = Counter()
     for seed in range(60):
         met.update(run_seed(seed, PROFILES["reuse"]).met)

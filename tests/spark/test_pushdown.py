@@ -81,7 +81,7 @@ def offsets(rows):
 UNCOMMITTED = {"isolation_level": "read_uncommitted"}
 
 
-def pushed(root, view, filters, **options):
+def push_filters(root, view, filters, **options):
     reader = reader_of(root, view, **options)
     reader.bounds = narrow(reader.bounds, view, filters)
     return read_all(reader)
@@ -125,7 +125,7 @@ def test_index_that_lies_costs_speed_and_nothing_else(logs):
 
 def test_filter_on_time_leaves_rolled_segments_shut(logs, reads):
     late = datetime.fromtimestamp((1000 + 3 * PER_SEGMENT) / 1000, UTC)
-    rows = pushed(logs, "records", [ds.GreaterThanOrEqual(("timestamp",), late)], partitions="0", **UNCOMMITTED)
+    rows = push_filters(logs, "records", [ds.GreaterThanOrEqual(("timestamp",), late)], partitions="0", **UNCOMMITTED)
     assert offsets(rows) == [(0, offset) for offset in range(3 * PER_SEGMENT, 5 * PER_SEGMENT)]
     assert reads["files"] == {segment_name(0, 3), segment_name(0, 4)}
 
@@ -141,11 +141,11 @@ def test_times_are_offsets_as_list_offsets_finds_them(logs):
 
 def test_partition_and_topic_filters_open_nothing_else(logs, write_log, reads):
     append(write_log("audit-log"), [(b"k", b"v")], producer_id=-1)
-    rows = pushed(logs, "records", [ds.EqualTo(("partition",), 1), ds.EqualTo(("topic",), "ledger")])
+    rows = push_filters(logs, "records", [ds.EqualTo(("partition",), 1), ds.EqualTo(("topic",), "ledger")])
     assert len(rows) == 600
     assert {name.split("/")[0] for name in reads["files"]} == {"ledger-1"}
-    assert len(pushed(logs, "records", [ds.StringStartsWith(("topic",), "audit")])) == 1
-    assert pushed(logs, "records", [ds.In(("topic",), ("nothing", None))]) == []
+    assert len(push_filters(logs, "records", [ds.StringStartsWith(("topic",), "audit")])) == 1
+    assert push_filters(logs, "records", [ds.In(("topic",), ("nothing", None))]) == []
 
 
 def test_filters_on_columns_that_spare_nothing_are_left_to_spark(logs):
@@ -201,7 +201,7 @@ def test_pushed_filters_never_lose_a_row(logs, view):
     spared = 0
     for _ in range(60):
         filters = [random_filter(chance, column) for column in chance.sample(COLUMNS[view], chance.choice([1, 2, 3]))]
-        rows = pushed(logs, view, filters)
+        rows = push_filters(logs, view, filters)
         expected = [row for row in everything if all(holds(row, one) for one in filters)]
         assert [row for row in rows if all(holds(row, one) for one in filters)] == expected, filters
         spared += len(rows) < len(everything)
@@ -214,7 +214,7 @@ def test_times_of_which_one_is_wanted_bound_by_the_earliest(logs, order):
     moments = [datetime.fromtimestamp((1000 + offsets[each]) / 1000, UTC) for each in order]
     one_of = ds.In(("timestamp",), tuple(moments))
     assert narrow(UNBOUNDED, schemas.RECORDS, [one_of]).time_ms == (1000 + offsets[0], 2**63 - 1, None)
-    rows = [row for row in pushed(logs, "records", [one_of], **UNCOMMITTED) if holds(row, one_of)]
+    rows = [row for row in push_filters(logs, "records", [one_of], **UNCOMMITTED) if holds(row, one_of)]
     assert sorted(row["offset"] for row in rows) == sorted(2 * offsets)
 
 

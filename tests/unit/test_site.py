@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.site_hooks import OUTSIDE, fitted, turned, with_lists
+from docs.site_hooks import OUTSIDE, fit_page, turn_links, with_lists
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -59,7 +59,7 @@ def test_nothing_is_loaded_from_elsewhere(site):
     ],
 )
 def test_links_are_turned_to_where_the_site_has_the_pages(uri, written, needed):
-    assert turned(written, uri) == needed
+    assert turn_links(written, uri) == needed
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_links_are_turned_to_where_the_site_has_the_pages(uri, written, needed):
     ],
 )
 def test_a_page_fits_a_narrow_window(rendered, shown):
-    assert fitted(rendered) == shown
+    assert fit_page(rendered) == shown
 
 
 def test_a_list_behind_a_line_of_text_is_a_list(site):

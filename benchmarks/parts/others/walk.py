@@ -58,7 +58,7 @@ def watch_broker(data_dir: Path, figures: Path) -> Iterator[tuple[Broker, Watch]
         yield broker, watch
 
 
-def furnished(data_dir: Path, figures: Path, size: Size) -> State:
+def fill_state(data_dir: Path, figures: Path, size: Size) -> State:
     with watch_broker(data_dir, figures) as (broker, _), stage.open_stage(broker, 60) as scene:
         connection = scene.connection
         return furnish(lambda key, version, asked: connection.send(asked, version), lambda: time.sleep(0.02), size)
@@ -129,7 +129,7 @@ def walk(options: Any) -> Iterator[Figures]:
     """Yield the figures of each request, API by API."""
     with tempfile.TemporaryDirectory(prefix="ottla-walk-") as directory:
         root = Path(directory)
-        state = furnished(root / "template", root / "figures", size_of(options.scale))
+        state = fill_state(root / "template", root / "figures", size_of(options.scale))
         copies = Copies(root / "template", root)
         for api in TABLE.values():
             if options.only and api.title not in options.only:

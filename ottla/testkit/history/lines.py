@@ -16,7 +16,7 @@ from ottla.testkit.history.calls import Call, read_calls
 from ottla.testkit.history.certainty import joint_outcome
 from ottla.testkit.history.operation import Operation, in_order
 from ottla.testkit.history.reads import Polls, fetched_offsets
-from ottla.testkit.history.sends import Send, Sends, finished, repeated_values, same_names
+from ottla.testkit.history.sends import Send, Sends, iter_operations, repeated_values, same_names
 from ottla.testkit.history.transactions import Transactions
 
 
@@ -53,8 +53,8 @@ class _Telling:
         same = same_names(sends, repeated)
         operations = [
             *self._transactions.operations,
-            *finished(sends, repeated, same),
-            *self._polls.finished(repeated, same),
+            *iter_operations(sends, repeated, same),
+            *self._polls.iter_operations(repeated, same),
             *self._others,
         ]
         return in_order(operations, _notes(sends, repeated, same))

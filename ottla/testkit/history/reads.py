@@ -84,7 +84,7 @@ class Polls:
             operation.attempt(call.passage, OK)
             self.all.append(Poll(operation, key, start, behind, records))
 
-    def finished(self, repeated: set[str], same: set[str]) -> Iterator[Operation]:
+    def iter_operations(self, repeated: set[str], same: set[str]) -> Iterator[Operation]:
         """Yield the operations, with the names of the records that were read."""
         for poll in self.all:
             rows = []

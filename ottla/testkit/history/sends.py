@@ -110,7 +110,7 @@ def same_names(sends: list[Send], repeated: set[str]) -> set[str]:
     return {name for name, count in times.items() if count > 1}
 
 
-def finished(sends: list[Send], repeated: set[str], same: set[str]) -> Iterator[Operation]:
+def iter_operations(sends: list[Send], repeated: set[str], same: set[str]) -> Iterator[Operation]:
     """Yield the operations, with the names of the records that they send."""
     for send in sends:
         mops, acknowledged = [], []

@@ -37,7 +37,7 @@ def stage():
     """Return a filled broker. A new one is made when the state of the old one has changed."""
     kept = []
 
-    def furnished():
+    def fill_state():
         if kept and not kept[0].has_changed():
             return kept
         lone = Lone()
@@ -45,7 +45,7 @@ def stage():
         lone.mark()
         return kept
 
-    return furnished
+    return fill_state
 
 
 def asks(api, state, entries, size_bytes):

@@ -110,7 +110,7 @@ def scraper():
 
 
 @pytest.fixture
-def furnished(scraper):
+def full_broker(scraper):
     """Fill a broker with at least one of everything."""
     lone = scraper.lone
     producer = Producer(lone)
@@ -125,35 +125,35 @@ def furnished(scraper):
     return scraper
 
 
-def test_every_series_that_dashboard_7589_asks_for_is_there(furnished):
+def test_every_series_that_dashboard_7589_asks_for_is_there(full_broker):
     asked = {name for query in DASHBOARD_7589 for name in re.findall(r"kafka_\w+", query)} - {"kafka_exporter"}
     assert len(asked) == 4
-    assert asked <= furnished.names()
+    assert asked <= full_broker.names()
 
 
 @pytest.mark.parametrize("dashboards", [STRIMZI, CONFLUENT], ids=["strimzi", "confluent"])
-def test_what_other_dashboards_ask_of_a_broker_is_there(furnished, dashboards):
-    assert {*dashboards.split()} <= furnished.names()
+def test_what_other_dashboards_ask_of_a_broker_is_there(full_broker, dashboards):
+    assert {*dashboards.split()} <= full_broker.names()
 
 
-def test_the_page_has_every_metric_of_the_list_with_its_labels_and_nothing_else(furnished):
+def test_the_page_has_every_metric_of_the_list_with_its_labels_and_nothing_else(full_broker):
     known = {f"{each.name}{suffix}": {*each.labels} for each in families() for suffix in each.suffixes}
-    found = furnished.series()
+    found = full_broker.series()
     assert {name for name, _ in found} == {*known}
     for name, row in found:
         assert {key for key, _ in row} <= known[name] | {"le"}, name
 
 
-def test_a_name_is_written_once_with_its_help_and_type(furnished):
-    lines = furnished.text().splitlines()
+def test_a_name_is_written_once_with_its_help_and_type(full_broker):
+    lines = full_broker.text().splitlines()
     helped = [line.split()[2] for line in lines if line.startswith("# HELP")]
     typed = [line.split()[2] for line in lines if line.startswith("# TYPE")]
     assert helped == typed and len({*helped}) == len(helped)
     assert {*helped} == {each.name for each in families()}
 
 
-def test_it_tells_what_is_so(furnished):
-    series = furnished.series()
+def test_it_tells_what_is_so(full_broker):
+    series = full_broker.series()
 
     def value(name, **wanted):
         return series[name, tuple(sorted((key, str(value)) for key, value in wanted.items()))]
@@ -177,11 +177,11 @@ def test_it_tells_what_is_so(furnished):
     assert value("ottla_transaction_marker_phase_seconds_count") == 1
 
 
-def test_a_group_that_reads_committed_lags_behind_what_it_may_read_and_no_further(furnished):
-    commit(furnished.lone, (LEDGER, 1, 0))
+def test_a_group_that_reads_committed_lags_behind_what_it_may_read_and_no_further(full_broker):
+    commit(full_broker.lone, (LEDGER, 1, 0))
     place = {"consumergroup": "g", "topic": LEDGER, "partition": 1}
-    assert furnished.value("kafka_consumergroup_lag", **place) == 1
-    assert furnished.value("ottla_consumergroup_stable_lag", **place) == 0
+    assert full_broker.value("kafka_consumergroup_lag", **place) == 1
+    assert full_broker.value("ottla_consumergroup_stable_lag", **place) == 0
 
 
 def test_a_last_stable_offset_that_stays_grows_old_until_it_moves(scraper):
@@ -227,12 +227,12 @@ def test_hostile_names_cannot_leave_their_label(scraper):
     ]
 
 
-def test_partitions_groups_and_offsets_beyond_a_number_are_left_out_and_counted(furnished, monkeypatch):
-    everything = len(furnished.series())
+def test_partitions_groups_and_offsets_beyond_a_number_are_left_out_and_counted(full_broker, monkeypatch):
+    everything = len(full_broker.series())
     monkeypatch.setattr(partitions, "MOST_PARTITIONS", LEDGER_PARTITIONS - 1)
     monkeypatch.setattr(groups, "MOST_GROUPS", 1)
     monkeypatch.setattr(groups, "MOST_OFFSETS", 0)
-    series = furnished.series()
+    series = full_broker.series()
     assert len(series) < everything
     told = {dict(row)["of"]: value for (name, row), value in series.items() if name == "ottla_metrics_left_out"}
     assert told == {"partitions": LEDGER_PARTITIONS, "groups": 1, "offsets": 1}
@@ -262,8 +262,8 @@ def test_a_page_of_thousands_of_series_is_written_in_shares(scraper):
     assert turns.uncharged_calls <= MOST_UNCHARGED_CALLS
 
 
-def test_two_who_scrape_at_once_get_a_whole_page_each(furnished):
-    lone, pages, done = furnished.lone, ([], []), []
+def test_two_who_scrape_at_once_get_a_whole_page_each(full_broker):
+    lone, pages, done = full_broker.lone, ([], []), []
 
     def start(pieces):
         async def send(piece):
@@ -271,7 +271,7 @@ def test_two_who_scrape_at_once_get_a_whole_page_each(furnished):
             await lone.turns.pause()
 
         async def show():
-            await (await furnished.page.route.handler(None)).body(send)
+            await (await full_broker.page.route.handler(None)).body(send)
 
         lone.turns.event(lambda: lone.turns.start(show(), done.append, lone.bugs.append))
 
@@ -284,11 +284,11 @@ def test_two_who_scrape_at_once_get_a_whole_page_each(furnished):
         assert "process_start_time_seconds" in names and "kafka_brokers" in names
 
 
-def test_the_parser_of_prometheus_reads_it(furnished):
+def test_the_parser_of_prometheus_reads_it(full_broker):
     parser = pytest.importorskip("prometheus_client.parser", reason="needs prometheus-client (pip install '.[test]')")
-    commit(furnished.lone, (LEDGER, 0, 0), group_id=HOSTILE)
-    furnished.lone.rest(100)
-    found = {each.name: each for each in parser.text_string_to_metric_families(furnished.text())}
+    commit(full_broker.lone, (LEDGER, 0, 0), group_id=HOSTILE)
+    full_broker.lone.rest(100)
+    found = {each.name: each for each in parser.text_string_to_metric_families(full_broker.text())}
     for family in families():
         name = family.name.removesuffix("_total") if family.kind == "counter" else family.name
         assert found[name].type == family.kind.replace("untyped", "unknown")
@@ -301,20 +301,20 @@ OTHERS_NAMES = ("kafka_",)
 """Whose rules differ: kafka_exporter has `_sum`, jmx_exporter capitals."""
 
 
-def test_promtool_has_nothing_to_say_about_names_of_ours(furnished):
+def test_promtool_has_nothing_to_say_about_names_of_ours(full_broker):
     promtool = shutil.which(os.environ.get("OTTLA_TEST_PROMTOOL", "promtool"))
     if promtool is None:
         pytest.skip("needs promtool of Prometheus, on the PATH or in OTTLA_TEST_PROMTOOL")
-    checked = subprocess.run([promtool, "check", "metrics"], input=furnished.text(), capture_output=True, text=True)
+    checked = subprocess.run([promtool, "check", "metrics"], input=full_broker.text(), capture_output=True, text=True)
     said = [line for line in (checked.stdout + checked.stderr).splitlines() if line]
     assert checked.returncode in (0, 3)  # 3: lint, and the text is sound
     assert [line for line in said if not line.startswith(OTHERS_NAMES)] == []
 
 
-def test_requests_of_a_fetch_are_those_of_consumers_too(furnished):
+def test_requests_of_a_fetch_are_those_of_consumers_too(full_broker):
     row = {"partition": 2, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
     topics = [{"topic": LEDGER, "partitions": [row]}]
-    furnished.lone.call(K.FETCH, 4, max_wait_ms=0, max_bytes=1 << 20, topics=topics)
+    full_broker.lone.call(K.FETCH, 4, max_wait_ms=0, max_bytes=1 << 20, topics=topics)
     for request in ("Fetch", "FetchConsumer"):
-        assert furnished.value("kafka_network_requestmetrics_requests_total", request=request, version=4) == 1
-    assert E.NONE.name not in {dict(row).get("error") for _, row in furnished.series()}
+        assert full_broker.value("kafka_network_requestmetrics_requests_total", request=request, version=4) == 1
+    assert E.NONE.name not in {dict(row).get("error") for _, row in full_broker.series()}
