@@ -119,7 +119,7 @@ def test_a_broker_that_is_never_out_of_input_ends_sessions_all_the_same(loop):
     Deadline(loop, loop.turns, 100.0, lambda: told.append("dead"))
     loop.stall(10_000.0)
     loop.settle()
-    assert MOST_READS - 1 <= told.index("dead") <= MOST_LOOKS + 1
+    assert MOST_READS - 1 <= told.index("dead") <= MOST_READS + 1
 
 
 def test_a_deadline_is_cancelled_also_while_the_sockets_are_read(loop):
