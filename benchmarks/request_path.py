@@ -79,7 +79,7 @@ class Counted:
     """Broker in memory with one client whose requests are counted."""
 
     def __init__(self) -> None:
-        self.schedule, self.random, self.weather = Schedule(), Random(1), STILL
+        self.schedule, self.random, self.network = Schedule(), Random(1), STILL
         self.walks: dict[str, Walk] = {}
         self._replies = bytearray()
         self.clock = VirtualClock(self.schedule, PortCalls(), 0.0, lambda work: work())

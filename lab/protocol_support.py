@@ -49,12 +49,12 @@ def _spoken(name: str) -> str:
 
 
 def _rights(needs: Iterable[Need]) -> str:
-    said = []
+    rights = []
     for need in needs:
         if need.error is not NO_ERROR:  # a right that only decides which operations a reply lists is not needed
             right = f"{_spoken(need.operation.name)} {_spoken(need.resource_type.name)}"
-            said.append(f"({right})" if need.is_quiet else right)
-    return ", ".join(dict.fromkeys(said)) or "none"
+            rights.append(f"({right})" if need.is_quiet else right)
+    return ", ".join(dict.fromkeys(rights)) or "none"
 
 
 def render() -> str:

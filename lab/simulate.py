@@ -25,7 +25,7 @@ from lab.simulation.world import World
 from ottla.testkit.usage import command_line
 
 SHRUNK_MOST = 3
-SHOWN_MOST = 20
+MOST_LISTED = 20
 CHUNK = 20
 """The number of seeds that a process gets at once."""
 
@@ -118,7 +118,7 @@ def _run_many(seeds: range, options: argparse.Namespace) -> int:
     tally = Tally()
     for outcome in outcomes(seeds, options.profile, None, options.jobs):
         tally.add(outcome)
-        if outcome.problems and len(tally.failing) <= SHOWN_MOST:
+        if outcome.problems and len(tally.failing) <= MOST_LISTED:
             print(f"seed {outcome.seed} ({outcome.profile}): {outcome.problems[0]}", flush=True)
     seconds = time.perf_counter() - began
     print(

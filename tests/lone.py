@@ -124,7 +124,7 @@ class Lone:
         self.bugs = []
         self.schedule = Schedule()
         self.random = Random(1)
-        self.weather = STILL
+        self.network = STILL
         self.clock = VirtualClock(self.schedule, PortCalls(), 0.0, lambda work: work())
         self.turns = WeighedTurns(self.clock.next_turn, self.bugs.append, lambda what, cost_us: None)
         self.clock.enter = self.turns.event

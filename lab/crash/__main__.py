@@ -19,7 +19,7 @@ from lab.crash.logs import Shape
 from lab.crash.states import Tally, sample
 from ottla.testkit.usage import command_line
 
-SHOWN_MOST = 20
+MOST_LISTED = 20
 LARGE = Shape(262_144, 1_500)
 SMALL = Shape(16_384, 300)
 FEWER = 8
@@ -42,19 +42,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         problems = _damages(options.every, options.jobs)
     else:
         problems = _failures(options.every, options.jobs)
-    for problem in problems[:SHOWN_MOST]:
+    for problem in problems[:MOST_LISTED]:
         _print(f"PROBLEM {problem}")
     _print(f"{len(problems)} problems in {time.perf_counter() - began:.0f} s")
     return 1 if problems else 0
 
 
-def _crash_states(wanted: int, jobs: int) -> list[str]:
+def _crash_states(most: int, jobs: int) -> list[str]:
     tally = Tally()
     runs = ((seed, flushing) for seed in count(1) for flushing in (True, False))
     for found in _in_processes(sample, runs, jobs):
         tally.merge(found)
         _print(f"{tally.states.total()} states, {len(tally.problems)} problems")
-        if tally.states.total() >= wanted:
+        if tally.states.total() >= most:
             break
     _print(f"{tally.states.total()} states: " + ", ".join(f"{name} {n}" for name, n in sorted(tally.states.items())))
     lost = ", ".join(f"{name} {n}" for name, n in sorted(tally.losses.items()))

@@ -145,42 +145,42 @@ class StoppedLog:
 
     def _play(self, damage: Damage) -> Outcome:
         files = {**self.files, damage.path: damage.apply(self.files[damage.path])}
-        stage = MemoryLogDirectory(files)
+        directory = MemoryLogDirectory(files)
         try:
-            stage.open()
+            directory.open()
         except LogDirectoryError as refused:
             _hold(damage.path in str(refused), f"the refusal does not name the file: {refused}")
             return Outcome.REFUSED
-        partition = stage.partition(settings=self.shape.settings, leader_epoch=3)
-        if any(path.split("/")[2].endswith("-stray") for path in stage.files()):
-            return self._judge_aside(stage)
+        partition = directory.partition(settings=self.shape.settings, leader_epoch=3)
+        if any(path.split("/")[2].endswith("-stray") for path in directory.files()):
+            return self._judge_aside(directory)
         scanned = self._scan(files)
         if partition.offline is None:
             # The check may itself take the partition offline, which is also correct.
-            outcome = self._judge_fetch(stage, partition, scanned, damage)
+            outcome = self._judge_fetch(directory, partition, scanned, damage)
             if outcome is not None:
                 return outcome
         if damage.kind is Kind.HOLE:
             first = next(batch for batch in self.sound.batches if batch.position + batch.size_bytes > damage.at)
             _hold(first.base_offset < self.recovery_point, "offline, although only an unsynced page is missing")
-        return self._judge_offline(stage, files, damage)
+        return self._judge_offline(directory, files, damage)
 
-    def _judge_aside(self, stage: MemoryLogDirectory) -> Outcome:
-        kept = {content for path, content in stage.files().items() if "-stray/" in path}
+    def _judge_aside(self, directory: MemoryLogDirectory) -> Outcome:
+        kept = {content for path, content in directory.files().items() if "-stray/" in path}
         _hold(all(self.files[path] in kept for path in self.logs), "the files set aside are not complete")
         return Outcome.SET_ASIDE
 
-    def _judge_offline(self, stage: MemoryLogDirectory, files: dict[str, bytes], damage: Damage) -> Outcome:
-        _hold(stage.logs.offline is None, f"the whole directory is offline: {stage.logs.offline}")
-        after = stage.files()
+    def _judge_offline(self, directory: MemoryLogDirectory, files: dict[str, bytes], damage: Damage) -> Outcome:
+        _hold(directory.logs.offline is None, f"the whole directory is offline: {directory.logs.offline}")
+        after = directory.files()
         _hold(all(after[path] == files[path] for path in self.logs), "offline, and its log was changed")
-        told = [line for line in self.loudness.lines if "is damaged" in line]
-        _hold(bool(told), "offline without a line in the log")
-        _hold("--truncate-damaged" in told[0], f"the log line does not say what to do: {told[0]}")
+        lines = [line for line in self.loudness.lines if "is damaged" in line]
+        _hold(bool(lines), "offline without a line in the log")
+        _hold("--truncate-damaged" in lines[0], f"the log line does not say what to do: {lines[0]}")
         return Outcome.OFFLINE
 
     def _judge_fetch(
-        self, stage: MemoryLogDirectory, partition: Partition, scanned: ScannedPartition, damage: Damage
+        self, directory: MemoryLogDirectory, partition: Partition, scanned: ScannedPartition, damage: Damage
     ) -> Outcome | None:
         """Check the served batches and return the outcome, or None if a read takes the partition offline."""
         served = _read_all(partition, self.recovery_point > 0)
@@ -195,7 +195,7 @@ class StoppedLog:
         # The broker must serve exactly the batches that the scanner reads before the first damage.
         valid = [_place(batch) for batch in _prefix(scanned)]
         _hold(valid == [_place(batch) for batch in sound], f"{len(sound)} batches, the scanner finds {len(valid)}")
-        after = stage.files()
+        after = directory.files()
         kept = b"".join(after[path] for path in self.logs if path in after)
         _hold(kept == served, "the files differ from what is served")
         cut = len(sound) < len(self.sound.batches)
@@ -302,11 +302,11 @@ def _read_all(partition: Partition, may_be_wrong: bool) -> bytes | None:
         assert isinstance(found.records, bytes)
         _hold(bool(found.records), f"nothing at {offset}, the log ends at {partition.log_end_offset}")
         data += found.records
-        behind = _end_of(found.records)
-        if may_be_wrong and (behind <= offset or scan_contents([(Path("read"), found.records)]).damages):
+        end = _end_of(found.records)
+        if may_be_wrong and (end <= offset or scan_contents([(Path("read"), found.records)]).damages):
             return data
-        _hold(behind > offset, f"what is read at {offset} ends at {behind}")
-        offset = behind
+        _hold(end > offset, f"what is read at {offset} ends at {end}")
+        offset = end
     return data
 
 
@@ -342,18 +342,18 @@ def _hold(condition: bool, otherwise: str) -> None:
 
 
 def sweep(
-    scene: StoppedLog, damages: Iterator[Damage], told: Callable[[str], None] | None = None
+    stopped: StoppedLog, damages: Iterator[Damage], on_failure: Callable[[str], None] | None = None
 ) -> tuple[dict[Outcome, int], list[str]]:
     """Try all damages. Return the count of each outcome and the failures; the callback gets each failure at once."""
     met = dict.fromkeys(Outcome, 0)
     wrong: list[str] = []
     for damage in damages:
         try:
-            met[scene.play(damage)] += 1
+            met[stopped.play(damage)] += 1
         except Wrong as found:
             wrong.append(str(found))
-            if told is not None:
-                told(wrong[-1])
+            if on_failure is not None:
+                on_failure(wrong[-1])
     return {outcome: count for outcome, count in met.items() if count}, wrong
 
 
@@ -364,12 +364,12 @@ def sweep_file(
 
     Return a title, the count of each outcome, and the failures.
     """
-    scene = StoppedLog(shape, recovery_point)
-    path = next(path for path in sorted(scene.files) if path.startswith(PARTITION) and path.endswith(name))
-    chosen = (each for each in scene.damages(path, kind) if kind is Kind.HOLE or each.at % every == 0)
-    met, wrong = sweep(scene, islice(chosen, part, None, parts))
+    stopped = StoppedLog(shape, recovery_point)
+    path = next(path for path in sorted(stopped.files) if path.startswith(PARTITION) and path.endswith(name))
+    chosen = (each for each in stopped.damages(path, kind) if kind is Kind.HOLE or each.at % every == 0)
+    met, wrong = sweep(stopped, islice(chosen, part, None, parts))
     title = (
         f"{name} of {shape.log_bytes >> 10} KiB{', rolled' if shape.segment_bytes < shape.log_bytes else ''}, "
-        f"{kind.value}, recovery point {scene.recovery_point}"
+        f"{kind.value}, recovery point {stopped.recovery_point}"
     )
     return title, {outcome.value: count for outcome, count in met.items()}, wrong

@@ -52,7 +52,7 @@ class FailOnce(DiskErrors):
         self.failure = failure
         self.count = 0
         self.failed: str | None = None
-        self.told: Script | None = None
+        self.script: Script | None = None
         self.ledger = Ledger()
         self.on_device: Callable[[], bytes] = bytes
         self.durable = b""
@@ -62,8 +62,8 @@ class FailOnce(DiskErrors):
         if self.count == self.failure.at:
             self.failed = name
             self.durable = self.on_device()
-            if self.told is not None:
-                self.ledger = self.told.ledger.copy()
+            if self.script is not None:
+                self.ledger = self.script.ledger.copy()
             raise OSError(self.failure.number, os.strerror(self.failure.number), name)
 
 
@@ -147,7 +147,7 @@ def play(failure: Failure, flushing: bool) -> tuple[str | None, list[str]]:
         script.run_to_failure()
     if failing.failed is None:
         return None, []
-    problems = [*_heard(complaints, script, failing, flushing)]
+    problems = [*_log_problems(complaints, script, failing, flushing)]
     ledger = Ledger() if script.script is None else script.script.ledger
     for crash in (Crash.KILL, Crash.POWER, Crash.POWER_ANY) if flushing else (Crash.KILL,):
         left = disk.copy(PortCalls(), _ignore)
@@ -178,10 +178,10 @@ class _Watched:
     def run_to_failure(self) -> None:
         try:
             self.script = Script(self._start)
-            self.disk.failing.told = self.script
+            self.disk.failing.script = self.script
             self.script.run(LIVES, TRANSACTIONS)
-        except (LogDirectoryError, OSError, NoAnswer, Refused) as told:
-            self.refused = f"{type(told).__name__}: {told}"
+        except (LogDirectoryError, OSError, NoAnswer, Refused) as error:
+            self.refused = f"{type(error).__name__}: {error}"
         except _Over:
             pass
         except Exception as bug:
@@ -195,13 +195,13 @@ class _Watched:
         return life
 
 
-def _heard(complaints: LogProblems, watched: _Watched, failing: FailOnce, flushing: bool) -> Iterator[str]:
+def _log_problems(complaints: LogProblems, watched: _Watched, failing: FailOnce, flushing: bool) -> Iterator[str]:
     if watched.bug is not None:
         yield f"bug: {watched.bug!r}"
     yield from (f"bug: {bug!r}" for life in watched.lives for bug in life.bugs)
     yield from (f"traceback: {line}" for line in complaints.tracebacks)
-    told = [*complaints.errors, *complaints.warnings, *([watched.refused] if watched.refused else [])]
-    if not told:
+    lines = [*complaints.errors, *complaints.warnings, *([watched.refused] if watched.refused else [])]
+    if not lines:
         yield "nothing is logged or reported"
     offline = [line for line in complaints.errors if "is offline" in line]
     if offline and "start the broker again" not in offline[0]:
@@ -209,8 +209,8 @@ def _heard(complaints: LogProblems, watched: _Watched, failing: FailOnce, flushi
     script = watched.script
     if script is not None and flushing and failing.failed in SYNCS:
         # A requested decision may have been durable before the failure; the checks after the restart show whether.
-        known = {told.name for told in failing.ledger.transactions if told.state != OPEN}
-        later = [told.name for told in script.ledger.transactions if told.state == DONE and told.name not in known]
+        known = {each.name for each in failing.ledger.transactions if each.state != OPEN}
+        later = [each.name for each in script.ledger.transactions if each.state == DONE and each.name not in known]
         # A record whose answer was on its way may have been durable too.
         plain = script.ledger.plain - failing.ledger.plain
         later += sorted(value for value in plain if value.encode() not in failing.durable)

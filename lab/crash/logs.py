@@ -35,11 +35,11 @@ def stopped_log(shape: Shape) -> dict[str, bytes]:
 
     The log has `log_bytes` or a little more, and one producer's transaction is still open.
     """
-    stage = MemoryLogDirectory().open()
-    partition = stage.partition(settings=shape.settings, leader_epoch=3)
+    directory = MemoryLogDirectory().open()
+    partition = directory.partition(settings=shape.settings, leader_epoch=3)
     _Load(partition, shape).run()
-    stage.logs.close()
-    files = stage.files()
+    directory.logs.close()
+    files = directory.files()
     del files[CLEAN_SHUTDOWN]
     return files
 

@@ -70,10 +70,10 @@ def differences(partition: Partition, scanned: ScannedPartition) -> Iterator[str
         yield f"wrong end: {name} ends at {ends}, its files at {scanned.log_end_offset}"
     if ends[2] != ends[0]:
         yield f"hanging transaction in {name}"
-    shown = [*_records(partition)]
+    read = [*_records(partition)]
     held = [(record.offset, (record.value or b"").decode()) for record in scanned.records("read_committed")]
-    if partition.offline is None and shown != held:
-        yield f"wrong records: {name} shows {_first_difference(shown, held)}"
+    if partition.offline is None and read != held:
+        yield f"wrong records: {name} shows {_first_difference(read, held)}"
     for batch in scanned.batches:
         epoch = partition.epoch_of(batch.base_offset)
         if epoch != batch.leader_epoch:
@@ -83,11 +83,11 @@ def differences(partition: Partition, scanned: ScannedPartition) -> Iterator[str
     yield from _time_differences(partition, scanned)
 
 
-def _first_difference(shown: list[tuple[int, str]], held: list[tuple[int, str]]) -> str:
-    for one, other in zip(shown, held, strict=False):
+def _first_difference(read: list[tuple[int, str]], held: list[tuple[int, str]]) -> str:
+    for one, other in zip(read, held, strict=False):
         if one != other:
             return f"{one} where its files hold {other}"
-    return f"{len(shown)} records, its files hold {len(held)}"
+    return f"{len(read)} records, its files hold {len(held)}"
 
 
 def _producer_differences(partition: Partition, scanned: ScannedPartition) -> Iterator[str]:

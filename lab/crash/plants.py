@@ -72,14 +72,14 @@ def _in_states(loss: str) -> Notice | None:
 
 def _in_damage(loss: str, kind: Kind, every: int) -> Notice | None:
     """Look for the loss in damages of a log of 16 KiB."""
-    scene = StoppedLog(SMALL, 0)
+    stopped = StoppedLog(SMALL, 0)
     tries = 0
-    for each in scene.damages(scene.path("log"), kind):
+    for each in stopped.damages(stopped.path("log"), kind):
         if each.at % every and kind is not Kind.HOLE:
             continue
         tries += 1
         try:
-            scene.play(each)
+            stopped.play(each)
         except Wrong as wrong:
             if loss in str(wrong):
                 return Notice(tries, str(wrong))

@@ -25,7 +25,7 @@ TOPICS: Final = {"ledger": 2, "audit": 1}
 SCRATCH: Final = "scratch"
 GROUP: Final = "billing"
 PLACES: Final[tuple[TopicPartition, ...]] = (("ledger", 0), ("ledger", 1), ("audit", 0))
-OPEN, ASKED, DONE = "open", "asked", "done"
+OPEN, ENDING, DONE = "open", "ending", "done"
 _TRIES: Final = 60
 _WAIT_MS: Final = 40.0
 
@@ -46,18 +46,18 @@ class Ledger:
     """Requests and acknowledgements of the script.
 
     `topics` and `plain` hold acknowledged topics and records without those whose deletion was requested. `absent` are
-    topics whose deletion was acknowledged, `gone` the records of such a topic.
+    topics whose deletion was acknowledged, `deleted` the records of such a topic.
     """
 
     transactions: list[ClientTransaction] = field(default_factory=list)
     plain: set[str] = field(default_factory=set)
     topics: set[str] = field(default_factory=set)
     absent: set[str] = field(default_factory=set)
-    gone: set[str] = field(default_factory=set)
+    deleted: set[str] = field(default_factory=set)
 
     def copy(self) -> "Ledger":
-        told = [ClientTransaction(t.name, t.commit, t.state, list(t.values), t.position) for t in self.transactions]
-        return Ledger(told, set(self.plain), set(self.topics), set(self.absent), set(self.gone))
+        copies = [ClientTransaction(t.name, t.commit, t.state, list(t.values), t.position) for t in self.transactions]
+        return Ledger(copies, set(self.plain), set(self.topics), set(self.absent), set(self.deleted))
 
 
 class Refused(Exception):
@@ -74,12 +74,12 @@ class Client:
         reply = script.patiently(lambda: wire.init_producer_id(name, 2000))
         self.producer = ProducerIdAndEpoch(reply.producer_id, reply.producer_epoch)
         self.sequences: dict[TopicPartition, int] = {}
-        self._told: ClientTransaction | None = None
+        self._txn: ClientTransaction | None = None
 
     @property
     def running(self) -> bool:
         """Whether a transaction has begun and EndTxn was not sent."""
-        return self._told is not None
+        return self._txn is not None
 
     def transact(self, commit: bool, position: int | None) -> None:
         """Run a whole transaction."""
@@ -89,31 +89,29 @@ class Client:
     def begin(self, commit: bool, position: int | None) -> None:
         """Run a transaction without its end."""
         script = self.script
-        told = self._told = ClientTransaction(
-            f"{self.name}#{len(script.ledger.transactions)}", commit, position=position
-        )
-        script.ledger.transactions.append(told)
+        txn = self._txn = ClientTransaction(f"{self.name}#{len(script.ledger.transactions)}", commit, position=position)
+        script.ledger.transactions.append(txn)
         places = script.random.sample(PLACES, script.random.choice((1, 2, 2, 3)))
         if self.generation.adds_by_itself:
             script.patiently(lambda: wire.add_partitions(self.name, self.producer, places))
         for number, place in enumerate(places):
-            self._send(told, place, f"{told.name}.{number}")
+            self._send(txn, place, f"{txn.name}.{number}")
         if position is not None:
             self._commit_position(position)
 
     def finish(self) -> None:
         """End the running transaction, if there is one."""
-        told, self._told = self._told, None
-        if told is None:
+        txn, self._txn = self._txn, None
+        if txn is None:
             return
-        told.state = ASKED
-        reply = self.script.patiently(lambda: wire.end_txn(self.generation, self.name, self.producer, told.commit))
-        told.state = DONE
+        txn.state = ENDING
+        reply = self.script.patiently(lambda: wire.end_txn(self.generation, self.name, self.producer, txn.commit))
+        txn.state = DONE
         if not self.generation.adds_by_itself and (reply.producer_id, reply.producer_epoch) != self.producer:
             self.producer = ProducerIdAndEpoch(reply.producer_id, reply.producer_epoch)
             self.sequences.clear()
 
-    def _send(self, told: ClientTransaction, place: TopicPartition, value: str) -> None:
+    def _send(self, txn: ClientTransaction, place: TopicPartition, value: str) -> None:
         sequence = self.sequences.get(place, 0)
         batch = bytes(
             build_batch(
@@ -125,7 +123,7 @@ class Client:
                 transactional=True,
             )
         )
-        told.values.append(value)
+        txn.values.append(value)
         self.script.produce(self.generation, self.name, place, batch)
         self.sequences[place] = sequence + 2
 
@@ -209,7 +207,7 @@ class Script:
             reply = self.life.call(_delete_topics([SCRATCH]))
             _expect(reply.responses[0].error_code, "DeleteTopics")
             self.ledger.absent.add(SCRATCH)
-            self.ledger.gone |= deleted
+            self.ledger.deleted |= deleted
             self.life.advance(self.random.choice((0.0, 80.0)))
         self.make_topic((SCRATCH, 1))
 
@@ -217,11 +215,11 @@ class Script:
         """Send several records without transactions at once. `meanwhile` runs before they are acknowledged."""
         count = self.random.choice((1, 1, 2, 5))
         sent = [(f"{topic}-{value}.{number}", topic) for number in range(count) for topic in (SCRATCH, "audit")]
-        asks = []
+        requests = []
         for each, topic in sent:
             records = [(None, each.encode()), (b"padding", self.padding())]
             batch = bytes(build_batch(records, timestamp_ms=self.life.clock.now_ms()))
-            asks.append(wire.produce(wire.V2, None, topic, 0, batch))
+            requests.append(wire.produce(wire.V2, None, topic, 0, batch))
 
         refused: list[int] = []
 
@@ -231,7 +229,7 @@ class Script:
             if not errors:
                 self.ledger.plain.add(sent[at][0])
 
-        self.life.call_all(asks, on_reply, meanwhile)
+        self.life.call_all(requests, on_reply, meanwhile)
         for error in refused:
             _expect(error, "Produce")
 

@@ -56,9 +56,9 @@ def style_of(seed: int) -> Style:
 
 
 def visit_states(
-    seed: int, flushing: bool, wanted: Callable[[int], Iterable[Crash]], visit: Callable[[State], None]
+    seed: int, flushing: bool, choose_crashes: Callable[[int], Iterable[Crash]], visit: Callable[[State], None]
 ) -> int:
-    """Run the script once. `visit` gets the states that are `wanted` at a port call. Return the number of calls."""
+    """Run the script once. `visit` gets the state after each crash of `choose_crashes`. Return the number of calls."""
     schedule, recorder, style = Schedule(), Recorder(), style_of(seed)
     disk = MemoryDisk(recorder, Random(seed), lambda end: _ignore(schedule.after(SYNC_MS, end)))
     disk.torn_writes = False
@@ -69,7 +69,7 @@ def visit_states(
     def seen() -> None:
         if script is None:
             return
-        for number, crash in enumerate(wanted(recorder.count)):
+        for number, crash in enumerate(choose_crashes(recorder.count)):
             name = f"seed {seed}{', flushing' if flushing else ''}, port call {recorder.count}.{number}, {crash.value}"
             left = _left_by(disk, crash, flushing, style, Random(name))
             visit(State(name, crash, flushing, left, script.ledger.copy(), style))

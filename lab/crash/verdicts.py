@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from lab.crash.life import NARROW, Life, LogProblems, Style
 from lab.crash.looking import differences, scan, seen
-from lab.crash.script import ASKED, DONE, GROUP, SCRATCH, Client, ClientTransaction, Ledger, Refused, Script
+from lab.crash.script import DONE, ENDING, GROUP, SCRATCH, Client, ClientTransaction, Ledger, Refused, Script
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS
 from ottla.broker.log.meta_properties import LogDirectoryError
 from ottla.protocol.errors import ProtocolError
@@ -83,7 +83,7 @@ def judge(state: State, power_goes_again: bool = True) -> Found:
             if state.flushing and power_goes_again:
                 found += _lost_again(life, disk, state)
             life.advance(REST_MS)
-            found += _look(life, disk, state.ledger, keeps)
+            found += _compare(life, disk, state.ledger, keeps)
             ends = _ends(life)
             life.kill()
             disk, again = _start(disk, state)
@@ -122,16 +122,16 @@ def _lost_again(life: Life, disk: MemoryDisk, state: State) -> Iterator[str]:
         left.random = Random(f"{state.name}, {kind.value}")
         left.lose_power(kind)
         after = seen(_start(left, state)[1])
-        gone = [place for place, value in before.items() if after.get(place) != value]
-        if gone:
-            yield f"shown, then lost with the power ({kind.value}): {len(gone)} records, the first at {gone[0]}"
+        lost = [place for place, value in before.items() if after.get(place) != value]
+        if lost:
+            yield f"shown, then lost with the power ({kind.value}): {len(lost)} records, the first at {lost[0]}"
 
 
 def _ends(life: Life) -> dict[str, tuple[int, int]]:
     return {p.name: (p.log_end_offset, p.last_stable_offset) for p in life.partitions() if p.offline is None}
 
 
-def _look(life: Life, disk: MemoryDisk, ledger: Ledger, keeps: bool) -> Iterator[str]:
+def _compare(life: Life, disk: MemoryDisk, ledger: Ledger, keeps: bool) -> Iterator[str]:
     """Report differences between the broker and its files, and between the broker and the client's ledger."""
     cluster = life.assembly.broker.cluster
     logs = scan(disk)
@@ -144,35 +144,35 @@ def _look(life: Life, disk: MemoryDisk, ledger: Ledger, keeps: bool) -> Iterator
         else:
             # In a compacted log offsets may be missing at the end of a segment, and the next one may be empty.
             yield from (f"broken log: {damage}" for damage in scanned.damages)
-    shown = set(seen(life).values())
-    for told in ledger.transactions:
-        yield from _judge_transaction(told, shown)
-    yield from (f"lost record {value}" for value in sorted(ledger.plain - shown))
-    yield from (f"record of a deleted topic {value}" for value in sorted(ledger.gone & shown))
+    visible = set(seen(life).values())
+    for transaction in ledger.transactions:
+        yield from _judge_transaction(transaction, visible)
+    yield from (f"lost record {value}" for value in sorted(ledger.plain - visible))
+    yield from (f"record of a deleted topic {value}" for value in sorted(ledger.deleted & visible))
     yield from (f"lost topic {name}" for name in sorted(ledger.topics - cluster.topics.keys()))
     yield from (f"deleted topic {name} is back" for name in sorted(ledger.absent & cluster.topics.keys()))
     if keeps and CONSUMER_OFFSETS_TOPIC in cluster.topics:
-        yield from _judge_position(life, ledger, shown)
+        yield from _judge_position(life, ledger, visible)
 
 
-def _judge_transaction(told: ClientTransaction, shown: set[str]) -> Iterator[str]:
-    found = [value for value in told.values if value in shown]
-    if told.commit and told.state in (ASKED, DONE):
-        if found and len(found) < len(told.values):
-            yield f"torn transaction {told.name}: {found} of {told.values}"
-        elif told.state == DONE and not found:
-            yield f"lost transaction {told.name}"
+def _judge_transaction(transaction: ClientTransaction, visible: set[str]) -> Iterator[str]:
+    found = [value for value in transaction.values if value in visible]
+    if transaction.commit and transaction.state in (ENDING, DONE):
+        if found and len(found) < len(transaction.values):
+            yield f"torn transaction {transaction.name}: {found} of {transaction.values}"
+        elif transaction.state == DONE and not found:
+            yield f"lost transaction {transaction.name}"
     elif found:
-        yield f"G1a: {told.name} was never committed: {found}"
+        yield f"G1a: {transaction.name} was never committed: {found}"
 
 
-def _judge_position(life: Life, ledger: Ledger, shown: set[str]) -> Iterator[str]:
+def _judge_position(life: Life, ledger: Ledger, visible: set[str]) -> Iterator[str]:
     """Check that the group has the position of its last committed transaction."""
     expected = -1
-    for told in ledger.transactions:
-        committed = bool(told.values) and all(value in shown for value in told.values)
-        if told.position is not None and committed:
-            expected = told.position
+    for transaction in ledger.transactions:
+        committed = bool(transaction.values) and all(value in visible for value in transaction.values)
+        if transaction.position is not None and committed:
+            expected = transaction.position
     try:
         reply = life.call(wire.offset_fetch(GROUP, "ledger", [0]))
     except NoAnswer as silence:

@@ -42,11 +42,11 @@ class ReportingDispatcher(Dispatcher):
         session: Session,
         send: Send,
         refuse: Refuse,
-        claim: Reservation | None = None,
+        reservation: Reservation | None = None,
     ) -> Activity[Any] | None:
         if self._world.assembly is not None:
             self._world.causes.on_served(self._world.assembly, frame, session.peer)
-        return super().start(frame, session, send, refuse, claim)
+        return super().start(frame, session, send, refuse, reservation)
 
 
 class PeerLink:
@@ -62,23 +62,23 @@ class PeerLink:
         sink.write_marker = self.write_marker
 
     def write_marker(self, topic: str, index: int, marker: TransactionMarker) -> ErrorCode:
-        world, troubles = self._world, self._world.faults
+        world, faults = self._world, self._world.faults
         world.violations.extend(promises.of_marker(world, marker))
-        if troubles.bad_markers > 0:
-            troubles.bad_markers -= 1
+        if faults.bad_markers > 0:
+            faults.bad_markers -= 1
             if world.random.random() < 0.5:
                 self._deliver(topic, index, marker)
             return world.random.choice(MARKER_ERRORS)
         loss = world.profile.lost_markers
-        if not loss or world.resting or troubles.random.random() >= loss:
+        if not loss or world.resting or faults.random.random() >= loss:
             return self._deliver(topic, index, marker)  # type: ignore[no-any-return]
         world.note("marker lost", b"")
-        what = troubles.random.random()
+        what = faults.random.random()
         world.met["marker replies lost" if what < 0.4 else "marker requests lost"] += 1
         if what < 0.4:
             self._deliver(topic, index, marker)
         elif what < 0.7:  # the request is late: it has been sent again when it comes
-            delay_ms = troubles.random.random() ** 2 * LATEST_MARKER_MS
+            delay_ms = faults.random.random() ** 2 * LATEST_MARKER_MS
             world.schedule.after(delay_ms, lambda: self._arrive_late(topic, index, marker))
         return ErrorCode.REQUEST_TIMED_OUT
 

@@ -62,7 +62,7 @@ class Causes:
         if state is None or attempt.producer is None:
             return
         if api_key == ApiKey.END_TXN and int.from_bytes(frame[2:4], "big") >= wire.V2.end_txn:
-            self._look_for_successor(attempt, state)
+            self._find_successor(attempt, state)
         late = attempt.over or attempt.txn != process.txn
         if late and state.status is TransactionStatus.ONGOING and _producer_of(state) == attempt.producer:
             if attempt.given_up is not None and attempt.given_up not in state.partitions:
@@ -76,7 +76,7 @@ class Causes:
         """Return whether a late request or marker has hit this transaction."""
         return any(entry["f"] == "cause" and entry["txn"] == txn for entry in self._history.entries)
 
-    def _look_for_successor(self, attempt: Attempt, state: TransactionState) -> None:
+    def _find_successor(self, attempt: Attempt, state: TransactionState) -> None:
         """Note an EndTxn of transactions V2 whose next epoch belongs to a successor that uses V1.
 
         No broker can detect this: `TransactionCoordinator.endTransaction` of Kafka 4.3.1 takes the request for a retry.
@@ -117,7 +117,7 @@ class Causes:
 
     def _find_last_end(self, name: str) -> str | None:
         """Return the last transaction that a client asked to end, or None."""
-        ended = (entry["txn"] for entry in reversed(self._history.entries) if _asks_to_end(entry, name))
+        ended = (entry["txn"] for entry in reversed(self._history.entries) if _requests_end(entry, name))
         return next(ended, None)
 
     def replaced_producers(self) -> list[ProducerIdAndEpoch]:
@@ -134,7 +134,7 @@ class Causes:
         return old
 
 
-def _asks_to_end(entry: Entry, name: str) -> bool:
+def _requests_end(entry: Entry, name: str) -> bool:
     return bool(entry["f"] == "end" and entry["type"] == "invoke" and entry["proc"] == name)
 
 

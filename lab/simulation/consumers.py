@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MAX_WAIT_MS: Final = 60
 IDLE_POLLS: Final = 3
-NOBODY: Final = (-1, "")
+NO_MEMBER: Final = (-1, "")
 """Generation and member id of a client that is in no group."""
 
 
@@ -139,15 +139,15 @@ class Copier(Producer):
         source: TopicPartition,
         places: Sequence[TopicPartition],
         group: str,
-        temper: ProducerBehaviour,
+        behaviour: ProducerBehaviour,
     ) -> None:
-        super().__init__(world, name, random, transactional_id, places, temper)
+        super().__init__(world, name, random, transactional_id, places, behaviour)
         self.source = source
         self.group = group
         self.position: int | None = None
         self.ahead: int | None = None
         self.of_producer: ProducerIdAndEpoch | None = None
-        self.membership = NOBODY
+        self.membership = NO_MEMBER
 
     def work(self) -> Script:
         if self.position is None or self.of_producer != self.producer:
@@ -206,14 +206,14 @@ class Copier(Producer):
     def commit_position(self, next_offset: int) -> Script:
         assert self.producer is not None and self.transactional_id is not None
         if self.generation.adds_by_itself:
-            ask = wire.add_offsets(self.transactional_id, self.producer, self.group)
-            yield from self.insist(ask, lambda answer: answer.error_code)
+            request = wire.add_offsets(self.transactional_id, self.producer, self.group)
+            yield from self.insist(request, lambda answer: answer.error_code)
         key = f"{self.source[0]}/{self.source[1]}"
         op = self.history.invoke(
             self.name, "offsets", txn=self.txn, group=self.group, pid=self.producer[0], epoch=self.producer[1],
             metadata=self.txn, mops=[["offset", key, next_offset]],
         )  # fmt: skip
-        ask = wire.txn_offset_commit(
+        request = wire.txn_offset_commit(
             self.generation,
             self.transactional_id,
             self.producer,
@@ -223,12 +223,12 @@ class Copier(Producer):
             self.membership,
         )
         try:
-            yield from self.insist(ask, lambda answer: answer.topics[0].partitions[0].error_code)
+            yield from self.insist(request, lambda answer: answer.topics[0].partitions[0].error_code)
         except Refused as refused:
             self.history.info(self.name, "offsets", op, refused.error)
             if refused.error in wire.NOT_A_MEMBER:
                 self.world.met["commits refused to members of the past"] += 1
-                self.membership = NOBODY
+                self.membership = NO_MEMBER
             if refused.error in wire.FENCED or refused.error < 0:
                 raise
             raise Abortable from None

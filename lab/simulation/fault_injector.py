@@ -124,9 +124,9 @@ class FaultInjector:
             return
         cluster = assembly.broker.cluster
         now = cluster.feature(TRANSACTION_FEATURE)
-        wanted = int(level) if int(level) != now else (now + 1) % LEVELS
-        how = UpgradeType.UPGRADE if wanted > now else UpgradeType.UNSAFE_DOWNGRADE
-        update = FeatureUpdate(TRANSACTION_FEATURE, wanted, how)
+        target = int(level) if int(level) != now else (now + 1) % LEVELS
+        how = UpgradeType.UPGRADE if target > now else UpgradeType.UNSAFE_DOWNGRADE
+        update = FeatureUpdate(TRANSACTION_FEATURE, target, how)
         if update_problem(cluster.image.features, [update], cluster.node_id) is None:
             world = self._world
 

@@ -39,7 +39,7 @@ class Profile(NamedTuple):
     """Settings of a family of runs. Ranges are (least, most) numbers of faults."""
 
     name: str
-    weather: NetworkConditions = NetworkConditions()
+    network: NetworkConditions = NetworkConditions()
     kills: tuple[int, int] = (0, 2)
     kill_calls: tuple[int, int] = (0, 2)
     power: tuple[int, int] = (0, 0)
@@ -101,40 +101,40 @@ PROFILES: Final = {
     profile.name: profile
     for profile in (
         Profile("mixed"),
-        Profile("pipelined", weather=NetworkConditions(reset=0.06), depth=5, kill_calls=(0, 1), copiers=(0, 0),
+        Profile("pipelined", network=NetworkConditions(reset=0.06), depth=5, kill_calls=(0, 1), copiers=(0, 0),
                 hasty=0.2),
         Profile("late-markers", markers=(5, 12), call_ms=(2.6, 6.0), kill_calls=(0, 1), depth=3),
-        Profile("stale", weather=NetworkConditions(stall=0.05, reset=0.1, late=0.9), stalls=(2, 6), resets=(2, 6),
+        Profile("stale", network=NetworkConditions(stall=0.05, reset=0.1, late=0.9), stalls=(2, 6), resets=(2, 6),
                 hasty=0.2),
-        Profile("crash", weather=NetworkConditions(reset=0.0), kills=(0, 2), kill_calls=(3, 8),
+        Profile("crash", network=NetworkConditions(reset=0.0), kills=(0, 2), kill_calls=(3, 8),
                 stalls=(0, 0), resets=(0, 0)),
         Profile("power", kills=(0, 1), kill_calls=(0, 2), power=(0, 3), kill_powers=(0, 2), copiers=(0, 1),
                 small_segments=0.7),
-        Profile("retry-during-sync", weather=NetworkConditions(reset=0.04, late=0.3), flush_ms=(5.0, 100.0),
+        Profile("retry-during-sync", network=NetworkConditions(reset=0.04, late=0.3), flush_ms=(5.0, 100.0),
                 patience_ms=40.0, kill_calls=(0, 1), depth=2, copiers=(0, 1)),
-        Profile("pending-overlap", weather=NetworkConditions(reset=0.04), flush_ms=(1.0, 120.0), patience_ms=200.0,
+        Profile("pending-overlap", network=NetworkConditions(reset=0.04), flush_ms=(1.0, 120.0), patience_ms=200.0,
                 kill_calls=(0, 1), producers=(3, 4), transactional_ids=1, copiers=(0, 1)),
         Profile("power-flushed", kills=(0, 1), kill_calls=(0, 2), power=(1, 3), kill_powers=(0, 2), copiers=(0, 1),
                 small_segments=0.7, flush_ms=(0.5, 20.0)),
-        Profile("unverified", weather=NetworkConditions(stall=0.05, reset=0.1, late=0.9), stalls=(2, 6), resets=(2, 6),
+        Profile("unverified", network=NetworkConditions(stall=0.05, reset=0.1, late=0.9), stalls=(2, 6), resets=(2, 6),
                 level=2, v2_clients=1.0, verification=False, copiers=(0, 1)),
         Profile("exhaustion", lowest_epoch=32_760, kills=(0, 1), kill_calls=(0, 3), markers=(0, 3)),
         Profile("lossy-markers", lost_markers=0.35, kill_calls=(0, 1), markers=(0, 0)),
         Profile("io-errors", disk_errors=(2, 5), kill_calls=(0, 1), small_segments=0.8),
         Profile("levels", level_changes=(1, 4), kill_calls=(0, 1)),
-        Profile("expiry", weather=NetworkConditions(stall_ms=200.0, late_ms=400.0), expires=True, skips=False,
+        Profile("expiry", network=NetworkConditions(stall_ms=200.0, late_ms=400.0), expires=True, skips=False,
                 admin=0.0, kills=(0, 1), kill_calls=(0, 1), stalls=(0, 0)),
         Profile("groups", members=4, copiers=(0, 0), producers=(0, 1), kill_calls=(0, 1)),
-        Profile("impatient", weather=NetworkConditions(late=0.8, late_ms=1500.0), impatient=0.7, kill_calls=(0, 1)),
+        Profile("impatient", network=NetworkConditions(late=0.8, late_ms=1500.0), impatient=0.7, kill_calls=(0, 1)),
         Profile("greedy", greedy=2, kills=(0, 1), kill_calls=(0, 1), stops=(0, 1)),
         Profile("compaction", compacts=True, kills=(0, 2), kill_calls=(2, 6), small_segments=1.0),
         Profile("compaction-power", compacts=True, kills=(0, 1), kill_calls=(0, 3), power=(0, 2), kill_powers=(0, 2),
                 small_segments=1.0, flush_ms=(0.5, 20.0)),
-        Profile("recompression", weather=NetworkConditions(stall=0.05, reset=0.1, late=0.5), resets=(2, 6),
+        Profile("recompression", network=NetworkConditions(stall=0.05, reset=0.1, late=0.5), resets=(2, 6),
                 patience_ms=60.0, kill_calls=(0, 2), depth=3, hasty=0.2, recompresses=True),
-        Profile("reuse", weather=NetworkConditions(reset=0.1, late=0.2, late_ms=1500.0), resets=(2, 6),
+        Profile("reuse", network=NetworkConditions(reset=0.1, late=0.2, late_ms=1500.0), resets=(2, 6),
                 copiers=(0, 1), v2_clients=0.0, skips=False, takes_back=0.8),
-        Profile("calm", weather=NetworkConditions(stall=0, split=0, reset=0), kills=(0, 0), kill_calls=(0, 0),
+        Profile("calm", network=NetworkConditions(stall=0, split=0, reset=0), kills=(0, 0), kill_calls=(0, 0),
                 stops=(0, 1), stalls=(0, 0), resets=(0, 0), markers=(0, 0)),
     )
 }  # fmt: skip

@@ -24,7 +24,7 @@ MOST_BYTES: Final = 100_000
 OWN: Final = "greedy-"
 """The prefix of the names of its topics, groups and ids."""
 NAMES: Final = 40
-ASKED: Final = (3, 8)
+REQUESTS: Final = (3, 8)
 PIPELINED: Final = 4
 _NOT_ALONE: Final = frozenset((ApiKey.UPDATE_FEATURES,))
 """APIs that would change the results of the other clients."""
@@ -38,29 +38,29 @@ class Greedy(Process):
         self._state = _state()
 
     def run(self) -> Script:
-        for _ in range(self.random.randint(*ASKED)):
+        for _ in range(self.random.randint(*REQUESTS)):
             ask = self._draw()
             if ask is None:
                 continue
-            asks = [Request(ask.api_key, ask.version, ask.message())] * self.random.randint(1, PIPELINED)
+            requests = [Request(ask.api_key, ask.version, ask.message())] * self.random.randint(1, PIPELINED)
             try:
                 sent = []
-                for each in asks:
+                for each in requests:
                     sent.append((yield from self.post(each)))
                 for correlation_id in sent:
                     yield from self.reply(correlation_id, timeout_ms=5_000)
             except Lost:
                 pass
-            self.world.met["greedy requests"] += len(asks)
+            self.world.met["greedy requests"] += len(requests)
             yield from self.sleep(self.random.random() * 200)
 
     def _draw(self) -> GreedyRequest | None:
         """Draw one of the greedy requests of one API, or None if it has none."""
         api = self.random.choice([api for api in TABLE.values() if api.key not in _NOT_ALONE])
-        asks: Sequence[GreedyRequest] = list(
+        requests: Sequence[GreedyRequest] = list(
             greedy(api.key, api.min_version, api.max_version, self._state, MOST_ENTRIES, MOST_BYTES)
         )
-        return self.random.choice(asks) if asks else None
+        return self.random.choice(requests) if requests else None
 
 
 def _state() -> State:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from lab.simulation.consumers import NOBODY, Copier
+from lab.simulation.consumers import NO_MEMBER, Copier
 from lab.simulation.process import Lost, Script
 from lab.simulation.producers import ProducerBehaviour, Refused
 from ottla.protocol.values import TopicPartition
@@ -28,16 +28,16 @@ class Member(Copier):
 
     def __init__(
         self, world: "World", name: str, random: Random, transactional_id: str, inputs: Sequence[TopicPartition],
-        places: Sequence[TopicPartition], group: str, temper: ProducerBehaviour,
+        places: Sequence[TopicPartition], group: str, behaviour: ProducerBehaviour,
     ) -> None:  # fmt: skip
-        super().__init__(world, name, random, transactional_id, inputs[0], places, group, temper)
+        super().__init__(world, name, random, transactional_id, inputs[0], places, group, behaviour)
         self.inputs = inputs
         self.share: list[TopicPartition] = []
 
     def transaction(self) -> Script:
-        if self.membership != NOBODY:
+        if self.membership != NO_MEMBER:
             yield from self.heartbeat()
-        if self.membership == NOBODY:
+        if self.membership == NO_MEMBER:
             yield from self.join()
         if not self.share:
             yield from self.sleep(self.random.random() * 300)
@@ -52,7 +52,7 @@ class Member(Copier):
         except Lost:
             return
         if answer.error_code:
-            self.membership = NOBODY
+            self.membership = NO_MEMBER
 
     def join(self) -> Script:
         """Join the next generation of the group and take the assigned partitions."""
@@ -68,8 +68,8 @@ class Member(Copier):
                     member_id = answer.member_id
                     members = sorted(member.member_id for member in answer.members)
                     shares = self._divide(members) if answer.leader == member_id else {}
-                    ask = wire.sync_group(self.group, answer.generation_id, member_id, shares)
-                    generation_id, answer = answer.generation_id, (yield from self.call(ask))
+                    request = wire.sync_group(self.group, answer.generation_id, member_id, shares)
+                    generation_id, answer = answer.generation_id, (yield from self.call(request))
                     error = answer.error_code
                 if not error:
                     break

@@ -27,7 +27,7 @@ class NetworkConditions(NamedTuple):
     late_ms: float = 4000.0
 
 
-CALM_WEATHER: Final = NetworkConditions(stall=0.0, split=0.0, reset=0.0)
+CALM: Final = NetworkConditions(stall=0.0, split=0.0, reset=0.0)
 
 
 class Peer(Protocol):
@@ -43,7 +43,7 @@ class Host(Protocol):
 
     schedule: Schedule
     random: Random
-    weather: NetworkConditions
+    network: NetworkConditions
 
     def note(self, what: str, data: bytes) -> None: ...
 
@@ -110,16 +110,16 @@ class Link:
 
     def send(self, data: bytes) -> None:
         """Send a request of the client to the broker."""
-        host, random, weather = self._host, self._host.random, self._host.weather
+        host, random, network = self._host, self._host.random, self._host.network
         pieces = [data]
-        if random.random() < weather.split:
+        if random.random() < network.split:
             at = random.randrange(1, len(data))
             pieces = [data[:at], data[at:]]
         for piece in pieces:
             self._up_ms = max(self._up_ms, host.schedule.now_ms) + self._delay()
             self._plan_up(piece)
-        if random.random() < weather.reset:
-            host.schedule.after(random.random() * weather.delay_ms, self.reset)
+        if random.random() < network.reset:
+            host.schedule.after(random.random() * network.delay_ms, self.reset)
 
     def _plan_up(self, piece: bytes) -> None:
         number = self._sent
@@ -180,9 +180,9 @@ class Link:
         if not self.open_to_client:
             return
         self.open_to_client = False
-        host, random, weather = self._host, self._host.random, self._host.weather
-        if random.random() < weather.late:
-            self.stall(random.random() * weather.late_ms)
+        host, random, network = self._host, self._host.random, self._host.network
+        if random.random() < network.late:
+            self.stall(random.random() * network.late_ms)
         else:
             self._lost_from = random.randrange(self._arrived, self._sent + 1)
         host.schedule.at(self._up_ms + 0.1, self._broker_sees_the_end)
@@ -215,8 +215,8 @@ class Link:
             self._peer.lost(self)
 
     def _delay(self) -> float:
-        random, weather = self._host.random, self._host.weather
-        delay_ms = random.random() * weather.delay_ms
-        if weather.stall and random.random() < weather.stall:
-            delay_ms += random.random() * weather.stall_ms
+        random, network = self._host.random, self._host.network
+        delay_ms = random.random() * network.delay_ms
+        if network.stall and random.random() < network.stall:
+            delay_ms += random.random() * network.stall_ms
         return delay_ms

@@ -90,7 +90,7 @@ class Process:
     def sleep(self, delay_ms: float) -> Script:
         yield Pause(delay_ms)
 
-    def post(self, ask: Request, attempt: Attempt | None = None) -> Script:
+    def post(self, request: Request, attempt: Attempt | None = None) -> Script:
         """Wait for a connection, send the request and return its correlation id."""
         while self._link is None or not self._link.open_to_client:
             self._link = self.world.connect(self, f"{self.name}.{self._links}")
@@ -98,15 +98,15 @@ class Process:
             self._inbox.clear()
             if self._link is None:
                 yield Pause(RECONNECT_MS)
-        return self._write(self._link, ask, attempt)
+        return self._write(self._link, request, attempt)
 
-    def _write(self, link: Link, ask: Request, attempt: Attempt | None) -> int:
+    def _write(self, link: Link, request: Request, attempt: Attempt | None) -> int:
         self._correlation_id += 1
         correlation_id = self._correlation_id
-        self._outstanding[correlation_id] = (ask.api_key, ask.version)
+        self._outstanding[correlation_id] = (request.api_key, request.version)
         if attempt is not None:
             self.world.causes.expect(link.name, correlation_id, attempt)
-        link.send(codec.encode_request(ask.message, ask.version, correlation_id, self.name))
+        link.send(codec.encode_request(request.message, request.version, correlation_id, self.name))
         return correlation_id
 
     def reply(self, correlation_id: int, timeout_ms: float = REPLY_TIMEOUT_MS) -> Script:
@@ -117,21 +117,21 @@ class Process:
             raise Lost
         return (yield Reply(correlation_id, timeout_ms))
 
-    def call(self, ask: Request, attempt: Attempt | None = None, timeout_ms: float = REPLY_TIMEOUT_MS) -> Script:
+    def call(self, request: Request, attempt: Attempt | None = None, timeout_ms: float = REPLY_TIMEOUT_MS) -> Script:
         """Send a request and return its reply. Raises Lost."""
-        correlation_id = yield from self.post(ask, attempt)
+        correlation_id = yield from self.post(request, attempt)
         answer = yield from self.reply(correlation_id, timeout_ms)
-        self.on_answer(ask, attempt)
+        self.on_answer(request, attempt)
         return answer
 
-    def on_answer(self, ask: Request, attempt: Attempt | None) -> None:
+    def on_answer(self, request: Request, attempt: Attempt | None) -> None:
         """Called after the reply to a request."""
 
-    def send_again(self, ask: Request, attempt: Attempt | None) -> None:
+    def send_again(self, request: Request, attempt: Attempt | None) -> None:
         """Repeat a request if there is a connection. The script does not read the reply."""
         link = self._link
         if link is not None and link.open_to_client:
-            self._write(link, ask, attempt)
+            self._write(link, request, attempt)
 
     def hang_up(self) -> None:
         """Close the connection and drop its outstanding requests."""

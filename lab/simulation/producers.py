@@ -64,20 +64,20 @@ class Abortable(Exception):
         self.keeps_epoch = keeps_epoch
 
 
-class Gone(Exception):
+class Stopped(Exception):
     """Raised when the producer stops and leaves its transaction open."""
 
 
 class Write:
     """A batch to send, until it is acknowledged or given up."""
 
-    __slots__ = ("ask", "attempt", "follows", "lost", "op", "place", "sequence", "values")
+    __slots__ = ("attempt", "follows", "lost", "op", "place", "request", "sequence", "values")
 
     def __init__(
-        self, ask: wire.Request, attempt: Attempt, op: int, place: TopicPartition, values: Sequence[str], sequence: int,
-        follows: bool,
+        self, request: wire.Request, attempt: Attempt, op: int, place: TopicPartition, values: Sequence[str],
+        sequence: int, follows: bool,
     ) -> None:  # fmt: skip
-        self.ask = ask
+        self.request = request
         self.attempt = attempt
         self.op = op
         self.place = place
@@ -92,12 +92,12 @@ class Producer(Process):
 
     def __init__(
         self, world: "World", name: str, random: Random, transactional_id: str | None, places: Sequence[TopicPartition],
-        temper: ProducerBehaviour,
+        behaviour: ProducerBehaviour,
     ) -> None:  # fmt: skip
         super().__init__(world, name, random)
         self.transactional_id = transactional_id
         self.places = places
-        self.temper = temper
+        self.behaviour = behaviour
         self.history = world.history
         self.generation = world.generations.of(transactional_id or name)
         self.producer: ProducerIdAndEpoch | None = None
@@ -109,7 +109,7 @@ class Producer(Process):
 
     def run(self) -> Script:
         """Run the transactions one after the other, with a new instance whenever the old one is refused."""
-        left = self.temper.transactions
+        left = self.behaviour.transactions
         while left > 0:
             try:
                 if self.producer is None:
@@ -118,13 +118,13 @@ class Producer(Process):
                     left -= 1
                     yield from self.transaction()
                     yield from self.maybe_pause()
-            except Gone:
+            except Stopped:
                 return
             except Refused as refused:
                 if refused.error == OUT_OF_ORDER and not self._is_hit():
                     self.world.met["fatal sequences"] += 1
-                if refused.error in wire.FENCED and self.random.random() < self.temper.stubborn:
-                    yield from self.haunt()
+                if refused.error in wire.FENCED and self.random.random() < self.behaviour.stubborn:
+                    yield from self.act_as_zombie()
                 self.producer, self.txn = None, None
                 yield from self.sleep(self.random.random() * 500)
 
@@ -133,10 +133,10 @@ class Producer(Process):
         self.added, self.begun = {}, False
         try:
             yield from self.work()
-            if self.begun and self.random.random() < self.temper.quits:
-                raise Gone
+            if self.begun and self.random.random() < self.behaviour.quits:
+                raise Stopped
             if self.begun:
-                yield from self.end(self.random.random() >= self.temper.abort)
+                yield from self.end(self.random.random() >= self.behaviour.abort)
         except Abortable as abortable:
             yield from self.recover(abortable.keeps_epoch)
         self.txn = None
@@ -162,7 +162,7 @@ class Producer(Process):
                 return  # in V2 the abort has moved the epoch
         yield from self.initialise(self.producer)
 
-    def haunt(self) -> Script:
+    def act_as_zombie(self) -> Script:
         """Continue as a zombie after the instance was fenced."""
         if self.txn is None:
             # Refused between two transactions, so its writes belong to one that it did not announce.
@@ -180,21 +180,21 @@ class Producer(Process):
     # --- requests
 
     def reply(self, correlation_id: int, timeout_ms: float = REPLY_TIMEOUT_MS) -> Script:
-        return super().reply(correlation_id, min(timeout_ms, self.temper.patience_ms))
+        return super().reply(correlation_id, min(timeout_ms, self.behaviour.patience_ms))
 
-    def on_answer(self, ask: wire.Request, attempt: Attempt | None) -> None:
-        if self.temper.echo and self.random.random() < self.temper.echo:
+    def on_answer(self, request: wire.Request, attempt: Attempt | None) -> None:
+        if self.behaviour.echo and self.random.random() < self.behaviour.echo:
             delay_ms = self.random.random() ** 2 * ECHO_MS
             self.world.met["repeated requests"] += 1
-            self.world.schedule.after(delay_ms, lambda: self.send_again(ask, attempt))
+            self.world.schedule.after(delay_ms, lambda: self.send_again(request, attempt))
 
     def initialise(self, expected: ProducerIdAndEpoch | None = None) -> Script:
         op = self.history.invoke(self.name, "init", txn_id=self.transactional_id)
         attempt = Attempt(self, None)
-        ask = wire.init_producer_id(self.transactional_id, self.temper.timeout_ms, *(expected or (-1, -1)))
+        request = wire.init_producer_id(self.transactional_id, self.behaviour.timeout_ms, *(expected or (-1, -1)))
         while True:
             try:
-                answer = yield from self.call(ask, attempt)
+                answer = yield from self.call(request, attempt)
             except Lost:
                 yield from self.back_off()
                 continue
@@ -219,19 +219,19 @@ class Producer(Process):
         if not new or self.transactional_id is None or not self.generation.adds_by_itself:
             return
         assert self.producer is not None
-        ask = wire.add_partitions(self.transactional_id, self.producer, new)
+        request = wire.add_partitions(self.transactional_id, self.producer, new)
         yield from self.insist(
-            ask, lambda answer: answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+            request, lambda answer: answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
         )
         self.added.update(dict.fromkeys(new))
 
-    def insist(self, ask: wire.Request, error_of) -> Script:  # type: ignore[no-untyped-def]
+    def insist(self, request: wire.Request, error_of) -> Script:  # type: ignore[no-untyped-def]
         """Send until an answer is not retriable, at most TRIES times. Raises Refused for an error or no answer."""
         attempt = Attempt(self, self.txn, self.producer)
         for _ in range(TRIES):
             self.begun = True
             try:
-                answer = yield from self.call(ask, attempt)
+                answer = yield from self.call(request, attempt)
             except Lost:
                 yield from self.back_off()
                 continue
@@ -249,9 +249,9 @@ class Producer(Process):
         """Send batches, `depth` at a time, until each is acknowledged. Raises Abortable or Refused."""
         pending = [self._begin_write(place, values) for place, values in writes]
         self.begun = self.begun or self.transactional_id is not None
-        if self.transactional_id is not None and self.random.random() < self.temper.hasty:
+        if self.transactional_id is not None and self.random.random() < self.behaviour.hasty:
             for write in pending:
-                yield from self.post(write.ask, write.attempt)
+                yield from self.post(write.request, write.attempt)
             if self.random.random() < 0.5:
                 self.hang_up()
             else:
@@ -261,16 +261,16 @@ class Producer(Process):
         for _ in range(TRIES):
             if not pending:
                 return
-            batch = pending[: self.temper.depth]
+            batch = pending[: self.behaviour.depth]
             errors: dict[int, int] = {}
             try:
                 numbers = []
                 for write in batch:
-                    numbers.append((yield from self.post(write.ask, write.attempt)))
+                    numbers.append((yield from self.post(write.request, write.attempt)))
                 for write, number in zip(batch, numbers, strict=True):
                     answer = yield from self.reply(number)
-                    errors[write.op] = self._settle(write, answer.responses[0].partition_responses[0])
-                    self.on_answer(write.ask, write.attempt)
+                    errors[write.op] = self._on_result(write, answer.responses[0].partition_responses[0])
+                    self.on_answer(write.request, write.attempt)
             except Lost:
                 for write in batch:
                     write.lost = write.lost or errors.get(write.op) != wire.NONE
@@ -294,11 +294,11 @@ class Producer(Process):
             self.name, "end", txn=self.txn, commit=commit, pid=self.producer[0], epoch=self.producer[1]
         )
         attempt = Attempt(self, self.txn, self.producer)
-        ask = wire.end_txn(self.generation, self.transactional_id, self.producer, commit)
-        lost, error, asked_ms = False, LOST, self.world.wall_ms()
+        request = wire.end_txn(self.generation, self.transactional_id, self.producer, commit)
+        lost, error, begun_ms = False, LOST, self.world.wall_ms()
         for _ in range(2 * TRIES):
             try:
-                answer = yield from self.call(ask, attempt)
+                answer = yield from self.call(request, attempt)
             except Lost:
                 lost, error = True, LOST
                 yield from self.back_off()
@@ -309,8 +309,8 @@ class Producer(Process):
             yield from self.back_off()
         attempt.over = True
         self.begun = False
-        asked = promises.AskedEnd(self.transactional_id, self.producer, commit, self.generation is wire.V2, asked_ms)
-        self.world.violations.extend(promises.of_end(self.world, asked, error))
+        end = promises.EndRequest(self.transactional_id, self.producer, commit, self.generation is wire.V2, begun_ms)
+        self.world.violations.extend(promises.of_end(self.world, end, error))
         if error == wire.NONE:
             if self.generation is wire.V2:
                 self.producer = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
@@ -345,7 +345,7 @@ class Producer(Process):
 
     def draw_writes(self) -> list[tuple[TopicPartition, list[str]]]:
         writes = []
-        for _ in range(self.random.randint(1, max(2, self.temper.depth))):
+        for _ in range(self.random.randint(1, max(2, self.behaviour.depth))):
             writes.append(
                 (self.random.choice(self.places), [self.next_value() for _ in range(self.random.randint(1, 2))])
             )
@@ -356,8 +356,8 @@ class Producer(Process):
         return f"{self.name}:{self.values}"
 
     def maybe_pause(self) -> Script:
-        if self.random.random() < self.temper.pause:
-            yield from self.sleep(self.random.random() * self.temper.pause_ms)
+        if self.random.random() < self.behaviour.pause:
+            yield from self.sleep(self.random.random() * self.behaviour.pause_ms)
 
     def turn_away(self) -> None:
         """Continue on a new connection and leave the old one open, as if they led to two brokers."""
@@ -374,7 +374,7 @@ class Producer(Process):
     def _begin_write(self, place: TopicPartition, values: Sequence[str]) -> Write:
         assert self.producer is not None
         sequence = follows = self.sequences.get(place, 0)
-        if self.temper.skip and self.random.random() < self.temper.skip:
+        if self.behaviour.skip and self.random.random() < self.behaviour.skip:
             sequence += 1
         self.sequences[place] = sequence + len(values)
         batch = build_batch(
@@ -390,10 +390,10 @@ class Producer(Process):
             self.name, "send", txn_id=self.transactional_id, txn=self.txn, pid=self.producer[0], epoch=self.producer[1],
             mops=[["send", key, value] for value in values],
         )  # fmt: skip
-        ask = wire.produce(self.generation, self.transactional_id, *place, bytes(batch))
-        return Write(ask, Attempt(self, self.txn, self.producer), op, place, values, sequence, sequence == follows)
+        request = wire.produce(self.generation, self.transactional_id, *place, bytes(batch))
+        return Write(request, Attempt(self, self.txn, self.producer), op, place, values, sequence, sequence == follows)
 
-    def _settle(self, write: Write, row) -> int:  # type: ignore[no-untyped-def]
+    def _on_result(self, write: Write, row) -> int:  # type: ignore[no-untyped-def]
         """Record and check the broker's answer to a write. Return its error."""
         error = int(row.error_code)
         if error == wire.NONE:
@@ -419,19 +419,19 @@ class Producer(Process):
                 waited.add(write.place)
                 continue
             self._give_up(pending, errors)
-            if self.temper.takes_back and error == wire.UNKNOWN_PRODUCER_ID:
+            if self.behaviour.takes_back and error == wire.UNKNOWN_PRODUCER_ID:
                 self.world.met["reused sequences refused"] += 1
-            if error in wire.FENCED or (self.temper.takes_back and error == OUT_OF_ORDER):
+            if error in wire.FENCED or (self.behaviour.takes_back and error == OUT_OF_ORDER):
                 raise Refused(error)
             raise Abortable
 
     def _is_hit(self) -> bool:
         """Return whether a batch that was given up was appended to this transaction: V1 cannot detect that."""
-        return bool(self.temper.takes_back) and self.world.causes.is_known(self.txn)
+        return bool(self.behaviour.takes_back) and self.world.causes.is_known(self.txn)
 
     def _maybe_take_back(self, pending: Sequence[Write]) -> None:
         """After a lost reply, reset the sequences and raise Abortable, with the probability `takes_back`."""
-        chance = self.temper.takes_back
+        chance = self.behaviour.takes_back
         if not chance or not any(write.lost for write in pending) or self.random.random() >= chance:
             return
         self._give_up(pending, errors={})
@@ -459,14 +459,14 @@ class Admin(Process):
             yield from self.sleep(self.random.random() * 600)
             old = self.world.causes.replaced_producers()
             if old:
-                ask = wire.write_txn_marker(self.random.choice(old), "data", [0, 1])
+                request = wire.write_txn_marker(self.random.choice(old), "data", [0, 1])
                 try:
-                    yield from self.call(ask)
+                    yield from self.call(request)
                 except Lost:
                     continue
 
 
-def tempers(random: Random) -> Iterator[ProducerBehaviour]:
+def draw_behaviours(random: Random) -> Iterator[ProducerBehaviour]:
     """Draw the behaviours of producers without end."""
     while True:
         kind = random.random()

@@ -62,32 +62,32 @@ def of_marker(world: "World", marker: TransactionMarker) -> Iterator[str]:
             yield f"marker-before-prepare: {marker} is written, and {transactional_id} is {state}"
 
 
-class AskedEnd(NamedTuple):
+class EndRequest(NamedTuple):
     """An EndTxn request. `v2`: its client uses transactions V2, where each transaction has its own epoch."""
 
     transactional_id: str
     producer: ProducerIdAndEpoch
     commit: bool
     v2: bool
-    asked_ms: int
+    begun_ms: int
 
 
-def of_end(world: "World", asked: AskedEnd, error: int) -> Iterator[str]:
+def of_end(world: "World", request: EndRequest, error: int) -> Iterator[str]:
     """Check after EndTxn that the transaction is no longer open, and that its own request did not fence the producer.
     An open transaction may be a later one that a late request of the same epoch began (KAFKA-17754).
     """
-    state = _state_of(world, asked.transactional_id)
+    state = _state_of(world, request.transactional_id)
     if state is None or world.lost_power:
         return
-    producer_id, epoch = asked.producer
-    title = f"{asked.transactional_id} is answered with {error}, and it is {state}"
+    producer_id, epoch = request.producer
+    title = f"{request.transactional_id} is answered with {error}, and it is {state}"
     if error == wire.NONE:
-        same = (state.producer_id, state.producer_epoch) == asked.producer
-        if same and state.status is TransactionStatus.ONGOING and state.start_ms < asked.asked_ms:
+        same = (state.producer_id, state.producer_epoch) == request.producer
+        if same and state.status is TransactionStatus.ONGOING and state.start_ms < request.begun_ms:
             yield f"acknowledged-early: {title}"
         return
     mine = state.previous_producer_id == producer_id and state.producer_epoch == epoch + 1
-    if asked.v2 and mine and error in wire.FENCED and state.status is _DECIDED[asked.commit]:
+    if request.v2 and mine and error in wire.FENCED and state.status is _DECIDED[request.commit]:
         yield f"fenced-by-itself: {title}"
 
 

@@ -20,12 +20,12 @@ NO_OFFSETS: Final[tuple[dict[Any, Any], dict[Any, Any]]] = ({}, {})
 
 
 def differences(
-    assembly: Assembly, expiration_ms: int | None = None, ghosts: UncompactedCopies | None = None
+    assembly: Assembly, expiration_ms: int | None = None, copies: UncompactedCopies | None = None
 ) -> Iterator[str]:
     """Return a line for each difference between the live state and the logs. Call it only between two turns.
 
     With `expiration_ms` partitions may have removed producers without appends for that time, or added them again.
-    With `ghosts` logs are compacted, and the live state is compared with their uncompacted copies.
+    With `copies` logs are compacted, and the live state is compared with their uncompacted copies.
     """
     broker = assembly.broker
     groups: dict[str, GroupMetadata] = {}
@@ -33,8 +33,8 @@ def differences(
         if partition.offline is not None:
             yield f"{partition.name} is offline: {partition.offline}"
             continue
-        if ghosts is not None and partition.name in ghosts:
-            yield from _compacted_differences(partition, ghosts)
+        if copies is not None and partition.name in copies:
+            yield from _compacted_differences(partition, copies)
         elif expiration_ms is None:
             yield from _producer_differences(partition)
         else:
@@ -73,14 +73,14 @@ def _producer_differences(partition: Partition) -> Iterator[str]:
         yield f"{partition.name}: the last stable offset is {partition.last_stable_offset}, by the log {first}"
 
 
-def _compacted_differences(partition: Partition, ghosts: UncompactedCopies) -> Iterator[str]:
+def _compacted_differences(partition: Partition, copies: UncompactedCopies) -> Iterator[str]:
     """Compare as `_producer_differences` does, but only what a start from a compacted log can restore.
 
     That is a producer's epoch, open transaction and last sequence. It is not the time or the coordinator epoch of a
     marker that compaction replaced by an empty batch. If the start of the log was deleted, a producer may be missing.
     """
     rebuilt = ProducerStateManager()
-    for header, batch in ghosts.batches(partition):
+    for header, batch in copies.batches(partition):
         replay(rebuilt, header, batch)
     live = {producer.producer_id: producer for producer in partition.producers()}
     for producer in rebuilt:

@@ -154,15 +154,15 @@ class UncompactedCopies:
 def _judge_reader(
     name: str, seen: Seen, known: dict[int, ScannedRecord], last: dict[int, ScannedRecord], start: int
 ) -> Iterator[str]:
-    offset, shown = -1, dict(seen.visible.records)
-    for offset, value in shown.items():
+    offset, visible = -1, dict(seen.visible.records)
+    for offset, value in visible.items():
         record = known.get(offset)
         if record is None or (record.value or b"").decode() != value:
             yield f"compaction: {name} showed {value} at {offset} where {record} is"
         elif seen.committed and record.fate in (ABORTED, OPEN):
             yield f"compaction: {name} showed {record} to a read_committed consumer"
     for offset in last:
-        if max(seen.from_offset, start) <= offset < seen.visible.next_offset and offset not in shown:
+        if max(seen.from_offset, start) <= offset < seen.visible.next_offset and offset not in visible:
             yield f"compaction: {name} hid {last[offset]}, the last of its key, from a reader of {seen.from_offset} on"
 
 

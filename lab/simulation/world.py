@@ -23,9 +23,9 @@ from lab.simulation.greedy import OWN, Greedy
 from lab.simulation.history import History
 from lab.simulation.invariants import IS_OFFLINE, Invariants
 from lab.simulation.members import Member
-from lab.simulation.network import CALM_WEATHER, Link
+from lab.simulation.network import CALM, Link
 from lab.simulation.process import Process
-from lab.simulation.producers import Admin, Producer, ProducerBehaviour, tempers
+from lab.simulation.producers import Admin, Producer, ProducerBehaviour, draw_behaviours
 from lab.simulation.replay import differences
 from lab.simulation.setting import (
     COPIERS_OF,
@@ -87,8 +87,8 @@ class World:
         self.plan = plan
         self._active = [fault for index, fault in enumerate(plan) if index not in dropped] + list(extra)
         self.random = Random(master.getrandbits(64))
-        self._people = Random(master.getrandbits(64))
-        self.weather = self.profile.weather
+        self._draws = Random(master.getrandbits(64))
+        self.network = self.profile.network
         self.schedule = Schedule()
         self.ports = PortCalls()
         self.disk = MemoryDisk(self.ports, Random(master.getrandbits(64)), self._defer)
@@ -117,12 +117,12 @@ class World:
         drawn = Random(master.getrandbits(64)).choice(LEVELS)
         self.level = (self.profile.level or drawn) if level is None else level
         self._config = config_of(self.level, self.profile)
-        self._call_ms = self._people.choice(self.profile.call_ms)
-        self._small_segments = self._people.random() < self.profile.small_segments
+        self._call_ms = self._draws.choice(self.profile.call_ms)
+        self._small_segments = self._draws.random() < self.profile.small_segments
         self._kill_calls = sorted(fault for fault in self._active if fault.kind == faults.KILL_CALL)
         self._checked_at = -1
         self._later = Random(master.getrandbits(64))
-        self.generations = Generations(lambda: self.level, self._people, self.profile)
+        self.generations = Generations(lambda: self.level, self._draws, self.profile)
         self.causes = Causes(self.history, self._processes)
         self.faults = FaultInjector(self, Random(self._later.getrandbits(64)))
 
@@ -153,7 +153,7 @@ class World:
             self._rest()
             if not self.violations:
                 self._read_all()
-            self._look_at_the_end()
+            self._check_end()
         finally:
             logger.removeHandler(handler)
             logger.propagate = propagate
@@ -177,7 +177,7 @@ class World:
     def _rest(self) -> None:
         """End the faults, wait for the broker, stop all clients, and wait until the open transactions have ended."""
         self.resting = True
-        self.weather = CALM_WEATHER
+        self.network = CALM
         self.ports.kill_at = -1
         self.faults.end()
         self._kill_calls.clear()
@@ -203,17 +203,17 @@ class World:
         readers: list[Process] = []
         for committed in (True, False):
             name = f"final-{'rc' if committed else 'ru'}"
-            reader = Consumer(self, name, self._people, places, committed)
+            reader = Consumer(self, name, self._draws, places, committed)
             reader.start(reader.read_all, 0)
             readers.append(reader)
         for index in range(TOPICS["in"]):
             copier = Copier(
-                self, f"final-offsets-{index}", self._people, "nobody", ("in", index), [], GROUP, ProducerBehaviour()
+                self, f"final-offsets-{index}", self._draws, "nobody", ("in", index), [], GROUP, ProducerBehaviour()
             )
             copier.start(copier.find_position, 0)
             readers.append(copier)
         for committed in (True, False) if self.uncompacted is not None else ():
-            key_reader = KeyReader(self, f"final-keys-{committed}", self._people, _KEYED, committed)
+            key_reader = KeyReader(self, f"final-keys-{committed}", self._draws, _KEYED, committed)
             key_reader.start(key_reader.read_all, 0)
             readers.append(key_reader)
         self._work_until(lambda: all(reader.done for reader in readers), 5000)
@@ -222,7 +222,7 @@ class World:
         if self.uncompacted is not None:
             self.uncompacted.add_to_history(self.history, _KEYED)
 
-    def _look_at_the_end(self) -> None:
+    def _check_end(self) -> None:
         if self.assembly is not None and not self.violations:
             self.violations.extend(f"replay: {line}" for line in self._differences(self.assembly))
             if self.uncompacted is not None:
@@ -260,13 +260,13 @@ class World:
     # --- clients
 
     def _start_clients(self) -> None:
-        people, profile = self._people, self.profile
+        draws, profile = self._draws, self.profile
         hired: list[tuple[Process, Callable[[], Any]]] = []
-        temper = tempers(people)
+        behaviours = draw_behaviours(draws)
         ids = profile.transactional_ids
 
-        def next_temper() -> ProducerBehaviour:
-            drawn = next(temper)
+        def behaviour() -> ProducerBehaviour:
+            drawn = next(behaviours)
             drawn = drawn._replace(depth=max(drawn.depth, profile.depth), patience_ms=profile.patience_ms)
             drawn = drawn._replace(hasty=max(drawn.hasty, profile.hasty))
             if not profile.skips:
@@ -280,14 +280,14 @@ class World:
             return drawn
 
         def child() -> Random:
-            return Random(people.getrandbits(64))
+            return Random(draws.getrandbits(64))
 
         data: list[TopicPartition] = [("data", 0), ("data", 1)]
         written = [*data, *_KEYED] if profile.compacts else data
-        for number in range(people.randint(*profile.producers)):
-            producer = Producer(self, f"p{number}", child(), f"t{people.randrange(ids)}", written, next_temper())
+        for number in range(draws.randint(*profile.producers)):
+            producer = Producer(self, f"p{number}", child(), f"t{draws.randrange(ids)}", written, behaviour())
             hired.append((producer, producer.run))
-        copiers = people.randint(*profile.copiers)
+        copiers = draws.randint(*profile.copiers)
         feed = Producer(
             self,
             "feed",
@@ -298,13 +298,13 @@ class World:
         )
         hired.append((feed, feed.run))
         for number in range(copiers):
-            source = ("in", people.randrange(2))
+            source = ("in", draws.randrange(2))
             copier = Copier(
-                self, f"c{number}", child(), f"copy-{source[1]}", source, [("out", 0), ("out", 1)], GROUP, next_temper()
+                self, f"c{number}", child(), f"copy-{source[1]}", source, [("out", 0), ("out", 1)], GROUP, behaviour()
             )
             hired.append((copier, copier.run))
-        for number in range(people.randint(2, profile.members) if profile.members else 0):
-            owner, outputs = f"member-{people.randrange(profile.members)}", [("out", 0), ("out", 1)]
+        for number in range(draws.randint(2, profile.members) if profile.members else 0):
+            owner, outputs = f"member-{draws.randrange(profile.members)}", [("out", 0), ("out", 1)]
             member = Member(self, f"m{number}", child(), owner, [("in", 0), ("in", 1)], outputs, GROUP, SLOW)
             hired.append((member, member.run))
         for committed in (True, False):
@@ -314,14 +314,14 @@ class World:
             if profile.compacts:
                 key_reader = KeyReader(self, f"keys-{name}", child(), _KEYED, committed)
                 hired.append((key_reader, key_reader.run))
-        if people.random() < profile.admin:
+        if draws.random() < profile.admin:
             admin = Admin(self, "admin", child())
             hired.append((admin, admin.run))
         for number in range(profile.greedy):
             greedy = Greedy(self, f"greedy-{number}", Random(self._later.getrandbits(64)))
             hired.append((greedy, greedy.run))
         for process, script in hired:
-            delay_ms = people.random() * 400
+            delay_ms = draws.random() * 400
             if self.only_clients is None or process.name in self.only_clients:
                 process.start(script, delay_ms)
                 self._processes.append(process)

@@ -12,7 +12,7 @@ from ottla.broker.cluster.local_marker_writer import LocalMarkerWriter
 from ottla.broker.cluster.snapshots import MetadataSnapshots, SnapshotSettings
 from ottla.broker.config import Config
 from ottla.broker.connection import Connection
-from ottla.broker.costs import CONFIGURE_US, LOOK_US, ROW_US
+from ottla.broker.costs import CONFIGURE_US, LOOKUP_US, ROW_US
 from ottla.broker.deadline import Deadline
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.group.coordinator import GroupCoordinator
@@ -189,7 +189,7 @@ class Assembly:
         for partition in list(self.broker.cluster.partitions()):
             self._turns.charge(ROW_US)
             for forgotten in partition.log.remove_expired_producers(now_ms):
-                self._turns.charge((min(len(partition.log.producer_state), EXPIRY_SLICE) + 2 * forgotten) * LOOK_US)
+                self._turns.charge((min(len(partition.log.producer_state), EXPIRY_SLICE) + 2 * forgotten) * LOOKUP_US)
                 await self._turns.yield_if_due()
             await self._turns.yield_if_due()
 
@@ -225,13 +225,13 @@ class Assembly:
     def _sweep_connections(self) -> None:
         self._start_parts("idle", lambda: self._visit_connections(lambda connection: connection.sweep(IDLE_SWEEPS)))
 
-    async def _visit_connections(self, look: Callable[[Connection], None]) -> None:
-        """Call `look` for every open connection, and yield when the turn budget is spent."""
+    async def _visit_connections(self, visit: Callable[[Connection], None]) -> None:
+        """Call `visit` for every open connection, and yield when the turn budget is spent."""
         for connection in list(self.connections):
             self._turns.charge(ROW_US)
             await self._turns.yield_if_due()
             if connection in self.connections:
-                look(connection)
+                visit(connection)
 
 
 def log_bug(error: Exception) -> None:

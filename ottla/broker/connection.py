@@ -177,7 +177,7 @@ class Connection(asyncio.BufferedProtocol):
             self._turns.charged_us += nbytes * RECEIVED_BYTE_US
         if not self._busy and not self._put_off:
             if self._is_new and nbytes < LARGE_BYTES and self._turns.is_spent:
-                # Putting it off needs no turn. `Turns.behind_input` must still see this input.
+                # Putting it off needs no turn. `Turns.run_after_input` must still see this input.
                 self._turns.events += 1
                 self._serve_later()
             else:
@@ -351,14 +351,14 @@ class Connection(asyncio.BufferedProtocol):
                 return
             self._is_new = False
             self._busy = self._holds_frame = True
-            claim = None if self._memory is None else self._memory.hand_over()
+            reservation = None if self._memory is None else self._memory.hand_over()
             dispatcher = self._dispatcher
             send: Send = self._send
             refuse: Refuse = self._refuse
             if dispatcher.observer.on_request is not None and not self.session.sends_tokens:
                 send, refuse = dispatcher.observer.on_request(frame, self.session.peer, send, refuse)
-            self._activity = dispatcher.start(frame, self.session, send, refuse, claim)
-            del claim  # the request has it
+            self._activity = dispatcher.start(frame, self.session, send, refuse, reservation)
+            del reservation  # the request has it
             if self._activity is not None:
                 self._produces = int.from_bytes(frame[:2], "big") == PRODUCE
                 if not self._produces:  # the message owns its data
@@ -399,20 +399,20 @@ class Connection(asyncio.BufferedProtocol):
             self._turns.charged_us += LARGE_BYTES * RECEIVED_BYTE_US
         self._resume()
 
-    def _send(self, parts: Sequence[Part], room: ReplyReservation | None) -> None:
+    def _send(self, parts: Sequence[Part], reservation: ReplyReservation | None) -> None:
         """Queue the reply to the current request. Runs inside `_serve` or in a later turn."""
         resumed = self._activity is not None
         self._activity = None
         self._busy = False
         self._release_frame()
         if self._broken:
-            if room is not None:
-                room.built(0)
+            if reservation is not None:
+                reservation.built(0)
             return
         if self.session.throttle_ms:
             self._mute()
-        if room is not None:
-            self._get_memory().hold_reply(room)
+        if reservation is not None:
+            self._get_memory().hold_reply(reservation)
         if parts:
             outbox = self._outbox
             if not outbox.parts:

@@ -57,7 +57,7 @@ APPEND_US: Final = 20.0
 AUTHORIZE_US: Final = 2.0
 """Check one right of a client to one resource."""
 
-LOOK_US: Final = 0.2
+LOOKUP_US: Final = 0.2
 """Visit one entry of a table without changing it."""
 
 OPEN_PARTITION_US: Final = 400.0

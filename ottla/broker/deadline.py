@@ -8,7 +8,7 @@ from ottla.broker.turns import Turns, Wait
 
 class Deadline:
     """A timer. `work` runs after `delay_ms` or later, and after the input that had arrived by then
-    (`Turns.behind_input`)."""
+    (`Turns.run_after_input`)."""
 
     __slots__ = ("_timer", "_turns", "_work")
 
@@ -25,7 +25,7 @@ class Deadline:
 
     def _is_due(self) -> None:
         self._timer = None  # it refers to this, and both would stay until a garbage collection
-        self._turns.behind_input(self._run)
+        self._turns.run_after_input(self._run)
 
     def _run(self) -> None:
         work, self._work = self._work, None

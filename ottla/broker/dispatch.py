@@ -45,7 +45,7 @@ CLOSED: Final = "connection closed"
 _KEY_AND_VERSION: Final = Struct(">hh")
 # Errors of requests that no correct client sends are logged. Errors that depend on the current state are not.
 _MISUSE: Final = frozenset((ErrorCode.INVALID_REQUEST,))
-_TOLD: Final = _MISUSE | FENCED
+_LOGGED: Final = _MISUSE | FENCED
 
 
 class Dispatcher:
@@ -80,11 +80,13 @@ class Dispatcher:
     def detect_foreign(self, peer: str, first: bytes) -> bool:
         """Return whether the bytes begin another protocol than Kafka's. If so, log it, at most once a minute and
         address."""
-        told = foreign_protocol(first)
+        reason = foreign_protocol(first)
         broker = self._broker
-        if told is not None and broker.strangers.is_log_due(peer.rpartition(":")[0], told, broker.clock.monotonic_ms()):
-            log.warning("Closing the connection of %(peer)s: %(reason)s", {"peer": peer, "reason": told})
-        return told is not None
+        if reason is not None and broker.non_kafka.is_log_due(
+            peer.rpartition(":")[0], reason, broker.clock.monotonic_ms()
+        ):
+            log.warning("Closing the connection of %(peer)s: %(reason)s", {"peer": peer, "reason": reason})
+        return reason is not None
 
     def record_close(self, peer: str, reason: str) -> None:
         """Record that a connection is closed because of what it sent. `reason` is the text of the log; it begins with
@@ -98,21 +100,21 @@ class Dispatcher:
         session: Session,
         send: Send,
         refuse: Refuse,
-        claim: Reservation | None = None,
+        reservation: Reservation | None = None,
     ) -> "Activity[Reply] | None":
         """Serve one frame.
 
         `send` gets the reply's buffers (none for acks=0) and their memory reservation, now or in a later turn. `refuse`
-        gets the reason why the connection must be closed. `claim` is the memory reservation of a large request; it is
+        gets the reason why the connection must be closed. The `reservation` of a large request is
         released with the request. Returns the activity if the handler waits, else None.
         """
         authenticator = session.authenticator
         if authenticator is not None and authenticator.takes_tokens:
-            return self._start_token(frame, session, authenticator, send, refuse, claim)
+            return self._start_token(frame, session, authenticator, send, refuse, reservation)
         try:
             header, body = parse_request_header(frame)
         except ProtocolError as error:
-            refuse(f"{_claimed_api(frame)}: bad request header: {error}")
+            refuse(f"{_api_name(frame)}: bad request header: {error}")
             return None
         key, version, correlation_id, client_id = header
         if authenticator is not None and (objection := authenticator.objection(key)):
@@ -128,7 +130,7 @@ class Dispatcher:
         if key << 16 | version in self._unused:
             self._unused.remove(key << 16 | version)
             self._broker.turns.charge(FIRST_USE_US)
-        request = Request(key, version, correlation_id, client_id, session, None, claim)
+        request = Request(key, version, correlation_id, client_id, session, None, reservation)
         self._metrics.apis[key].versions[version] += 1
         if self._quotas.enabled and not (authenticator is not None and authenticator.is_login(key)):
             request.quota = self._quotas.begin(key, session.principal, client_id, len(frame))
@@ -137,11 +139,11 @@ class Dispatcher:
             _close_after_bug(api, request, error, refuse)
 
         def finish(reply: Reply) -> None:
-            if request.claim is not None:
+            if request.reservation is not None:
                 request.release()
             try:
                 if isinstance(reply, Encoded) and not (reply.error_code or reply.closes or request.quota):
-                    send(reply.buffers, reply.room)
+                    send(reply.buffers, reply.reservation)
                 else:
                     self._finish(reply, request, send, refuse)
             except Exception as error:
@@ -167,12 +169,12 @@ class Dispatcher:
         authenticator: Authenticator,
         send: Send,
         refuse: Refuse,
-        claim: Reservation | None,
+        reservation: Reservation | None,
     ) -> "Activity[Reply] | None":
         """Serve a frame that is no request: a token of a login that was begun with SaslHandshake 0."""
         token = bytes(frame)
-        if claim is not None:
-            claim.release()
+        if reservation is not None:
+            reservation.release()
         turns = self._broker.turns
         turns.charge(REQUEST_US + len(token) * COPY_BYTE_US)
 
@@ -195,9 +197,9 @@ class Dispatcher:
             if reply.error_code:
                 self._metrics.apis[request.api_key].count_error(reply.error_code)
                 record_refusal(self._broker, request, reply.error_code)
-                if reply.error_code in _TOLD:
+                if reply.error_code in _LOGGED:
                     _log_refusal(self._broker, reply.error_code, request)
-            send(reply.buffers, reply.room)
+            send(reply.buffers, reply.reservation)
             if reply.closes:
                 refuse(f"{_title(request.api_key)} v{request.api_version}: {reply.closes}")
         elif isinstance(reply, NoReply):
@@ -214,7 +216,9 @@ class Dispatcher:
                 return self._handle_large_produce(api, request, body)
             request.body = decode_produce_request(request.api_version, body)
             trailing_bytes = request.body.trailing_bytes
-        elif size_bytes <= SMALL_BODY_BYTES or (size_bytes <= DECODED_AT_ONCE_BYTES and self._has_room(request, body)):
+        elif size_bytes <= SMALL_BODY_BYTES or (
+            size_bytes <= DECODED_AT_ONCE_BYTES and self._can_decode(request, body)
+        ):
             turns.charged_us += REQUEST_US + size_bytes * REQUEST_BYTE_US
             request.body, trailing_bytes = codec.read_request(request.api_key, request.api_version, body)
         else:
@@ -224,19 +228,19 @@ class Dispatcher:
             _log_trailing_bytes(request, trailing_bytes)
         return api.handle(self._broker, request)
 
-    def _has_room(self, request: Request, body: memoryview) -> bool:
+    def _can_decode(self, request: Request, body: memoryview) -> bool:
         """Reserve the memory of a decoded body of middle size. Returns False if it is not available at once."""
-        if request.claim is None:
-            claim = self._broker.memory.decoded.reserve(decoded_bytes(len(body)), _ignore_grant)
-            if not claim.granted:
-                claim.release()
+        if request.reservation is None:
+            reservation = self._broker.memory.decoded.reserve(decoded_bytes(len(body)), _ignore_grant)
+            if not reservation.granted:
+                reservation.release()
                 return False
-            request.claim = claim
+            request.reservation = reservation
         return True
 
     async def _handle_large(self, api: Api, request: Request, body: bytes) -> Reply:
-        if request.claim is None:
-            request.claim = await self._broker.memory.decoded.enter(decoded_bytes(len(body)))
+        if request.reservation is None:
+            request.reservation = await self._broker.memory.decoded.enter(decoded_bytes(len(body)))
         gate = self._decoding
         await gate.enter(self._broker.turns)
         try:
@@ -277,8 +281,8 @@ class Dispatcher:
             try:
                 next(steps)
             except StopIteration as end:
-                if request.claim is not None:
-                    request.claim.shrink(len(body) + entries * ENTRY_BYTES)
+                if request.reservation is not None:
+                    request.reservation.shrink(len(body) + entries * ENTRY_BYTES)
                 message, trailing_bytes = end.value
                 turns.charge(entries * FREED_ENTRY_US)
                 return message, trailing_bytes
@@ -355,7 +359,7 @@ def _title(api_key: int) -> str:
         return f"API {api_key}"
 
 
-def _claimed_api(frame: memoryview) -> str:
+def _api_name(frame: memoryview) -> str:
     """Return the API and version that a frame with a broken header names."""
     if len(frame) < _KEY_AND_VERSION.size:
         return "No API"

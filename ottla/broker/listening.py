@@ -47,11 +47,11 @@ class Listeners:
         self._network = network
         self._clock = assembly.broker.clock
         self._config = assembly.config
-        self._overrides = self._overrides_of(assembly.config, ask=True)
+        self._overrides = self._overrides_of(assembly.config, resolve=True)
         self._admission = Admission(_limits(assembly.config, self._overrides))
         self._listeners: list[SocketListener] = []
         self._tls = {
-            listener.name: ListenerTls(assembly.config, listener, turns, self._clock, assembly.broker.strangers)
+            listener.name: ListenerTls(assembly.config, listener, turns, self._clock, assembly.broker.non_kafka)
             for listener in assembly.config.listeners
             if assembly.config.is_encrypted(listener)
         }
@@ -71,14 +71,14 @@ class Listeners:
             raise
         endpoints: dict[str, NodeEndpoint] = {}
         for listener, sockets in zip(self._config.listeners, bound, strict=True):
-            told = self._config.advertised_address(listener)
-            if told is not None:
-                endpoints[listener.name] = self._endpoint(told, sockets)
+            advertised = self._config.advertised_address(listener)
+            if advertised is not None:
+                endpoints[listener.name] = self._endpoint(advertised, sockets)
         self._assembly.broker.endpoints = endpoints
         for listener, sockets in zip(self._config.listeners, bound, strict=True):
             door = _ListenerCallbacks(self, listener.name)
             self._listeners.append(self._network.accept(sockets, door, self._tls.get(listener.name)))
-        return [Listener(name, told.host, told.port) for name, told in endpoints.items()]
+        return [Listener(name, advertised.host, advertised.port) for name, advertised in endpoints.items()]
 
     def take_keystores(self) -> None:
         """Read keystores and truststores again, for connections from now on."""
@@ -95,18 +95,18 @@ class Listeners:
         described = []
         for listener, sockets in zip(self._config.listeners, self._listeners, strict=True):
             where = listener._replace(port=sockets.port)
-            told = self._assembly.broker.endpoints.get(listener.name)
-            if told is None:
+            advertised = self._assembly.broker.endpoints.get(listener.name)
+            if advertised is None:
                 described.append(f"{where} (not advertised to clients: advertised.listeners)")
-            elif (told.port, listener.host or told.host) != (where.port, told.host):
-                address = Listener(listener.name, told.host, told.port)
+            elif (advertised.port, listener.host or advertised.host) != (where.port, advertised.host):
+                address = Listener(listener.name, advertised.host, advertised.port)
                 described.append(f"{where}, advertised as {address} (advertised.listeners)")
             else:
                 described.append(str(where))
         return "; ".join(described)
 
-    def _endpoint(self, told: Listener, sockets: Sockets) -> NodeEndpoint:
-        host, port = told.host or self._network.host_name(), told.port or self._network.port_of(sockets)
+    def _endpoint(self, advertised: Listener, sockets: Sockets) -> NodeEndpoint:
+        host, port = advertised.host or self._network.host_name(), advertised.port or self._network.port_of(sockets)
         return NodeEndpoint(self._assembly.broker.cluster.node_id, host, port)
 
     def wait_ms(self) -> float:
@@ -146,7 +146,7 @@ class Listeners:
     def _change(self, config: Config) -> None:
         """Apply changed limits while the broker runs. Hosts must be addresses then: no name is resolved."""
         if config.max_connections_per_ip_overrides != self._config.max_connections_per_ip_overrides:
-            self._overrides = self._overrides_of(config, ask=False)
+            self._overrides = self._overrides_of(config, resolve=False)
         self._config = config
         for tls in self._tls.values():
             tls.change(config)
@@ -156,12 +156,12 @@ class Listeners:
     def _tls_problem(self, config: Config) -> str:
         return next(filter(None, (tls.problem(config) for tls in self._tls.values())), "")
 
-    def _overrides_of(self, config: Config, *, ask: bool) -> dict[str, int]:
+    def _overrides_of(self, config: Config, *, resolve: bool) -> dict[str, int]:
         """Return the limits of single addresses. OSError if a host of `max.connections.per.ip.overrides` is unknown."""
         overrides: dict[str, int] = {}
         for host, number in parse_connections_per_ip(config.max_connections_per_ip_overrides).items():
             try:
-                addresses = self._network.addresses_of(host, ask=ask)
+                addresses = self._network.addresses_of(host, resolve=resolve)
             except OSError as error:
                 raise OSError(f"max.connections.per.ip.overrides: {host}: {error.strerror}") from error
             overrides |= dict.fromkeys(addresses, number)

@@ -8,13 +8,13 @@ Requests and replies of at most `FREE_BYTES` are not counted and never wait, so 
 ones. The total is bounded by the budget and twice `FREE_BYTES` for each connection. Data sent from files needs no
 reservation.
 
-A request reserves (`Reservation`) its whole size, and the size of its decoded body, before more of it than
-`FREE_BYTES` is read. Until then its connection is not read. Smaller requests reserve their decoded size from a budget of their own
+A request reserves (`Reservation`) its whole size, and the size of its decoded body, before more than `FREE_BYTES` is
+read. Until then its connection is not read. Smaller requests reserve their decoded size from a budget of their own
 (`Memory.decoded`), so that they do not wait for large ones.
 
-A reply reserves (`ReplyReservation`) the bytes that were built of it, and when it is complete, the bytes that were not sent.
-Replies grow freely while all of them together hold no more than half of their memory. Above that, one reply grows at a
-time, and waits until there is memory.
+A reply reserves (`ReplyReservation`) the bytes that were built of it, and when it is complete, the bytes that were
+not sent. Replies grow freely while all of them together hold no more than half of their memory. Above that, one reply
+grows at a time, and waits until there is memory.
 
 No request waits for ever:
 
@@ -111,13 +111,13 @@ class Reservation:
 class RequestMemory:
     """The memory of requests that are received or handled. Callbacks are queued in the turn, never called inline."""
 
-    __slots__ = ("_lent", "_turns", "_waiting", "held_bytes", "limit_bytes")
+    __slots__ = ("_recallable", "_turns", "_waiting", "held_bytes", "limit_bytes")
 
     def __init__(self, turns: Turns, limit_bytes: int) -> None:
         self._turns = turns
         # In order of arrival. A dict, because a thousand of them may be discarded at once.
         self._waiting: dict[Reservation, None] = {}
-        self._lent: dict[Reservation, None] = {}
+        self._recallable: dict[Reservation, None] = {}
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
 
@@ -131,15 +131,15 @@ class RequestMemory:
 
         A request that is larger than all the memory is admitted when no other holds any, as in Kafka's memory pool.
         """
-        claim = Reservation(self, size_bytes, on_grant)
+        reservation = Reservation(self, size_bytes, on_grant)
         if self.has(size_bytes):
-            self._grant(claim)
+            self._grant(reservation)
         else:
-            self._waiting[claim] = None
-            for lent in self._lent:
-                self._turns.later(lent.notify)
-            self._lent.clear()
-        return claim
+            self._waiting[reservation] = None
+            for recallable in self._recallable:
+                self._turns.later(recallable.notify)
+            self._recallable.clear()
+        return reservation
 
     def has(self, size_bytes: int) -> bool:
         """Return whether this many bytes would be granted at once."""
@@ -148,17 +148,17 @@ class RequestMemory:
     async def enter(self, size_bytes: int, on_discard: Callable[[], None] | None = None) -> Reservation:
         """Reserve memory for a handler that has none. Suspends while memory is short."""
         wait: Wait[None] = Wait(self._turns)
-        claim = self.reserve(size_bytes, lambda: wait.wake(None))
+        reservation = self.reserve(size_bytes, lambda: wait.wake(None))
 
         def give_up() -> None:
-            claim.release()
+            reservation.release()
             if on_discard is not None:
                 on_discard()
 
-        if not claim.granted:
+        if not reservation.granted:
             wait.on_discard = give_up
             await wait
-        return claim
+        return reservation
 
     def reserve_recallable(self, size_bytes: int, on_recall: Callable[[], None]) -> Reservation | None:
         """Reserve memory that its owner can release at any time (a parked Fetch). None if more than half is in use.
@@ -167,29 +167,29 @@ class RequestMemory:
         """
         if self._waiting or self.held_bytes + size_bytes > self.limit_bytes // 2:
             return None
-        claim = Reservation(self, size_bytes, on_recall)
-        self._grant(claim)
-        self._lent[claim] = None
-        return claim
+        reservation = Reservation(self, size_bytes, on_recall)
+        self._grant(reservation)
+        self._recallable[reservation] = None
+        return reservation
 
-    def stop_recall(self, claim: Reservation) -> None:
+    def stop_recall(self, reservation: Reservation) -> None:
         """Use recallable memory for a request: it is not recalled any more."""
-        self._lent.pop(claim, None)
+        self._recallable.pop(reservation, None)
 
-    def release(self, claim: Reservation) -> None:
-        """Take back the memory of a claim, or remove it from the queue."""
-        if claim.granted:
-            claim.granted = False
-            self.held_bytes -= claim.size_bytes
-            self._lent.pop(claim, None)
+    def release(self, reservation: Reservation) -> None:
+        """Take back the memory of a reservation, or remove it from the queue."""
+        if reservation.granted:
+            reservation.granted = False
+            self.held_bytes -= reservation.size_bytes
+            self._recallable.pop(reservation, None)
         else:
-            self._waiting.pop(claim, None)
+            self._waiting.pop(reservation, None)
         self._admit()
 
-    def shrink(self, claim: Reservation, size_bytes: int) -> None:
-        """Reduce a granted claim to `size_bytes`."""
-        self.held_bytes -= claim.size_bytes - size_bytes
-        claim.size_bytes = size_bytes
+    def shrink(self, reservation: Reservation, size_bytes: int) -> None:
+        """Reduce a granted reservation to `size_bytes`."""
+        self.held_bytes -= reservation.size_bytes - size_bytes
+        reservation.size_bytes = size_bytes
         self._admit()
 
     def _admit(self) -> None:
@@ -204,9 +204,9 @@ class RequestMemory:
     def _fits(self, size_bytes: int) -> bool:
         return not self.held_bytes or self.held_bytes + size_bytes <= self.limit_bytes
 
-    def _grant(self, claim: Reservation) -> None:
-        claim.granted = True
-        self.held_bytes += claim.size_bytes
+    def _grant(self, reservation: Reservation) -> None:
+        reservation.granted = True
+        self.held_bytes += reservation.size_bytes
 
 
 class ReplyReservation:
@@ -229,13 +229,13 @@ class ReplyReservation:
         memory = self._memory
         if size_bytes > memory.limit_bytes // 2:
             raise TooLarge(size_bytes, memory.limit_bytes // 2)
-        wanted = min(-(-size_bytes // _STEP_BYTES) * _STEP_BYTES, memory.limit_bytes // 2)
-        if not self._alone and memory.held_bytes + wanted - self.held_bytes > memory.limit_bytes // 2:
+        needed = min(-(-size_bytes // _STEP_BYTES) * _STEP_BYTES, memory.limit_bytes // 2)
+        if not self._alone and memory.held_bytes + needed - self.held_bytes > memory.limit_bytes // 2:
             await memory.gate.enter(memory.turns)
             self._alone = True
-        while memory.held_bytes + wanted - self.held_bytes > memory.limit_bytes:
+        while memory.held_bytes + needed - self.held_bytes > memory.limit_bytes:
             await memory.wait()
-        self.hold(wanted)
+        self.hold(needed)
 
     def hold(self, size_bytes: int) -> None:
         """Reserve `size_bytes` even if memory is short, because the bytes exist already."""
@@ -306,7 +306,7 @@ class Memory:
         """In addition to the budget: the decoded bodies of requests of up to `FREE_BYTES`."""
 
     def reserve(self, size_bytes: int, on_grant: Callable[[], None]) -> Reservation:
-        """Call `RequestMemory.claim` on the part of the memory that fits. A small request waits only for other small
+        """Call `RequestMemory.reserve` on the part of the memory that fits. A small request waits only for other small
         ones."""
         return self._for(size_bytes).reserve(size_bytes, on_grant)
 

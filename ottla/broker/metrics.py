@@ -74,12 +74,12 @@ class Histogram:
     def quantile(self, share: float) -> float:
         """Return the value that this share (0 to 1) of all values does not exceed, interpolated between two bounds as
         in Prometheus' `histogram_quantile`; the last bound if it is above that, 0 if there are no values."""
-        wanted = share * self.count
+        rank = share * self.count
         below = 0
         for at, count in enumerate(self.counts[:-1]):
-            if count and below + count >= wanted:
+            if count and below + count >= rank:
                 lower = self.bounds[at - 1] if at else 0.0
-                return lower + (self.bounds[at] - lower) * (wanted - below) / count
+                return lower + (self.bounds[at] - lower) * (rank - below) / count
             below += count
         return self.bounds[-1] if below < self.count else 0.0
 

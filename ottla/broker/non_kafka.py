@@ -35,19 +35,19 @@ def foreign_to_tls(first: bytes) -> str:
 class ForeignClients:
     """The addresses of clients with another protocol, and the time when each was last logged."""
 
-    __slots__ = ("_told_ms",)
+    __slots__ = ("_logged_ms",)
 
     def __init__(self) -> None:
-        self._told_ms: dict[tuple[str, str], float] = {}
+        self._logged_ms: dict[tuple[str, str], float] = {}
 
-    def is_log_due(self, address: str, told: str, now_ms: float) -> bool:
+    def is_log_due(self, address: str, protocol: str, now_ms: float) -> bool:
         """Return whether this problem of this address is to be logged now."""
-        news = address, told
-        told_ms = self._told_ms.pop(news, None)
-        if told_ms is not None and now_ms - told_ms < AGAIN_MS:
-            self._told_ms[news] = told_ms
+        key = address, protocol
+        logged_ms = self._logged_ms.pop(key, None)
+        if logged_ms is not None and now_ms - logged_ms < AGAIN_MS:
+            self._logged_ms[key] = logged_ms
             return False
-        if len(self._told_ms) >= MOST_ADDRESSES:
-            del self._told_ms[next(iter(self._told_ms))]
-        self._told_ms[news] = now_ms
+        if len(self._logged_ms) >= MOST_ADDRESSES:
+            del self._logged_ms[next(iter(self._logged_ms))]
+        self._logged_ms[key] = now_ms
         return True

@@ -84,10 +84,10 @@ class Server:
         config: Config,
         truncate_damaged: frozenset[str] = frozenset(),
         admin: "AdminSettings | None" = None,
-        seams: BrokerParts | None = None,
+        parts: BrokerParts | None = None,
     ) -> None:
         self.config = config
-        self._seams = seams or BrokerParts()
+        self._parts = parts or BrokerParts()
         self._truncate_damaged = truncate_damaged
         self._admin_settings = admin
         self._admin: AdminPort | None = None
@@ -111,7 +111,7 @@ class Server:
         started_ms = real_clock.now_ms()
         turns = self._turns(real_clock)
         real_clock.enter = turns.event
-        clock = self._seams.clock_over(real_clock)
+        clock = self._parts.clock_over(real_clock)
         self._workers = ThreadWorkers(clock.from_thread)
         network = LoopNetwork(loop)
         if not Path(self.config.log_dirs).exists():
@@ -119,7 +119,7 @@ class Server:
         if self._admin_settings is not None:
             self._admin = await _bind_admin(self._admin_settings, network, real_clock)
             _serve_health(self._admin, turns, self._health)
-        disk = self._seams.disk(self.config.max_open_log_files)
+        disk = self._parts.disk(self.config.max_open_log_files)
         memory_bytes = max(LEAST_MEMORY_BYTES, min(MOST_MEMORY_BYTES, machine_bytes() // 8))
         try:
             storage = Storage(self.config, clock, disk, turns, self._truncate_damaged)
@@ -135,7 +135,7 @@ class Server:
         self.broker = self._assembly.broker
         if isinstance(turns, MeasuredTurns):
             self.broker.metrics.measure(real_clock.monotonic_ms, turns.time)
-        self._seams.on_assembled(self._assembly)
+        self._parts.on_assembled(self._assembly)
         _load_codecs()
         try:
             if self._admin is not None and self._admin_settings is not None:
@@ -253,7 +253,7 @@ def run(
     kafka_lines: bool = False,
     truncate_damaged: frozenset[str] = frozenset(),
     admin: "AdminSettings | None" = None,
-    seams: BrokerParts | None = None,
+    parts: BrokerParts | None = None,
 ) -> int:
     """Serve until SIGTERM or SIGINT, or a SIGHUP that is not for keystores. Return the exit code.
 
@@ -267,7 +267,7 @@ def run(
     return_freed_memory()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_serve(Server(config, truncate_damaged, admin, seams), ready_file, kafka_lines))
+            return runner.run(_serve(Server(config, truncate_damaged, admin, parts), ready_file, kafka_lines))
     except (LogDirectoryError, OSError) as error:
         log.error("%s", error)
         return 1
@@ -293,20 +293,20 @@ async def _serve(server: Server, ready_file: str | None, kafka_lines: bool) -> i
             on_signal()
 
     # The loop handles no signals while the start reads logs, so Python's own handlers are used until then.
-    heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores SIGHUP
+    signals = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores SIGHUP
     acts = {signal.SIGTERM: on_signal, signal.SIGINT: on_signal, signal.SIGHUP: on_hangup}
-    for number in heard:
+    for number in signals:
         signal.signal(number, lambda number, _frame: acts[signal.Signals(number)]())
     _remove_ready_file(ready_file)  # of an earlier run: a process that waits for the file must not see the old one
     try:
         addresses = await server.start()
     except StartGivenUp:
         log.info("Stopped before all logs were recovered: the next start recovers them")
-        _ignore_signals(heard)
+        _ignore_signals(signals)
         return 0
     loop = asyncio.get_running_loop()
     if not stopping.is_set():  # the loop would handle a signal again that it has not read yet
-        for number in heard:
+        for number in signals:
             loop.add_signal_handler(number, acts[number])
     watch = _stop_with_storage(server, stopping)
     try:
@@ -320,9 +320,9 @@ async def _serve(server: Server, ready_file: str | None, kafka_lines: bool) -> i
         await server.stop()
         watch.cancel()
         log.info("Stopped")
-        for number in heard:
+        for number in signals:
             loop.remove_signal_handler(number)
-        _ignore_signals(heard)
+        _ignore_signals(signals)
     return 0 if server.broker.logs.offline is None else 1
 
 

@@ -82,7 +82,7 @@ class Storage:
             raise
         self.config = config = in_force.of(cluster.node_id, cluster.image.broker_configs)
         _compare_levels(config, cluster)
-        _tell_users_missing(config, cluster)
+        _log_missing_users(config, cluster)
         _compare_acls(config, cluster)
         _warn_of_unknown_partitions(cluster, logs.settings.truncate_damaged)
 
@@ -106,7 +106,7 @@ def _compare_levels(config: Config, cluster: Cluster) -> None:
         log.warning("transaction.version is %d in this directory, not %d: UpdateFeatures changes it", level, given)
 
 
-def _tell_users_missing(config: Config, cluster: Cluster) -> None:
+def _log_missing_users(config: Config, cluster: Cluster) -> None:
     """Warn if configured users do not exist, because the directory was not new."""
     users = {(user.name, BY_NAME[user.mechanism]): user for user in parse_scram_users(config.add_scram)}
     missing = [

@@ -36,7 +36,7 @@ RANKS: Final = ((1, SHARE_US / 2), (4, SHARE_US * 3 / 4), (1 << 30, SHARE_US))
 spent, then those of the second, then the rest. A rank may use what an earlier one leaves, and one handler of each rank
 runs in any case."""
 
-MOST_LOOKS: Final = 8
+MOST_READS: Final = 8
 """The largest number of reads of the sockets before a deadline fires, because a busy broker always has more input."""
 
 T = TypeVar("T")
@@ -326,21 +326,21 @@ class Turns:
         """Run `work` as an event of its own, after the input that arrives before it."""
         self._next_turn(work)
 
-    def behind_input(self, work: Callable[[], None]) -> None:
-        """Run `work` in a later turn, once a read of the sockets brings nothing, or after `MOST_LOOKS` reads.
+    def run_after_input(self, work: Callable[[], None]) -> None:
+        """Run `work` in a later turn, once a read of the sockets brings nothing, or after `MOST_READS` reads.
 
         For timers that end a session. When the process was stopped or starved, due timers run before the sockets are
         read, but the request that keeps the session alive may be waiting there.
         """
         # An event loop of libuv runs this before it first reads the sockets.
-        self._next_turn(lambda: self._run_after_events(work, MOST_LOOKS))
+        self._next_turn(lambda: self._run_after_events(work, MOST_READS))
 
-    def _run_after_events(self, work: Callable[[], None], looks: int) -> None:
+    def _run_after_events(self, work: Callable[[], None], reads: int) -> None:
         before = self.events
 
         def check_again() -> None:
-            if looks > 1 and self.events > before + 1:  # one of them is this look
-                self._run_after_events(work, looks - 1)
+            if reads > 1 and self.events > before + 1:  # one of them is this read
+                self._run_after_events(work, reads - 1)
             else:
                 work()
 
@@ -407,15 +407,15 @@ class Turns:
         self._share_began_us = self.charged_us
         self._resume_yielded([len(rank) for rank in self._resting], [True] * len(RANKS))
 
-    def _resume_yielded(self, due: list[int], owed: list[bool]) -> None:
+    def _resume_yielded(self, due: list[int], unserved: list[bool]) -> None:
         """Run one yielded handler and the work that it wakes, then the next, until the budget is spent (see `RANKS`).
 
         `due` is the number of each rank that may run in this pass (a handler that yields again waits for the next one).
-        `owed` is True for a rank of which none has run yet.
+        `unserved` is True for a rank of which none has run yet.
         """
         spent_us = self.charged_us - self._share_began_us
         ranks = [rank for rank, count in enumerate(due) if count]
-        chosen = next((rank for rank in ranks if owed[rank] or spent_us < RANKS[rank][1]), None)
+        chosen = next((rank for rank in ranks if unserved[rank] or spent_us < RANKS[rank][1]), None)
         if chosen is None and ranks and spent_us < SHARE_US:
             chosen = ranks[0]
         if chosen is None:
@@ -423,9 +423,9 @@ class Turns:
                 self._renew()
             return
         due[chosen] -= 1
-        owed[chosen] = False
+        unserved[chosen] = False
         self._guard(self._resting[chosen].popleft())
-        self._ready.append(lambda: self._resume_yielded(due, owed))
+        self._ready.append(lambda: self._resume_yielded(due, unserved))
 
     def _guard(self, work: Callable[[], None]) -> None:
         try:

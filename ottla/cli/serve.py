@@ -175,6 +175,6 @@ def serve(
             kafka_lines=kafka_lines,
             truncate_damaged=truncate_damaged,
             admin=admin,
-            seams=parts,
+            parts=parts,
         )
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from ottla.protocol.batch_header import BEHIND_CRC, CONTROL, MAGIC, TRANSACTIONAL, BatchHeader, assemble, build_with_crc
+from ottla.protocol.batch_header import AFTER_CRC, CONTROL, MAGIC, TRANSACTIONAL, BatchHeader, assemble, build_with_crc
 from ottla.protocol.compression import compress
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.records import Headers, NewRecord, encode_record, iter_records
@@ -34,7 +34,7 @@ _CONTROL_KEY = Struct(">hh")
 _MARKER_VALUE = Struct(">hi")
 # The header after its CRC, then the one record: length, attributes, two deltas, key length; key; value length; value;
 # headers.
-_MARKER = Struct(f"{BEHIND_CRC.format}5bhhbhib")
+_MARKER = Struct(f"{AFTER_CRC.format}5bhhbhib")
 _MARKER_KEY_FRAME = (32, 0, 0, 0, 8)  # zig-zag: a record of 16 bytes, a key of 4
 _MARKER_VALUE_SIZE = 12  # zig-zag: 6
 
@@ -126,7 +126,7 @@ def build_record_batch(key: bytes, value: bytes, timestamp_ms: int, base_sequenc
     except IndexError:
         record = b"\0\0\0%b%b%b%b\0" % (varint_of(len(key)), key, varint_of(len(value)), value)
         size = varint_of(len(record))
-    header = BEHIND_CRC.pack(0, 0, timestamp_ms, timestamp_ms, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, base_sequence, 1)
+    header = AFTER_CRC.pack(0, 0, timestamp_ms, timestamp_ms, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, base_sequence, 1)
     return build_with_crc(b"%b%b%b" % (header, size, record))
 
 

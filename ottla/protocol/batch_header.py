@@ -54,7 +54,7 @@ ATTRIBUTES_OFFSET = 21
 MAX_TIMESTAMP_OFFSET = 35
 
 HEADER = Struct(">qiibIhiqqqhii")
-BEHIND_CRC = Struct(">hiqqqhii")
+AFTER_CRC = Struct(">hiqqqhii")
 """The fields of the header that the CRC covers, with the records behind them."""
 _UP_TO_CRC = Struct(">qiibI")
 _new = tuple.__new__  # takes half the time of the class itself; every request and append makes one
@@ -271,11 +271,11 @@ def seal(buffer: bytearray | memoryview, position: int = 0) -> None:
     _CRC.pack_into(buffer, position + CRC_OFFSET, crc32c(memoryview(buffer)[position + ATTRIBUTES_OFFSET : end]))
 
 
-def build_with_crc(behind_crc: bytes, partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH) -> bytearray:
-    """Build a batch from the bytes that its CRC covers (`BEHIND_CRC`, records). The append assigns the base offset."""
-    batch_length = ATTRIBUTES_OFFSET - LOG_OVERHEAD + len(behind_crc)
-    batch = bytearray(_UP_TO_CRC.pack(0, batch_length, partition_leader_epoch, MAGIC, crc32c(behind_crc)))
-    batch += behind_crc
+def build_with_crc(after_crc: bytes, partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH) -> bytearray:
+    """Build a batch from the bytes that its CRC covers (`AFTER_CRC`, records). The append assigns the base offset."""
+    batch_length = ATTRIBUTES_OFFSET - LOG_OVERHEAD + len(after_crc)
+    batch = bytearray(_UP_TO_CRC.pack(0, batch_length, partition_leader_epoch, MAGIC, crc32c(after_crc)))
+    batch += after_crc
     return batch
 
 

@@ -213,11 +213,11 @@ def _copy(block: memoryview, out: Output, at: int) -> int:
 
 
 def _unpack_block(block: memoryview, out: Output, at: int, most: int) -> int:
-    room = min(most, len(out) - at)
+    limit = min(most, len(out) - at)
     try:
-        return int(cramjam.lz4.decompress_block_into(block, out[at : at + room], room))
+        return int(cramjam.lz4.decompress_block_into(block, out[at : at + limit], limit))
     except cramjam.DecompressionError:
-        if room < most:
+        if limit < most:
             cramjam.lz4.decompress_block(
                 block, output_len=most
             )  # raises the error if the block is broken, not too large
@@ -229,11 +229,11 @@ def _unpack_with_checksum(block: memoryview, kind: int, out: Output, at: int, mo
     """Decompress a block with its size and checksum. liblz4 checks it in a frame of its own."""
     descriptor = bytes([_LZ4_FLAGS | _LZ4_BLOCK_CHECKSUM, kind])
     head = _LZ4_MAGIC + descriptor + bytes([descriptor_checksum(descriptor)])
-    room = min(most, len(out) - at)
+    limit = min(most, len(out) - at)
     try:
-        return int(cramjam.lz4.decompress_into(b"".join((head, block, bytes(4))), out[at : at + room]))
+        return int(cramjam.lz4.decompress_into(b"".join((head, block, bytes(4))), out[at : at + limit]))
     except cramjam.DecompressionError as error:
-        if str(error) == _FULL and room < most:
+        if str(error) == _FULL and limit < most:
             raise Full from None
         raise
 

@@ -83,15 +83,15 @@ def iter_time_entries(buffer: Buffer) -> Iterator[TimeEntry]:
         last_timestamp, last_offset = timestamp, offset
 
 
-def iter_aborted_txns(buffer: Buffer, behind: int = -1) -> Iterator[AbortedTxn]:
-    """All entries of a `.txnindex`, which is never preallocated; or of a part, whose markers are `behind` an offset.
+def iter_aborted_txns(buffer: Buffer, after: int = -1) -> Iterator[AbortedTxn]:
+    """All entries of a `.txnindex`, which is never preallocated; or of a part, whose markers are `after` an offset.
 
     Raises ProtocolError for a cut entry, an unknown version, or marker offsets that do not ascend: the file is damaged
     and recovery rebuilds it from the segment.
     """
     if len(buffer) % TXN_ENTRY.size:
         raise ProtocolError(f"transaction index of {len(buffer)} bytes ends inside an entry")
-    last = behind
+    last = after
     at = 0
     for version, producer_id, first_offset, last_offset, last_stable_offset in TXN_ENTRY.iter_unpack(buffer):
         entry = AbortedTxn(producer_id, first_offset, last_offset, last_stable_offset)

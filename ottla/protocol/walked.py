@@ -49,7 +49,7 @@ def walk_name() -> str:
     return "Python" if walk_compiled is None else "compiled"
 
 
-def _check_room(raw: Buffer, count: int) -> None:
+def _check_count(raw: Buffer, count: int) -> None:
     if count * _MIN_RECORD_SIZE > len(raw):
         raise ProtocolError(f"{count} records cannot be in {len(raw)} bytes")
 
@@ -68,7 +68,7 @@ def walk_at_once(raw: Buffer, count: int) -> Walked | None:
     """Walk the `count` records of the decompressed section, no more than `SLICE_RECORDS`; None if they have too many
     headers for one step. Raises ProtocolError or IndexError if they do not fit.
     """
-    _check_room(raw, count)
+    _check_count(raw, count)
     if walk_compiled is not None:
         if len(raw) <= _WINDOW_BYTES:
             walked = walk_compiled(bytes(raw), 0, 0, count, SLICE_RECORDS)
@@ -86,14 +86,14 @@ def walk_at_once(raw: Buffer, count: int) -> Walked | None:
 
 def walk_steps(raw: Buffer, count: int) -> Steps[Walked]:
     """Walk the `count` records of the decompressed section; raises ProtocolError or IndexError if they do not fit."""
-    _check_room(raw, count)
+    _check_count(raw, count)
     window = None if walk_compiled is None else _Window(raw)
     found = _NOTHING
     at = index = 0
     while index < count:
         first = index
-        behind = min(index + SLICE_RECORDS, count)
-        walked = walk_slice(raw, at, index, behind) if window is None else window.walk_slice(at, index, behind)
+        end_index = min(index + SLICE_RECORDS, count)
+        walked = walk_slice(raw, at, index, end_index) if window is None else window.walk_slice(at, index, end_index)
         at, index, high, low, first_null_key, headers, stop = walked
         found = _combine(found, (high, low, first_null_key))
         copied_bytes = 0 if window is None else window.take_copied_bytes()
@@ -128,14 +128,14 @@ class _Window:
         copied_bytes, self._copied_bytes = self._copied_bytes, 0
         return copied_bytes
 
-    def walk(self, at: int, index: int, behind: int) -> Plain:
+    def walk(self, at: int, index: int, end_index: int) -> Plain:
         """As far as records are plain, unless more is copied than goes into a step."""
         assert walk_compiled is not None
         found = _NOTHING
-        while index < behind and self._copied_bytes < _STEP_BYTES:
+        while index < end_index and self._copied_bytes < _STEP_BYTES:
             self._move(at)
             start = self._start
-            walked = walk_compiled(self._data, at - start, index, behind, SLICE_RECORDS)
+            walked = walk_compiled(self._data, at - start, index, end_index, SLICE_RECORDS)
             near, reached, high, low, first_null_key = walked
             if reached == index:
                 break
@@ -143,10 +143,10 @@ class _Window:
             found = _combine(found, (high, low, first_null_key))
         return at, index, *found
 
-    def walk_slice(self, at: int, first: int, behind: int) -> Slice:
-        """As of the function, but it may stop before `behind`."""
-        walked = self.walk(at, first, behind)
-        return (*walked, 0, 0) if walked[1] > first else walk_slice(self._raw, at, first, behind)
+    def walk_slice(self, at: int, first: int, end_index: int) -> Slice:
+        """As of the function, but it may stop before `end_index`."""
+        walked = self.walk(at, first, end_index)
+        return (*walked, 0, 0) if walked[1] > first else walk_slice(self._raw, at, first, end_index)
 
     def _move(self, at: int) -> None:
         """Go on to `at` unless most of the window is still ahead, so that nothing is copied again and again."""
@@ -160,11 +160,11 @@ class _Window:
 # The hot loop of Produce: varints of one or two bytes are read in place and compared in zig-zag form (even is not
 # negative, 1 is -1), longer ones by a call. Lengths are never negative here, so the position only grows and the one
 # comparison with `stop` bounds every field of a record.
-def walk_slice(raw: Buffer, at: int, first: int, behind: int) -> Slice:
-    """Walk the records of index `first` to `behind - 1` from position `at` on, or fewer if they have many headers."""
+def walk_slice(raw: Buffer, at: int, first: int, end_index: int) -> Slice:
+    """Walk the records from index `first` to `end_index - 1` at position `at`, or fewer if they have many headers."""
     end, headers_left = len(raw), SLICE_RECORDS
     high, low, first_null_key = -_FAR, _FAR, -1  # the first two are twice the timestamp deltas
-    for index in range(first, behind):
+    for index in range(first, end_index):
         x = raw[at]
         at += 1
         if x > 127:
@@ -228,7 +228,7 @@ def walk_slice(raw: Buffer, at: int, first: int, behind: int) -> Slice:
             at = _walk_headers(raw, at, count)
         if at != stop:
             raise ProtocolError(f"record {index} is not as long as its fields")
-    return at, behind, high, low, first_null_key, 0, 0
+    return at, end_index, high, low, first_null_key, 0, 0
 
 
 def _timestamp_delta(raw: Buffer, at: int) -> tuple[int, int]:

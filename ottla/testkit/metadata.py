@@ -73,11 +73,11 @@ def add_partitions(cluster: Cluster, topic: TopicImage, partition_count: int) ->
 
 def delete_topic(cluster: Cluster, topic: TopicImage) -> None:
     """Delete a topic. Work that follows the deletion continues in later turns."""
-    claims = cluster.controller._claims
-    claim = complete(claims.take((unify_collision_chars(topic.name),)))
+    locks = cluster.controller._locks
+    lock = complete(locks.take((unify_collision_chars(topic.name),)))
     cluster.controller.delete_topic(topic)
     sync(cluster)
-    claims.release(claim)
+    locks.release(lock)
 
 
 def alter_configs(cluster: Cluster, changes: Sequence[ConfigRecord]) -> None:

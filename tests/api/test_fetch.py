@@ -51,7 +51,7 @@ class Ledger:
         """Return the number of bytes of each row."""
         return [len(row.records or b"") for row in self.rows(*rows, **given)]
 
-    def wait(self, *rows, claim=None, **given):
+    def wait(self, *rows, reservation=None, **given):
         """Send a fetch for which there are not enough bytes yet; return a list that receives the response."""
         given = {"min_bytes": 100_000, "max_wait_ms": NEVER_MS} | given
         told, lone = [], self.lone
@@ -62,7 +62,7 @@ class Ledger:
 
         body = message(ApiKey.FETCH, VERSION, **build_fetch(*rows, **given))
         handler = TABLE[ApiKey.FETCH].handle(
-            lone.assembly.broker, Request(ApiKey.FETCH, VERSION, 1, "", Session(), body, claim)
+            lone.assembly.broker, Request(ApiKey.FETCH, VERSION, 1, "", Session(), body, reservation)
         )
         lone.turns.event(lambda: lone.turns.start(handler, collect, lone.bugs.append))
         assert told == []
@@ -226,7 +226,7 @@ def test_a_log_start_below_a_waiting_fetch_is_nothing_to_it():
 def test_a_large_fetch_that_waits_holds_nothing_of_its_request():
     ledger = Ledger()
     released = []
-    ledger.wait((0, {}), claim=SimpleNamespace(release=lambda: released.append(True)))
+    ledger.wait((0, {}), reservation=SimpleNamespace(release=lambda: released.append(True)))
     assert released == [True]
 
 
@@ -256,7 +256,7 @@ def test_of_a_client_that_hangs_up_while_it_waits_nothing_stays(partitions):
     client, before = lone.client(), waits()
     client.send(ApiKey.FETCH, VERSION, **build_fetch(*((index, {}) for index in range(partitions)), max_wait_ms=5_000))
     lone.rest()
-    parked = partitions * fetch.PARKED_ROW_BYTES
+    parked = partitions * fetch.WAITING_ROW_BYTES
     assert waits() == before + 1 and client.replies == []
     held = held_bytes(memory)
     assert held >= parked if partitions == 1_000 else held == 0

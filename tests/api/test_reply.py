@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.broker.api.context import Request
-from ottla.broker.api.reply import PIECE_BYTES, SETTLED_BYTES, ReplyBuilder, encode_reply
+from ottla.broker.api.reply import PIECE_BYTES, UNCOUNTED_BYTES, ReplyBuilder, encode_reply
 from ottla.broker.memory import FREE_BYTES, Memory, TooLarge
 from ottla.broker.security.session import Session
 from ottla.broker.turns import SHARE_US, Turns
@@ -97,7 +97,7 @@ def test_a_long_reply_is_written_over_many_turns():
 def test_a_reply_with_long_rows_is_in_pieces():
     rig = Rig()
     reply, _ = rig.run(rig.reply([("t", ["x" * 1000] * 1000)]))
-    assert max(map(len, reply.buffers)) < PIECE_BYTES + SETTLED_BYTES
+    assert max(map(len, reply.buffers)) < PIECE_BYTES + UNCOUNTED_BYTES
     assert len(reply.buffers) > 15
 
 
@@ -106,16 +106,16 @@ def test_what_is_built_is_counted_once_and_held_until_it_is_sent():
     topics = [(f"t{number}", ["x" * 1000] * 40) for number in range(50)]
     reply, _ = rig.run(rig.reply(topics))
     size_bytes = sum(map(len, reply.buffers))
-    assert size_bytes - 3 * SETTLED_BYTES < rig.memory.replies.held_bytes <= size_bytes
-    assert reply.room is not None
-    reply.room.built(0)
+    assert size_bytes - 3 * UNCOUNTED_BYTES < rig.memory.replies.held_bytes <= size_bytes
+    assert reply.reservation is not None
+    reply.reservation.built(0)
     assert rig.memory.replies.held_bytes == 0
 
 
 def test_a_small_reply_asks_for_no_memory():
     rig = Rig()
     reply, took = rig.run(rig.reply([("t", ["x" * 1000] * (FREE_BYTES // 1100))]))
-    assert (reply.room, rig.memory.replies.held_bytes, took) == (None, 0, 1)
+    assert (reply.reservation, rig.memory.replies.held_bytes, took) == (None, 0, 1)
 
 
 def test_a_reply_that_is_larger_than_the_budget_ends_while_it_is_built():

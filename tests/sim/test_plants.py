@@ -58,7 +58,7 @@ def test_a_planted_bug_is_noticed(plant):
 
 # --- schedules of their own
 
-QUIET = PROFILES["calm"]._replace(weather=NetworkConditions(stall=0, split=0, reset=0, late=1, late_ms=0), stops=(0, 0))
+QUIET = PROFILES["calm"]._replace(network=NetworkConditions(stall=0, split=0, reset=0, late=1, late_ms=0), stops=(0, 0))
 ZERO, ONE = ("data", 0), ("data", 1)
 
 
@@ -92,7 +92,7 @@ def begin(actor):
 def give_up(actor, place, value, late_ms):
     """Send a batch on a connection that the client no longer reads. The batch arrives `late_ms` later."""
     write = actor._begin_write(place, [value])
-    yield from actor.post(write.ask, write.attempt)
+    yield from actor.post(write.request, write.attempt)
     actor._link.stall(late_ms)
     actor.turn_away()
     actor._give_up([write], errors={})
@@ -175,23 +175,23 @@ def duplicate_during_the_flush(world, actor):
     yield from actor.add([ZERO])
     write = actor._begin_write(ZERO, ["twice"])
     actor.begun = True
-    yield from actor.post(write.ask, write.attempt)
+    yield from actor.post(write.request, write.attempt)
     yield from actor.sleep(20 if actor.generation.adds_by_itself else 120)  # Produce 12 waits for its joining first
     actor.hang_up()
-    answer = yield from actor.call(write.ask, write.attempt)
-    actor._settle(write, answer.responses[0].partition_responses[0])
+    answer = yield from actor.call(write.request, write.attempt)
+    actor._on_result(write, answer.responses[0].partition_responses[0])
     yield from actor.end(True)
 
 
 def sequences_taken_back(world, actor):
     """A reply is lost, the application aborts, and the next transaction of the epoch begins with the same sequence."""
-    actor.temper = ProducerBehaviour(takes_back=1.0)
+    actor.behaviour = ProducerBehaviour(takes_back=1.0)
     yield from actor.initialise()
     begin(actor)
     yield from actor.add([ZERO])
     write = actor._begin_write(ZERO, ["unheard"])
     actor.begun = write.lost = True
-    yield from actor.post(write.ask, write.attempt)
+    yield from actor.post(write.request, write.attempt)
     yield from actor.sleep(3)
     actor.hang_up()
     with pytest.raises(Abortable) as abortable:

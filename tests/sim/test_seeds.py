@@ -95,7 +95,7 @@ def test_a_producer_that_is_fenced_between_two_transactions_names_what_it_still_
         return ()
 
     producer.produce = producer.end = request
-    assert list(producer.haunt()) == []
+    assert list(producer.act_as_zombie()) == []
     assert named and set(named) == {"p0/1"}
 
 

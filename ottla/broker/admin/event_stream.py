@@ -46,10 +46,10 @@ class EventStreams:
 
     async def _open_stream(self, request: AdminRequest) -> AdminResponse:
         if len(self._streams) >= MOST_STREAMS:
-            told = (
+            message = (
                 f"{MOST_STREAMS} clients read the events, which is the most: close one of them, or use GET /v1/history"
             )
-            raise AdminError(503, told, (("Retry-After", "10"),))
+            raise AdminError(503, message, (("Retry-After", "10"),))
         events = self._events
         since = whole_number(request, "since", events.next_seq - 1, 0, MOST_MS)
         # A seq that does not exist yet is from an earlier run of the broker.

@@ -14,7 +14,7 @@ from ottla.broker.events import Events
 
 def export_route(broker: Broker, events: Events, glance: Overview, lists: Mapping[str, Route]) -> Route:
     """Return the route. `lists` are the routes whose first rows the page has, by the names of their data."""
-    before, behind = exported_page()  # as long as two turns of the event loop
+    before, rest = exported_page()  # as long as two turns of the event loop
 
     async def export(request: AdminRequest) -> AdminResponse:
         from_ms, to_ms = window(broker, request)
@@ -33,7 +33,7 @@ def export_route(broker: Broker, events: Events, glance: Overview, lists: Mappin
                 answer = await route.handler(_asking(route))
                 await embed(b',"%b":' % name.encode())
                 await embed(answer.body)
-            await send(b"}" + behind)
+            await send(b"}" + rest)
 
         name = f'attachment; filename="ottla-{now_ms}.html"'
         return AdminResponse(body=stream, content_type=HTML, headers=(("Content-Disposition", name),))

@@ -54,8 +54,8 @@ def check_body(body: Any, schema: Schema) -> Any:
 def _check(value: Any, schema: Schema, place: str) -> None:
     kinds = [schema["type"]] if isinstance(schema.get("type"), str) else list(schema.get("type", ()))
     if kinds and not any(_is_a(value, kind) for kind in kinds):
-        wanted = " or ".join(_WORDS.get(kind, f"a {kind}") for kind in kinds)
-        raise AdminError(422, f"{place} must be {wanted}")
+        expected = " or ".join(_WORDS.get(kind, f"a {kind}") for kind in kinds)
+        raise AdminError(422, f"{place} must be {expected}")
     if "enum" in schema and value not in schema["enum"]:
         choices = ", ".join(map(str, schema["enum"]))
         raise AdminError(422, f"{place} must be one of {choices}")

@@ -10,7 +10,7 @@ from ottla.broker.admin.partitions import owners_of
 from ottla.broker.admin.routes import AdminHandler, AdminRequest, AdminResponse, Route
 from ottla.broker.admin.transactions import PLACE
 from ottla.broker.api.context import Broker
-from ottla.broker.costs import LOOK_US
+from ottla.broker.costs import LOOKUP_US
 from ottla.broker.events import shorten
 from ottla.broker.group.assignment import decode_assignment
 from ottla.broker.group.members import Member
@@ -91,7 +91,7 @@ def groups_route(broker: Broker) -> Route:
         for metadata in chosen:
             for key in metadata.offsets.some_places(MOST_OFFSETS):
                 pending.update(producer_id for producer_id, _ in islice(metadata.offsets.pending(key), MOST_PENDING))
-            broker.turns.charge(MOST_OFFSETS * LOOK_US)
+            broker.turns.charge(MOST_OFFSETS * LOOKUP_US)
             await broker.turns.yield_if_due()
         owners = await owners_of(broker, pending)
         rows, left = JsonRows("groups", broker.turns), MOST_OF_ALL
@@ -109,7 +109,7 @@ def groups_route(broker: Broker) -> Route:
 async def _found(broker: Broker, limit: int, prefix: str) -> SmallestRows[tuple[str], GroupMetadata]:
     found: SmallestRows[tuple[str], GroupMetadata] = SmallestRows(limit)
     for metadata in broker.groups.list_groups()[1]:
-        broker.turns.charge(2 * LOOK_US)
+        broker.turns.charge(2 * LOOKUP_US)
         await broker.turns.yield_if_due()
         group_id = metadata.group.group_id
         if not metadata.ending and group_id.startswith(prefix):

@@ -8,7 +8,7 @@ from ottla.broker.admin.listing import JsonRows, encode_json, whole_number
 from ottla.broker.admin.overview import BUCKET_SCHEMA, bucket
 from ottla.broker.admin.routes import JSON, AdminError, AdminHandler, AdminRequest, AdminResponse, Route, Send
 from ottla.broker.api.context import Broker
-from ottla.broker.costs import LOOK_US
+from ottla.broker.costs import LOOKUP_US
 from ottla.broker.events import KINDS, MOST_SECONDS, SECOND_MS, Events, Refusal
 
 EVENT_US: Final = 4.0
@@ -88,11 +88,11 @@ def history_routes(broker: Broker, events: Events) -> list[Route]:
     async def refusals(request: AdminRequest) -> AdminResponse:
         return await list_refusals(broker, events)
 
-    tell: AdminHandler = history
+    handler: AdminHandler = history
     show_refusals: AdminHandler = refusals
     return [
         Route(
-            *("GET", "/v1/history", tell, "Show the recent events of transactions"),
+            *("GET", "/v1/history", handler, "Show the recent events of transactions"),
             query=WINDOW_QUERY,
             response_schema=HISTORY_SCHEMA,
         ),
@@ -128,7 +128,7 @@ async def write_history(broker: Broker, events: Events, from_ms: int, to_ms: int
         await send(separator + b",".join(some))
         separator = b","
     seconds = [each for each in events.seconds() if from_ms - SECOND_MS < each.at_ms <= to_ms]
-    broker.turns.charge(len(seconds) * LOOK_US * 10)
+    broker.turns.charge(len(seconds) * LOOKUP_US * 10)
     left_out = forgotten + sum(each.left_out for each in seconds)
     more = {"left_out": left_out, "buckets": [bucket(each) for each in seconds]}
     await send(b"]," + encode_json(more)[1:] + b"\n")

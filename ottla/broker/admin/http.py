@@ -247,8 +247,8 @@ class HttpConnection(StreamProtocol):
                 return
             if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
                 return
-            behind, _ = self._http.trailing_data
-            self._received[:0] = behind
+            rest, _ = self._http.trailing_data
+            self._received[:0] = rest
             self._http = _new_http()
             self._between = True
             await self._turns.yield_if_due()

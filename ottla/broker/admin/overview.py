@@ -7,7 +7,7 @@ from ottla.broker.admin.recent import RATES, SAMPLE_US, TIMED, Recent
 from ottla.broker.admin.routes import AdminHandler, AdminRequest, AdminResponse, Route
 from ottla.broker.api.context import Broker
 from ottla.broker.cluster.features import TRANSACTION_FEATURE
-from ottla.broker.costs import LOOK_US
+from ottla.broker.costs import LOOKUP_US
 from ottla.broker.events import Events, Second
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.machine import resident_bytes
@@ -120,7 +120,7 @@ class Overview:
             return
         self._summed_ms, total = now_ms, 0
         for partition in list(self._broker.cluster.partitions()):
-            self._broker.turns.charge(2 * LOOK_US)
+            self._broker.turns.charge(2 * LOOKUP_US)
             await self._broker.turns.yield_if_due()
             total += partition.log.size_bytes
         self._logs_bytes = total
@@ -130,7 +130,7 @@ def oldest_start_ms(broker: Broker) -> int | None:
     """Return the start of the oldest open transaction in ms since 1970; each shard has them ordered by start."""
     starts = []
     for shard in broker.transactions.shards():
-        broker.turns.charge(LOOK_US)
+        broker.turns.charge(LOOKUP_US)
         first = next(iter(shard.open), None)
         if first is not None:
             starts.append(shard.states[first].start_ms)

@@ -95,8 +95,8 @@ def exported_page() -> tuple[bytes, bytes]:
         page = page.replace(old, new)
     head, _, _ = page.rpartition("</body>")
     before = f'{head}<script type="application/json" id="data">'
-    behind = f'</script>\n<script type="module">{script}</script>\n</body>\n</html>\n'
-    return before.encode(), behind.encode()
+    rest = f'</script>\n<script type="module">{script}</script>\n</body>\n</html>\n'
+    return before.encode(), rest.encode()
 
 
 def escape_json(piece: bytes) -> bytes:

@@ -10,7 +10,7 @@ from ottla.broker.admin.routes import AdminHandler, AdminRequest, AdminResponse,
 from ottla.broker.admin.transactions import PLACE
 from ottla.broker.api.context import Broker
 from ottla.broker.cluster.image import INTERNAL_TOPICS
-from ottla.broker.costs import LOOK_US
+from ottla.broker.costs import LOOKUP_US
 from ottla.broker.events import shorten
 from ottla.broker.log.partition import Partition
 from ottla.protocol.values import TopicPartition
@@ -73,10 +73,10 @@ def partitions_route(broker: Broker) -> Route:
     async def show(request: AdminRequest) -> AdminResponse:
         found, unopened = await _found(broker, limit_of(request), request.query.get("prefix", ""))
         chosen = found.rows()
-        left, wanted = MOST_OPEN_OF_ALL, set[int]()
+        left, producer_ids = MOST_OPEN_OF_ALL, set[int]()
         for partition in chosen:
-            wanted.update(islice(partition.log.producer_state.ongoing_txns.values(), MOST_OPEN))
-        owners = await owners_of(broker, wanted)
+            producer_ids.update(islice(partition.log.producer_state.ongoing_txns.values(), MOST_OPEN))
+        owners = await owners_of(broker, producer_ids)
         rows = JsonRows("partitions", broker.turns)
         for partition in chosen:
             row = _partition_row(partition, owners, min(left, MOST_OPEN))
@@ -99,12 +99,12 @@ async def _found(
     cluster, turns = broker.cluster, broker.turns
     for topic in list(cluster.topics):
         if not topic.startswith(prefix):
-            turns.charge(LOOK_US)
+            turns.charge(LOOKUP_US)
             await turns.yield_if_due()
             continue
         known = cluster.topics.get(topic)
         for index in range(0 if known is None else known.partition_count):
-            turns.charge(5 * LOOK_US)
+            turns.charge(5 * LOOKUP_US)
             await turns.yield_if_due()
             if cluster.is_unopened(topic, index):
                 unopened += 1
@@ -124,7 +124,7 @@ async def owners_of(broker: Broker, producer_ids: set[int]) -> dict[int, tuple[s
             if len(owners) == len(producer_ids):
                 return owners
             for transactional_id in list(shard.states if is_all else {**shard.open, **shard.transient}):
-                broker.turns.charge(2 * LOOK_US)
+                broker.turns.charge(2 * LOOKUP_US)
                 await broker.turns.yield_if_due()
                 state = shard.states.get(transactional_id)
                 if state is not None and state.producer_id in producer_ids:

@@ -181,7 +181,8 @@ def _without_name(segment: str) -> str:
 
 def _matches(pattern: Sequence[str], segments: Sequence[str]) -> bool:
     return len(pattern) == len(segments) and all(
-        given == wanted or (wanted == _ANY and given != "") for wanted, given in zip(pattern, segments, strict=True)
+        given == expected or (expected == _ANY and given != "")
+        for expected, given in zip(pattern, segments, strict=True)
     )
 
 

@@ -7,7 +7,7 @@ from ottla.broker.admin.fields import NUMBER, NUMBER_OR_NULL, TEXT
 from ottla.broker.admin.listing import LIMIT_MEANS, JsonRows, SmallestRows, limit_of
 from ottla.broker.admin.routes import AdminError, AdminHandler, AdminRequest, AdminResponse, Route
 from ottla.broker.api.context import Broker
-from ottla.broker.costs import LOOK_US
+from ottla.broker.costs import LOOKUP_US
 from ottla.broker.events import Events, shorten
 from ottla.broker.txn.shard import Shard
 from ottla.broker.txn.states import ONGOING, PREPARED
@@ -93,7 +93,7 @@ async def _found(
     for shard in broker.transactions.shards():
         # A prepared transaction has transient state too: its markers.
         for transactional_id in list(shard.states if is_all else {**shard.open, **shard.transient}):
-            broker.turns.charge(5 * LOOK_US)
+            broker.turns.charge(5 * LOOKUP_US)
             await broker.turns.yield_if_due()
             state = shard.states.get(transactional_id)
             if state is None or not keep(transactional_id):

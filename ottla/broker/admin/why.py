@@ -7,7 +7,7 @@ from ottla.broker.admin.fields import TEXT
 from ottla.broker.admin.routes import AdminError, AdminHandler, AdminRequest, AdminResponse, Route
 from ottla.broker.api.context import Broker
 from ottla.broker.cluster.image import TRANSACTION_STATE_TOPIC
-from ottla.broker.costs import LOOK_US, ROW_US
+from ottla.broker.costs import LOOKUP_US, ROW_US
 from ottla.broker.log.partition import Partition
 from ottla.broker.txn.explanation import Explanation, answer, remedy_rows
 from ottla.broker.txn.states import PREPARED
@@ -99,7 +99,7 @@ def _gaps(broker: Broker) -> tuple[str, ...]:
         return ("the coordinator is still loading its transactions",)
     topic = broker.cluster.image.topics.get(TRANSACTION_STATE_TOPIC)
     numbers = range(0 if topic is None else topic.partition_count)
-    broker.turns.charge(len(numbers) * LOOK_US)
+    broker.turns.charge(len(numbers) * LOOKUP_US)
     unread = [number for number in numbers if isinstance(broker.transactions.states.shard_at(number), ErrorCode)]
     return (f"partitions {unread} of {TRANSACTION_STATE_TOPIC} are offline",) if unread else ()
 
@@ -122,7 +122,7 @@ async def _known(broker: Broker, producer_ids: set[int]) -> list[KnownTransactio
     found = []
     for shard in broker.transactions.shards():
         for transactional_id in list(shard.states) if producer_ids else ():
-            broker.turns.charge(2 * LOOK_US)
+            broker.turns.charge(2 * LOOKUP_US)
             await broker.turns.yield_if_due()
             state = shard.states.get(transactional_id)
             if state is None or state.producer_id not in producer_ids:

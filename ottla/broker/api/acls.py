@@ -30,16 +30,16 @@ def refusal(broker: Broker, request: Request, need: Need, disabled: str) -> ApiE
     return None
 
 
-def filter_of(asked: Any) -> AclFilter:
+def filter_of(body: Any) -> AclFilter:
     """Return the filter in a request."""
     return AclFilter(
-        asked.resource_type_filter,
-        asked.resource_name_filter,
-        asked.pattern_type_filter,
-        asked.principal_filter,
-        asked.host_filter,
-        asked.operation,
-        asked.permission_type,
+        body.resource_type_filter,
+        body.resource_name_filter,
+        body.pattern_type_filter,
+        body.principal_filter,
+        body.host_filter,
+        body.operation,
+        body.permission_type,
     )
 
 

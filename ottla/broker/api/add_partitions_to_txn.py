@@ -19,7 +19,7 @@ from ottla.broker.api.fencing_log import FENCED, log_fenced
 from ottla.broker.api.refusals import record_row_refusals
 from ottla.broker.api.reply import FEW_ROWS, ReplyBuilder, ReplyRows, encode_reply
 from ottla.broker.cluster.image import INTERNAL_TOPICS
-from ottla.broker.costs import LOOK_US, ROW_US
+from ottla.broker.costs import LOOKUP_US, ROW_US
 from ottla.broker.txn.end_txn_rules import V2
 from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
@@ -45,7 +45,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         return await _reply_below_v4(broker, request, {}, _WRITE_ID.error)
     names = (topic.name for topic in topics if topic.name not in INTERNAL_TOPICS)
     refused = await find_denied(broker, request, _WRITE, names)
-    asked, errors = await _check_partitions(
+    accepted, errors = await _check_partitions(
         broker, topics, INTERNAL_TOPICS.union(refused) if refused else INTERNAL_TOPICS
     )
     if errors:
@@ -55,13 +55,13 @@ async def handle(broker: Broker, request: Request) -> Reply:
             body.v3_and_below_transactional_id,
             body.v3_and_below_producer_id,
             body.v3_and_below_producer_epoch,
-            asked,
+            accepted,
         )
         if version < FIRST_VERSION_WITH_FENCED and default is ErrorCode.PRODUCER_FENCED:
             default = ErrorCode.INVALID_PRODUCER_EPOCH
         if default in FENCED:
             log_fenced(broker, request, default)
-    if len(topics) <= FEW_ROWS and len(asked) <= FEW_ROWS:
+    if len(topics) <= FEW_ROWS and len(accepted) <= FEW_ROWS:
         rows = [
             (topic.name, [(index, errors.get((topic.name, index), default)) for index in topic.partitions])
             for topic in topics
@@ -106,15 +106,15 @@ async def _handle_brokers(broker: Broker, request: Request) -> Reply:
 
 async def _answer(broker: Broker, transaction: Any) -> tuple[Errors, ErrorCode]:
     """Return the errors of single partitions, and the error of all others."""
-    asked, refused = await _check_partitions(broker, transaction.topics, frozenset())
+    accepted, refused = await _check_partitions(broker, transaction.topics, frozenset())
     if refused:
         return refused, ErrorCode.OPERATION_NOT_ATTEMPTED
     owner = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
     if transaction.verify_only:
-        broker.turns.charge(len(asked) * LOOK_US)
-        return dict(zip(asked, broker.transactions.verify(*owner, asked), strict=True)), ErrorCode.NONE
+        broker.turns.charge(len(accepted) * LOOKUP_US)
+        return dict(zip(accepted, broker.transactions.verify(*owner, accepted), strict=True)), ErrorCode.NONE
     # Without waiting for markers: one id would delay all others of the request, and brokers retry.
-    return {}, await broker.transactions.add_partitions(*owner, asked, V2, waits=False)
+    return {}, await broker.transactions.add_partitions(*owner, accepted, V2, waits=False)
 
 
 async def _check_partitions(
@@ -122,14 +122,14 @@ async def _check_partitions(
 ) -> tuple[list[TopicPartition], dict[TopicPartition, ErrorCode]]:
     """Return the partitions of the request, and the errors of those that cannot be added. Works in turns."""
     exists, turns = broker.cluster.has_partition, broker.turns
-    asked: list[TopicPartition] = []
+    accepted: list[TopicPartition] = []
     refused: dict[TopicPartition, ErrorCode] = {}
     for topic in topics:
         name = topic.name
-        turns.charged_us += LOOK_US
+        turns.charged_us += LOOKUP_US
         for index in topic.partitions:
             place = name, index
-            asked.append(place)
+            accepted.append(place)
             if name in forbidden:
                 refused[place] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             elif not exists(name, index):
@@ -137,7 +137,7 @@ async def _check_partitions(
             turns.charged_us += ROW_US
             if turns.must_yield:
                 await turns.pause()
-    return asked, refused
+    return accepted, refused
 
 
 async def _write_rows(

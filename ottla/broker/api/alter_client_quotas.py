@@ -16,7 +16,7 @@ from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.controller import CLIENT_QUOTAS
-from ottla.broker.costs import LOOK_US, ROW_US
+from ottla.broker.costs import LOOKUP_US, ROW_US
 from ottla.broker.quotas.alteration import decide, named_twice
 from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.errors import ApiError, ErrorCode
@@ -70,7 +70,7 @@ async def _alter(
                 outcomes[entity] = decided
             else:
                 records += decided
-            broker.turns.charge(ROW_US + len(ops) * ROW_US + len(entity) * LOOK_US)
+            broker.turns.charge(ROW_US + len(ops) * ROW_US + len(entity) * LOOKUP_US)
             await broker.turns.yield_if_due()
         if len(records) > MOST_RECORDS:
             outcomes.update(dict.fromkeys(rows, _EXCESSIVE))

@@ -16,11 +16,11 @@ async def handle(broker: Broker, request: Request) -> Reply:
     return await answer(broker, request, _resource)
 
 
-async def _resource(turns: Turns, asked: Any) -> Resource:
+async def _resource(turns: Turns, resource: Any) -> Resource:
     names: list[str] = []
     without_value: list[str] = []
     given: dict[str, str] = {}
-    for config in asked.configs:
+    for config in resource.configs:
         names.append(config.name)
         if config.value is None:
             without_value.append(config.name)
@@ -29,8 +29,8 @@ async def _resource(turns: Turns, asked: Any) -> Resource:
         turns.charge(CONFIG_US)
         await turns.yield_if_due()
     return Resource(
-        asked.resource_type,
-        asked.resource_name,
+        resource.resource_type,
+        resource.resource_name,
         names,
         without_value,
         "",

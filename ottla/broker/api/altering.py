@@ -64,7 +64,7 @@ async def answer(broker: Broker, request: Request, read: Read) -> Reply:
     outcomes: list[ApiError] = []
     try:
         await broker.cluster.controller.in_parts(
-            rows, _claimed_by, lambda part: _alter(broker, request, part, read, twice, validate_only, outcomes)
+            rows, _lock_name, lambda part: _alter(broker, request, part, read, twice, validate_only, outcomes)
         )
     except OSError as failure:
         failed = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
@@ -81,7 +81,7 @@ def _named_by(row: Any) -> tuple[int, str]:
     return row.resource_type, row.resource_name
 
 
-def _claimed_by(row: Any) -> str:
+def _lock_name(row: Any) -> str:
     kind, name = _named_by(row)
     return name if kind == TOPIC_RESOURCE else f"configs/{kind}/{name}"
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from ottla.broker.api.context import Broker, Request
-from ottla.broker.costs import LOOK_US
+from ottla.broker.costs import LOOKUP_US
 from ottla.broker.security.authorizer import Need
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
@@ -41,7 +41,7 @@ async def find_denied(broker: Broker, request: Request, need: Need, names: Itera
     for name in names:
         if name not in found:
             found[name] = broker.may(request, need, name)
-        turns.charged_us += LOOK_US
+        turns.charged_us += LOOKUP_US
         if turns.must_yield:
             await turns.pause()
     return {name for name, may in found.items() if not may}

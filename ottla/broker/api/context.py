@@ -60,7 +60,7 @@ class Broker:
     """Long work on batches may hold a quarter of `memory_bytes` in addition. Without `workers` it runs in turns."""
     metrics: Metrics = field(default_factory=Metrics)
     observer: RequestObserver = field(init=False, default_factory=RequestObserver)
-    strangers: ForeignClients = field(init=False, default_factory=ForeignClients)
+    non_kafka: ForeignClients = field(init=False, default_factory=ForeignClients)
     events: Events | None = field(init=False, default=None)
     """The event history, or None without an admin port."""
     tls_problem: "Callable[[Config], str]" = field(init=False, default=_no_problem)
@@ -99,7 +99,7 @@ class Broker:
 class Request:
     """A request: its header, its decoded body, its session, and its memory reservation if it is large."""
 
-    __slots__ = ("api_key", "api_version", "body", "claim", "client_id", "correlation_id", "quota", "session")
+    __slots__ = ("api_key", "api_version", "body", "client_id", "correlation_id", "quota", "reservation", "session")
 
     def __init__(
         self,
@@ -109,14 +109,14 @@ class Request:
         client_id: str,
         session: Session,
         body: Any,
-        claim: Reservation | None = None,
+        reservation: Reservation | None = None,
     ) -> None:
         self.api_key = api_key
         self.api_version = api_version
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.body = body
-        self.claim = claim
+        self.reservation = reservation
         self.session = session
         self.quota: RequestQuota | None = None
         """The use of the client's quotas, or None if no client has quotas."""
@@ -142,19 +142,19 @@ class Request:
 
     def release(self) -> None:
         """Release the memory reservation."""
-        claim, self.claim = self.claim, None
-        if claim is not None:
-            claim.release()
+        reservation, self.reservation = self.reservation, None
+        if reservation is not None:
+            reservation.release()
 
 
 class Encoded(NamedTuple):
     """A reply that its handler encoded: the buffers of one frame, in order, size prefix included.
 
-    `room` is the memory reservation of large buffers. It is released when they are sent.
+    `reservation` is the memory reservation of large buffers. It is released when they are sent.
     """
 
     buffers: "Sequence[Part]"
-    room: ReplyReservation | None = None
+    reservation: ReplyReservation | None = None
     error_code: int = 0
     """The error of the whole request, if the API has one."""
     closes: str = ""

@@ -22,10 +22,10 @@ NEEDS = (ALTER,)
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Create the entries; one row each, in the order of the request."""
-    asked = request.body.creations
-    outcomes = [refusal(broker, request, ALTER, "No Authorizer is configured.") or ApiError()] * len(asked)
+    creations = request.body.creations
+    outcomes = [refusal(broker, request, ALTER, "No Authorizer is configured.") or ApiError()] * len(creations)
     if broker.authorizer is not None and not any(outcome.error for outcome in outcomes[:1]):
-        creating = _Creating(broker, broker.authorizer, asked)
+        creating = _Creating(broker, broker.authorizer, creations)
         outcomes = await creating.create()
     reply = ReplyBuilder(broker, request)
     results = reply.rows("results")
@@ -37,10 +37,10 @@ async def handle(broker: Broker, request: Request) -> Reply:
 class _Creating:
     """A CreateAcls request in progress."""
 
-    def __init__(self, broker: Broker, authorizer: Authorizer, asked: Sequence[Any]) -> None:
+    def __init__(self, broker: Broker, authorizer: Authorizer, creations: Sequence[Any]) -> None:
         self._broker = broker
         self._authorizer = authorizer
-        self._asked = asked
+        self._creations = creations
         self._outcomes: list[ApiError] = []
 
     async def create(self) -> list[ApiError]:
@@ -54,7 +54,7 @@ class _Creating:
     async def _decide(self) -> list[AccessControlEntryRecord]:
         turns, controller = self._broker.turns, self._broker.cluster.controller
         made: dict[tuple[int | str, ...], AccessControlEntryRecord] = {}
-        for row in self._asked:
+        for row in self._creations:
             turns.charge(ROW_US)
             await turns.yield_if_due()
             entry = _entry(row, controller.new_id())
@@ -70,7 +70,7 @@ class _Creating:
 
     def _fail_rest(self, failed: ApiError) -> list[ApiError]:
         """Set the error of all valid rows, because they fail together."""
-        self._outcomes += [ApiError()] * (len(self._asked) - len(self._outcomes))
+        self._outcomes += [ApiError()] * (len(self._creations) - len(self._outcomes))
         return [outcome if outcome.error else failed for outcome in self._outcomes]
 
 

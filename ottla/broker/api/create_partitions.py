@@ -30,15 +30,15 @@ MAX_PARTITIONS = 10_000
 async def handle(broker: Broker, request: Request) -> Reply:
     """Add partitions to each topic, or only check the request when `validate_only`."""
     body = request.body
-    first, twice = await index_rows(broker.turns, body.topics, lambda asked: asked.name)
+    first, twice = await index_rows(broker.turns, body.topics, lambda item: item.name)
     outcomes: dict[str, ApiError | None] = dict.fromkeys(first)
     outcomes.update(dict.fromkeys(twice, ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")))
     refused = await find_denied(broker, request, _ALTER, (name for name in first if name not in twice))
     outcomes.update(dict.fromkeys(refused, ApiError(_ALTER.error)))
-    wanted = [asked for name, asked in first.items() if outcomes[name] is None]
+    accepted = [item for name, item in first.items() if outcomes[name] is None]
     adding = _Adding(broker, body.validate_only, mutation_quota(request, FIRST_STRICT_VERSION), outcomes)
     try:
-        await broker.cluster.controller.in_parts(wanted, lambda asked: asked.name, adding.add)
+        await broker.cluster.controller.in_parts(accepted, lambda item: item.name, adding.add)
     except OSError as failure:
         failed = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
         outcomes = {name: outcome or failed for name, outcome in outcomes.items()}
@@ -66,40 +66,40 @@ class _Adding:
         self._outcomes = outcomes
         self._left = MAX_PARTITIONS
 
-    async def add(self, wanted: Sequence[Any]) -> None:
+    async def add(self, accepted: Sequence[Any]) -> None:
         """Decide on each topic and log its partitions."""
         cluster, turns = self._broker.cluster, self._broker.turns
-        for asked in wanted:
-            topic = cluster.topics.get(asked.name)
-            refused = _refuse(cluster.node_id, topic, asked, self._left)
+        for item in accepted:
+            topic = cluster.topics.get(item.name)
+            refused = _refuse(cluster.node_id, topic, item, self._left)
             if refused is None and topic is not None and self._quota is not None:
-                refused = None if self._quota.takes(asked.count - topic.partition_count) else QUOTA_EXCEEDED
-            self._outcomes[asked.name] = refused
+                refused = None if self._quota.takes(item.count - topic.partition_count) else QUOTA_EXCEEDED
+            self._outcomes[item.name] = refused
             if topic is not None and refused is None:
-                self._left -= asked.count - topic.partition_count
+                self._left -= item.count - topic.partition_count
                 if not self._validate_only:
-                    await cluster.controller.add_partitions(topic, asked.count)
+                    await cluster.controller.add_partitions(topic, item.count)
             turns.charge(CHANGE_US)
             await turns.yield_if_due()
 
 
-def _refuse(node_id: int, topic: TopicImage | None, asked: Any, left: int) -> ApiError | None:
+def _refuse(node_id: int, topic: TopicImage | None, item: Any, left: int) -> ApiError | None:
     """Return why partitions cannot be added, or None. Source: `ReplicationControlManager.createPartitions`."""
     if topic is None:
         return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if topic.internal:
         return ApiError(ErrorCode.INVALID_REQUEST, f"The number of partitions of {topic.name} cannot be changed")
-    added = asked.count - topic.partition_count
+    added = item.count - topic.partition_count
     if added == 0:
         return ApiError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {topic.partition_count} partition(s).")
     if added < 0:
         return ApiError(
             ErrorCode.INVALID_PARTITIONS,
-            f"The topic {topic.name} currently has {topic.partition_count} partition(s); {asked.count} would not be an "
+            f"The topic {topic.name} currently has {topic.partition_count} partition(s); {item.count} would not be an "
             "increase.",
         )
-    if asked.assignments is not None:
-        problem = _assignment_problem(node_id, added, [row.broker_ids for row in asked.assignments])
+    if item.assignments is not None:
+        problem = _assignment_problem(node_id, added, [row.broker_ids for row in item.assignments])
         if problem:
             return ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
     if added > left:

@@ -46,31 +46,31 @@ _DUPLICATE = ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 async def handle(broker: Broker, request: Request) -> Reply:
     """Create each topic, or only check it when `validate_only`."""
     body = request.body
-    first, twice = await index_rows(broker.turns, body.topics, lambda asked: asked.name)
+    first, twice = await index_rows(broker.turns, body.topics, lambda topic: topic.name)
     refused = await _may_not_create(broker, request, (name for name in first if name not in twice))
     excessive = await _are_too_many(broker, body.topics, refused)
     outcomes: dict[str, ApiError | bytes] = dict.fromkeys(refused, _REFUSED)
     outcomes.update(dict.fromkeys(first, _EXCESSIVE) if excessive else dict.fromkeys(twice, _DUPLICATE))
-    wanted = [asked for name, asked in first.items() if name not in outcomes]
+    accepted = [topic for name, topic in first.items() if name not in outcomes]
     quota = mutation_quota(request, FIRST_STRICT_VERSION)
     unplaced: list[str] = []
     try:
         await broker.cluster.controller.in_parts(
-            wanted,
-            lambda asked: asked.name,
+            accepted,
+            lambda topic: topic.name,
             lambda part: _create(broker, part, body.validate_only, quota, outcomes, unplaced),
         )
     except OSError as error:
         failed = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-        for asked in wanted:
-            if not isinstance(outcomes.get(asked.name), ApiError):
-                outcomes[asked.name] = failed
+        for topic in accepted:
+            if not isinstance(outcomes.get(topic.name), ApiError):
+                outcomes[topic.name] = failed
     if unplaced:
         _log_refused_replicas(request, unplaced, outcomes[unplaced[0]])
     reply = ReplyBuilder(broker, request)
     topics = reply.rows("topics")
-    for name, asked in first.items():
-        await _add_row(broker, request, topics, asked, outcomes[name])
+    for name, topic in first.items():
+        await _add_row(broker, request, topics, topic, outcomes[name])
     return reply.finish(topics=topics)
 
 
@@ -84,8 +84,8 @@ async def _may_not_create(broker: Broker, request: Request, names: Iterable[str]
 async def _are_too_many(broker: Broker, topics: Sequence[Any], refused: Container[str]) -> bool:
     """Whether the request has more partitions than one request may; each mention of a topic counts."""
     count = 0
-    for asked in topics:
-        count += 0 if asked.name in refused else _partition_count(broker, asked)
+    for topic in topics:
+        count += 0 if topic.name in refused else _partition_count(broker, topic)
         if count > MAX_PARTITIONS:
             return True
         broker.turns.charge(ROW_US)
@@ -95,26 +95,26 @@ async def _are_too_many(broker: Broker, topics: Sequence[Any], refused: Containe
 
 async def _create(
     broker: Broker,
-    wanted: Sequence[Any],
+    accepted: Sequence[Any],
     validate_only: bool,
     quota: ControllerMutationQuota | None,
     outcomes: dict[str, ApiError | bytes],
     unplaced: list[str],
 ) -> None:
     """Decide each topic and log it. `outcomes` get the id or the refusal, `unplaced` names without a broker."""
-    for asked in wanted:
-        refused = _refuse(broker, asked)
+    for topic in accepted:
+        refused = _refuse(broker, topic)
         if refused is not None:
-            outcomes[asked.name] = refused
+            outcomes[topic.name] = refused
             if refused.error in _LOGGED:
-                unplaced.append(asked.name)
-        elif quota is not None and not quota.takes(_partition_count(broker, asked)):
-            outcomes[asked.name] = QUOTA_EXCEEDED
+                unplaced.append(topic.name)
+        elif quota is not None and not quota.takes(_partition_count(broker, topic)):
+            outcomes[topic.name] = QUOTA_EXCEEDED
         elif validate_only:
-            outcomes[asked.name] = b""
+            outcomes[topic.name] = b""
         else:
-            count = _partition_count(broker, asked)
-            outcomes[asked.name] = await broker.cluster.controller.create_topic(asked.name, count, _own(asked))
+            count = _partition_count(broker, topic)
+            outcomes[topic.name] = await broker.cluster.controller.create_topic(topic.name, count, _own(topic))
         broker.turns.charge(CHANGE_US)
         await broker.turns.yield_if_due()
 
@@ -130,28 +130,28 @@ def _log_refused_replicas(request: Request, names: Sequence[str], refusal: ApiEr
     )
 
 
-def _refuse(broker: Broker, asked: Any) -> ApiError | None:
-    if asked.name in INTERNAL_TOPICS and asked.name not in broker.cluster.topics:
-        return ApiError(ErrorCode.INVALID_REQUEST, f"The internal topic {asked.name} is created when it is needed")
-    problem = broker.cluster.name_problem(asked.name)
+def _refuse(broker: Broker, topic: Any) -> ApiError | None:
+    if topic.name in INTERNAL_TOPICS and topic.name not in broker.cluster.topics:
+        return ApiError(ErrorCode.INVALID_REQUEST, f"The internal topic {topic.name} is created when it is needed")
+    problem = broker.cluster.name_problem(topic.name)
     if problem is not None:
         return ApiError(*problem)
-    message = topic_config_problem(_configs(asked))
+    message = topic_config_problem(_configs(topic))
     if message:
         return ApiError(ErrorCode.INVALID_CONFIG, message)
-    return _refuse_assignment(broker, asked) if asked.assignments else _refuse_counts(asked)
+    return _refuse_assignment(broker, topic) if topic.assignments else _refuse_counts(topic)
 
 
-def _refuse_counts(asked: Any) -> ApiError | None:
+def _refuse_counts(topic: Any) -> ApiError | None:
     """Return why the counts are invalid, or None. Source: `ReplicationControlManager.createTopic`,
     `StripedReplicaPlacer`."""
-    factor = asked.replication_factor
+    factor = topic.replication_factor
     if factor < -1 or factor == 0:
         return ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             "Replication factor must be larger than 0, or -1 to use the default value.",
         )
-    if asked.num_partitions < -1 or asked.num_partitions == 0:
+    if topic.num_partitions < -1 or topic.num_partitions == 0:
         return ApiError(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
     if factor > 1:
         return ApiError(
@@ -162,51 +162,51 @@ def _refuse_counts(asked: Any) -> ApiError | None:
     return None
 
 
-def _refuse_assignment(broker: Broker, asked: Any) -> ApiError | None:
-    if asked.num_partitions != -1 or asked.replication_factor != -1:
+def _refuse_assignment(broker: Broker, topic: Any) -> ApiError | None:
+    if topic.num_partitions != -1 or topic.replication_factor != -1:
         return ApiError(
             ErrorCode.INVALID_REQUEST,
             "A manual partition assignment was specified, so partitions and replication factor must be -1.",
         )
-    indexes = sorted(row.partition_index for row in asked.assignments)
+    indexes = sorted(row.partition_index for row in topic.assignments)
     if indexes != list(range(len(indexes))):
         return ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The partitions must be numbered from 0 without a gap.")
-    problems = (replicas_problem(broker.cluster.node_id, row.broker_ids) for row in asked.assignments)
+    problems = (replicas_problem(broker.cluster.node_id, row.broker_ids) for row in topic.assignments)
     problem = next(filter(None, problems), "")
     return ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem) if problem else None
 
 
-def _partition_count(broker: Broker, asked: Any) -> int:
+def _partition_count(broker: Broker, topic: Any) -> int:
     """Return the number of partitions that a topic would get; at least 0."""
-    if asked.assignments:
-        return len(asked.assignments)
-    return broker.cluster.default_partitions if asked.num_partitions == -1 else max(0, int(asked.num_partitions))
+    if topic.assignments:
+        return len(topic.assignments)
+    return broker.cluster.default_partitions if topic.num_partitions == -1 else max(0, int(topic.num_partitions))
 
 
-def _configs(asked: Any) -> dict[str, str | None]:
-    return {config.name: config.value for config in asked.configs or ()}
+def _configs(topic: Any) -> dict[str, str | None]:
+    return {config.name: config.value for config in topic.configs or ()}
 
 
-def _own(asked: Any) -> dict[str, str]:
-    return {name: value for name, value in _configs(asked).items() if value is not None}
+def _own(topic: Any) -> dict[str, str]:
+    return {name: value for name, value in _configs(topic).items() if value is not None}
 
 
-async def _add_row(broker: Broker, request: Request, topics: ReplyRows, asked: Any, outcome: ApiError | bytes) -> None:
+async def _add_row(broker: Broker, request: Request, topics: ReplyRows, topic: Any, outcome: ApiError | bytes) -> None:
     if isinstance(outcome, ApiError):
-        await topics.add(asked.name, ZERO_UUID, outcome.error, outcome.message, configs=None)
+        await topics.add(topic.name, ZERO_UUID, outcome.error, outcome.message, configs=None)
         return
-    if request.api_version >= 5 and not broker.may(request, _DESCRIBE_CONFIGS, asked.name):
-        created = asked.name, outcome or ZERO_UUID, ErrorCode.NONE, None
+    if request.api_version >= 5 and not broker.may(request, _DESCRIBE_CONFIGS, topic.name):
+        created = topic.name, outcome or ZERO_UUID, ErrorCode.NONE, None
         await topics.add(*created, configs=(), topic_config_error_code=_DESCRIBE_CONFIGS.error)
         return
-    entries = describe_topic(broker.config, _own(asked)) if request.api_version >= 5 else ()
+    entries = describe_topic(broker.config, _own(topic)) if request.api_version >= 5 else ()
     broker.turns.charge(len(entries) * CONFIG_ENTRY_US)
     await topics.add(
-        name=asked.name,
+        name=topic.name,
         topic_id=outcome or ZERO_UUID,
         error_code=ErrorCode.NONE,
         error_message=None,
-        num_partitions=_partition_count(broker, asked),
+        num_partitions=_partition_count(broker, topic),
         replication_factor=1,
         configs=[(entry.name, entry.value, entry.read_only, entry.source, False) for entry in entries],
     )

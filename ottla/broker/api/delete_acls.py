@@ -23,11 +23,11 @@ _Found = tuple[ApiError, Sequence[AccessControlEntryRecord]]
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Delete the entries that each filter matches; one row each, in the order of the request."""
-    asked = request.body.filters
+    filters = request.body.filters
     refused = refusal(broker, request, ALTER, "No Authorizer is configured.")
-    found: list[_Found] = [(refused or ApiError(), ())] * len(asked)
+    found: list[_Found] = [(refused or ApiError(), ())] * len(filters)
     if refused is None:
-        found = await _Deleting(broker, asked).delete()
+        found = await _Deleting(broker, filters).delete()
     reply = ReplyBuilder(broker, request)
     results = reply.rows("filter_results")
     for outcome, entries in found:
@@ -45,9 +45,9 @@ async def handle(broker: Broker, request: Request) -> Reply:
 class _Deleting:
     """A DeleteAcls request in progress."""
 
-    def __init__(self, broker: Broker, asked: Sequence[Any]) -> None:
+    def __init__(self, broker: Broker, filters: Sequence[Any]) -> None:
         self._broker = broker
-        self._asked = asked
+        self._filters = filters
         self._found: list[_Found] = []
 
     async def delete(self) -> list[_Found]:
@@ -56,36 +56,36 @@ class _Deleting:
             await self._broker.cluster.controller.change_security((ACLS,), self._decide)
         except OSError as failure:
             failed = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
-            self._found += [(failed, ())] * (len(self._asked) - len(self._found))
+            self._found += [(failed, ())] * (len(self._filters) - len(self._found))
             return [(outcome, entries) if outcome.error else (failed, ()) for outcome, entries in self._found]
         return self._found
 
     async def _decide(self) -> list[RemoveAccessControlEntryRecord]:
         left = MOST_CHANGED
-        gone: dict[bytes, None] = {}
+        removed: dict[bytes, None] = {}
         turns = self._broker.turns
-        for asked in self._asked:
+        for row in self._filters:
             turns.charge(ROW_US)
             await turns.yield_if_due()
-            outcome, entries = await self._find_matches(asked, left)
+            outcome, entries = await self._find_matches(row, left)
             left -= len(entries)
-            gone |= dict.fromkeys(entry.id for entry in entries)
+            removed |= dict.fromkeys(entry.id for entry in entries)
             self._found.append((outcome, entries))
-        return [RemoveAccessControlEntryRecord(entry_id) for entry_id in gone]
+        return [RemoveAccessControlEntryRecord(entry_id) for entry_id in removed]
 
-    async def _find_matches(self, asked: Any, most: int) -> _Found:
+    async def _find_matches(self, row: Any, most: int) -> _Found:
         """Return the entries that a filter matches. Works in turns; no other request changes the entries in between."""
         turns = self._broker.turns
-        wanted = filter_of(asked)
-        if wanted.problem:
-            return ApiError(ErrorCode.INVALID_REQUEST, wanted.problem), ()
+        acl_filter = filter_of(row)
+        if acl_filter.problem:
+            return ApiError(ErrorCode.INVALID_REQUEST, acl_filter.problem), ()
         entries = []
         for entry in self._broker.cluster.image.acls.values():
             turns.charge(MATCH_US)
             await turns.yield_if_due()
-            if wanted.matches(entry):
+            if acl_filter.matches(entry):
                 entries.append(entry)
                 if len(entries) > most:
-                    told = f"Cannot remove more than {MOST_CHANGED} acls in a single delete operation."
-                    return ApiError(ErrorCode.INVALID_REQUEST, told), ()
+                    message = f"Cannot remove more than {MOST_CHANGED} acls in a single delete operation."
+                    return ApiError(ErrorCode.INVALID_REQUEST, message), ()
         return ApiError(), entries

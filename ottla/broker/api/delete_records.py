@@ -23,13 +23,13 @@ NO_LOW_WATERMARK = -1
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Raise each partition's log start offset. The answer has the new log start offset."""
-    asked: dict[str, dict[int, int]] = {}
+    requested: dict[str, dict[int, int]] = {}
     for topic in request.body.topics:
-        offsets = asked.setdefault(topic.name, {})
+        offsets = requested.setdefault(topic.name, {})
         offsets.update((row.partition_index, row.offset) for row in topic.partitions)
     reply = ReplyBuilder(broker, request)
     topics = reply.rows("topics")
-    for name, offsets in asked.items():
+    for name, offsets in requested.items():
         partitions = reply.rows("topics", "partitions")
         may = broker.may(request, _DELETE, name)
         for index, offset in offsets.items():

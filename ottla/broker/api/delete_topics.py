@@ -30,7 +30,7 @@ _REFUSED = (_DELETE.error, MESSAGES[_DELETE.error])
 
 FIRST_STRICT_VERSION = 5
 
-Asked = tuple[str | None, uuid.UUID | None]
+NameOrId = tuple[str | None, uuid.UUID | None]
 
 
 class Outcome(NamedTuple):
@@ -44,12 +44,12 @@ class Outcome(NamedTuple):
 async def handle(broker: Broker, request: Request) -> Reply:
     """Delete each topic that exists; one row per topic asked for."""
     body = request.body
-    asked: list[Asked]
+    topics: list[NameOrId]
     if request.api_version >= 6:
-        asked = [(item.name, item.topic_id) for item in body.topics]
+        topics = [(item.name, item.topic_id) for item in body.topics]
     else:
-        asked = [(name, None) for name in body.topic_names]
-    first, twice = await index_rows(broker.turns, asked, lambda each: each)
+        topics = [(name, None) for name in body.topic_names]
+    first, twice = await index_rows(broker.turns, topics, lambda each: each)
     outcomes = {each: _DUPLICATE_NAME if each[0] is not None else _DUPLICATE_ID for each in twice}
     await _Deleting(broker, request, outcomes).delete_all([each for each in first if each not in twice])
     reply = ReplyBuilder(broker, request)
@@ -66,7 +66,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 class _Deleting:
     """A DeleteTopics request in progress. `outcomes` get one entry for each topic."""
 
-    def __init__(self, broker: Broker, request: Request, outcomes: dict[Asked, Outcome]) -> None:
+    def __init__(self, broker: Broker, request: Request, outcomes: dict[NameOrId, Outcome]) -> None:
         self._broker = broker
         self._request = request
         self._outcomes = outcomes
@@ -74,21 +74,21 @@ class _Deleting:
         self._may_all = broker.may(request, _DELETE_ANY, CLUSTER_NAME)
         self._deleted: set[bytes] = set()
 
-    async def delete_all(self, wanted: Sequence[Asked]) -> None:
+    async def delete_all(self, topics: Sequence[NameOrId]) -> None:
         """Set an outcome for each topic, when the deletions are durable."""
         try:
-            await self._broker.cluster.controller.in_parts(wanted, self._name_of, self._delete)
+            await self._broker.cluster.controller.in_parts(topics, self._name_of, self._delete)
         except OSError as failed:
-            for each in wanted:
+            for each in topics:
                 outcome = self._find(*each)
                 if not outcome.error:
                     outcome = outcome._replace(error=ErrorCode.KAFKA_STORAGE_ERROR, message=str(failed))
                 self._outcomes[each] = outcome
                 await self._broker.turns.yield_if_due()
 
-    async def _delete(self, wanted: Sequence[Asked]) -> None:
+    async def _delete(self, topics: Sequence[NameOrId]) -> None:
         """Log the deletion of each topic that may be deleted. No other request changes these topics in between."""
-        for each in wanted:
+        for each in topics:
             outcome = self._find(*each)
             topic = outcome.topic
             if topic is not None and not outcome.error:
@@ -103,9 +103,9 @@ class _Deleting:
             self._broker.turns.charge(CHANGE_US)
             await self._broker.turns.yield_if_due()
 
-    def _name_of(self, asked: Asked) -> str | None:
+    def _name_of(self, key: NameOrId) -> str | None:
         """Return the name of the topic, or None if its id is unknown."""
-        name, topic_id = asked
+        name, topic_id = key
         if name is not None or topic_id is None:
             return name
         topic = self._broker.cluster.topics_by_id.get(topic_id.bytes)

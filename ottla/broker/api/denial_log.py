@@ -20,7 +20,7 @@ from ottla.protocol.api_keys import ApiKey
 
 log = logging.getLogger(__name__)
 
-TOLD_US: Final = 30.0
+LOG_US: Final = 30.0
 """Log one denial: find the deciding entry and format the sentence."""
 _FIELDS: Final[dict[int, str]] = {
     ResourceType.TOPIC: "topic",
@@ -44,7 +44,7 @@ class DenialLog:
         times = self._denials.times(denial, broker.clock.monotonic_ms())
         if not times and broker.events is None:
             return
-        broker.turns.charge(TOLD_US)
+        broker.turns.charge(LOG_US)
         sentence = _sentence(denial, request, self._authorizer.why(*denial[:4], name))
         if broker.events is not None:
             api, transactional_id = ApiKey(request.api_key).title, sender_fields(request.body).get("transactional_id")

@@ -19,10 +19,10 @@ _Pattern = tuple[int, str, int]
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Visit all entries, in turns. Entries that are created or deleted in between may be missing or present."""
-    wanted = filter_of(request.body)
+    acl_filter = filter_of(request.body)
     refused = refusal(broker, request, DESCRIBE, "No Authorizer is configured on the broker")
-    if refused is None and wanted.problem:
-        refused = ApiError(ErrorCode.INVALID_REQUEST, wanted.problem)
+    if refused is None and acl_filter.problem:
+        refused = ApiError(ErrorCode.INVALID_REQUEST, acl_filter.problem)
     if refused is not None:
         return encode_reply(request, error_code=refused.error, error_message=refused.message, resources=())
     reply = ReplyBuilder(broker, request)
@@ -32,7 +32,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     for entry in list(broker.cluster.image.acls.values()):
         broker.turns.charge(MATCH_US)
         await broker.turns.yield_if_due()
-        if not wanted.matches(entry):
+        if not acl_filter.matches(entry):
             continue
         patterns.setdefault((entry.resource_type, entry.resource_name, entry.pattern_type), []).append(entry)
         count += 1

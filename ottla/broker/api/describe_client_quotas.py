@@ -10,7 +10,7 @@ from typing import Any, Final
 from ottla.broker.api.authorization import MESSAGES, need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, encode_reply
-from ottla.broker.costs import LOOK_US
+from ottla.broker.costs import LOOKUP_US
 from ottla.broker.quotas.filters import Component, read_filter
 from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.errors import ApiError, ErrorCode
@@ -24,15 +24,15 @@ async def handle(broker: Broker, request: Request) -> Reply:
     body = request.body
     if not broker.may(request, _DESCRIBE, CLUSTER_NAME):
         return _refuse(request, ApiError(_DESCRIBE.error, MESSAGES[_DESCRIBE.error]))
-    asked = read_filter(_components(body.components), body.strict)
-    if isinstance(asked, ApiError):
-        return _refuse(request, asked)
+    quota_filter = read_filter(_components(body.components), body.strict)
+    if isinstance(quota_filter, ApiError):
+        return _refuse(request, quota_filter)
     reply = ReplyBuilder(broker, request)
     entries = reply.rows("entries")
     for entity, values in list(broker.cluster.image.client_quotas.items()):
-        if asked.matches(entity):
+        if quota_filter.matches(entity):
             await entries.add(entity, list(values.items()))
-        broker.turns.charge(5 * LOOK_US)
+        broker.turns.charge(5 * LOOKUP_US)
         await broker.turns.yield_if_due()
     return reply.finish(error_code=ErrorCode.NONE, error_message="", entries=entries)
 

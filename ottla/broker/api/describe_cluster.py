@@ -44,7 +44,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 def _operations(broker: Broker, request: Request) -> int:
     if not request.body.include_cluster_authorized_operations:
-        return operations.NOT_ASKED_FOR
+        return operations.NOT_REQUESTED
     if not broker.may(request, _DESCRIBE, CLUSTER_NAME):
         return 0
     return operations.of_cluster(broker, request)

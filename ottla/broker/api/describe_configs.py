@@ -28,15 +28,15 @@ async def handle(broker: Broker, request: Request) -> Reply:
     documentation = request.api_version >= 3 and body.include_documentation
     reply = ReplyBuilder(broker, request)
     results = reply.rows("results")
-    once = await index_last_rows(broker.turns, body.resources, lambda asked: (asked.resource_type, asked.resource_name))
-    for asked in once.values():
-        error, message, entries = _entries(broker, request, asked.resource_type, asked.resource_name)
-        wanted = frozenset(asked.configuration_keys or ())
+    once = await index_last_rows(broker.turns, body.resources, lambda row: (row.resource_type, row.resource_name))
+    for row in once.values():
+        error, message, entries = _entries(broker, request, row.resource_type, row.resource_name)
+        keys = frozenset(row.configuration_keys or ())
         configs = reply.rows("results", "configs")
         for entry in entries:
             broker.turns.charge(CONFIG_ENTRY_US)
             await broker.turns.yield_if_due()
-            if not wanted or entry.name in wanted:
+            if not keys or entry.name in keys:
                 await configs.add(
                     name=entry.name,
                     value=entry.value,
@@ -47,7 +47,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
                     config_type=entry.kind.value,
                     documentation=entry.meaning if documentation else None,
                 )
-        await results.add(error, message, asked.resource_type, asked.resource_name, configs)
+        await results.add(error, message, row.resource_type, row.resource_name, configs)
     return reply.finish(results=results)
 
 

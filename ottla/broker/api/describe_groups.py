@@ -26,10 +26,10 @@ async def handle(broker: Broker, request: Request) -> Reply:
     groups = reply.rows("groups")
     for group_id in dict.fromkeys(request.body.groups):
         if not broker.may(request, _DESCRIBE, group_id):
-            await groups.add(_DESCRIBE.error, None, group_id, "", "", "", (), operations.NOT_ASKED_FOR)
+            await groups.add(_DESCRIBE.error, None, group_id, "", "", "", (), operations.NOT_REQUESTED)
             continue
         metadata, error = broker.groups.describe(group_id)
-        allowed = operations.NOT_ASKED_FOR
+        allowed = operations.NOT_REQUESTED
         if asked_for_operations and not error:
             allowed = operations.of_group(broker, request, group_id)
         if metadata is None:

@@ -11,7 +11,7 @@ from typing import Final
 from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, encode_reply
-from ottla.broker.costs import LOOK_US, ROW_US
+from ottla.broker.costs import LOOKUP_US, ROW_US
 from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
 
@@ -48,11 +48,11 @@ async def handle(broker: Broker, request: Request) -> Reply:
 async def _read_topics(broker: Broker, request: Request) -> dict[str, Iterable[int]]:
     """Return topic -> partitions, each once."""
     if request.body.topics is None:
-        broker.turns.charge(len(broker.cluster.topics) * LOOK_US)
+        broker.turns.charge(len(broker.cluster.topics) * LOOKUP_US)
         return {name: range(topic.partition_count) for name, topic in broker.cluster.topics.items()}
-    asked: dict[str, dict[int, None]] = {}
+    requested: dict[str, dict[int, None]] = {}
     for topic in request.body.topics:
-        asked.setdefault(topic.topic, {}).update(dict.fromkeys(topic.partitions))
-        broker.turns.charge(ROW_US + len(topic.partitions) * LOOK_US)
+        requested.setdefault(topic.topic, {}).update(dict.fromkeys(topic.partitions))
+        broker.turns.charge(ROW_US + len(topic.partitions) * LOOKUP_US)
         await broker.turns.yield_if_due()
-    return dict(asked)
+    return dict(requested)

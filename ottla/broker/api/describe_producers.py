@@ -23,10 +23,10 @@ async def handle(broker: Broker, request: Request) -> Reply:
     """Describe each partition once, in the order of the request."""
     reply = ReplyBuilder(broker, request)
     topics = reply.rows("topics")
-    asked: dict[str, dict[int, None]] = {}
+    requested: dict[str, dict[int, None]] = {}
     for topic in request.body.topics:
-        asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
-    for name, indexes in asked.items():
+        requested.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    for name, indexes in requested.items():
         partitions = reply.rows("topics", "partitions")
         if detect_invalid_topic(name) is None and not broker.may(request, _READ, name):
             for index in indexes:

@@ -11,7 +11,7 @@ from ottla.broker.api.authorization import MESSAGES, need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.indexed_rows import index_rows
 from ottla.broker.api.reply import ReplyBuilder
-from ottla.broker.costs import LOOK_US
+from ottla.broker.costs import LOOKUP_US
 from ottla.broker.security.scram import ScramMechanism
 from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
@@ -20,27 +20,27 @@ _DESCRIBE: Final = need_of(AclOperation.DESCRIBE, ResourceType.CLUSTER)
 NEEDS: Final = (_DESCRIBE,)
 _TWICE: Final = "Cannot describe SCRAM credentials for the same user twice in a single request: "
 _ABSENT: Final = "Attempt to describe a user credential that does not exist: "
-_LOOKED_AT_ONCE: Final = 1_000
+_AT_ONCE: Final = 1_000
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Return a row for each requested user, or for all users."""
     reply = ReplyBuilder(broker, request)
     results = reply.rows("results")
-    asked = await index_rows(broker.turns, request.body.users or (), lambda user: user.name)
+    users = await index_rows(broker.turns, request.body.users or (), lambda user: user.name)
     if not broker.may(request, _DESCRIBE, CLUSTER_NAME):
         error, message = _DESCRIBE.error, MESSAGES[_DESCRIBE.error]
-        for name in asked.first:
+        for name in users.first:
             await results.add(name, error, message, ())
         return reply.finish(error_code=error, error_message=message, results=results)
     credentials = broker.cluster.image.scram_credentials
-    for name in asked.first or await _list_users(broker):
+    for name in users.first or await _list_users(broker):
         infos = [
             (mechanism, kept.iterations)
             for mechanism in ScramMechanism
             if (kept := credentials.get((name, mechanism))) is not None
         ]
-        if name in asked.twice:
+        if name in users.twice:
             await results.add(name, ErrorCode.DUPLICATE_RESOURCE, _TWICE + name, ())
         elif infos:
             await results.add(name, ErrorCode.NONE, None, infos)
@@ -53,9 +53,9 @@ async def _list_users(broker: Broker) -> dict[str, None]:
     """Return the users that have a credential."""
     everybody: dict[str, None] = {}
     keys = list(broker.cluster.image.scram_credentials)
-    for start in range(0, len(keys), _LOOKED_AT_ONCE):
-        some = keys[start : start + _LOOKED_AT_ONCE]
+    for start in range(0, len(keys), _AT_ONCE):
+        some = keys[start : start + _AT_ONCE]
         everybody.update((name, None) for name, _ in some)
-        broker.turns.charge(len(some) * LOOK_US)
+        broker.turns.charge(len(some) * LOOKUP_US)
         await broker.turns.yield_if_due()
     return everybody

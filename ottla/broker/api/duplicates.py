@@ -26,7 +26,7 @@ from ottla.protocol.errors import ErrorCode, ProtocolError
 
 log = logging.getLogger(__name__)
 
-MOST_TOLD = 249
+MOST_CHARS = 249
 """The most characters of a name in the log."""
 
 
@@ -68,7 +68,7 @@ def log_duplicates(broker: Broker, request: Request, others: list[Duplicate]) ->
             "transactional_id": request.body.transactional_id,
             "producer_id": first.header.producer_id,
             "producer_epoch": first.header.producer_epoch,
-            "named": first.partition.topic[:MOST_TOLD],
+            "named": first.partition.topic[:MOST_CHARS],
             "why": _describe(request, first),
             "more": f" (and {len(others) - 1} more)" if len(others) > 1 else "",
             "count": broker.metrics.differing_duplicates,
@@ -78,7 +78,7 @@ def log_duplicates(broker: Broker, request: Request, others: list[Duplicate]) ->
 
 def _describe(request: Request, duplicate: Duplicate) -> str:
     header, transactional_id = duplicate.header, request.body.transactional_id
-    owner = "no transactional id" if transactional_id is None else f"transactional id {transactional_id[:MOST_TOLD]!r}"
+    owner = "no transactional id" if transactional_id is None else f"transactional id {transactional_id[:MOST_CHARS]!r}"
     return (
         f"producer {header.producer_id} at epoch {header.producer_epoch} with {owner} sent sequences "
         f"{header.base_sequence} to {header.last_sequence} again, with other keys, values or headers than those of "
@@ -95,9 +95,9 @@ async def _is_another(broker: Broker, duplicate: Duplicate) -> bool:
         return False
     if (stored.crc, stored.size_bytes) == (header.crc, header.size_bytes):
         return False
-    room = broker.memory.replies.reserve()
+    reservation = broker.memory.replies.reserve()
     try:
-        await room.grow(2 * stored.size_bytes)  # another thread that decompresses it needs a copy
+        await reservation.grow(2 * stored.size_bytes)  # another thread that decompresses it needs a copy
     except TooLarge:
         return False
     another = False
@@ -111,5 +111,5 @@ async def _is_another(broker: Broker, duplicate: Duplicate) -> bool:
                 "%(topic)s-%(partition)d: the batch at offset %(offset)d cannot be compared with a duplicate: %(why)s",
                 partition.about | {"offset": result.base_offset, "why": broken},
             )
-    room.built(0)
+    reservation.built(0)
     return another

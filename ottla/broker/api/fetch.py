@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, cast
 from ottla.broker import outbox
 from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Encoded, Reply, Request
-from ottla.broker.costs import COPY_BYTE_US, LOOK_US, ROW_US
+from ottla.broker.costs import COPY_BYTE_US, LOOKUP_US, ROW_US
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.results import FetchIsolation
 from ottla.broker.memory import FREE_BYTES
@@ -47,7 +47,7 @@ FULL_FETCH_EPOCHS = (-1, 0)
 MAX_RESPONSE_BYTES = 55 * 1024 * 1024
 ROWS_AT_ONCE: Final = 32
 """The rows between two checks of the turn budget; a request with fewer rows continues although it is spent."""
-PARKED_ROW_BYTES: Final = 600
+WAITING_ROW_BYTES: Final = 600
 """The approximate memory of one partition of a parked Fetch."""
 ROW_BYTES: Final = 40
 """The bytes of one partition in a reply, without its records."""
@@ -103,7 +103,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         max_bytes = min(max_bytes, int(most))
         min_bytes = min(min_bytes, max_bytes)
     if max_wait_ms > 0 and not await _has_enough(broker, status, isolation, min_bytes):
-        if request.claim is not None:
+        if request.reservation is not None:
             topic = row = body = None  # the parked fetch reserves its own memory in `_wait_for_data`
             request.forget_body()
         await _wait_for_data(broker, status, isolation, min_bytes, max_wait_ms)
@@ -142,11 +142,11 @@ def _status_of(broker: Broker, version: int, topic: str, row: object) -> FetchPa
     return FetchPartitionStatus(offset, max_bytes, partition, error)
 
 
-def leader_epoch_error(asked: int, current: int) -> ErrorCode:
+def leader_epoch_error(requested: int, current: int) -> ErrorCode:
     """Return the error for a client that has an older or newer leader epoch (KIP-320); -1 is no epoch."""
-    if asked == -1 or asked == current:
+    if requested == -1 or requested == current:
         return NO_ERROR
-    return ErrorCode.FENCED_LEADER_EPOCH if asked < current else ErrorCode.UNKNOWN_LEADER_EPOCH
+    return ErrorCode.FENCED_LEADER_EPOCH if requested < current else ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
 async def _has_enough(
@@ -158,18 +158,18 @@ async def _has_enough(
 ) -> bool:
     turns = broker.turns
     missing, waits = min_bytes, False
-    for done, asked in enumerate(_each(status), 1):
+    for done, row in enumerate(_each(status), 1):
         turns.charged_us += ROW_US
         if not done % ROWS_AT_ONCE:
             await turns.yield_if_due(on_discard)
-        if asked.error or asked.partition is None or asked.partition.offline is not None:
-            if asked.error is _READ.error:
+        if row.error or row.partition is None or row.partition.offline is not None:
+            if row.error is _READ.error:
                 continue  # a client that keeps asking for it waits for the other partitions, as in Kafka
             return True
         waits = True
-        if asked.offset < asked.partition.log.log_start_offset:  # DeleteRecords or retention raised it
+        if row.offset < row.partition.log.log_start_offset:  # DeleteRecords or retention raised it
             return True
-        missing -= asked.partition.bytes_available(asked.offset, isolation, missing)
+        missing -= row.partition.bytes_available(row.offset, isolation, missing)
         if missing <= 0:
             return True
     return not waits
@@ -188,18 +188,18 @@ async def _wait_for_data(
     A check of many partitions yields in between, and must not miss data that arrives at a partition in that time. So
     they are checked while the fetch is parked on them already. Few partitions are checked after the fetch is woken.
     """
-    partitions = [asked.partition for asked in _each(status) if asked.partition is not None]
+    partitions = [row.partition for row in _each(status) if row.partition is not None]
     many = len(partitions) >= ROWS_AT_ONCE
     waits = broker.metrics.waits[_cause(isolation, partitions)]
     began_ms = waits.begin()
     deadline = broker.clock.monotonic_ms() + max_wait_ms
     left_ms = float(max_wait_ms)
 
-    async def look(on_discard: Callable[[], None]) -> bool:
+    async def check(on_discard: Callable[[], None]) -> bool:
         return await _has_enough(broker, status, isolation, min_bytes, on_discard)
 
     while left_ms > 0:
-        if not await _wait_for_wake(broker, partitions, isolation, left_ms, look if many else None):
+        if not await _wait_for_wake(broker, partitions, isolation, left_ms, check if many else None):
             break
         if not many and await _has_enough(broker, status, isolation, min_bytes):
             break
@@ -222,11 +222,11 @@ async def _wait_for_wake(
     partitions: Sequence[Partition],
     isolation: FetchIsolation,
     limit_ms: float,
-    look: Callable[[Callable[[], None]], Awaitable[bool]] | None,
+    check: Callable[[Callable[[], None]], Awaitable[bool]] | None,
 ) -> bool:
     """Wait until one of the partitions moves or the time is over.
 
-    Returns False to answer at once: memory is short, or `look` finds enough data. `look` gets the function to call if
+    Returns False to answer at once: memory is short, or `check` finds enough data. `check` gets the function to call if
     it is discarded.
     """
     wait: Wait[None] = Wait(broker.turns)
@@ -237,18 +237,18 @@ async def _wait_for_wake(
         goes_on = False
         wait.wake(None)
 
-    claim = None
-    held_bytes = len(partitions) * PARKED_ROW_BYTES
+    reservation = None
+    held_bytes = len(partitions) * WAITING_ROW_BYTES
     if held_bytes > FREE_BYTES:
-        claim = broker.memory.reserve_recallable(held_bytes, recall)
-        if claim is None:
+        reservation = broker.memory.reserve_recallable(held_bytes, recall)
+        if reservation is None:
             return False
     timer = broker.clock.call_later(limit_ms, lambda: wait.wake(None))
 
     def leave() -> None:
         timer.cancel()
-        if claim is not None:
-            claim.release()
+        if reservation is not None:
+            reservation.release()
         for partition in partitions:
             partition.remove_waiting_fetch(wait)
 
@@ -256,7 +256,7 @@ async def _wait_for_wake(
     committed = isolation is _TXN_COMMITTED
     for partition in partitions:
         partition.add_waiting_fetch(wait, committed)
-    if look is not None and await look(leave):
+    if check is not None and await check(leave):
         goes_on = False
     else:
         await wait
@@ -277,22 +277,22 @@ async def _read(
     topics = []
     for topic, rows in status.items():
         fetched = []
-        for index, asked in rows.items():
+        for index, row in rows.items():
             if done and turns.is_spent:
                 await turns.yield_if_due()
             done += 1
             most_read = MOST_READ_BYTES if held_bytes < MOST_HELD_BYTES else INLINE_BYTES
-            partition = asked.partition
+            partition = row.partition
             turns.charged_us += ROW_US
-            if asked.error or partition is None:
-                metrics.apis[_FETCH].count_error(asked.error)
-                fetched.append(_error_row(index, asked.error, () if partition is None else None))
+            if row.error or partition is None:
+                metrics.apis[_FETCH].count_error(row.error)
+                fetched.append(_error_row(index, row.error, () if partition is None else None))
                 continue
             partition.fetch_requests += 1
-            size_bytes = min(asked.max_bytes, left)
-            found = partition.fetch_at_once(asked.offset, size_bytes, most_read, isolation, first)
+            size_bytes = min(row.max_bytes, left)
+            found = partition.fetch_at_once(row.offset, size_bytes, most_read, isolation, first)
             if found is None:
-                steps = partition.fetch(asked.offset, size_bytes, most_read, isolation=isolation, min_one_batch=first)
+                steps = partition.fetch(row.offset, size_bytes, most_read, isolation=isolation, min_one_batch=first)
                 found = await broker.long_work.drive(steps)
             error, records, aborted = found
             if error:
@@ -302,7 +302,7 @@ async def _read(
             offsets = partition.high_watermark, partition.last_stable_offset, partition.log.log_start_offset
             fetched.append(FetchPartitionData(index, NO_ERROR, *offsets, aborted, records))
             if aborted:
-                turns.charged_us += len(aborted) * LOOK_US  # the cost of encoding them
+                turns.charged_us += len(aborted) * LOOKUP_US  # the cost of encoding them
             if records:
                 if counts:
                     partition.bytes_out += len(records)
@@ -321,7 +321,7 @@ async def _read(
 def _answered_bytes(broker: Broker, topics: Sequence[FetchableTopicResponse]) -> int:
     """Return the bytes of the records of a reply and, approximately, of its rows."""
     rows = [row for topic in topics for row in topic.partitions]
-    broker.turns.charged_us += len(rows) * LOOK_US
+    broker.turns.charged_us += len(rows) * LOOKUP_US
     return sum(len(row.records or b"") for row in rows) + len(rows) * ROW_BYTES
 
 
@@ -334,7 +334,7 @@ def _count(broker: Broker, topics: Sequence[FetchableTopicResponse]) -> None:
                 partition = broker.cluster.partition(topic.topic, row.partition)
                 if partition is not None:
                     partition.bytes_out += len(row.records)
-        broker.turns.charged_us += len(topic.partitions) * LOOK_US
+        broker.turns.charged_us += len(topic.partitions) * LOOKUP_US
 
 
 def _error_row(index: int, error: ErrorCode, aborted: tuple[()] | None) -> FetchPartitionData:

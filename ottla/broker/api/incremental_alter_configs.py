@@ -18,11 +18,11 @@ async def handle(broker: Broker, request: Request) -> Reply:
     return await answer(broker, request, _resource)
 
 
-async def _resource(turns: Turns, asked: Any) -> Resource:
+async def _resource(turns: Turns, resource: Any) -> Resource:
     changes: list[Change] = []
     without_value: list[str] = []
     problem = ""
-    for config in asked.configs:
+    for config in resource.configs:
         operation = _OPERATIONS.get(config.config_operation)
         if operation is None:
             problem = problem or f"Unknown operations type {config.config_operation}"
@@ -33,8 +33,8 @@ async def _resource(turns: Turns, asked: Any) -> Resource:
         turns.charge(CONFIG_US)
         await turns.yield_if_due()
     return Resource(
-        asked.resource_type,
-        asked.resource_name,
+        resource.resource_type,
+        resource.resource_name,
         [change.name for change in changes],
         without_value,
         problem,

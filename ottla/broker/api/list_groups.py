@@ -19,7 +19,7 @@ NEEDS: Final = (_DESCRIBE_CLUSTER, _DESCRIBE)
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """List the groups, filtered by state where the version can."""
-    wanted = {state.strip().lower() for state in request.body.states_filter} if request.api_version >= 4 else set()
+    states = {state.strip().lower() for state in request.body.states_filter} if request.api_version >= 4 else set()
     sees_all = broker.may(request, _DESCRIBE_CLUSTER, CLUSTER_NAME)
     error, listed = broker.groups.list_groups()
     reply = ReplyBuilder(broker, request)
@@ -27,7 +27,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     for metadata in listed:
         state = metadata.group.state.value
         group_id = metadata.group.group_id
-        if (not wanted or state.lower() in wanted) and (sees_all or broker.may(request, _DESCRIBE, group_id)):
+        if (not states or state.lower() in states) and (sees_all or broker.may(request, _DESCRIBE, group_id)):
             await groups.add(group_id, metadata.group.protocol_type or "", state)
         else:
             broker.turns.charge(REPLY_ROW_US)

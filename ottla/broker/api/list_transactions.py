@@ -15,7 +15,7 @@ from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.pattern import AVAILABLE, MAX_BYTES, Pattern, PatternError, compile_pattern
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
-from ottla.broker.costs import LOOK_US, PATTERN_BYTE_US, ROW_US
+from ottla.broker.costs import LOOKUP_US, PATTERN_BYTE_US, ROW_US
 from ottla.broker.txn.states import TransactionStatus
 from ottla.broker.txn.values import TransactionState
 from ottla.protocol.acls import AclOperation, ResourceType
@@ -48,7 +48,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
             error = ErrorCode.INVALID_REGULAR_EXPRESSION
     if error:
         unknown, rows = [], reply.rows("transaction_states")
-    broker.turns.charge(len(unknown) * LOOK_US)
+    broker.turns.charge(len(unknown) * LOOKUP_US)
     return reply.finish(error_code=error, unknown_state_filters=unknown, transaction_states=rows)
 
 

@@ -38,16 +38,16 @@ _CREATE_ANY: Final = need_of(AclOperation.CREATE, ResourceType.CLUSTER, is_quiet
 _CREATE: Final = need_of(AclOperation.CREATE, ResourceType.TOPIC)
 _DESCRIBE_CLUSTER: Final = need_of(AclOperation.DESCRIBE, ResourceType.CLUSTER)
 NEEDS: Final = (_DESCRIBE, _SEE, _CREATE_ANY, _CREATE, _DESCRIBE_CLUSTER, *operations.TOPIC_NEEDS)
-_Asked = tuple[str | None, UUID | None]
+_NameOrId = tuple[str | None, UUID | None]
 """A name, an id, or both."""
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
     """Describe the cluster and the requested topics. Create absent ones if client and broker allow it."""
     version, body = request.api_version, request.body
-    asked = body.topics
+    requested = body.topics
     answer = _Answer(broker, request)
-    if asked is None or (version == 0 and not asked):
+    if requested is None or (version == 0 and not requested):
         for topic in list(broker.cluster.topics.values()):
             if broker.may(request, _SEE, topic.name):
                 await answer.add(topic)
@@ -56,13 +56,13 @@ async def handle(broker: Broker, request: Request) -> Reply:
     else:
         create = broker.config.auto_create_topics_enable and (version < 4 or body.allow_auto_topic_creation)
         by_id = version >= 10
-        once, _ = await index_rows(broker.turns, asked, lambda item: (item.name, item.topic_id if by_id else None))
+        once, _ = await index_rows(broker.turns, requested, lambda item: (item.name, item.topic_id if by_id else None))
         answer.hidden = await find_denied(broker, request, _DESCRIBE, _names(broker, once))
         absent = [name for name, _ in once if name and name not in answer.hidden] if create else ()
         refused = await _create_absent(broker, request, absent)
         for name, topic_id in once:
             await answer.add_by_name_or_id(name, None if topic_id is None else topic_id.bytes, refused)
-    of_cluster = operations.NOT_ASKED_FOR
+    of_cluster = operations.NOT_REQUESTED
     if 8 <= version <= 10 and body.include_cluster_authorized_operations:
         may = broker.may(request, _DESCRIBE_CLUSTER, CLUSTER_NAME)
         of_cluster = operations.of_cluster(broker, request) if may else 0
@@ -75,9 +75,9 @@ async def handle(broker: Broker, request: Request) -> Reply:
     )
 
 
-def _names(broker: Broker, asked: Iterable[_Asked]) -> Iterator[str]:
+def _names(broker: Broker, requested: Iterable[_NameOrId]) -> Iterator[str]:
     """Yield the names of the requested topics, existing or not. An unknown id has no name."""
-    for name, topic_id in asked:
+    for name, topic_id in requested:
         if name:
             yield name
         elif topic_id is not None and (topic := broker.cluster.topics_by_id.get(topic_id.bytes)) is not None:
@@ -146,12 +146,12 @@ class _Answer:
             await self.add(topics[name])
 
     async def _add_error(self, name: str, error: ErrorCode) -> None:
-        told = operations.NOT_ASKED_FOR if error is _CREATE.error else self._operations(name)
-        await self.topics.add(error, name, ZERO_UUID, False, (), told)
+        allowed = operations.NOT_REQUESTED if error is _CREATE.error else self._operations(name)
+        await self.topics.add(error, name, ZERO_UUID, False, (), allowed)
 
     def _operations(self, name: str) -> int:
         if not self._operations_too:
-            return operations.NOT_ASKED_FOR
+            return operations.NOT_REQUESTED
         return operations.of_topic(self._broker, self._request, name)
 
     async def add(self, topic: TopicImage) -> None:

@@ -13,7 +13,7 @@ from ottla.broker.api import durability
 from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import with_tables
-from ottla.broker.costs import BATCH_US, LOOK_US, ROW_US, STATE_RECORD_US
+from ottla.broker.costs import BATCH_US, LOOKUP_US, ROW_US, STATE_RECORD_US
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.members import Caller
 from ottla.protocol.acls import AclOperation, ResourceType
@@ -71,7 +71,7 @@ async def refused_rows(broker: Broker, topics: Sequence[Any], error: ErrorCode) 
     rows: Rows = []
     for topic in topics:
         rows.append((topic.name, [(row.partition_index, error) for row in topic.partitions]))
-        broker.turns.charge(ROW_US + len(topic.partitions) * LOOK_US)
+        broker.turns.charge(ROW_US + len(topic.partitions) * LOOKUP_US)
         await broker.turns.yield_if_due()
     return rows
 
@@ -99,8 +99,8 @@ async def commit_rows(
         turns.charged_us += ROW_US * count
         count = 0
         if known:
-            for (told, at), row, error in zip(places, known, commit(known), strict=True):
-                told[at] = row.partition, error
+            for (results, at), row, error in zip(places, known, commit(known), strict=True):
+                results[at] = row.partition, error
             turns.charged_us += BATCH_US + STATE_RECORD_US * len(known)
             known.clear()
             places.clear()
@@ -108,8 +108,8 @@ async def commit_rows(
             await turns.pause()
 
     for topic in request.body.topics:
-        name, told = topic.name, list[tuple[int, ErrorCode]]()
-        found.append((name, told))
+        name, results = topic.name, list[tuple[int, ErrorCode]]()
+        found.append((name, results))
         count += 1
         is_refused = broker.authorizer is not None and not broker.may(request, READ_TOPIC, name)
         for row in topic.partitions:
@@ -118,14 +118,14 @@ async def commit_rows(
             count += 1
             index = row.partition_index
             if is_refused:
-                told.append((index, READ_TOPIC.error))
+                results.append((index, READ_TOPIC.error))
                 continue
             if exists(name, index):
                 epoch = row.committed_leader_epoch if with_epochs else NO_PARTITION_LEADER_EPOCH
                 metadata = row.committed_metadata or ""
                 known.append(CommitRow(name, index, row.committed_offset, epoch, metadata, expire_ms))
-                places.append((told, len(told)))
-            told.append((index, _UNKNOWN))
+                places.append((results, len(results)))
+            results.append((index, _UNKNOWN))
         if count >= ROWS_AT_ONCE:
             await settle()
     await settle()

@@ -11,7 +11,7 @@ from ottla.broker.api import durability
 from ottla.broker.api.authorization import find_denied, need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import encode_reply, with_tables
-from ottla.broker.costs import LOOK_US, ROW_US
+from ottla.broker.costs import LOOKUP_US, ROW_US
 from ottla.protocol.acls import AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
 
@@ -26,13 +26,13 @@ async def handle(broker: Broker, request: Request) -> Reply:
     if not broker.may(request, _DELETE, body.group_id):
         return encode_reply(request, error_code=_DELETE.error)
     exists = broker.cluster.has_partition
-    asked: list[tuple[str, list[int], ErrorCode]] = []
+    requested: list[tuple[str, list[int], ErrorCode]] = []
     known: list[tuple[str, list[int]]] = []
     refused = await find_denied(broker, request, _READ, (topic.name for topic in body.topics))
     for topic in body.topics:
         name, indexes = topic.name, [row.partition_index for row in topic.partitions]
         is_refused = name in refused
-        asked.append((name, indexes, _READ.error if is_refused else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        requested.append((name, indexes, _READ.error if is_refused else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         known.append((name, [] if is_refused else [index for index in indexes if exists(name, index)]))
         broker.turns.charge((1 + len(indexes)) * ROW_US)
         await broker.turns.yield_if_due()
@@ -41,10 +41,10 @@ async def handle(broker: Broker, request: Request) -> Reply:
     if error:
         return encode_reply(request, error_code=error)
     topics = []
-    for (name, indexes, absent), (_, known_indexes), known_errors in zip(asked, known, errors, strict=True):
-        told = dict(zip(known_indexes, known_errors, strict=True))
-        rows = [(index, told.get(index, absent)) for index in dict.fromkeys(indexes)]
+    for (name, indexes, absent), (_, known_indexes), known_errors in zip(requested, known, errors, strict=True):
+        outcomes = dict(zip(known_indexes, known_errors, strict=True))
+        rows = [(index, outcomes.get(index, absent)) for index in dict.fromkeys(indexes)]
         topics.append((name, rows))
-        broker.turns.charge(ROW_US + len(indexes) * LOOK_US)
+        broker.turns.charge(ROW_US + len(indexes) * LOOKUP_US)
         await broker.turns.yield_if_due()
     return await with_tables(broker, request, "topics", "partitions", topics)

@@ -14,7 +14,7 @@ from ottla.broker.api import durability
 from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder, ReplyRows
-from ottla.broker.costs import LOOK_US, REPLY_ROW_US
+from ottla.broker.costs import LOOKUP_US, REPLY_ROW_US
 from ottla.broker.group.commits import fetch_offset
 from ottla.broker.group.offsets import GroupOffsets
 from ottla.protocol.acls import AclOperation, ResourceType
@@ -24,7 +24,7 @@ _DESCRIBE_GROUP: Final = need_of(AclOperation.DESCRIBE, ResourceType.GROUP)
 _DESCRIBE_TOPIC: Final = need_of(AclOperation.DESCRIBE, ResourceType.TOPIC)
 NEEDS: Final = (_DESCRIBE_GROUP, _DESCRIBE_TOPIC)
 
-Asked = dict[str, dict[int, None]]
+IndexesByTopic = dict[str, dict[int, None]]
 """topic -> partitions."""
 
 
@@ -67,8 +67,8 @@ class _Answer:
         if error:
             return error, topics
         is_all = None in mentions
-        asked = await self._find_offsets(offsets) if is_all else await self._merge(mentions)
-        for topic, indexes in asked.items():
+        requested = await self._find_offsets(offsets) if is_all else await self._merge(mentions)
+        for topic, indexes in requested.items():
             partitions = self.reply.rows(*self._path, "partitions")
             if not self._broker.may(self._request, _DESCRIBE_TOPIC, topic):
                 await self._charge_row()
@@ -79,7 +79,7 @@ class _Answer:
             for index in indexes:
                 key = (topic, index)
                 found = fetch_offset(offsets, key, self._stable)
-                self._broker.turns.charge(LOOK_US * offsets.depth(key))
+                self._broker.turns.charge(LOOKUP_US * offsets.depth(key))
                 await partitions.add(index, found.offset, found.leader_epoch, found.metadata, found.error)
             await topics.add(name=topic, partitions=partitions)
         # The offsets in the reply must be durable.
@@ -93,23 +93,23 @@ class _Answer:
             await rows.add(topic, [(index, -1, -1, "", error) for index in indexes])
         return rows
 
-    async def _find_offsets(self, offsets: GroupOffsets) -> Asked:
+    async def _find_offsets(self, offsets: GroupOffsets) -> IndexesByTopic:
         """Return every partition that has an offset."""
-        asked: Asked = {}
+        requested: IndexesByTopic = {}
         for key in offsets.places():
             if offsets.get(key) is not None:
                 topic, index = key
-                asked.setdefault(topic, {})[index] = None
+                requested.setdefault(topic, {})[index] = None
             await self._charge_row()
-        return asked
+        return requested
 
-    async def _merge(self, mentions: Iterable[Sequence[Any] | None]) -> Asked:
+    async def _merge(self, mentions: Iterable[Sequence[Any] | None]) -> IndexesByTopic:
         """Return all partitions that a group's mentions name."""
-        asked: Asked = {}
+        requested: IndexesByTopic = {}
         for topic in chain.from_iterable(filter(None, mentions)):
-            asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+            requested.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
             await self._charge_row()
-        return asked
+        return requested
 
     async def _charge_row(self) -> None:
         self._broker.turns.charge(REPLY_ROW_US)

@@ -26,15 +26,15 @@ async def handle(broker: Broker, request: Request) -> Reply:
     reply = ReplyBuilder(broker, request)
     topics = reply.rows("topics")
     is_broker = broker.may(request, _ACT, CLUSTER_NAME)
-    for asked in request.body.topics:
+    for topic in request.body.topics:
         partitions = reply.rows("topics", "partitions")
-        may = is_broker or broker.may(request, _DESCRIBE, asked.topic)
-        for row in asked.partitions:
+        may = is_broker or broker.may(request, _DESCRIBE, topic.topic)
+        for row in topic.partitions:
             error, (epoch, end_offset) = _DESCRIBE.error, UNDEFINED
             if may:
-                error, (epoch, end_offset) = await _find(broker, asked.topic, row)
+                error, (epoch, end_offset) = await _find(broker, topic.topic, row)
             await partitions.add(error, row.partition, epoch, end_offset)
-        await topics.add(asked.topic, partitions)
+        await topics.add(topic.topic, partitions)
     return reply.finish(topics=topics)
 
 

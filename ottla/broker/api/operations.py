@@ -40,7 +40,7 @@ CLUSTER_NEEDS: Final = _needs(
 OF_TOPIC: Final = _bits(TOPIC_NEEDS)
 OF_GROUP: Final = _bits(GROUP_NEEDS)
 OF_CLUSTER: Final = _bits(CLUSTER_NEEDS)
-NOT_ASKED_FOR: Final = -(1 << 31)
+NOT_REQUESTED: Final = -(1 << 31)
 
 
 def of_topic(broker: Broker, request: Request, name: str) -> int:

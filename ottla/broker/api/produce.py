@@ -17,12 +17,12 @@ from typing import Final, NamedTuple
 from ottla.broker.api import duplicates, durability, verification
 from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import NO_REPLY, Broker, Close, Encoded, Reply, Request
-from ottla.broker.api.duplicates import MOST_TOLD, Duplicate
+from ottla.broker.api.duplicates import MOST_CHARS, Duplicate
 from ottla.broker.api.fencing_log import FENCED
 from ottla.broker.api.refusals import record_refusal
 from ottla.broker.api.reply import ReplyBuilder
 from ottla.broker.cluster.image import INTERNAL_TOPICS
-from ottla.broker.costs import APPEND_US, COPY_BYTE_US, LOOK_US, ROW_US
+from ottla.broker.costs import APPEND_US, COPY_BYTE_US, LOOKUP_US, ROW_US
 from ottla.broker.events import Events
 from ottla.broker.log.log_validator import ValidationResult, is_recompressed
 from ottla.broker.log.partition import Partition
@@ -139,7 +139,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
             # The high watermark of the log decides: the flush of this append may have failed.
             if not result.error and write.partition and result.last_offset >= write.partition.high_watermark:
                 results[at] = await _wait_durable(broker, write.partition, result)
-            turns.charged_us += LOOK_US
+            turns.charged_us += LOOKUP_US
             if turns.must_yield:
                 await turns.pause()
     return await _reply(broker, request, map(_row, writes, results))
@@ -188,7 +188,7 @@ def _check(broker: Broker, version: int, topic: str, topic_id: bytes, index: int
         message: str | None = "The records of a partition are null"
         return Write(topic, topic_id, index, None, None, None, ErrorCode.INVALID_RECORD, message)
     limit_bytes = partition.log.config.max_message_bytes
-    if len(records) > limit_bytes and (size_bytes := _claimed_size(records)) > limit_bytes:
+    if len(records) > limit_bytes and (size_bytes := _stated_size(records)) > limit_bytes:
         message = _TOO_LARGE.format(size_bytes, limit_bytes)  # before anything is decompressed
         return Write(topic, topic_id, index, records, partition, None, ErrorCode.MESSAGE_TOO_LARGE, message)
     checked = check_at_once(records)
@@ -233,7 +233,7 @@ def _check_steps(
     return checked.check, (yield from partition.log.validate(checked, records))
 
 
-def _claimed_size(records: memoryview) -> int:
+def _stated_size(records: memoryview) -> int:
     """Return the size of the first batch, or 0 if it is not a complete one of magic 2 (the check finds the error)."""
     if len(records) < HEADER_SIZE:
         return 0
@@ -379,8 +379,8 @@ def _verify(broker: Broker, request: Request, write: Write) -> ErrorCode:
     if version < FIRST_VERSION_THAT_ADDS:
         partition.maybe_start_transaction_verification(*owner, header.base_sequence, supports_epoch_bump=False)
     place = (write.topic, write.partition_index)
-    told_abortable = version == FIRST_VERSION_WITH_ABORTABLE
-    error = verification.verify(broker, request.body.transactional_id, *owner, place, told_abortable)
+    knows_abortable = version == FIRST_VERSION_WITH_ABORTABLE
+    error = verification.verify(broker, request.body.transactional_id, *owner, place, knows_abortable)
     return _VERIFICATION_ERRORS.get(error, error)
 
 
@@ -468,7 +468,7 @@ def _log_sequence_reuse(broker: Broker, request: Request, reused: list[Partition
         "%(count)d such batches since the start",
         _about(request, reused)
         | {
-            "owner": (request.body.transactional_id or "")[:MOST_TOLD],
+            "owner": (request.body.transactional_id or "")[:MOST_CHARS],
             "count": broker.metrics.reused_sequences,
         },
     )
@@ -485,5 +485,5 @@ def _why(failed: list[PartitionResponse]) -> str:
     first = failed[0]
     more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
     detail = f": {first.message}" if first.message else ""
-    topic = first.topic[:MOST_TOLD] or first.topic_id.hex()
+    topic = first.topic[:MOST_CHARS] or first.topic_id.hex()
     return f"{topic!r}-{first.partition} {ErrorCode(first.error).name}{detail}{more}"

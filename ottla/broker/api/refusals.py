@@ -43,9 +43,9 @@ def record_refusal(broker: Broker, request: Request, error_code: int, reason: st
         return
     if error_code in _NOT_AUTHORIZED and broker.authorizer is not None:
         return  # recorded where it was found, with the deciding entry (`denial_log.py`)
-    said = sender_fields(request.body)
-    reason = reason or ", ".join(f"{name} {value}" for name, value in said.items() if name != _OWNER[0])
-    transactional_id, producer_id, producer_epoch = (said.get(name) for name in _OWNER)
+    sender = sender_fields(request.body)
+    reason = reason or ", ".join(f"{name} {value}" for name, value in sender.items() if name != _OWNER[0])
+    transactional_id, producer_id, producer_epoch = (sender.get(name) for name in _OWNER)
     events.record_refusal(
         *(ApiKey(request.api_key).title, ErrorCode(error_code).name, request.client_id or "", request.peer),
         *(transactional_id, reason),

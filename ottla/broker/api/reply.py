@@ -2,7 +2,7 @@
 
     reply = ReplyBuilder(broker, request)
     topics = reply.rows("topics")
-    for topic in asked:
+    for topic in requested:
         partitions = reply.rows("topics", "partitions")
         for index in topic.partitions:
             await partitions.add(index, error)       # goes on in a later turn when the share is spent
@@ -27,20 +27,20 @@ PIECE_BYTES: Final = 65_536
 """The approximate size of a piece. Its memory is freed when it is sent."""
 FEW_ROWS: Final = 100
 """The most rows that are encoded at once."""
-SETTLED_BYTES: Final = 1_024
+UNCOUNTED_BYTES: Final = 1_024
 """Rows are charged when they have this size together: charging each one would cost more than writing it."""
 
 
 class ReplyBuilder:
     """A reply that is being written, and its memory reservation."""
 
-    __slots__ = ("_broker", "_request", "_room", "_size_bytes", "failed", "turns")
+    __slots__ = ("_broker", "_request", "_reservation", "_size_bytes", "failed", "turns")
 
     def __init__(self, broker: Broker, request: Request) -> None:
         self.turns = broker.turns
         self._broker = broker
         self._request = request
-        self._room: ReplyReservation | None = None
+        self._reservation: ReplyReservation | None = None
         self._size_bytes = 0
         self.failed = broker.metrics.apis[request.api_key].count_error
         """Called for each row with an error."""
@@ -52,16 +52,16 @@ class ReplyBuilder:
         return ReplyRows(self, write, codec.error_place(api_key, *path))
 
     def wrote(self, rows: int, structs: int, size_bytes: int) -> None:
-        """Charge for rows and add their bytes to the size of the reply. At most `SETTLED_BYTES` are not added yet."""
+        """Charge for rows and add their bytes to the size of the reply. At most `UNCOUNTED_BYTES` are not added yet."""
         self.turns.charge(rows * ROW_US + structs * REPLY_ROW_US + size_bytes * COPY_BYTE_US)
         self._size_bytes += size_bytes
 
     async def rest(self) -> None:
         """Wait for memory if the reply has become large, and yield if the turn budget is spent."""
         if self._size_bytes > FREE_BYTES:
-            if self._room is None:
-                self._room = self._broker.memory.replies.reserve()
-            await self._room.grow(self._size_bytes)
+            if self._reservation is None:
+                self._reservation = self._broker.memory.replies.reserve()
+            await self._reservation.grow(self._size_bytes)
         await self.turns.yield_if_due()
 
     def finish(self, **fields: Any) -> Encoded:
@@ -70,15 +70,15 @@ class ReplyBuilder:
             if isinstance(value, ReplyRows):
                 value.charge_rest()
         reply = encode_reply(self._request, **fields)
-        if self._room is not None:
-            self._room.built(self._size_bytes)
-        return reply._replace(room=self._room)
+        if self._reservation is not None:
+            self._reservation.built(self._size_bytes)
+        return reply._replace(reservation=self._reservation)
 
 
 class ReplyRows(Rows):
     """An array of a reply."""
 
-    __slots__ = ("_due_bytes", "_error_at", "_reply", "_settled", "_settled_bytes", "_structs", "_write")
+    __slots__ = ("_counted", "_counted_bytes", "_due_bytes", "_error_at", "_reply", "_structs", "_write")
 
     def __init__(self, reply: ReplyBuilder, write: Writer, error_at: int | None) -> None:
         super().__init__()
@@ -86,9 +86,9 @@ class ReplyRows(Rows):
         self._error_at = error_at
         self._write = write
         self._structs = 0
-        self._settled = 0
-        self._settled_bytes = 0
-        self._due_bytes = SETTLED_BYTES
+        self._counted = 0
+        self._counted_bytes = 0
+        self._due_bytes = UNCOUNTED_BYTES
 
     async def add(self, *values: Any, **named: Any) -> None:
         """Write one row. It may suspend when the turn budget is spent, so state that was read before may have
@@ -111,20 +111,20 @@ class ReplyRows(Rows):
     def charge_rest(self) -> None:
         """Charge for the rows that were not charged yet."""
         size_bytes = self.sealed_bytes + len(self.out)
-        self._reply.wrote(self.count - self._settled, self._structs, size_bytes - self._settled_bytes)
-        self._settled, self._structs, self._settled_bytes = self.count, 0, size_bytes
-        self._due_bytes = len(self.out) + SETTLED_BYTES
+        self._reply.wrote(self.count - self._counted, self._structs, size_bytes - self._counted_bytes)
+        self._counted, self._structs, self._counted_bytes = self.count, 0, size_bytes
+        self._due_bytes = len(self.out) + UNCOUNTED_BYTES
         if self._due_bytes > PIECE_BYTES:
             self.seal()
 
     def seal(self) -> None:
         super().seal()
-        self._due_bytes = SETTLED_BYTES
+        self._due_bytes = UNCOUNTED_BYTES
 
     def splice(self, rows: Rows) -> bytearray:
         if isinstance(rows, ReplyRows):  # their bytes are counted where they were written
             rows.charge_rest()
-            self._settled_bytes += rows.size_bytes
+            self._counted_bytes += rows.size_bytes
         return super().splice(rows)
 
 

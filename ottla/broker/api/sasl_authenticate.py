@@ -41,7 +41,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
         return encode_reply(
             request,
             error_code=ErrorCode.SASL_AUTHENTICATION_FAILED,
-            error_message=failed.told,
+            error_message=failed.message,
             auth_bytes=b"",
             session_lifetime_ms=0,
         )._replace(closes=_reason(failed))

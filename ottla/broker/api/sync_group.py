@@ -10,7 +10,7 @@ from ottla.broker.api import durability
 from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import encode_reply
-from ottla.broker.costs import LOOK_US
+from ottla.broker.costs import LOOKUP_US
 from ottla.broker.group.members import Caller
 from ottla.broker.group.replies import SyncReply
 from ottla.protocol.acls import AclOperation, ResourceType
@@ -43,7 +43,7 @@ async def _assignments(broker: Broker, given: Sequence[Any]) -> list[tuple[str, 
     assignments = []
     for item in given:
         assignments.append((item.member_id, bytes(item.assignment)))
-        turns.charged_us += LOOK_US
+        turns.charged_us += LOOKUP_US
         if turns.must_yield:
             await turns.pause()
     return assignments

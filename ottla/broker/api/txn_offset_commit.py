@@ -15,7 +15,7 @@ from ottla.broker.api.fencing_log import FENCED, log_fenced
 from ottla.broker.api.offset_commit import READ_TOPIC, commit_rows, or_else, refused_rows
 from ottla.broker.api.reply import with_tables
 from ottla.broker.cluster.image import CONSUMER_OFFSETS_TOPIC
-from ottla.broker.costs import LOOK_US
+from ottla.broker.costs import LOOKUP_US
 from ottla.broker.group.commits import CommitRow
 from ottla.broker.group.members import Caller
 from ottla.protocol.acls import AclOperation, ResourceType
@@ -79,7 +79,7 @@ async def _names_partitions(broker: Broker, request: Request) -> bool:
         for row in topic.partitions:
             if exists(topic.name, row.partition_index):
                 return True
-            turns.charged_us += LOOK_US
+            turns.charged_us += LOOKUP_US
             if turns.must_yield:
                 await turns.pause()
     return False
@@ -92,9 +92,9 @@ def _verify(broker: Broker, request: Request) -> ErrorCode:
         return local
     if not broker.config.transaction_partition_verification_enable:
         return ErrorCode.NONE
-    told_abortable = request.api_version == FIRST_VERSION_WITH_ABORTABLE
+    knows_abortable = request.api_version == FIRST_VERSION_WITH_ABORTABLE
     return verification.verify(
-        broker, body.transactional_id, body.producer_id, body.producer_epoch, place, told_abortable
+        broker, body.transactional_id, body.producer_id, body.producer_epoch, place, knows_abortable
     )
 
 

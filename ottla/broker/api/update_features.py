@@ -33,9 +33,9 @@ async def handle(broker: Broker, request: Request) -> Reply:
     if not broker.may(request, _ALTER, CLUSTER_NAME):
         return _refusal(request, _ALTER.error, MESSAGES[_ALTER.error])
     cluster, updates = broker.cluster, []
-    for asked in (await index_last_rows(broker.turns, body.feature_updates, lambda asked: asked.feature)).values():
-        upgrade_type = asked.upgrade_type if version >= 1 else UpgradeType.UPGRADE
-        updates.append(FeatureUpdate(asked.feature, asked.max_version_level, upgrade_type))
+    for update in (await index_last_rows(broker.turns, body.feature_updates, lambda update: update.feature)).values():
+        upgrade_type = update.upgrade_type if version >= 1 else UpgradeType.UPGRADE
+        updates.append(FeatureUpdate(update.feature, update.max_version_level, upgrade_type))
         broker.turns.charge(ROW_US)
         await broker.turns.yield_if_due()
     try:
@@ -49,8 +49,8 @@ async def handle(broker: Broker, request: Request) -> Reply:
         return encode_reply(request, error_code=ErrorCode.NONE, error_message=None)
     reply = ReplyBuilder(broker, request)
     results = reply.rows("results")
-    for asked in body.feature_updates:
-        await results.add(asked.feature, ErrorCode.NONE, ErrorCode.NONE.name)
+    for update in body.feature_updates:
+        await results.add(update.feature, ErrorCode.NONE, ErrorCode.NONE.name)
     return reply.finish(error_code=ErrorCode.NONE, error_message=None, results=results)
 
 

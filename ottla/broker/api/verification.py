@@ -36,18 +36,18 @@ def local_verification(partition: Partition, producer_id: int, epoch: int) -> Er
 
 
 def verify(
-    broker: Broker, transactional_id: str, producer_id: int, epoch: int, place: TopicPartition, told_abortable: bool
+    broker: Broker, transactional_id: str, producer_id: int, epoch: int, place: TopicPartition, knows_abortable: bool
 ) -> ErrorCode:
     """Return whether the partition is in the open transaction. Does not suspend.
 
-    `told_abortable`: the request's version knows TRANSACTION_ABORTABLE, and the client adds partitions itself.
+    `knows_abortable`: the request's version knows TRANSACTION_ABORTABLE, and the client adds partitions itself.
     """
     (error,) = broker.transactions.verify(transactional_id, producer_id, epoch, (place,))
     if not error:
         return error
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
-    if error is ErrorCode.TRANSACTION_ABORTABLE and not told_abortable:
+    if error is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:
         return _LATE
     return error
 

@@ -16,7 +16,7 @@ from typing import Final
 from ottla.broker.api.authorization import need_of
 from ottla.broker.api.context import Broker, Reply, Request
 from ottla.broker.api.reply import ReplyBuilder
-from ottla.broker.costs import LOOK_US, MARKER_US
+from ottla.broker.costs import LOOKUP_US, MARKER_US
 from ottla.broker.turns import Wait
 from ottla.protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.protocol.errors import ErrorCode
@@ -36,18 +36,18 @@ async def handle(broker: Broker, request: Request) -> Reply:
     """Write the markers."""
     results: Results = {}
     may = broker.may(request, _ALTER, CLUSTER_NAME) or broker.may(request, _ACT, CLUSTER_NAME)
-    for asked in request.body.markers:
+    for row in request.body.markers:
         marker = TransactionMarker(
-            asked.producer_id,
-            asked.producer_epoch,
-            asked.coordinator_epoch,
-            asked.transaction_result,
-            asked.transaction_version if request.api_version >= FIRST_VERSION_WITH_GENERATION else 0,
+            row.producer_id,
+            row.producer_epoch,
+            row.coordinator_epoch,
+            row.transaction_result,
+            row.transaction_version if request.api_version >= FIRST_VERSION_WITH_GENERATION else 0,
         )
-        topics = results.setdefault(asked.producer_id, {})
-        broker.turns.charge(LOOK_US)
-        for topic in asked.topics:
-            broker.turns.charge(LOOK_US)
+        topics = results.setdefault(row.producer_id, {})
+        broker.turns.charge(LOOKUP_US)
+        for topic in row.topics:
+            broker.turns.charge(LOOKUP_US)
             await broker.turns.yield_if_due()
             if not topic.partition_indexes:
                 continue
@@ -70,7 +70,7 @@ async def _flush(broker: Broker, results: Results) -> None:
                     wait: Wait[ErrorCode] = Wait(broker.turns)
                     broker.transactions.sink.when_durable(name, index, wait.wake)
                     errors[index] = await wait
-                broker.turns.charge(LOOK_US)
+                broker.turns.charge(LOOKUP_US)
                 await broker.turns.yield_if_due()
 
 

@@ -1,6 +1,6 @@
 """Controller of the metadata: decides changes, logs them, and applies them when they are durable. shell
 
-    claim the names -> decide -> append to `__cluster_metadata` -> durable -> apply to the image -> answer
+    lock the names -> decide -> append to `__cluster_metadata` -> durable -> apply to the image -> answer
 
 A change runs independently of its request, so a client that disconnects leaves no change half done. A change becomes
 visible when it is durable: until then a new topic does not exist, and a deleted one still does. Changes of other names
@@ -54,11 +54,11 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 FEATURES: Final = "features/"
-"""Name that a change of features claims; no topic can have this name."""
+"""Name that a change of features locks; no topic can have this name."""
 ACLS: Final = "acls/"
 SCRAM_CREDENTIALS: Final = "scram-credentials/"
 CLIENT_QUOTAS: Final = "client-quotas/"
-"""Name that a change of client quotas claims."""
+"""Name that a change of client quotas locks."""
 PREFETCH_LEFT: Final = PRODUCER_ID_BLOCK // 10
 """Number of free ids at which the next block is requested (`RPCProducerIdManager.PREFETCH_THRESHOLD`)."""
 CHANGED_AT_ONCE: Final = 50
@@ -72,7 +72,7 @@ APPLY_US: Final = 1.0
 _PARTITIONS_AT_ONCE: Final = 500
 _CONFIGS_AT_ONCE: Final = 200
 _SECURITY_AT_ONCE: Final = 200
-_TOLD: Final = 100
+_LISTED: Final = 100
 
 
 class Partitions(Protocol):
@@ -121,7 +121,7 @@ class Controller:
         self._node_id = node_id
         self.new_id = new_id
         self._directory_id = directory_id
-        self._claims = NameLocks(turns)
+        self._locks = NameLocks(turns)
         self._removing: dict[bytes, tuple[TopicImage, Iterator[int]]] = {}
         self._free_producer_ids = range(0)
         self._next_block = range(0)
@@ -136,37 +136,37 @@ class Controller:
         The change continues if its request is discarded. Raises the exception of `change`, or OSError if the change
         cannot be logged.
         """
-        return await self._apart(self._run_with_claims(map(unify_collision_chars, names), change))
+        return await self._apart(self._run_with_locks(map(unify_collision_chars, names), change))
 
     async def in_parts(
-        self, wanted: Sequence[T], name_of: Callable[[T], str | None], change: Callable[[Sequence[T]], Handler[None]]
+        self, changes: Sequence[T], name_of: Callable[[T], str | None], change: Callable[[Sequence[T]], Handler[None]]
     ) -> None:
         """Run `exclusively` for all changes of a request, `CHANGED_AT_ONCE` at a time.
 
-        `name_of` returns the name that a change claims, or None. If a part cannot be logged, later parts are not tried.
+        `name_of` returns the name that a change locks, or None. If a part cannot be logged, later parts are not tried.
         """
-        await self._apart(self._in_parts(wanted, name_of, change))
+        await self._apart(self._in_parts(changes, name_of, change))
 
     async def _in_parts(
-        self, wanted: Sequence[T], name_of: Callable[[T], str | None], change: Callable[[Sequence[T]], Handler[None]]
+        self, changes: Sequence[T], name_of: Callable[[T], str | None], change: Callable[[Sequence[T]], Handler[None]]
     ) -> None:
-        for start in range(0, len(wanted), CHANGED_AT_ONCE):
-            part = wanted[start : start + CHANGED_AT_ONCE]
-            await self._run_with_claims(
+        for start in range(0, len(changes), CHANGED_AT_ONCE):
+            part = changes[start : start + CHANGED_AT_ONCE]
+            await self._run_with_locks(
                 [unify_collision_chars(name) for name in map(name_of, part) if name], change(part)
             )
 
-    async def _run_with_claims(self, keys: Iterable[str], change: Handler[R]) -> R:
-        claim = await self._claims.take(keys)
+    async def _run_with_locks(self, keys: Iterable[str], change: Handler[R]) -> R:
+        lock = await self._locks.take(keys)
         try:
             result = await change
             await self.wait_applied()
         except Exception:
             with suppress(OSError):
                 await self.wait_applied()
-            self._claims.release(claim)
+            self._locks.release(lock)
             raise
-        self._claims.release(claim)
+        self._locks.release(lock)
         return result
 
     async def _apart(self, work: Handler[R]) -> R:
@@ -191,7 +191,7 @@ class Controller:
         if error:
             raise OSError(f"a record of the metadata log was lost: {error.name}")
 
-    # --- topics: called in a change that has claimed the name ------------------------------------------------------
+    # --- topics: called in a change that has locked the name -------------------------------------------------------
 
     async def create_topic(self, name: str, partition_count: int, configs: dict[str, str]) -> bytes:
         """Log a topic whose name and configs were checked, and return its id.
@@ -237,7 +237,7 @@ class Controller:
         self._log.append_batch(batch, apply)
 
     async def _add_partitions(self, batch: ValuesBatch, first: PartitionRecord, indexes: range) -> None:
-        """Encode the records of many partitions, a few per turn. The name is claimed; the caller logs the records."""
+        """Encode the records of many partitions, a few per turn. The name is locked; the caller logs the records."""
         for start in range(0, len(indexes), _PARTITIONS_AT_ONCE):
             some = indexes[start : start + _PARTITIONS_AT_ONCE]
             batch.add(encode_partition_records(first, some))
@@ -267,14 +267,14 @@ class Controller:
             log.info("Deleted topic %(topic)s", {"topic": topic.name})
             for listener in self.on_topic_deleted:
                 listener(topic)
-            claim = self._claims.follow(unify_collision_chars(topic.name))
+            lock = self._locks.follow(unify_collision_chars(topic.name))
             indexes = self._removing[topic.topic_id] = topic, iter(range(count))
-            self.turns.start(self._remove(*indexes, claim), _done, _bug)
+            self.turns.start(self._remove(*indexes, lock), _done, _bug)
 
         self._log.append_batch(_batch_of([record]), apply)
 
-    async def _remove(self, topic: TopicImage, indexes: Iterator[int], claim: NameLock) -> None:
-        """Rename the directories of a deleted topic; its name stays claimed until then."""
+    async def _remove(self, topic: TopicImage, indexes: Iterator[int], lock: NameLock) -> None:
+        """Rename the directories of a deleted topic; its name stays locked until then."""
         renamed: list[str] = []
         for index in indexes:
             renamed += self._partitions.rename_for_deletion(topic, index)
@@ -282,8 +282,8 @@ class Controller:
             await self.turns.yield_if_due()
         self._partitions.delete_later(renamed)
         self._removing.pop(topic.topic_id, None)
-        await claim.wait
-        self._claims.release(claim)
+        await lock.wait
+        self._locks.release(lock)
 
     def stop(self) -> None:
         """Rename the directories of deleted topics that are left; the next start deletes them."""
@@ -292,7 +292,7 @@ class Controller:
                 self._partitions.rename_for_deletion(topic, index)
 
     async def alter_configs(self, changes: Sequence[ConfigRecord]) -> None:
-        """Log configs whose values were checked and whose resources are claimed. When they are durable, logs apply the
+        """Log configs whose values were checked and whose resources are locked. When they are durable, logs apply the
         configs of their topics at once, and those of the broker soon."""
         batch = ValuesBatch()
         for start in range(0, len(changes), _CONFIGS_AT_ONCE):
@@ -311,9 +311,10 @@ class Controller:
             if any(each.resource_type == BROKER_RESOURCE for each in changes):
                 self.on_broker_configs_changed()
             listed = ", ".join(
-                f"{each.resource_name} {each.name}={loggable_value(each.name, each.value)}" for each in changes[:_TOLD]
+                f"{each.resource_name} {each.name}={loggable_value(each.name, each.value)}"
+                for each in changes[:_LISTED]
             )
-            more = f" (and {len(changes) - _TOLD} more)" if len(changes) > _TOLD else ""
+            more = f" (and {len(changes) - _LISTED} more)" if len(changes) > _LISTED else ""
             log.info("Changed configs: %s%s", listed, more)
 
         self._log.append_batch(batch, apply)
@@ -321,14 +322,14 @@ class Controller:
     # --- ACLs, SCRAM credentials and quotas -----------------------------------------------------------------------
 
     async def change_security(
-        self, claims: Iterable[str], decide: Callable[[], Handler[Sequence[SecurityRecord]]]
+        self, names: Iterable[str], decide: Callable[[], Handler[Sequence[SecurityRecord]]]
     ) -> None:
         """Change ACLs, SCRAM users or quotas: apply all records that `decide` returns, or none. Raises OSError.
 
-        `claims` are held from before the decision until it is applied. The caller must limit the records of one change
+        `names` are held from before the decision until it is applied. The caller must limit the records of one change
         to 10,000, as Kafka does (`QuorumController.MAX_RECORDS_PER_USER_OP`).
         """
-        await self._apart(self._run_with_claims(claims, self._change_security(decide)))
+        await self._apart(self._run_with_locks(names, self._change_security(decide)))
 
     async def _change_security(self, decide: Callable[[], Handler[Sequence[SecurityRecord]]]) -> None:
         records = await decide()
@@ -338,7 +339,7 @@ class Controller:
             await self.notify_security(records)
 
     async def log_security(self, records: Sequence[SecurityRecord]) -> None:
-        """Log a change that was decided, and whose names are claimed."""
+        """Log a change that was decided, and whose names are locked."""
         batch = ValuesBatch()
         for start in range(0, len(records), _SECURITY_AT_ONCE):
             some = records[start : start + _SECURITY_AT_ONCE]
@@ -348,8 +349,8 @@ class Controller:
 
         def apply() -> None:
             self.turns.charge(len(records) * APPLY_US)
-            listed = ", ".join(describe_change(record, self._image.acls) for record in records[:_TOLD])
-            more = f" (and {len(records) - _TOLD} more)" if len(records) > _TOLD else ""
+            listed = ", ".join(describe_change(record, self._image.acls) for record in records[:_LISTED])
+            more = f" (and {len(records) - _LISTED} more)" if len(records) > _LISTED else ""
             for record in records:
                 self._image.apply(record)
             log.info("Changed security: %s%s", listed, more)
@@ -369,7 +370,7 @@ class Controller:
 
     async def update_features(self, updates: Sequence[FeatureUpdate], validate_only: bool = False) -> str | None:
         """Finalize levels, all of them or none. Return the reason if they cannot be finalized. Raises OSError."""
-        return await self._apart(self._run_with_claims((FEATURES,), self._update_features(updates, validate_only)))
+        return await self._apart(self._run_with_locks((FEATURES,), self._update_features(updates, validate_only)))
 
     async def _update_features(self, updates: Sequence[FeatureUpdate], validate_only: bool) -> str | None:
         problem = update_problem(self._image.features, updates, self._node_id)

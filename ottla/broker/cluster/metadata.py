@@ -292,7 +292,7 @@ class Cluster:
         return topic
 
     async def create_internal_topic(self, name: str) -> None:
-        """Log an internal topic, unless it exists; the name is claimed."""
+        """Log an internal topic, unless it exists; the name is locked."""
         if name not in self.image.topics:
             await self.controller.create_topic(name, *self._internal_topics[name])
 

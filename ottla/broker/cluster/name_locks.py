@@ -1,11 +1,11 @@
 """Locks on names: a queue for each name, so that two changes of one topic never overlap. pure
 
 A change of the metadata is decided, logged, and applied when the log is durable. A decision must not depend on a change
-that is not applied yet. So a change claims the names that it reads, from before its decision until it is applied.
+that is not applied yet. So a change locks the names that it reads, from before its decision until it is applied.
 Changes of other names run at the same time and share its sync.
 
-A claim enters all its queues at once, in the order of arrival, and begins when it is first in each of them. No claim
-overtakes another, and no claim that holds a name waits for another name.
+A lock enters all its queues at once, in the order of arrival, and begins when it is first in each of them. No lock
+overtakes another, and no lock that holds a name waits for another name.
 """
 
 from collections import deque
@@ -26,7 +26,7 @@ class NameLock:
 
 
 class NameLocks:
-    """The queues of all claimed names. A handler that waits here is never discarded."""
+    """The queues of all locked names. A handler that waits here is never discarded."""
 
     __slots__ = ("_lines", "_turns")
 
@@ -35,7 +35,7 @@ class NameLocks:
         self._lines: dict[str, deque[NameLock]] = {}
 
     async def take(self, names: Iterable[str]) -> NameLock:
-        """Wait until this claim is first in the queue of each name."""
+        """Wait until this lock is first in the queue of each name."""
         lock = NameLock(names, self._turns)
         for name in lock.names:
             line = self._lines.setdefault(name, deque())
@@ -46,15 +46,15 @@ class NameLocks:
         return lock
 
     def follow(self, name: str) -> NameLock:
-        """Insert a claim of a name directly after its holder and before all that wait."""
-        claim = NameLock((name,), self._turns)
-        claim.missing = 1
-        self._lines[name].insert(1, claim)
-        return claim
+        """Insert a lock of a name directly after its holder and before all that wait."""
+        lock = NameLock((name,), self._turns)
+        lock.missing = 1
+        self._lines[name].insert(1, lock)
+        return lock
 
-    def release(self, claim: NameLock) -> None:
-        """Release the names and wake the next claim of each queue."""
-        for name in claim.names:
+    def release(self, lock: NameLock) -> None:
+        """Release the names and wake the next lock of each queue."""
+        for name in lock.names:
             line = self._lines[name]
             line.popleft()
             if not line:

@@ -42,8 +42,8 @@ class Loaded(NamedTuple):
         if self.ignored:
             notes.append(f"Known to Kafka, ignored by Ottla: {', '.join(self.ignored)}")
         if self.unknown:
-            told = [f"{key} ({meant})" if (meant := suggestion(key)) else key for key in self.unknown]
-            notes.append(f"Unknown options, ignored: {', '.join(told)}")
+            listed = [f"{key} ({meant})" if (meant := suggestion(key)) else key for key in self.unknown]
+            notes.append(f"Unknown options, ignored: {', '.join(listed)}")
         return notes
 
 
@@ -180,8 +180,8 @@ def _check_listeners(config: Config, refuse: Callable[[str, str], ConfigError]) 
         raise refuse("advertised.listeners", "at least one listener besides those of the controller")
     if any(listener.host in ("0.0.0.0", "::") for listener in advertised or listeners):
         raise refuse("advertised.listeners", f"{LISTENER_RANGE}, with a host that clients can reach")
-    told = [listener.name for listener in advertised or listeners]
+    names = [listener.name for listener in advertised or listeners]
     between_brokers = listener_names(config.inter_broker_listener_name)
-    if not between_brokers.issubset(told):
-        raise refuse("inter.broker.listener.name", f"an advertised listener ({', '.join(sorted(told))})")
+    if not between_brokers.issubset(names):
+        raise refuse("inter.broker.listener.name", f"an advertised listener ({', '.join(sorted(names))})")
     return dataclasses.replace(config, listeners=listeners, advertised_listeners=advertised)

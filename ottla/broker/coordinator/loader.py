@@ -53,9 +53,9 @@ class CoordinatorLoader(Generic[S]):
 
     def load(self, indexes: Iterable[int]) -> None:
         """Start to load these partitions now. Work beyond the turn budget continues in later turns."""
-        wanted = [*indexes]
-        self.loading.update(wanted)
-        self._queue.extend(wanted)
+        partitions = [*indexes]
+        self.loading.update(partitions)
+        self._queue.extend(partitions)
         if not self._stopped:
             self._work.start(self._load_queue)
 

@@ -156,7 +156,7 @@ class ClassicGroup:
             return bool(protocol_type) and bool(protocols)
         return protocol_type == self.protocol_type and self.roster.shares(protocols)
 
-    def has_room(self, member_id: str, max_size: int) -> bool:
+    def can_add(self, member_id: str, max_size: int) -> bool:
         """Whether this member may join. During a rebalance only joined members count, so the last ones are refused."""
         if self.state is ClassicGroupState.EMPTY or len(self.members) < max_size:
             return True
@@ -190,10 +190,10 @@ class ClassicGroup:
         With unchanged protocols it gets the current generation again, since it may have missed the reply. The leader of
         a stable group does not, because it joins again when it wants a new assignment.
         """
-        settled = self.state is ClassicGroupState.COMPLETING_REBALANCE or (
+        has_generation = self.state is ClassicGroupState.COMPLETING_REBALANCE or (
             self.state is ClassicGroupState.STABLE and member.member_id != self.roster.leader
         )
-        if settled and protocols == member.protocols:
+        if has_generation and protocols == member.protocols:
             return Outcome(joined={member.member_id: self._join_reply(member)})
         leads, changed = member.member_id == self.roster.leader, protocols != member.protocols
         self.roster.update(member, protocols, timeouts)

@@ -118,35 +118,35 @@ class GroupCoordinator:
 
     # -- membership -----------------------------------------------------------------------------------------------
 
-    async def join(self, ask: JoinAsk) -> JoinReply:
+    async def join(self, request: JoinAsk) -> JoinReply:
         """Handle JoinGroup: wait for the group's next generation, or return the current one if that is enough."""
-        if not ask.group_id:
-            return JoinReply(ErrorCode.INVALID_GROUP_ID, ask.member_id)
-        if self._is_bad_session(ask):
-            return JoinReply(ErrorCode.INVALID_SESSION_TIMEOUT, ask.member_id)
-        protocols = await self._read_protocols(ask)
+        if not request.group_id:
+            return JoinReply(ErrorCode.INVALID_GROUP_ID, request.member_id)
+        if self._is_bad_session(request):
+            return JoinReply(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
+        protocols = await self._read_protocols(request)
         if protocols is None:
-            return JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ask.member_id)
-        metadata, error = self._manager.find(ask.group_id)
+            return JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
+        metadata, error = self._manager.find(request.group_id)
         if error:
             return JoinReply(error)
         if metadata is None:
-            if ask.member_id:
-                return JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, ask.member_id)
-            metadata, error = self._begin_group(ask.group_id)
+            if request.member_id:
+                return JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
+            metadata, error = self._begin_group(request.group_id)
             if metadata is None:
                 return JoinReply(error)
-        refused = self._refuse_join(metadata, ask, protocols)
+        refused = self._refuse_join(metadata, request, protocols)
         if refused is not None:
             return refused
-        member_id = ask.member_id or self._draw_member_id(ask)
+        member_id = request.member_id or self._draw_member_id(request)
         if not fits_a_string(member_id):
             return JoinReply(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka fails to encode the id, with this error
-        if not ask.member_id and ask.group_instance_id is None and ask.known_id_needed:
-            metadata.group.reserve(member_id, ask.timeouts.session_ms, self._clock.monotonic_ms())
+        if not request.member_id and request.group_instance_id is None and request.known_id_needed:
+            metadata.group.reserve(member_id, request.timeouts.session_ms, self._clock.monotonic_ms())
             self._arm(metadata)
             return JoinReply(ErrorCode.MEMBER_ID_REQUIRED, member_id)
-        outcome = _join_member(metadata, ask, protocols, member_id, self._now())
+        outcome = _join_member(metadata, request, protocols, member_id, self._now())
         wait = self._wait(metadata.joins, member_id, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member_id))
         self._follow(metadata, outcome)
         return await wait
@@ -160,11 +160,11 @@ class GroupCoordinator:
             return None, error
         return self._manager.find(group_id)
 
-    def _is_bad_session(self, ask: JoinAsk) -> bool:
+    def _is_bad_session(self, request: JoinAsk) -> bool:
         low, high = self._config.group_min_session_timeout_ms, self._config.group_max_session_timeout_ms
-        return not low <= ask.timeouts.session_ms <= high
+        return not low <= request.timeouts.session_ms <= high
 
-    async def _read_protocols(self, ask: JoinAsk) -> Protocols | None:
+    async def _read_protocols(self, request: JoinAsk) -> Protocols | None:
         """Return the member's protocols, each name once. As in Kafka the first metadata of a name counts.
 
         None if there are more protocols or bytes than group.member.max.protocols and group.member.max.metadata.bytes
@@ -173,7 +173,7 @@ class GroupCoordinator:
         most, most_bytes = self._config.group_member_max_protocols, self._config.group_member_max_metadata_bytes
         named: dict[str, bytes] = {}
         size_bytes = 0
-        for name, metadata in ask.protocols:
+        for name, metadata in request.protocols:
             if name not in named:
                 named[name] = metadata
                 size_bytes += len(metadata)
@@ -186,25 +186,25 @@ class GroupCoordinator:
         log.warning(
             "Refused a member of group %(group).100s from %(peer)s: it names more than %(most)d protocols, or gives "
             "more than %(most_bytes)d bytes of metadata (group.member.max.protocols, group.member.max.metadata.bytes)",
-            {"group": ask.group_id, "peer": ask.client_host, "most": most, "most_bytes": most_bytes},
+            {"group": request.group_id, "peer": request.client_host, "most": most, "most_bytes": most_bytes},
         )
         return None
 
-    def _draw_member_id(self, ask: JoinAsk) -> str:
-        name = ask.client_id if ask.group_instance_id is None else ask.group_instance_id
+    def _draw_member_id(self, request: JoinAsk) -> str:
+        name = request.client_id if request.group_instance_id is None else request.group_instance_id
         return f"{name}-{self._new_member_uuid()}"
 
-    def _refuse_join(self, metadata: GroupMetadata, ask: JoinAsk, protocols: Protocols) -> JoinReply | None:
-        group, member_id = metadata.group, ask.member_id
-        if not group.has_room(member_id, self._config.group_max_size):
+    def _refuse_join(self, metadata: GroupMetadata, request: JoinAsk, protocols: Protocols) -> JoinReply | None:
+        group, member_id = metadata.group, request.member_id
+        if not group.can_add(member_id, self._config.group_max_size):
             group.roster.remove(member_id)
             return JoinReply(ErrorCode.GROUP_MAX_SIZE_REACHED)
-        if not group.accepts(ask.protocol_type, protocols):
+        if not group.accepts(request.protocol_type, protocols):
             return JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
         if member_id in group.roster.pending:
             # Only dynamic members get an id before they join; Kafka throws an exception here.
-            return None if ask.group_instance_id is None else JoinReply(ErrorCode.UNKNOWN_SERVER_ERROR)
-        error = group.roster.error(member_id, ask.group_instance_id) if member_id else ErrorCode.NONE
+            return None if request.group_instance_id is None else JoinReply(ErrorCode.UNKNOWN_SERVER_ERROR)
+        error = group.roster.error(member_id, request.group_instance_id) if member_id else ErrorCode.NONE
         return JoinReply(error, member_id) if error else None
 
     async def sync(
@@ -280,7 +280,7 @@ class GroupCoordinator:
         """Log the step of an outcome, if it has one, and apply it. Then wake waiting handlers and set the timer."""
         if outcome.step is not None:
             outcome.add(self._manager.log_step(metadata, outcome.step, self._now()))
-        for text, values in outcome.told:
+        for text, values in outcome.lines:
             log.info(text, values)
         joins, syncs = metadata.joins, metadata.syncs
         self._wake_waiting(iter([(joins.pop(each), reply) for each, reply in outcome.joined.items() if each in joins]))
@@ -338,17 +338,19 @@ class GroupCoordinator:
         self._follow(metadata, group.begin_again(self._now()) if too_large else Outcome())
 
 
-def _join_member(metadata: GroupMetadata, ask: JoinAsk, protocols: Protocols, member_id: str, now: Moment) -> Outcome:
-    group, instance_id = metadata.group, ask.group_instance_id
+def _join_member(
+    metadata: GroupMetadata, request: JoinAsk, protocols: Protocols, member_id: str, now: Moment
+) -> Outcome:
+    group, instance_id = metadata.group, request.group_instance_id
     known = group.members.get(member_id)
     if known is not None:
-        return group.rejoin(known, protocols, ask.timeouts, now, ask.reason)
+        return group.rejoin(known, protocols, request.timeouts, now, request.reason)
     old_id = None if instance_id is None else group.roster.static.get(instance_id)
     if old_id is not None:
         old = group.members[old_id]
-        return group.replace_static(old, member_id, protocols, ask.timeouts, ask.can_skip_assignment, now)
-    member = Member(member_id, instance_id, ask.client_id, ask.client_host, ask.timeouts, protocols)
-    return group.add(member, ask.protocol_type, now, ask.reason)
+        return group.replace_static(old, member_id, protocols, request.timeouts, request.can_skip_assignment, now)
+    member = Member(member_id, instance_id, request.client_id, request.client_host, request.timeouts, protocols)
+    return group.add(member, request.protocol_type, now, request.reason)
 
 
 def _differs(given: str | None, own: str | None) -> bool:

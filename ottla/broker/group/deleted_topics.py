@@ -36,7 +36,7 @@ class DeletedTopics:
         self._clock = clock
         # Deleted topics, each with the end offsets of the `__consumer_offsets` partitions at that time. A commit after
         # them is for a new topic of the same name.
-        self._gone: dict[str, Mapping[int, int]] = {}
+        self._deleted: dict[str, Mapping[int, int]] = {}
         # Offsets that wait for open transactions, by group, with those end offsets by topic.
         self._covered: list[tuple[GroupMetadata, list[TopicPartition], Mapping[str, int]]] = []
         self._walk = OneAtATime(turns, self._broke)
@@ -50,7 +50,7 @@ class DeletedTopics:
 
     def forget_topic(self, topic: str) -> None:
         """Remove the offsets of a deleted topic from every group, pending ones too, in the background."""
-        self._gone[topic] = self._manager.ends()
+        self._deleted[topic] = self._manager.ends()
         self._walk.start(self._forget_topics)
 
     async def _forget_topics(self) -> None:
@@ -58,12 +58,12 @@ class DeletedTopics:
         covered, self._covered = self._covered, []
         for metadata, keys, ends in covered:
             await self._forget_keys(metadata, keys, ends)
-        while self._gone:
-            gone, self._gone = self._gone, {}
+        while self._deleted:
+            deleted, self._deleted = self._deleted, {}
             refused: set[int] = set()
             for metadata in self._manager.groups():
-                keys = await self._keys_of_topics(metadata, gone)
-                ends = {topic: of_logs.get(metadata.index, 0) for topic, of_logs in gone.items()} if keys else {}
+                keys = await self._keys_of_topics(metadata, deleted)
+                ends = {topic: of_logs.get(metadata.index, 0) for topic, of_logs in deleted.items()} if keys else {}
                 if metadata.index not in refused and not await self._forget_keys(metadata, keys, ends):
                     refused.add(metadata.index)
                 await self._turns.yield_if_due()

@@ -12,7 +12,7 @@ Source: `OffsetMetadataManager.deleteOffsets`, `deleteAllOffsets`, `ClassicGroup
 import logging
 from collections.abc import Sequence
 
-from ottla.broker.costs import LOOK_US
+from ottla.broker.costs import LOOKUP_US
 from ottla.broker.group.metadata_manager import GroupMetadataManager
 from ottla.broker.group.shard import GroupMetadata
 from ottla.broker.group.states import ClassicGroupState
@@ -107,10 +107,10 @@ class GroupDeletion:
         """
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID, []
-        asked = [*dict.fromkeys((topic, index) for topic, indexes in topics for index in indexes)]
-        self._turns.charge((len(topics) + sum([len(indexes) for _, indexes in topics])) * LOOK_US)
+        requested = [*dict.fromkeys((topic, index) for topic, indexes in topics for index in indexes)]
+        self._turns.charge((len(topics) + sum([len(indexes) for _, indexes in topics])) * LOOKUP_US)
         subscribed: set[str] = set()
-        for some in [*self._tombstones.portions(group_id, asked)] or [()]:
+        for some in [*self._tombstones.portions(group_id, requested)] or [()]:
             metadata, error = await self._ready_group(group_id)
             if metadata is None or error:
                 return error or ErrorCode.GROUP_ID_NOT_FOUND, []

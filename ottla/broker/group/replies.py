@@ -68,11 +68,11 @@ class Outcome:
     joined: dict[str, JoinReply] = field(default_factory=dict)
     synced: dict[str, SyncReply] = field(default_factory=dict)
     step: Step | None = None
-    told: list[Line] = field(default_factory=list, compare=False)
+    lines: list[Line] = field(default_factory=list, compare=False)
 
     def add_line(self, line: Line) -> "Outcome":
         """Add a line for the log, and return this outcome."""
-        self.told.append(line)
+        self.lines.append(line)
         return self
 
     def add(self, more: "Outcome") -> "Outcome":
@@ -80,5 +80,5 @@ class Outcome:
         self.joined |= more.joined
         self.synced |= more.synced
         self.step = more.step or self.step
-        self.told += more.told
+        self.lines += more.lines
         return self

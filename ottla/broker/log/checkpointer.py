@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from logging import getLogger
 from typing import Final, NamedTuple
 
-from ottla.broker.costs import COPY_BYTE_US, LOOK_US, ROW_US
+from ottla.broker.costs import COPY_BYTE_US, LOOKUP_US, ROW_US
 from ottla.broker.log.checkpoint_files import CheckpointFiles
 from ottla.broker.log.partition import Partition
 from ottla.broker.ports.clock import Clock
@@ -170,7 +170,7 @@ class Checkpointer:
                     self._note(key, partition)
                 if partition.log.unsynced and self._sync is None:
                     self._sealed.append(partition)
-                turns.charge(partition.log.release_idle_segments() * LOOK_US)
+                turns.charge(partition.log.release_idle_segments() * LOOKUP_US)
                 await turns.yield_if_due()
         self._round = None  # the rest runs in this step, so `stop` has no activity to discard
         self._start_sync()
@@ -281,7 +281,7 @@ class Checkpointer:
         without = set(self._forgotten)
         on_durable = (lambda: self._forgotten.difference_update(without)) if without else None
         needed = self._encode_required_files()
-        self._turns.charge(len(self._partitions) * LOOK_US + sum(map(len, needed.values())) * COPY_BYTE_US)
+        self._turns.charge(len(self._partitions) * LOOKUP_US + sum(map(len, needed.values())) * COPY_BYTE_US)
         self._files.write_in_background(needed, on_durable)
 
     def _encode_required_files(self) -> dict[str, bytes]:

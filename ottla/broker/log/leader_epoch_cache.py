@@ -60,12 +60,12 @@ class LeaderEpochCache:
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Remove epochs that end below `start_offset`; the epoch of this offset starts there now."""
-        gone = bisect_right(self._entries, start_offset, key=_START)
-        if gone and self._entries[gone - 1][1] != start_offset:
-            self._entries[:gone] = [(self._entries[gone - 1][0], start_offset)]
+        count = bisect_right(self._entries, start_offset, key=_START)
+        if count and self._entries[count - 1][1] != start_offset:
+            self._entries[:count] = [(self._entries[count - 1][0], start_offset)]
             self._mark()
-        elif gone > 1:
-            del self._entries[: gone - 1]
+        elif count > 1:
+            del self._entries[: count - 1]
             self._mark()
 
     def epoch_for_offset(self, offset: int) -> int:

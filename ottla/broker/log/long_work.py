@@ -105,13 +105,13 @@ class LongWork:
 class _Hold:
     """Reservation of one piece of work: memory, and the gate if the work is slow and large."""
 
-    __slots__ = ("_claim", "_gate", "_inside", "_memory")
+    __slots__ = ("_gate", "_inside", "_memory", "_reservation")
 
     def __init__(self, memory: RequestMemory, gate: Gate | None) -> None:
         self._memory = memory
         self._gate = gate
         self._inside = False
-        self._claim: Reservation | None = None
+        self._reservation: Reservation | None = None
 
     async def grow(self, turns: Turns, size_bytes: int, scratch_bytes: int) -> None:
         """Reserve `size_bytes`, twice that for recompression. An earlier, smaller reservation is released first.
@@ -120,25 +120,25 @@ class _Hold:
         no work waits for a second reservation while it has records in memory.
         """
         gate = self._gate
-        wanted = size_bytes if gate is None else 2 * size_bytes
+        needed = size_bytes if gate is None else 2 * size_bytes
         if size_bytes > LARGE_BYTES:
-            wanted += scratch_bytes
-        if self._claim is not None and wanted <= self._claim.size_bytes:
+            needed += scratch_bytes
+        if self._reservation is not None and needed <= self._reservation.size_bytes:
             return
         self._release_memory()
         if gate is not None and not self._inside and size_bytes > LARGE_BYTES:
             await gate.enter(turns)
             self._inside = True
-        self._claim = await self._memory.enter(wanted, self._leave_gate)
+        self._reservation = await self._memory.enter(needed, self._leave_gate)
 
     def leave(self) -> None:
         self._release_memory()
         self._leave_gate()
 
     def _release_memory(self) -> None:
-        claim, self._claim = self._claim, None
-        if claim is not None:
-            claim.release()
+        reservation, self._reservation = self._reservation, None
+        if reservation is not None:
+            reservation.release()
 
     def _leave_gate(self) -> None:
         if self._inside and self._gate is not None:

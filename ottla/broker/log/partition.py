@@ -49,8 +49,8 @@ class Partition:
         "_flush",
         "_offline_error",
         "_on_failure",
-        "_parked",
         "_pending",
+        "_waiting_fetches",
         "bytes_in",
         "bytes_out",
         "fetch_requests",
@@ -95,7 +95,7 @@ class Partition:
         self._on_failure = on_failure
         self._flush = flush
         # Waiting fetches, and whether each reads committed.
-        self._parked: dict[Wait[None], bool] = {}
+        self._waiting_fetches: dict[Wait[None], bool] = {}
         self._pending: deque[tuple[int, OnDurable]] = deque()
         self.lead(leader_epoch)
         self._move_last_stable_offset()
@@ -207,8 +207,8 @@ class Partition:
         pending = self._pending
         while pending and pending[0][0] < self.high_watermark:
             pending.popleft()[1](NO_ERROR)
-        if self._parked:
-            self._wake_parked_fetches()
+        if self._waiting_fetches:
+            self._wake_fetches()
 
     def _move_last_stable_offset(self) -> None:
         """Update the last stable offset.
@@ -243,7 +243,7 @@ class Partition:
 
     def _update_after_log_start_change(self) -> None:
         self._move_last_stable_offset()
-        self._wake_parked_fetches()
+        self._wake_fetches()
 
     # --- waiting requests -----------------------------------------------------------------------------------------
 
@@ -261,25 +261,25 @@ class Partition:
 
         `committed`: the fetch reads committed (reported by `waiting_committed`).
         """
-        self._parked[wait] = committed
+        self._waiting_fetches[wait] = committed
 
     def remove_waiting_fetch(self, wait: Wait[None]) -> None:
         """Remove a wait; no effect if it was woken."""
-        self._parked.pop(wait, None)
+        self._waiting_fetches.pop(wait, None)
 
     @property
     def waiting(self) -> int:
         """Number of fetches that wait for more."""
-        return len(self._parked)
+        return len(self._waiting_fetches)
 
     @property
     def waiting_committed(self) -> int:
         """Number of waiting fetches that read committed."""
-        return sum(self._parked.values())
+        return sum(self._waiting_fetches.values())
 
-    def _wake_parked_fetches(self) -> None:
-        parked, self._parked = self._parked, {}
-        for wait in parked:
+    def _wake_fetches(self) -> None:
+        fetches, self._waiting_fetches = self._waiting_fetches, {}
+        for wait in fetches:
             wait.wake(None)
 
     # --- read -----------------------------------------------------------------------------------------------------
@@ -426,7 +426,7 @@ class Partition:
         if self.offline is None:
             self.offline = reason
             self._offline_error = error
-            self._wake_parked_fetches()
+            self._wake_fetches()
         self.log.stop()
         pending, self._pending = self._pending, deque()
         for _, callback in pending:

@@ -105,8 +105,8 @@ class ProducerStateManager:
     __slots__ = (
         "_by_id",
         "_frozen",
-        "_gone",
         "_order",
+        "_removed",
         "_verifications",
         "_walks",
         "ongoing_txns",
@@ -116,9 +116,9 @@ class ProducerStateManager:
     def __init__(self) -> None:
         self._by_id: dict[int, ProducerStateEntry] = {}
         # The same in the order of their first batches, to iterate over many turns: copying a million takes too long for
-        # one turn. Producers that expire during an iteration stay in it until the next expiry, and are in `_gone`.
+        # one turn. Producers that expire during an iteration stay in it until the next expiry, and are in `_removed`.
         self._order: list[ProducerStateEntry] = []
-        self._gone: set[ProducerStateEntry] = set()
+        self._removed: set[ProducerStateEntry] = set()
         self._walks = 0
         # In memory only: after a restart every batch is verified again.
         self._verifications: dict[int, VerificationStateEntry] = {}
@@ -352,13 +352,13 @@ class ProducerStateManager:
                         del by_id[producer.producer_id]
             if self._frozen is not None or self._walks:
                 if len(left) < len(known):
-                    self._gone.update(known)
-                    self._gone.difference_update(left)
+                    self._removed.update(known)
+                    self._removed.difference_update(left)
                 at += len(some)
             else:
                 if len(left) < len(some):
                     order[at : at + len(some)] = left
-                    self._gone.difference_update(some)
+                    self._removed.difference_update(some)
                 at += len(left)
             yield len(known) - len(left)
         if self._verifications:
@@ -374,13 +374,13 @@ class ProducerStateManager:
         """Return the current entries of all producers in slices; appends between them are allowed until `thaw`."""
         kept: dict[ProducerStateEntry, ProducerEntry] = {}
         self._frozen = kept
-        gone = frozenset(self._gone)
+        removed = frozenset(self._removed)
         order, end = self._order, len(self._order)
         return (
             [
                 kept.get(producer) or _entry(producer)
                 for producer in order[start : min(start + SNAPSHOT_SLICE, end)]
-                if producer not in gone
+                if producer not in removed
             ]
             for start in range(0, end, SNAPSHOT_SLICE)
         )

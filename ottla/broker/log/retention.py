@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from logging import getLogger
 
-from ottla.broker.costs import LOOK_US, ROW_US
+from ottla.broker.costs import LOOKUP_US, ROW_US
 from ottla.broker.log.file_deleter import FileDeleter
 from ottla.broker.log.partition import Partition
 from ottla.broker.log.segments.log_segment import LogSegment
@@ -86,7 +86,7 @@ class Retention:
         """Delete the segments of one partition that can be deleted, over many turns."""
         more = True
         while more:
-            self._turns.charge(ROW_US + len(partition.log.segments) * LOOK_US)
+            self._turns.charge(ROW_US + len(partition.log.segments) * LOOKUP_US)
             more = partition.offline is None and self._delete_some(partition)
             await self._turns.yield_if_due()
 

@@ -61,7 +61,7 @@ def _has_lost_page(file: File, position: int) -> bool:
     If the length of the batch is not known, only its header is checked. From the start of the batch, eight zeros are
     enough where little of the page is left: base offset 0 is impossible there, because every log begins at a page.
     """
-    end = min(file.size_bytes, position + _claimed_size(file, position))
+    end = min(file.size_bytes, position + _stated_size(file, position))
     start = position
     while start < end:
         page_end = min((start // _PAGE_BYTES + 1) * _PAGE_BYTES, file.size_bytes)
@@ -73,7 +73,7 @@ def _has_lost_page(file: File, position: int) -> bool:
     return False
 
 
-def _claimed_size(file: File, position: int) -> int:
+def _stated_size(file: File, position: int) -> int:
     head = file.pread(HEADER_SIZE, position)
     if len(head) < HEADER_SIZE:
         return len(head)

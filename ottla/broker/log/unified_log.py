@@ -385,16 +385,16 @@ class UnifiedLog:
         removed = segments.remove_first(count)
         self.maybe_increment_log_start_offset(segments.first_offset)
         self.recovery_point = max(self.recovery_point, segments.first_offset)
-        gone = {path for segment in removed for path in (*segment.paths, self._snapshots.path(segment.base_offset))}
-        self.unsynced = [path for path in self.unsynced if path not in gone]
+        paths = {path for segment in removed for path in (*segment.paths, self._snapshots.path(segment.base_offset))}
+        self.unsynced = [path for path in self.unsynced if path not in paths]
         return removed
 
     def replace_segments(self, group: Sequence[LogSegment], segment: LogSegment) -> None:
         """Replace a group of sealed segments by the compacted `segment`, which is on the device."""
         self.segments.replace(group, segment)
-        gone = {path for old in group for path in (*old.paths, self._snapshots.path(old.base_offset))}
-        gone.discard(self._snapshots.path(segment.base_offset))
-        self.unsynced = [path for path in self.unsynced if path not in gone]
+        paths = {path for old in group for path in (*old.paths, self._snapshots.path(old.base_offset))}
+        paths.discard(self._snapshots.path(segment.base_offset))
+        self.unsynced = [path for path in self.unsynced if path not in paths]
 
     def remove_expired_producers(self, now_ms: int) -> Iterator[int]:
         """Forget producers that were idle for `producer.id.expiration.ms`; yield the numbers of removed ones."""

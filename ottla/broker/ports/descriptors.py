@@ -138,7 +138,7 @@ class Descriptors:
         try:
             return call()
         except OSError as error:
-            if error.errno not in _NO_DESCRIPTOR or not self._make_room():
+            if error.errno not in _NO_DESCRIPTOR or not self._free_descriptor():
                 raise as_shortage(error) from None
         try:
             return call()
@@ -151,7 +151,7 @@ class Descriptors:
         if spare != _NONE:
             os.close(spare)
 
-    def _make_room(self) -> bool:
+    def _free_descriptor(self) -> bool:
         """Close the spare descriptor or that of an idle file; False if there is neither.
 
         `add` opens a new spare descriptor later.

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 HELLO_S: Final = 10.0
 """Time limit for the ClientHello, and again for the rest of the handshake."""
 SHUTDOWN_S: Final = 5.0
-LOOK_S: Final = 1.0
+CHECK_S: Final = 1.0
 """Interval of checks for a connection that was reset, which uvloop does not report."""
 _HEADER_BYTES: Final = 5
 _HANDSHAKE: Final = 0x16
@@ -102,8 +102,8 @@ class Greeting:
         self._on_end = on_end
         self._expected_bytes = 1
         self._ends_at = loop.time() + HELLO_S
-        self._timer = loop.call_later(min(LOOK_S, HELLO_S), self._tick)
-        loop.add_reader(accepted, self._look)
+        self._timer = loop.call_later(min(CHECK_S, HELLO_S), self._tick)
+        loop.add_reader(accepted, self._peek)
 
     def discard(self) -> None:
         """Stop watching the socket, which the caller owns."""
@@ -113,12 +113,12 @@ class Greeting:
     def _tick(self) -> None:
         error = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if not error and self._loop.time() < self._ends_at:
-            self._timer = self._loop.call_later(LOOK_S, self._tick)
+            self._timer = self._loop.call_later(CHECK_S, self._tick)
             return
         self.discard()
         self._on_end(os.strerror(error) if error else f"no TLS handshake arrived in {HELLO_S:.0f} s")
 
-    def _look(self) -> None:
+    def _peek(self) -> None:
         try:
             first = self._socket.recv(_MOST_BYTES, socket.MSG_PEEK)
         except BlockingIOError:

@@ -21,7 +21,7 @@ Transport = asyncio.Transport
 BACKLOG: Final = 1024
 _PAUSE_MS: Final = 200.0
 _LIMITS: Final[dict[str, Any]] = {"ssl_handshake_timeout": HELLO_S, "ssl_shutdown_timeout": SHUTDOWN_S}
-_GONE: Final = frozenset((errno.ECONNABORTED, errno.EPROTO, errno.EINTR, errno.EPERM))
+_IGNORED: Final = frozenset((errno.ECONNABORTED, errno.EPROTO, errno.EINTR, errno.EPERM))
 
 
 class LostTransport(Transport):
@@ -117,7 +117,7 @@ class Listener:
         self._greetings: dict[socket.socket, Greeting] = {}
         self._connecting: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._looking = False
+        self._watching = False
         for listening in sockets:
             listening.setblocking(False)
         self.resume()
@@ -132,8 +132,8 @@ class Listener:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if not self._looking:
-            self._looking = True
+        if not self._watching:
+            self._watching = True
             for listening in self._sockets:
                 self._loop.add_reader(listening, self._accept_some, listening)
 
@@ -150,7 +150,7 @@ class Listener:
 
     def _pause(self, wait_ms: float = float("inf")) -> None:
         """Accept no connections for `wait_ms`, or until `resume`."""
-        self._looking = False
+        self._watching = False
         for listening in self._sockets:
             self._loop.remove_reader(listening)
         if self._timer is not None:
@@ -171,7 +171,7 @@ class Listener:
             except BlockingIOError:
                 return
             except OSError as error:
-                if error.errno not in _GONE:
+                if error.errno not in _IGNORED:
                     self._pause(_PAUSE_MS)
                     self._acceptor.report_failure(error)
                     return
@@ -180,7 +180,7 @@ class Listener:
                 return
 
     def _go_on(self, listening: socket.socket) -> None:
-        if self._looking and listening in self._sockets:
+        if self._watching and listening in self._sockets:
             self._loop.add_reader(listening, self._accept_some, listening)
             self._accept_some(listening)
 

@@ -41,10 +41,10 @@ class LoopNetwork:
         return socket.gethostname()
 
     @staticmethod
-    def addresses_of(host: str, *, ask: bool) -> list[str]:
+    def addresses_of(host: str, *, resolve: bool) -> list[str]:
         """Return the IP addresses of a host. Raises OSError if it has none.
 
-        `ask` allows a DNS query; without it, `host` must be an IP address.
+        `resolve` allows a DNS query; without it, `host` must be an IP address.
         """
-        found = socket.getaddrinfo(host, None, flags=0 if ask else socket.AI_NUMERICHOST)
+        found = socket.getaddrinfo(host, None, flags=0 if resolve else socket.AI_NUMERICHOST)
         return [str(address[0]) for *_, address in found]

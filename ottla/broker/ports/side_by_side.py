@@ -26,7 +26,7 @@ R = TypeVar("R")
 
 _LENGTH = Struct(">q")
 _READ_BYTES = 1 << 20
-_LOOK_SECONDS = 0.1
+_CHECK_S = 0.1
 _STEP_SECONDS = 0.02
 # Sent as the index of an error that ended a share.
 _FAILURE = -1
@@ -136,7 +136,7 @@ def follow(parent: int) -> None:
 
     def watch() -> None:
         while os.getppid() == parent:
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_CHECK_S)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

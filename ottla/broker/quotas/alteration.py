@@ -47,11 +47,11 @@ def decide(
 
     After an error no quota of the entity is changed.
     """
-    asked: set[str] = set()
+    seen: set[str] = set()
     for key, _ in ops:
-        if key in asked:
+        if key in seen:
             return _refusal(f"Duplicate quota key {key} not updating quota for this entity {_format_entity(entity)}")
-        asked.add(key)
+        seen.add(key)
     problem = _entity_problem(entity)
     if problem:
         return _refusal(problem)

@@ -37,8 +37,8 @@ class Filter(NamedTuple):
         if self.strict and len(names) != len(self.components):
             return False
         return all(
-            kind in names and (asked.match_type == SPECIFIED or names[kind] == asked.match)
-            for kind, asked in self.components.items()
+            kind in names and (component.match_type == SPECIFIED or names[kind] == component.match)
+            for kind, component in self.components.items()
         )
 
 

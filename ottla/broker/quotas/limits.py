@@ -18,11 +18,11 @@ IP: Final = "ip"
 USER: Final = "user"
 DEFAULT: Final = None
 """The default entity, in place of a name."""
-NOBODY: Final = ""
+NO_NAME: Final = ""
 """Stands for the name of a type that an entity does not have. No name is empty."""
 
 Owner = tuple[str, str]
-"""The entity that shares one measurement: (user, client id), either of which may be `NOBODY`."""
+"""The entity that shares one measurement: (user, client id), either of which may be `NO_NAME`."""
 _Key = tuple[str | None, str | None]
 
 
@@ -40,9 +40,9 @@ class Limits:
 
     def set(self, entity: Mapping[str, str | None], limit: float | None) -> None:
         """Set the quota of an entity, given by the names of `user` and `client-id`; None removes it."""
-        user, client_id = entity.get(USER, NOBODY), entity.get(CLIENT_ID, NOBODY)
+        user, client_id = entity.get(USER, NO_NAME), entity.get(CLIENT_ID, NO_NAME)
         key = user, client_id
-        both = user != NOBODY and client_id != NOBODY
+        both = user != NO_NAME and client_id != NO_NAME
         if key in self._by_key:
             self._with_both -= both
             del self._by_key[key]
@@ -55,13 +55,13 @@ class Limits:
         found, both = self._by_key, self._with_both
         if both and ((user, client_id) in found or (user, DEFAULT) in found):
             return user, client_id
-        if (user, NOBODY) in found:
-            return user, NOBODY
+        if (user, NO_NAME) in found:
+            return user, NO_NAME
         if both and ((DEFAULT, client_id) in found or (DEFAULT, DEFAULT) in found):
             return user, client_id
-        if (DEFAULT, NOBODY) in found:
-            return user, NOBODY
-        return NOBODY, client_id
+        if (DEFAULT, NO_NAME) in found:
+            return user, NO_NAME
+        return NO_NAME, client_id
 
     def of(self, owner: Owner) -> float | None:
         """Return the limit per second of an owner; None if it is not limited."""
@@ -70,7 +70,7 @@ class Limits:
         if user and client_id:
             keys = (user, client_id), (user, DEFAULT), (DEFAULT, client_id), (DEFAULT, DEFAULT)
         elif user:
-            keys = (user, NOBODY), (DEFAULT, NOBODY)
+            keys = (user, NO_NAME), (DEFAULT, NO_NAME)
         elif client_id:
-            keys = (NOBODY, client_id), (NOBODY, DEFAULT)
+            keys = (NO_NAME, client_id), (NO_NAME, DEFAULT)
         return next((self._by_key[key] for key in keys if key in self._by_key), None)

@@ -75,14 +75,14 @@ class Sensors(Generic[Meter]):
             self._by_owner.pop(owner, None)
             return None
         if sensor is None:
-            self._make_room(now_ms)
+            self._drop_oldest(now_ms)
             sensor = self._by_owner[owner] = _Sensor(self._new())
         else:
             self._by_owner.move_to_end(owner)
         sensor.limit, sensor.set_at, sensor.used_ms = limit, self._changes, now_ms
         return sensor.meter, limit
 
-    def _make_room(self, now_ms: float) -> None:
+    def _drop_oldest(self, now_ms: float) -> None:
         """Remove up to two sensors that are expired or too many. Each call adds one at most, so the number falls."""
         for _ in range(2):
             if not self._by_owner:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from ottla.broker.config import Config
-from ottla.broker.costs import LOOK_US
+from ottla.broker.costs import LOOKUP_US
 from ottla.broker.quotas.connection_rates import ConnectionRates
 from ottla.broker.quotas.limits import IP
 from ottla.broker.quotas.managers import (
@@ -118,7 +118,7 @@ class QuotaManagers:
         """Apply changed quotas; other records are ignored."""
         for record in records:
             if isinstance(record, ClientQuotaRecord):
-                self._turns.charged_us += LOOK_US
+                self._turns.charged_us += LOOKUP_US
                 self.set(record.entity, record.key, None if record.remove else record.value)
 
     def set(self, entity: Iterable[tuple[str, str | None]], key: str, value: float | None) -> None:
@@ -158,8 +158,8 @@ class RequestQuota:
         "_client_id",
         "_managers",
         "_now_ms",
-        "_settled_ms",
         "_size_bytes",
+        "_throttle_ms",
         "_turns",
         "_us",
         "_user",
@@ -186,7 +186,7 @@ class RequestQuota:
         self._size_bytes = size_bytes
         self._us = 0.0
         self._began_us = turns.charged_us
-        self._settled_ms: int | None = None
+        self._throttle_ms: int | None = None
         self.mutation: ControllerMutationQuota | None = None
 
     # --- request time ---------------------------------------------------------------------------------------------
@@ -215,10 +215,10 @@ class RequestQuota:
         self.stop_measuring()
         now_ms = self._now_ms()
         user, client_id, managers = self._user, self._client_id, self._managers
-        asked_ms = managers.request.record(user, client_id, self._us * _PERCENT_OF_US, now_ms)
+        request_ms = managers.request.record(user, client_id, self._us * _PERCENT_OF_US, now_ms)
         taken_ms = managers.fetch.record(user, client_id, size_bytes, now_ms)
-        self._settle(asked_ms, taken_ms, CONSUMER_BYTE_RATE)
-        if not self._settled_ms:
+        self._set_throttle_ms(request_ms, taken_ms, CONSUMER_BYTE_RATE)
+        if not self._throttle_ms:
             return True
         most = managers.fetch.most_at_once(user, client_id)
         if taken_ms and most is not None and size_bytes > most:
@@ -239,7 +239,7 @@ class RequestQuota:
 
         A request without a reply (Produce with acks=0) does not count in the request percentage: `answered` is False.
         """
-        if self._settled_ms is None:
+        if self._throttle_ms is None:
             now_ms = self._now_ms()
             user, client_id, managers = self._user, self._client_id, self._managers
             taken_ms, key = 0, PRODUCER_BYTE_RATE
@@ -247,16 +247,16 @@ class RequestQuota:
                 taken_ms = managers.produce.record(user, client_id, self._size_bytes, now_ms)
             elif self.mutation is not None:
                 taken_ms, key = self.mutation.throttle_ms, CONTROLLER_MUTATION_RATE
-            asked_ms = 0
+            request_ms = 0
             if answered and self._api_key not in _EXEMPT:
-                asked_ms = managers.request.record(user, client_id, self._us * _PERCENT_OF_US, now_ms)
-            self._settle(asked_ms, taken_ms, key)
-        return self._settled_ms or 0
+                request_ms = managers.request.record(user, client_id, self._us * _PERCENT_OF_US, now_ms)
+            self._set_throttle_ms(request_ms, taken_ms, key)
+        return self._throttle_ms or 0
 
-    def _settle(self, asked_ms: int, taken_ms: int, key: str) -> None:
-        self._settled_ms = max(asked_ms, taken_ms)
-        if self._settled_ms:
-            self._managers.throttled[key if taken_ms > asked_ms else REQUEST_PERCENTAGE].count(self._settled_ms)
+    def _set_throttle_ms(self, request_ms: int, taken_ms: int, key: str) -> None:
+        self._throttle_ms = max(request_ms, taken_ms)
+        if self._throttle_ms:
+            self._managers.throttled[key if taken_ms > request_ms else REQUEST_PERCENTAGE].count(self._throttle_ms)
 
 
 class Measured:

@@ -47,7 +47,7 @@ _IMPLIED_BY: Final = {
 _Mask = int
 _Holder = str | tuple[str, str]
 """Principal at any host, or (principal, host)."""
-_Said = tuple[int, int, str, _Holder, _Mask]
+_Unpacked = tuple[int, int, str, _Holder, _Mask]
 """One entry as (resource type, kind of pattern, name, holder, bit)."""
 
 
@@ -143,7 +143,7 @@ class AclAuthorizer:
         # (resource type, bit of an operation, holder) -> (kind, name) of the patterns with an ALLOW, in order.
         self._allowed: dict[tuple[int, int, _Holder], dict[tuple[int, str], None]] = {}
         # Number of duplicates of entries; only directories that Ottla did not write can have them.
-        self._again: dict[_Said, int] = {}
+        self._again: dict[_Unpacked, int] = {}
         self._decisions: dict[tuple[str, str, int, int, str | None], bool] = {}
 
     # ---- entries
@@ -181,12 +181,12 @@ class AclAuthorizer:
         patterns = self._types.get(entry.resource_type)
         if patterns is None:
             patterns = self._types[entry.resource_type] = _Patterns()
-        said = _unpack_entry(entry)
-        resource_type, kind, name, holder, bit = said
+        unpacked = _unpack_entry(entry)
+        resource_type, kind, name, holder, bit = unpacked
         grants = patterns.grants(kind, name)
         before = grants.get(holder, 0)
         if before & bit:
-            self._again[said] = self._again.get(said, 0) + 1
+            self._again[unpacked] = self._again.get(unpacked, 0) + 1
             return
         grants[holder] = before | bit
         if isinstance(holder, tuple):
@@ -200,13 +200,13 @@ class AclAuthorizer:
         if entry is None:
             return
         self._decisions.clear()
-        said = _unpack_entry(entry)
-        again = self._again.pop(said, 0)
+        unpacked = _unpack_entry(entry)
+        again = self._again.pop(unpacked, 0)
         if again:
             if again > 1:
-                self._again[said] = again - 1
+                self._again[unpacked] = again - 1
             return
-        resource_type, kind, name, holder, bit = said
+        resource_type, kind, name, holder, bit = unpacked
         patterns = self._types[resource_type]
         grants = patterns.grants(kind, name)
         grants[holder] &= ~bit
@@ -321,7 +321,7 @@ class AclAuthorizer:
         self._decisions[key] = allowed
 
 
-def _unpack_entry(entry: AccessControlEntryRecord) -> _Said:
+def _unpack_entry(entry: AccessControlEntryRecord) -> _Unpacked:
     """Return an entry as (resource type, kind of pattern, name, holder, bit).
 
     A pattern type other than LITERAL is a prefix, as in Kafka. An unknown operation has the bit of UNKNOWN, which no

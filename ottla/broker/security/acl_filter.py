@@ -43,14 +43,14 @@ class AclFilter(NamedTuple):
         )
 
     def _matches_pattern(self, pattern_type: int, name: str) -> bool:
-        wanted = self.resource_name
+        pattern = self.resource_name
         if self.pattern_type == PatternType.MATCH:
-            if wanted is None:
+            if pattern is None:
                 return True
             if pattern_type == PatternType.PREFIXED:
-                return wanted.startswith(name)
-            return name in (wanted, WILDCARD)
-        return self.pattern_type in (_ANY, pattern_type) and wanted in (None, name)
+                return pattern.startswith(name)
+            return name in (pattern, WILDCARD)
+        return self.pattern_type in (_ANY, pattern_type) and pattern in (None, name)
 
 
 def is_unknown(kind: type[ResourceType | PatternType | AclOperation | PermissionType], code: int) -> bool:

@@ -22,7 +22,7 @@ MOST_BYTES: Final = 256 * 1024
 TIMEOUT_S: Final = 10.0
 MISSED_AGAIN_MS: Final = 10_000.0
 _KEY_ID_CHARS_MOST: Final = 1_000
-_SAID_CHARS_MOST: Final = 200
+_MOST_CHARS: Final = 200
 _AGAIN_MS_LEAST: Final = 10.0
 
 
@@ -93,9 +93,7 @@ class Jwks:
             return found
         if not self._keys:
             raise TokenRefused("the broker has no keys to check it with")
-        raise TokenRefused(
-            f"the broker has no key for its signature: {head.algorithm} {head.key_id!r}"[:_SAID_CHARS_MOST]
-        )
+        raise TokenRefused(f"the broker has no key for its signature: {head.algorithm} {head.key_id!r}"[:_MOST_CHARS])
 
     def _find(self, head: Head) -> VerificationKey | None:
         """Return the key that a token names. Without a name, return the key only if exactly one is suitable."""
@@ -123,7 +121,7 @@ class Jwks:
         if failure is None:
             if keys != self._keys:
                 names = ", ".join(repr(key.key_id) for key in keys)
-                log.info("Fetched %s: %s", where, names[:_SAID_CHARS_MOST])
+                log.info("Fetched %s: %s", where, names[:_MOST_CHARS])
             self._keys = keys
             self._backoff_ms = float(self._settings.jwks_endpoint_retry_backoff_ms)
             again_ms = float(self._settings.jwks_endpoint_refresh_ms)

@@ -21,7 +21,7 @@ from ottla.broker.turns import Turns
 
 log = logging.getLogger(__name__)
 
-LOOK_MS: Final = 10_000.0
+CHECK_MS: Final = 10_000.0
 """Interval after which a new connection makes the broker check whether the certificate files have changed."""
 
 _Stamps = tuple[tuple[int, int], ...]
@@ -31,13 +31,13 @@ class ListenerTls:
     """TLS of one listener. A change that fails is logged, and the previous certificate stays in use."""
 
     def __init__(
-        self, config: Config, listener: Listener, turns: Turns, clock: Clock, strangers: ForeignClients
+        self, config: Config, listener: Listener, turns: Turns, clock: Clock, non_kafka: ForeignClients
     ) -> None:
         """Load keys and certificates. Raises TlsError if that fails."""
         self._name = listener.name
         self._turns = turns
         self._clock = clock
-        self._strangers = strangers
+        self._non_kafka = non_kafka
         self._limiter = LogLimiter()
         # On a listener with logins, the login determines the principal, not the certificate.
         self._names_clients = not config.has_logins(listener)
@@ -45,13 +45,13 @@ class ListenerTls:
         self._current = self._made(self._settings)
         self._rules = parse_principal_rules(self._settings.ssl_principal_mapping_rules)
         self._stamps = _stamps(self._settings)
-        self._looked_ms = clock.monotonic_ms()
+        self._checked_ms = clock.monotonic_ms()
 
     def current_context(self) -> ssl.SSLContext:
-        """Return the context for new connections. Changes of the files are noticed every `LOOK_MS`."""
+        """Return the context for new connections. Changes of the files are noticed every `CHECK_MS`."""
         now_ms = self._clock.monotonic_ms()
-        if now_ms - self._looked_ms >= LOOK_MS:
-            self._looked_ms = now_ms
+        if now_ms - self._checked_ms >= CHECK_MS:
+            self._checked_ms = now_ms
             stamps = _stamps(self._settings)
             if stamps != self._stamps:
                 self._stamps = stamps
@@ -109,14 +109,14 @@ class ListenerTls:
         """Log a failed handshake, at most once a minute."""
         times = self._limiter.count(self._clock.monotonic_ms())
         if times:
-            told = _explain(reason)
-            log.warning("Listener %s: no TLS with %s: %s%s", self._name, peer, told, describe_repeats(times))
+            explanation = _explain(reason)
+            log.warning("Listener %s: no TLS with %s: %s%s", self._name, peer, explanation, describe_repeats(times))
 
     def report_foreign(self, peer: str, first: bytes) -> None:
         """Log a client that does not speak TLS."""
-        told = foreign_to_tls(first)
-        if self._strangers.is_log_due(peer.rpartition(":")[0], told, self._clock.monotonic_ms()):
-            log.warning("Closing the connection of %s: %s", peer, told)
+        protocol = foreign_to_tls(first)
+        if self._non_kafka.is_log_due(peer.rpartition(":")[0], protocol, self._clock.monotonic_ms()):
+            log.warning("Closing the connection of %s: %s", peer, protocol)
 
     def _renew(self, settings: TlsSettings) -> None:
         try:

@@ -12,14 +12,14 @@ from ottla.broker.turns import Handler
 class SaslFailed(Exception):
     """A failed login.
 
-    `reason` is for the log only; it holds no secret and no token. The error text for the client (`told`) is that of the
+    `reason` is for the log only; it holds no secret and no token. The error for the client (`message`) is that of the
     mechanism where Kafka has one, otherwise Kafka's general one. It must not reveal whether a user exists.
     """
 
-    def __init__(self, reason: str, told: str = "") -> None:
+    def __init__(self, reason: str, message: str = "") -> None:
         super().__init__(reason)
         self.reason = reason
-        self.told = told
+        self.message = message
 
 
 class SaslServer(Protocol):

@@ -20,7 +20,7 @@ _SEPARATOR: Final = "\x01"
 _NAME: Final = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
 _KEY: Final = "[A-Za-z]+"
 _VALUE: Final = r"[\x21-\x7e \t\r\n]+"
-_FIRST: Final = re.compile(f"n,(?:a=(?P<wanted>{_NAME}))?,\x01(?P<pairs>(?:{_KEY}={_VALUE}\x01)*)\x01")
+_FIRST: Final = re.compile(f"n,(?:a=(?P<authzid>{_NAME}))?,\x01(?P<pairs>(?:{_KEY}={_VALUE}\x01)*)\x01")
 _AUTH: Final = re.compile(r"(?P<scheme>\w+) +(?P<token>[-_~+/.a-zA-Z0-9]+=*)", re.ASCII)
 
 
@@ -72,19 +72,19 @@ class OAuthServer:
             raise self._refused
         if len(token) > TOKEN_BYTES_MOST:
             raise SaslFailed(f"an OAUTHBEARER message of {len(token)} bytes; at most {TOKEN_BYTES_MOST} are allowed")
-        wanted, bearer = _parse(token)
+        authzid, bearer = _parse(token)
         try:
             checked = await self._tokens.check(bearer)
         except TokenRefused as refused:
             answer = _answer(refused)
             self._refused = SaslFailed(f"the token is refused: {refused.reason}", answer)
             return answer.encode()
-        if wanted not in ("", checked.name):
-            told = (
-                f"Authentication failed: Client requested an authorization id ({wanted}) that is different from the "
+        if authzid not in ("", checked.name):
+            message = (
+                f"Authentication failed: Client requested an authorization id ({authzid}) that is different from the "
                 f"token's principal name ({checked.name})"
             )
-            raise SaslFailed(told, told)
+            raise SaslFailed(message, message)
         self._checked = checked
         self.complete = True
         return b""
@@ -106,7 +106,7 @@ def _parse(token: bytes) -> tuple[str, str]:
         raise SaslFailed("Invalid OAUTHBEARER client first message: invalid 'auth' format")
     if auth["scheme"].lower() != "bearer":
         raise SaslFailed("Invalid scheme in OAUTHBEARER client first message")
-    return found["wanted"] or "", auth["token"]
+    return found["authzid"] or "", auth["token"]
 
 
 def _answer(refused: TokenRefused) -> str:

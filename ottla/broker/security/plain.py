@@ -45,7 +45,7 @@ class PlainServer:
         if len(fields) != _FIELDS:
             # Kafka stops counting after the fourth.
             raise _failure(f"Invalid SASL/PLAIN response: expected 3 tokens, got {min(len(fields), _FIELDS + 1)}")
-        wanted, name, password = fields
+        authzid, name, password = fields
         if not name:
             raise _failure("Authentication failed: username not specified")
         if not password:
@@ -53,7 +53,7 @@ class PlainServer:
         problem = await self._problem(name, password)
         if problem:
             raise SaslFailed(f"PLAIN as {name!r}: {problem}", "Authentication failed: Invalid username or password")
-        if wanted not in ("", name):
+        if authzid not in ("", name):
             raise _failure(
                 "Authentication failed: Client requested an authorization id that is different from username"
             )
@@ -74,5 +74,5 @@ def _same(given: str, kept: str) -> bool:
     return hmac.compare_digest(sha256(given.encode()).digest(), sha256(kept.encode()).digest())
 
 
-def _failure(told: str) -> SaslFailed:
-    return SaslFailed(told, told)
+def _failure(message: str) -> SaslFailed:
+    return SaslFailed(message, message)

@@ -62,9 +62,9 @@ class Authenticator:
         "_mechanism",
         "_mechanisms",
         "_renewed_ms",
+        "_requested",
         "_server",
         "_state",
-        "_wanted",
         "on_login",
     )
 
@@ -73,7 +73,7 @@ class Authenticator:
         self._clock = clock
         self._state = _State.HANDSHAKE_OR_VERSIONS_REQUEST
         # The mechanism of the complete login, and that of the login in progress.
-        self._mechanism = self._wanted = ""
+        self._mechanism = self._requested = ""
         self._server: SaslServer | None = None
         self._has_headers = False
         self._expires_ms: float | None = None
@@ -113,7 +113,7 @@ class Authenticator:
         if state is _State.REAUTH_BAD_MECHANISM:
             self._mechanisms.counts.failed_again += 1
             return (
-                f"SASL mechanism '{self._wanted}' requested by client is not supported for re-authentication of "
+                f"SASL mechanism '{self._requested}' requested by client is not supported for re-authentication of "
                 f"mechanism '{self._mechanism}'"
             )
         if api_key in _AWAITED.get(state, ()):
@@ -144,7 +144,7 @@ class Authenticator:
             self._fail()
             return ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"Unsupported SASL mechanism {mechanism[:_SHOWN]!r}"
         self._has_headers = version >= 1
-        self._wanted = mechanism
+        self._requested = mechanism
         if self._mechanism not in ("", mechanism):
             self._state = _State.REAUTH_BAD_MECHANISM
             return ErrorCode.NONE, ""
@@ -167,7 +167,7 @@ class Authenticator:
             self._hold_to_principal(session.principal, server.principal)
         except SaslFailed as failed:
             self._fail()
-            raise SaslFailed(failed.reason, failed.told or self._general_sentence) from None
+            raise SaslFailed(failed.reason, failed.message or self._general_sentence) from None
         return answer, self._complete(session, server)
 
     def _complete(self, session: Session, server: SaslServer) -> int:
@@ -177,7 +177,7 @@ class Authenticator:
         else:
             counts.logged_in += 1
         session.principal = server.principal
-        self._mechanism = self._wanted
+        self._mechanism = self._requested
         self._state = _State.COMPLETE
         self._server = None
         lifetime_ms = self._lifetime_ms(server)
@@ -201,8 +201,8 @@ class Authenticator:
     def _hold_to_principal(self, before: str, after: str) -> None:
         if self._mechanism and before != after:
             names = f"{_format_principal(before)}: {_format_principal(after)}"
-            told = f"Cannot change principals during re-authentication from {names}"
-            raise SaslFailed(told, told)
+            message = f"Cannot change principals during re-authentication from {names}"
+            raise SaslFailed(message, message)
 
     def _may_log_in_again(self) -> bool:
         return self._expires_ms is not None and self._clock.monotonic_ms() - self._renewed_ms >= AGAIN_MS
@@ -222,7 +222,7 @@ class Authenticator:
     def _general_sentence(self) -> str:
         """The error text for the client. It does not reveal whether the user exists."""
         during = "re-authentication" if self._mechanism else "authentication"
-        return f"Authentication failed during {during} due to invalid credentials with SASL mechanism {self._wanted}"
+        return f"Authentication failed during {during} due to invalid credentials with SASL mechanism {self._requested}"
 
 
 def _api_name(api_key: int) -> str:

@@ -55,7 +55,7 @@ _PRINTABLE: Final = r"[\x21-\x2b\x2d-\x7e]+"
 _BASE64: Final = "(?:[a-zA-Z0-9/+]{4})*(?:[a-zA-Z0-9/+]{3}=|[a-zA-Z0-9/+]{2}==)?"
 _EXTENSIONS: Final = f"(?:,[A-Za-z]+={_VALUE})*"
 _FIRST: Final = re.compile(
-    f"(?P<gs2>n,(?:a=(?P<wanted>{_NAME}))?,)"
+    f"(?P<gs2>n,(?:a=(?P<authzid>{_NAME}))?,)"
     f"(?P<bare>n=(?P<name>{_NAME}),r=(?P<nonce>{_PRINTABLE})(?P<extensions>{_EXTENSIONS}))"
 )
 _FINAL: Final = re.compile(
@@ -64,7 +64,7 @@ _FINAL: Final = re.compile(
 _TOKEN_AUTHENTICATION: Final = "tokenauth"
 _NEVER: Final = re.compile(r"[^\x01-\x7f]")
 _NONCE_BYTES: Final = 24
-_LOOKED_AT: Final = 1_000
+_SAMPLED: Final = 1_000
 """Number of credentials that determine the form of the fake ones."""
 _DIGITS: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -102,19 +102,19 @@ class _FakeForm(NamedTuple):
 class ScramUsers:
     """The credentials of a broker, by (name, mechanism), and fake credentials for unknown names."""
 
-    __slots__ = ("_by_name", "_looks", "_own_secret", "random_bytes")
+    __slots__ = ("_by_name", "_forms", "_own_secret", "random_bytes")
 
     def __init__(
         self, by_name: Mapping[tuple[str, int], UserScramCredentialRecord], random_bytes: Callable[[int], bytes]
     ) -> None:
         self._by_name = by_name
-        self._looks: dict[ScramMechanism, _FakeForm] = {}
+        self._forms: dict[ScramMechanism, _FakeForm] = {}
         self._own_secret = random_bytes(32)
         self.random_bytes = random_bytes
 
     def apply_changes(self, records: Sequence[object]) -> None:
         """Handle a change of credentials or other security records."""
-        self._looks.clear()
+        self._forms.clear()
 
     def has(self, name: str, mechanism: ScramMechanism) -> bool:
         """Whether there is a credential of this name."""
@@ -126,14 +126,14 @@ class ScramUsers:
         The fake one is always the same for a name, and no client can log in with it.
         """
         known = self._by_name.get((name, mechanism))
-        looks = self._looks.get(mechanism)
-        if looks is None:
-            looks = self._looks[mechanism] = self._look(mechanism)
-        made_up = _fake_credential(name, mechanism, looks)
+        form = self._forms.get(mechanism)
+        if form is None:
+            form = self._forms[mechanism] = self._form_of(mechanism)
+        made_up = _fake_credential(name, mechanism, form)
         return (made_up, False) if known is None else (known, True)
 
-    def _look(self, mechanism: ScramMechanism) -> _FakeForm:
-        some = [each for each in islice(self._by_name.values(), _LOOKED_AT) if each.mechanism == mechanism]
+    def _form_of(self, mechanism: ScramMechanism) -> _FakeForm:
+        some = [each for each in islice(self._by_name.values(), _SAMPLED) if each.mechanism == mechanism]
         if not some:
             return _FakeForm(MIN_ITERATIONS, 26, True, self._own_secret)
         shapes = Counter((each.iterations, len(each.salt), _is_text(each.salt)) for each in some)
@@ -146,14 +146,14 @@ def _is_text(salt: bytes) -> bool:
     return all(byte in _DIGITS for byte in salt)
 
 
-def _fake_credential(name: str, mechanism: ScramMechanism, looks: _FakeForm) -> UserScramCredentialRecord:
-    stream = hashlib.shake_256(looks.secret + mechanism.mechanism_name.encode() + b"\0" + name.encode())
+def _fake_credential(name: str, mechanism: ScramMechanism, form: _FakeForm) -> UserScramCredentialRecord:
+    stream = hashlib.shake_256(form.secret + mechanism.mechanism_name.encode() + b"\0" + name.encode())
     length = mechanism.hash_bytes
-    made = stream.digest(looks.salt_bytes + 2 * length)
+    made = stream.digest(form.salt_bytes + 2 * length)
     salt, stored_key, server_key = made[: -2 * length], made[-2 * length : -length], made[-length:]
-    if looks.salt_is_text:
+    if form.salt_is_text:
         salt = bytes(_DIGITS[byte % len(_DIGITS)] for byte in salt)
-    return UserScramCredentialRecord(name, mechanism, salt, stored_key, server_key, looks.iterations)
+    return UserScramCredentialRecord(name, mechanism, salt, stored_key, server_key, form.iterations)
 
 
 class _Begun(NamedTuple):
@@ -203,9 +203,9 @@ class ScramServer:
         if found is None:
             raise SaslFailed("the first message is not a SCRAM message without channel binding")
         name = found["name"].replace("=2C", ",").replace("=3D", "=")
-        if found["wanted"] is not None and found["wanted"] != found["name"]:
-            told = "Authentication failed: Client requested an authorization id that is different from username"
-            raise SaslFailed(told, told)
+        if found["authzid"] is not None and found["authzid"] != found["name"]:
+            reason = "Authentication failed: Client requested an authorization id that is different from username"
+            raise SaslFailed(reason, reason)
         if f",{_TOKEN_AUTHENTICATION}=true" in f"{found['extensions']},".lower():
             raise SaslFailed("the client logs in with a delegation token, which Ottla does not support")
         credential, is_known = self._users.find(name, self._mechanism)

@@ -89,8 +89,8 @@ def _blocks(text: str, where: str, *, keys: bool) -> str:
         if (_KEY.fullmatch(kind) is not None if keys else kind == "CERTIFICATE")
     ]
     if not found or (keys and len(found) > 1):
-        wanted = "one PRIVATE KEY" if keys else "a CERTIFICATE"
-        raise TlsError(f"{where}: expected {wanted} in PEM, found {len(found)}")
+        expected = "one PRIVATE KEY" if keys else "a CERTIFICATE"
+        raise TlsError(f"{where}: expected {expected} in PEM, found {len(found)}")
     return "".join(found)
 
 

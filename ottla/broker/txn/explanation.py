@@ -62,8 +62,8 @@ def answer(found: Explanation) -> str:
     since = (
         f"last active {age} ago" if verdict.standing in (Standing.FORGOTTEN, Standing.DECIDED) else f"open for {age}"
     )
-    behind = len(found.transactions) - 1
-    return f"{held}, by {who} ({verdict.standing}, {since}); {behind or 'no'} later open {_plural(behind)}."
+    later = len(found.transactions) - 1
+    return f"{held}, by {who} ({verdict.standing}, {since}); {later or 'no'} later open {_plural(later)}."
 
 
 def _plural(count: int) -> str:

@@ -19,7 +19,7 @@ from ottla.broker.txn.shard import Shard
 from ottla.broker.txn.state_manager import TransactionStateManager
 from ottla.broker.txn.values import NO_PENDING
 
-LOOK_US: Final = 1.0
+LOOKUP_US: Final = 1.0
 """The cost of checking whether the time of one id is over."""
 TOMBSTONE_BATCH_BYTES: Final = 8192
 ABORTS_AT_ONCE: Final = 64
@@ -59,7 +59,7 @@ class Housekeeping:
         for shard in self._online():
             begun = 0
             for transactional_id in list(shard.open):
-                turns.charge(LOOK_US)
+                turns.charge(LOOKUP_US)
                 state = shard.states.get(transactional_id)
                 transient = shard.transient.get(transactional_id, NO_PENDING)
                 if state is not None and machine.has_timed_out(state, transient, now_ms):
@@ -76,7 +76,7 @@ class Housekeeping:
             expired: list[str] = []
             size_bytes = 0
             for transactional_id in list(shard.states):
-                turns.charge(LOOK_US)
+                turns.charge(LOOKUP_US)
                 state = shard.states.get(transactional_id)
                 transient = shard.transient.get(transactional_id, NO_PENDING)
                 if state is not None and machine.has_expired(state, transient, before_ms, self._expiration_ms):

@@ -69,7 +69,7 @@ class Completion:
 
     `complained` is the last answer that was logged as an error, so that a lasting one is not logged each time.
     `flushing` counts the markers that are written and not yet durable: a partition stays in `awaiting` until its marker
-    is durable. When nothing else is left to do, the completion is `parked` until then.
+    is durable. When nothing else is left to do, the completion is `waiting` until then.
     """
 
     __slots__ = (
@@ -79,10 +79,10 @@ class Completion:
         "complained",
         "flushing",
         "marker",
-        "parked",
         "round",
         "shard",
         "transactional_id",
+        "waiting",
     )
 
     def __init__(
@@ -101,7 +101,7 @@ class Completion:
         self.backoff_ms = FIRST_RETRY_MS
         self.complained = NO_ERROR
         self.flushing = 0
-        self.parked = False
+        self.waiting = False
         self.round: Iterator[TopicPartition] = iter(tuple(awaiting))
 
 
@@ -225,7 +225,7 @@ class MarkerFanout:
             if turns.is_spent and awaiting:
                 return False
         if completion.flushing:
-            completion.parked = True  # the last flush enqueues it again
+            completion.waiting = True  # the last flush enqueues it again
             return True
         if awaiting:
             self._later(completion)
@@ -241,8 +241,8 @@ class MarkerFanout:
             completion.flushing -= 1
             if not error:
                 completion.awaiting.pop(partition, None)
-            if completion.parked and not completion.flushing:
-                completion.parked = False
+            if completion.waiting and not completion.flushing:
+                completion.waiting = False
                 self._enqueue(completion)
 
         self._sink.when_durable(*partition, on_flush)

@@ -241,15 +241,15 @@ class ReceiveBuffer:
             self.return_shared()
         capacity = len(self._own)
         if not capacity and self._shared is not None:
-            lent = self._shared.borrow()
-            if lent is not None:
+            borrowed = self._shared.borrow()
+            if borrowed is not None:
                 self._borrows = True
-                return lent
+                return borrowed
             self._move(SMALLEST_BYTES)
         elif self._start == self._end and not self._leased:
             self._start = self._end = 0
         elif self._end == capacity or self._start + self._needed > capacity:
-            self._make_room()
+            self._make_space()
         return self._view[self._end :]
 
     def commit(self, nbytes: int) -> None:
@@ -360,7 +360,7 @@ class ReceiveBuffer:
             self._needed = size + 4
         return int(size) + 4
 
-    def _make_room(self) -> None:
+    def _make_space(self) -> None:
         """Room for at least one more byte; for the whole next frame if what has arrived of it warrants that."""
         if not self._leased:
             self._compact()
@@ -371,12 +371,14 @@ class ReceiveBuffer:
         """Go on in larger memory: for the whole next frame, but for no more than warranted by what has arrived."""
         pending = self._end - self._start
         least = INITIAL_BYTES if self._shared is None else SMALLEST_BYTES
-        wanted = max(least, min(self._needed, GROWTH * pending) if self.may_grow else 0, pending + 1)
-        if wanted > INITIAL_BYTES and self.may_grow:  # some slack, so that a slightly larger next frame fits as well
-            wanted = (wanted // INITIAL_BYTES + 2) * INITIAL_BYTES
+        size_bytes = max(least, min(self._needed, GROWTH * pending) if self.may_grow else 0, pending + 1)
+        if (
+            size_bytes > INITIAL_BYTES and self.may_grow
+        ):  # some slack, so that a slightly larger next frame fits as well
+            size_bytes = (size_bytes // INITIAL_BYTES + 2) * INITIAL_BYTES
         elif self._shared is not None:
-            wanted = -(-wanted // SMALLEST_BYTES) * SMALLEST_BYTES
-        self._move(wanted)
+            size_bytes = -(-size_bytes // SMALLEST_BYTES) * SMALLEST_BYTES
+        self._move(size_bytes)
 
     def _compact(self) -> None:
         """Move what is not handed out to the front. memoryview assignment of overlapping ranges is a memmove."""

@@ -37,7 +37,7 @@ _PLAIN_ROW_V9: Final = Struct(">ihqqqBBB").pack
 # The bytes around the topic name in a response with one such row, from version 9 on: size, correlation id, tags,
 # one topic, its length; one row, as above, tags of the topic, throttle time, tags of the response.
 _BEFORE_TOPIC_V9: Final = Struct(">iiBBB").pack
-_BEHIND_TOPIC_V9: Final = Struct(">BihqqqBBBBiB").pack
+_AFTER_TOPIC_V9: Final = Struct(">BihqqqBBBBiB").pack
 _AROUND_TOPIC: Final = 47
 _FRAME: Final = Struct(">ii").pack_into
 _DAMAGE: Final = (IndexError, StructError, UnicodeDecodeError)
@@ -288,7 +288,7 @@ def _encode_plain(row: PartitionResponse, correlation_id: int, throttle_time_ms:
     return b"%b%b%b" % (
         _BEFORE_TOPIC_V9(_AROUND_TOPIC + size, correlation_id, 0, 2, size + 1),
         name,
-        _BEHIND_TOPIC_V9(
+        _AFTER_TOPIC_V9(
             2, partition, error, base_offset, append_time_ms, start_offset, 1, 0, 0, 0, throttle_time_ms, 0
         ),
     )

@@ -27,7 +27,7 @@ def with_throttle_time(buffers: Sequence[Any], api_key: int, version: int, throt
     if place is None:
         return buffers
     if api_key == ApiKey.API_VERSIONS:
-        place = _behind_apis(buffers[0], version)
+        place = _end_of_apis(buffers[0], version)
     which = 0 if place >= 0 else -1
     buffer = buffers[which]
     if not isinstance(buffer, bytearray):
@@ -50,7 +50,7 @@ def _place(api_key: int, version: int) -> int | None:
     return _SIZE_BYTES + response_header_size(api_key, version) + before
 
 
-def _behind_apis(buffer: Any, version: int) -> int:
+def _end_of_apis(buffer: Any, version: int) -> int:
     """A count, and a row of three numbers for each API, with the tags of a struct where there are any."""
     if version < 3:
         apis = int.from_bytes(buffer[_COUNT_AT : _COUNT_AT + 4], "big")

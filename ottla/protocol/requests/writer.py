@@ -36,7 +36,7 @@ Encoder = Callable[..., Sequence[bytes | bytearray]]
 MAX_RESPONSE_BYTES: Final = (1 << 31) - 1
 """What the size of a frame can say; clients set no lower limit."""
 
-MOST_SHOWN: Final = 1_000
+MOST_CHARS: Final = 1_000
 """Characters of an `error_message`, which may quote what a client has sent."""
 
 SPLICED_BYTES: Final = 4_096
@@ -113,7 +113,7 @@ def _too_long(name: str, size_bytes: int) -> NoReturn:
 
 def _shorten(message: str) -> str:
     """Return a message for people, cut where it quotes a very long name."""
-    return message if len(message) <= MOST_SHOWN else f"{message[:MOST_SHOWN]}... ({len(message)} characters)"
+    return message if len(message) <= MOST_CHARS else f"{message[:MOST_CHARS]}... ({len(message)} characters)"
 
 
 class _Generator:
@@ -248,8 +248,8 @@ class _Generator:
         text = field.type_str == "string"
         if text:
             content = self._fresh("s")
-            shown = f"_shorten({value})" if field.name == "error_message" else value
-            self._emit(depth, f"{content} = {shown}.encode()")
+            written = f"_shorten({value})" if field.name == "error_message" else value
+            self._emit(depth, f"{content} = {written}.encode()")
         else:
             content = value
         length = self._fresh("n")

@@ -6,7 +6,7 @@ import itertools
 import pytest
 
 from ottla.broker.deadline import Deadline
-from ottla.broker.turns import MOST_LOOKS, Turns
+from ottla.broker.turns import MOST_READS, Turns
 from tests.unit.broker.dropped import expect_no_garbage
 
 
@@ -63,7 +63,7 @@ class Loop:
         self.iterate(interrupted=True)
 
     def settle(self):
-        for _ in range(2 * MOST_LOOKS):
+        for _ in range(2 * MOST_READS):
             self.iterate()
 
 
@@ -102,10 +102,10 @@ def test_what_the_sockets_bring_in_several_looks_is_heard_too(loop):
             loop.sockets.append(lambda: read(left - 1))
 
     Deadline(loop, loop.turns, 100.0, lambda: told.append("dead"))
-    loop.sockets.append(lambda: read(MOST_LOOKS - 2))
+    loop.sockets.append(lambda: read(MOST_READS - 2))
     loop.stall(10_000.0)
     loop.settle()
-    assert told == ["alive"] * (MOST_LOOKS - 1) + ["dead"]
+    assert told == ["alive"] * (MOST_READS - 1) + ["dead"]
 
 
 def test_a_broker_that_is_never_out_of_input_ends_sessions_all_the_same(loop):
@@ -119,7 +119,7 @@ def test_a_broker_that_is_never_out_of_input_ends_sessions_all_the_same(loop):
     Deadline(loop, loop.turns, 100.0, lambda: told.append("dead"))
     loop.stall(10_000.0)
     loop.settle()
-    assert MOST_LOOKS - 1 <= told.index("dead") <= MOST_LOOKS + 1
+    assert MOST_READS - 1 <= told.index("dead") <= MOST_READS + 1
 
 
 def test_a_deadline_is_cancelled_also_while_the_sockets_are_read(loop):

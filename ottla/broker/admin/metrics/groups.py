@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from ottla.broker.admin.metrics import families as f
 from ottla.broker.admin.metrics.exposition import Exposition, Family, Labels, labels
 from ottla.broker.api.context import Broker
-from ottla.broker.costs import LOOK_US, ROW_US
+from ottla.broker.costs import LOOKUP_US, ROW_US
 from ottla.broker.group.shard import GroupMetadata
 from ottla.broker.log.partition import Partition
 from ottla.protocol.values import TopicPartition
@@ -41,7 +41,7 @@ class Groups:
         """Find the groups; none until all are loaded."""
         turns = broker.turns
         _, groups = broker.groups.list_groups()
-        turns.charge(len(groups) * LOOK_US)
+        turns.charge(len(groups) * LOOKUP_US)
         for metadata in groups:
             turns.charge(ROW_US)
             await turns.yield_if_due()
@@ -55,10 +55,10 @@ class Groups:
 
     async def _collect_offsets(self, broker: Broker, metadata: GroupMetadata) -> None:
         turns, offsets, group_id = broker.turns, metadata.offsets, metadata.group.group_id
-        room = MOST_OFFSETS - len(self._offsets)
-        self.offsets_left_out += max(0, offsets.at_most - room)
-        turns.charge(offsets.at_most * LOOK_US)
-        for place in dict.fromkeys(islice(offsets.places(), room)):
+        left = MOST_OFFSETS - len(self._offsets)
+        self.offsets_left_out += max(0, offsets.at_most - left)
+        turns.charge(offsets.at_most * LOOKUP_US)
+        for place in dict.fromkeys(islice(offsets.places(), left)):
             turns.charge(ROW_US)
             await turns.yield_if_due()
             found = offsets.get(place)

@@ -15,7 +15,7 @@ from ottla.broker.admin.metrics.recent import Meters, Recent
 from ottla.broker.admin.metrics.whole import write_broker, write_loop, write_requests, write_transactions
 from ottla.broker.admin.routes import AdminRequest, AdminResponse, Route, Send
 from ottla.broker.api.context import Broker
-from ottla.broker.costs import LOOK_US
+from ottla.broker.costs import LOOKUP_US
 from ottla.broker.ports.clock import Clock
 
 AT_ONCE: Final = 1_000
@@ -70,6 +70,6 @@ class MetricsPage:
         for done, connection in enumerate([*self._broker.metrics.connections]):
             found[connection.session.listener_name] += 1
             if not done % AT_ONCE:
-                turns.charge(AT_ONCE * LOOK_US)
+                turns.charge(AT_ONCE * LOOKUP_US)
                 await turns.yield_if_due()
         return found

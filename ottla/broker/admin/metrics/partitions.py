@@ -7,7 +7,7 @@ from ottla.broker.admin.metrics import families as f
 from ottla.broker.admin.metrics.exposition import Exposition, Family, Labels, Row, labels
 from ottla.broker.admin.metrics.recent import Meters
 from ottla.broker.api.context import Broker
-from ottla.broker.costs import LOOK_US, ROW_US
+from ottla.broker.costs import LOOKUP_US, ROW_US
 from ottla.broker.log.partition import Partition
 
 MOST_PARTITIONS: Final = 2_000
@@ -39,7 +39,7 @@ class Partitions:
         """Find the partitions. A topic is included as a whole or left out; unopened partitions stay unopened."""
         turns, cluster = broker.turns, broker.cluster
         names = [*cluster.topics]
-        turns.charge(len(names) * LOOK_US)
+        turns.charge(len(names) * LOOKUP_US)
         for name in names:
             await turns.yield_if_due()
             topic = cluster.topics.get(name)
@@ -73,7 +73,7 @@ class Partitions:
         await self._each(page, f.LOG_START, lambda partition: partition.log_start_offset)
         await self._each(page, f.LOG_END, lambda partition: partition.log_end_offset)
         await self._each(page, f.LAST_STABLE_OFFSET, lambda partition: partition.last_stable_offset)
-        await page.write(f.STABLE_AGE, ages.look(self._rows, at_ms))
+        await page.write(f.STABLE_AGE, ages.collect(self._rows, at_ms))
         await page.write(f.OPEN_IN_PARTITION, self._list_open())
         metrics = broker.metrics
         await self._write_counter(page, f.MESSAGES_IN, metrics.records_in, lambda partition: partition.records_in)
@@ -129,7 +129,7 @@ class Ages:
     def __init__(self) -> None:
         self._since: dict[Labels, tuple[int, float]] = {}
 
-    def look(self, rows: list[tuple[Labels, Partition]], at_ms: float) -> Iterator[Row]:
+    def collect(self, rows: list[tuple[Labels, Partition]], at_ms: float) -> Iterator[Row]:
         """Yield the age in seconds of each last stable offset that is below the high watermark."""
         since = self._since
         if len(since) > MOST_PARTITIONS:  # some of them are gone

@@ -11,7 +11,7 @@ from ottla.broker.admin.metrics.partitions import Partitions
 from ottla.broker.admin.metrics.recent import Recent
 from ottla.broker.admin.overview import oldest_start_ms
 from ottla.broker.api.context import Broker
-from ottla.broker.costs import FILE_CALL_US, LOOK_US
+from ottla.broker.costs import FILE_CALL_US, LOOKUP_US
 from ottla.broker.health import BrokerState
 from ottla.broker.metrics import Histogram
 from ottla.broker.ports.machine import usage
@@ -29,7 +29,7 @@ async def write_broker(page: Exposition, broker: Broker, partitions: Partitions,
     """Write Kafka's series of a broker, a controller and a cluster of one."""
     cluster = broker.cluster
     count = sum(topic.partition_count for topic in cluster.topics.values())
-    broker.turns.charge(len(cluster.topics) * LOOK_US)
+    broker.turns.charge(len(cluster.topics) * LOOKUP_US)
     await page.write_one(f.BROKERS, 1)
     addresses = {f"{endpoint.host}:{endpoint.port}": None for endpoint in broker.endpoints.values()}
     await page.write(f.BROKER_INFO, ((labels(id=cluster.node_id, address=address), 1) for address in addresses))
@@ -119,12 +119,12 @@ async def _open_transactions(broker: Broker) -> tuple[int, dict[str, int], int]:
     ids = ongoing = 0
     prepared = dict.fromkeys(sorted(PREPARED), 0)
     for shard in broker.transactions.shards():
-        turns.charge(LOOK_US)
+        turns.charge(LOOKUP_US)
         await turns.yield_if_due()
         ids += len(shard.states)
         ongoing += len(shard.open)
         for transactional_id in [*shard.transient]:
-            turns.charge(LOOK_US)
+            turns.charge(LOOKUP_US)
             await turns.yield_if_due()
             state = shard.states.get(transactional_id)
             if state is not None and state.status in prepared:

@@ -32,66 +32,66 @@ _ABSENT: Final[tuple[Any, ...]] = (None, "", [], -1)
 
 AT_ONCE_BYTES: Final = 512
 """A larger body may have many entries, and is decoded in steps."""
-TELL_US: Final = 60.0
+DESCRIBE_US: Final = 60.0
 """Cost of a request or reply without its rows: decoding it if it is small, and writing it as JSON."""
 ROW_US: Final = 15.0
 """Cost of a row, with its fields by their names."""
 
 T = TypeVar("T")
-Told = dict[str, Any]
+Described = dict[str, Any]
 Steps = Generator[float, None, T]
 
 
-def describe_steps(passed: TracedRequest | TracedReply, verbose: bool, name_of: NameOf) -> Steps[Told]:
+def describe_steps(passed: TracedRequest | TracedReply, verbose: bool, name_of: NameOf) -> Steps[Described]:
     """Return a request or its reply as an object. Yields the cost of each step in microseconds. `name_of` returns the
     name of a topic's id."""
-    told = _head(passed)
+    described = _head(passed)
     if isinstance(passed, TracedReply) and passed.reason:
-        return told | {"reason": passed.reason[:MOST_CHARS]}
-    teller = _Describer(verbose, name_of)
-    yield TELL_US
+        return described | {"reason": passed.reason[:MOST_CHARS]}
+    describer = _Describer(verbose, name_of)
+    yield DESCRIBE_US
     try:
-        told |= yield from _fields_of(passed, teller)
+        described |= yield from _fields_of(passed, describer)
     except ProtocolError as error:
-        told |= {"fields": None, "unreadable": str(error)}
-    yield teller.count_rows * ROW_US
-    return told | teller.left_out
+        described |= {"fields": None, "unreadable": str(error)}
+    yield describer.count_rows * ROW_US
+    return described | describer.left_out
 
 
-def request_steps(asked: TracedRequest) -> Steps[Any]:
+def request_steps(request: TracedRequest) -> Steps[Any]:
     """Return the decoded request; None for a Produce or one that is too large. ProtocolError if it is malformed."""
-    if asked.body is None:
+    if request.body is None:
         return None
-    key, version = asked.header.api_key, asked.header.api_version
-    if len(asked.body) <= AT_ONCE_BYTES:
-        return codec.decode_request(key, version, asked.body)
-    message, _ = yield from _charge_steps(codec.read_request_in_steps(key, version, asked.body))
+    key, version = request.header.api_key, request.header.api_version
+    if len(request.body) <= AT_ONCE_BYTES:
+        return codec.decode_request(key, version, request.body)
+    message, _ = yield from _charge_steps(codec.read_request_in_steps(key, version, request.body))
     return message
 
 
-def _fields_of(passed: TracedRequest | TracedReply, teller: "_Describer") -> Steps[Told]:
+def _fields_of(passed: TracedRequest | TracedReply, describer: "_Describer") -> Steps[Described]:
     """Return the keys after the head: the fields, and of a reply its errors."""
     if isinstance(passed, TracedRequest):
         if passed.produced is not None:
-            return {"fields": teller.rows(passed.produced, "topic_data", "name", "partition_data")}
+            return {"fields": describer.rows(passed.produced, "topic_data", "name", "partition_data")}
         message = yield from request_steps(passed)
-        return {"fields": None if message is None else teller.struct(message, passed.header.api_version)}
+        return {"fields": None if message is None else describer.struct(message, passed.header.api_version)}
     if passed.fetched is not None:
         codes: set[int] = {row.fields["error_code"] for row in passed.fetched.rows} | {
             passed.fetched.fields.get("error_code", 0)
         }
-        fields: Told | None = teller.rows(passed.fetched, "responses", "topic", "partitions")
+        fields: Described | None = describer.rows(passed.fetched, "responses", "topic", "partitions")
     elif passed.data:
         message = yield from _reply_steps(passed, passed.data)
         codes = yield from _code_steps(message)
-        fields = teller.struct(message, passed.asked.header.api_version)
+        fields = describer.struct(message, passed.request.header.api_version)
     else:
         codes, fields = set(), None
     return {"errors": sorted(error_name(code) for code in codes if code), "fields": fields}
 
 
 def _reply_steps(answered: TracedReply, frame: bytes) -> Steps[Any]:
-    key, version = answered.asked.header.api_key, answered.asked.header.api_version
+    key, version = answered.request.header.api_key, answered.request.header.api_version
     if len(frame) <= AT_ONCE_BYTES:
         return codec.decode_response(key, version, frame)[1]
     return (yield from _charge_steps(codec.read_response_in_steps(key, version, frame)))
@@ -125,27 +125,27 @@ def error_name(code: int) -> str:
         return str(code)
 
 
-def _head(passed: TracedRequest | TracedReply) -> Told:
-    asked = passed if isinstance(passed, TracedRequest) else passed.asked
-    key, version, correlation_id, client_id = asked.header
+def _head(passed: TracedRequest | TracedReply) -> Described:
+    request = passed if isinstance(passed, TracedRequest) else passed.request
+    key, version, correlation_id, client_id = request.header
     try:
         api = ApiKey(key).title
     except ValueError:
         api = f"API {key}"
-    told: Told = {
+    described: Described = {
         "kind": "request",
         "time_ms": passed.time_ms,
-        "peer": asked.peer,
+        "peer": request.peer,
         "client_id": client_id[:MOST_CHARS],
         "correlation_id": correlation_id,
         "api": api,
         "version": version,
     }
     if isinstance(passed, TracedReply):
-        told |= {"kind": "closed" if passed.reason else "reply", "took_ms": round(passed.at_ms - asked.at_ms, 3)}
+        described |= {"kind": "closed" if passed.reason else "reply", "took_ms": round(passed.at_ms - request.at_ms, 3)}
         if passed.reason:
-            return told
-    return told | {"size_bytes": passed.size_bytes}
+            return described
+    return described | {"size_bytes": passed.size_bytes}
 
 
 class _Describer:
@@ -163,56 +163,56 @@ class _Describer:
         return (MOST_ROWS if self._verbose else FEW_ROWS) - self._left
 
     @property
-    def left_out(self) -> Told:
+    def left_out(self) -> Described:
         """The number of rows left out, if any."""
         return {"rows_left_out": self._left_out} if self._left_out else {}
 
-    def struct(self, struct: Any, version: int) -> Told:
-        told: Told = {}
+    def struct(self, struct: Any, version: int) -> Described:
+        described: Described = {}
         for name, field in type(struct).fields.items():
             if not field.for_version_q(version):
                 continue
             value = getattr(struct, name, None)
             if value and _is_secret(struct, name):
-                told[name] = HIDDEN
+                described[name] = HIDDEN
             elif isinstance(value, UUID):
-                told[name] = encode_id(value.bytes)
+                described[name] = encode_id(value.bytes)
                 if name == "topic_id" and not any(getattr(struct, other, None) for other in _TOPIC_NAMES):
-                    self._add(told, "topic", self._name_of(value))
+                    self._add(described, "topic", self._name_of(value))
             else:
-                self._add(told, name, self._value(value, version))
-        return told
+                self._add(described, name, self._value(value, version))
+        return described
 
-    def rows(self, rows: Rows, topics: str, topic_name: str, partitions: str) -> Told:
+    def rows(self, rows: Rows, topics: str, topic_name: str, partitions: str) -> Described:
         """Return the rows of a Produce request or a Fetch reply, under the names of their schemas."""
-        told: Told = {}
+        described: Described = {}
         for name, value in rows.fields.items():
-            self._add(told, name, value)
-        told[topics] = groups = []
-        named: dict[str | UUID, Told] = {}
+            self._add(described, name, value)
+        described[topics] = groups = []
+        named: dict[str | UUID, Described] = {}
         for row in rows.rows[: self._left]:
             if row.topic not in named:
                 named[row.topic] = {topic_name: self._topic(row.topic), partitions: []}
                 groups.append(named[row.topic])
-            partition: Told = {}
+            partition: Described = {}
             for name, value in row.fields.items():
                 self._add(partition, name, value)
             self._add(partition, "records", self._records(row.records))
             named[row.topic][partitions].append(partition)
-        told_rows = min(self._left, len(rows.rows))
-        self._left -= told_rows
-        self._left_out += rows.left_out + len(rows.rows) - told_rows
-        return told
+        described_rows = min(self._left, len(rows.rows))
+        self._left -= described_rows
+        self._left_out += rows.left_out + len(rows.rows) - described_rows
+        return described
 
     def _topic(self, topic: str | UUID) -> str:
         return topic if isinstance(topic, str) else self._name_of(topic) or encode_id(topic.bytes)
 
-    def _add(self, told: Told, name: str, value: Any) -> None:
+    def _add(self, described: Described, name: str, value: Any) -> None:
         if name.endswith("error_code") and isinstance(value, int):
             if value or self._verbose:
-                told[name] = error_name(value)
+                described[name] = error_name(value)
         elif self._verbose or name == "acks" or not (value in _ABSENT or (name == "throttle_time_ms" and not value)):
-            told[name] = value  # -1 is a meaningful value of acks
+            described[name] = value  # -1 is a meaningful value of acks
 
     def _value(self, value: Any, version: int) -> Any:
         if isinstance(value, str):
@@ -229,38 +229,38 @@ class _Describer:
 
     def _items(self, items: list[Any], version: int) -> list[Any]:
         """Return structs up to the limit of rows, and the first few of other items."""
-        told: list[Any] = []
+        described: list[Any] = []
         for at, item in enumerate(items):
             is_struct = hasattr(type(item), "fields")
             if self._left <= 0 or (not is_struct and at == FEW_ROWS and not self._verbose):
                 self._left_out += len(items) - at
                 break
             left = self._left
-            told.append(self._value(item, version))
+            described.append(self._value(item, version))
             if is_struct and self._left == left:  # a struct with rows in it is counted by its rows
                 self._left -= 1
-        return told
+        return described
 
     def _records(self, records: Records | None) -> Any:
         if records is None:
             return None
-        told: Told = {"size_bytes": records.size_bytes}
+        described: Described = {"size_bytes": records.size_bytes}
         if len(records.head) < HEADER_SIZE:
-            return told
+            return described
         header = read_header(records.head)
         if header.size_bytes < records.size_bytes:  # a Fetch of several batches: only the first header is known
-            return told | {"base_offset": header.base_offset}
-        told |= {"records": header.record_count}
+            return described | {"base_offset": header.base_offset}
+        described |= {"records": header.record_count}
         if header.base_offset or self._verbose:
-            told["base_offset"] = header.base_offset
+            described["base_offset"] = header.base_offset
         if header.producer_id != NO_PRODUCER_ID or self._verbose:
-            told |= {"producer_id": header.producer_id, "producer_epoch": header.producer_epoch}
-            told |= {"base_sequence": header.base_sequence, "transactional": header.is_transactional}
+            described |= {"producer_id": header.producer_id, "producer_epoch": header.producer_epoch}
+            described |= {"base_sequence": header.base_sequence, "transactional": header.is_transactional}
         if header.is_control:
-            told["control"] = True
+            described["control"] = True
         if header.compression or self._verbose:
-            told["compression"] = NAMES.get(header.compression, str(header.compression))
-        return told
+            described["compression"] = NAMES.get(header.compression, str(header.compression))
+        return described
 
 
 def _is_secret(struct: Any, name: str) -> bool:

@@ -14,8 +14,8 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from ottla.broker.admin.routes import AdminError, AdminRequest, AdminResponse, Route, Send
-from ottla.broker.admin.trace.description import Steps, Told, describe_steps, request_steps
-from ottla.broker.admin.trace.trace_filter import QUERY, TraceFilter, wanted_of
+from ottla.broker.admin.trace.description import Described, Steps, describe_steps, request_steps
+from ottla.broker.admin.trace.trace_filter import QUERY, TraceFilter, read_filter
 from ottla.broker.admin.trace.traced import TracedReply, TracedRequest
 from ottla.broker.api.context import Broker
 from ottla.broker.costs import COPY_BYTE_US, FIRST_USE_US
@@ -34,13 +34,13 @@ log = logging.getLogger(__name__)
 MOST_LISTENERS: Final = 4
 MOST_WAITING: Final = 2_000
 MOST_WAITING_BYTES: Final = 1024 * 1024
-LOOK_US: Final = 4.0
+LOOKUP_US: Final = 4.0
 """Cost of checking a request against the filters."""
 KEEP_US: Final = 15.0
 """Cost of keeping a request or reply, without its bytes."""
-LOOK_BYTES: Final = 4_096
+DECODED_BYTES: Final = 4_096
 """A larger request is matched by its bytes alone."""
-LOOK_BYTE_US: Final = 0.3
+DECODED_BYTE_US: Final = 0.3
 T = TypeVar("T")
 MEDIA_TYPE: Final = "application/x-ndjson"
 
@@ -73,15 +73,15 @@ _LINE: Final[Mapping[str, Any]] = {
 class _Listener:
     """A listener, with the requests and replies that it has not received yet."""
 
-    def __init__(self, wanted: TraceFilter, verbose: bool) -> None:
-        self.wanted = wanted
+    def __init__(self, filter: TraceFilter, verbose: bool) -> None:
+        self.filter = filter
         self.verbose = verbose
         self.waiting: deque[TracedRequest | TracedReply] = deque()
         self.waiting_bytes = 0
         self.dropped = 0
         self.wait: Wait[None] | None = None
 
-    def hear(self, passed: TracedRequest | TracedReply) -> None:
+    def add(self, passed: TracedRequest | TracedReply) -> None:
         """Queue a request or reply, or count it as dropped if the queue is full."""
         if len(self.waiting) >= MOST_WAITING or self.waiting_bytes > MOST_WAITING_BYTES:
             self.dropped += 1
@@ -117,7 +117,7 @@ class Trace:
 
     async def open(self, request: AdminRequest) -> AdminResponse:
         """Listen from now on, until the connection ends."""
-        listener = _Listener(wanted_of(request.query), request.query.get("verbose") == "true")
+        listener = _Listener(read_filter(request.query), request.query.get("verbose") == "true")
         if len(self._listeners) >= MOST_LISTENERS:
             raise AdminError(409, f"{MOST_LISTENERS} traces are running, which is the most: end one of them first")
 
@@ -134,48 +134,48 @@ class Trace:
     def on_request(self, frame: memoryview, peer: str, send: SendReply, refuse: Refuse) -> tuple[SendReply, Refuse]:
         """Copy a request for the listeners, and return the callbacks for its reply (see `tap.OnRequest`)."""
         try:
-            asked, listeners = self._keep(frame, peer)
+            request, listeners = self._keep(frame, peer)
         except Exception as error:  # the client must be served
             log.error("A request of %s could not be traced", peer, exc_info=error)
             return send, refuse
-        if asked is None:
+        if request is None:
             return send, refuse
 
-        def sent(parts: Sequence[Part], room: ReplyReservation | None) -> None:
-            self._end(asked, listeners, parts, "")
-            send(parts, room)
+        def sent(parts: Sequence[Part], reservation: ReplyReservation | None) -> None:
+            self._end(request, listeners, parts, "")
+            send(parts, reservation)
 
         def on_refusal(reason: str) -> None:
-            self._end(asked, listeners, (), reason)
+            self._end(request, listeners, (), reason)
             refuse(reason)
 
         return sent, on_refusal
 
     def _keep(self, frame: memoryview, peer: str) -> tuple[TracedRequest | None, list[_Listener]]:
         turns = self._broker.turns
-        turns.charge(LOOK_US)
+        turns.charge(LOOKUP_US)
         try:
             header, body = parse_request_header(frame)
         except ProtocolError:
             return None, []  # its connection is closed, with a line in the log
-        listeners = [each for each in self._listeners if each.wanted.may_fit(header, body)]
+        listeners = [each for each in self._listeners if each.filter.may_fit(header, body)]
         if not listeners:
             return None, []
-        asked = TracedRequest(header, peer, len(frame) + 4, self._clock.now_ms(), self._clock.monotonic_ms())
-        asked.keep(body)
-        turns.charge(KEEP_US + asked.held_bytes * COPY_BYTE_US)
+        request = TracedRequest(header, peer, len(frame) + 4, self._clock.now_ms(), self._clock.monotonic_ms())
+        request.keep(body)
+        turns.charge(KEEP_US + request.held_bytes * COPY_BYTE_US)
         for each in listeners:
-            each.hear(asked)
-        return asked, listeners
+            each.add(request)
+        return request, listeners
 
-    def _end(self, asked: TracedRequest, listeners: Sequence[_Listener], parts: Sequence[Part], reason: str) -> None:
+    def _end(self, request: TracedRequest, listeners: Sequence[_Listener], parts: Sequence[Part], reason: str) -> None:
         try:
-            answered = TracedReply(asked, self._clock.now_ms(), self._clock.monotonic_ms(), parts, reason)
+            answered = TracedReply(request, self._clock.now_ms(), self._clock.monotonic_ms(), parts, reason)
             self._broker.turns.charge(KEEP_US + answered.held_bytes * COPY_BYTE_US)
             for each in listeners:
-                each.hear(answered)
+                each.add(answered)
         except Exception as error:  # the client must be answered
-            log.error("A reply to %s could not be traced", asked.peer, exc_info=error)
+            log.error("A reply to %s could not be traced", request.peer, exc_info=error)
 
     def _leave(self, listener: _Listener) -> None:
         self._listeners.remove(listener)
@@ -189,36 +189,36 @@ class Trace:
             await wait
         while listener.waiting:
             await self._broker.turns.yield_if_due()
-            told = await self._describe(listener.next(), listener)
-            if told is not None:
-                await send(_line(told))
+            described = await self._describe(listener.next(), listener)
+            if described is not None:
+                await send(_line(described))
         dropped, listener.dropped = listener.dropped, 0
         if dropped:
             await send(_line({"kind": "dropped", "time_ms": self._clock.now_ms(), "count": dropped}))
 
-    async def _describe(self, passed: TracedRequest | TracedReply, listener: _Listener) -> Told | None:
+    async def _describe(self, passed: TracedRequest | TracedReply, listener: _Listener) -> Described | None:
         """Return a request or reply as an object; None if its decoded body does not match."""
-        asked = passed if isinstance(passed, TracedRequest) else passed.asked
-        if listener.wanted.asks_for_subject and not await self._is_about(asked, listener.wanted):
+        request = passed if isinstance(passed, TracedRequest) else passed.request
+        if listener.filter.needs_subject and not await self._is_about(request, listener.filter):
             return None
-        use = isinstance(passed, TracedRequest), *asked.header[:2]
+        use = isinstance(passed, TracedRequest), *request.header[:2]
         if use not in self._used:
             self._used.add(use)
             self._broker.turns.charge(FIRST_USE_US)
         return await self._drive(describe_steps(passed, listener.verbose, self._name_of))
 
-    async def _is_about(self, asked: TracedRequest, wanted: TraceFilter) -> bool:
+    async def _is_about(self, request: TracedRequest, filter: TraceFilter) -> bool:
         """Whether a request matches the filter. A request that is large or cannot be decoded counts as a match."""
-        if wanted not in asked.verdicts:
+        if filter not in request.verdicts:
             message = None
-            if asked.held_bytes <= LOOK_BYTES:
+            if request.held_bytes <= DECODED_BYTES:
                 with suppress(ProtocolError):
-                    message = await self._drive(request_steps(asked))
-            self._broker.turns.charge(asked.held_bytes * LOOK_BYTE_US)
-            asked.verdicts[wanted] = message is None or wanted.is_about(
-                subject_of(asked.header.api_key, message, self._name_of)
+                    message = await self._drive(request_steps(request))
+            self._broker.turns.charge(request.held_bytes * DECODED_BYTE_US)
+            request.verdicts[filter] = message is None or filter.is_about(
+                subject_of(request.header.api_key, message, self._name_of)
             )
-        return asked.verdicts[wanted]
+        return request.verdicts[filter]
 
     async def _drive(self, steps: Steps[T]) -> T:
         turns = self._broker.turns
@@ -235,5 +235,5 @@ class Trace:
         return None if topic is None else topic.name
 
 
-def _line(told: Told) -> bytes:
-    return (json.dumps(told, ensure_ascii=False) + "\n").encode()
+def _line(described: Described) -> bytes:
+    return (json.dumps(described, ensure_ascii=False) + "\n").encode()

@@ -64,7 +64,7 @@ class TraceFilter(NamedTuple):
         return self.group is None or _holds(header, body, self.group, _WITH_GROUP)
 
     @property
-    def asks_for_subject(self) -> bool:
+    def needs_subject(self) -> bool:
         """Whether `is_about` must be called too."""
         return self.transactional_id is not None or self.group is not None
 
@@ -75,7 +75,7 @@ class TraceFilter(NamedTuple):
         )
 
 
-def wanted_of(query: Mapping[str, str]) -> TraceFilter:
+def read_filter(query: Mapping[str, str]) -> TraceFilter:
     """Return the filter in a request to the admin port. AdminError 400 for an unknown API."""
     name, key = query.get("api"), None
     if name is not None:

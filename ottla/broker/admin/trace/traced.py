@@ -89,12 +89,12 @@ class TracedRequest:
 class TracedReply:
     """The result of a request: a reply, none (acks=0: size 0), or the reason why its connection is closed."""
 
-    __slots__ = ("asked", "at_ms", "data", "fetched", "reason", "size_bytes", "time_ms")
+    __slots__ = ("at_ms", "data", "fetched", "reason", "request", "size_bytes", "time_ms")
 
     def __init__(
-        self, asked: TracedRequest, time_ms: int, at_ms: float, parts: Sequence[Part], reason: str = ""
+        self, request: TracedRequest, time_ms: int, at_ms: float, parts: Sequence[Part], reason: str = ""
     ) -> None:
-        self.asked = asked
+        self.request = request
         self.time_ms = time_ms
         self.at_ms = at_ms
         self.reason = reason
@@ -102,8 +102,8 @@ class TracedReply:
         self.data: bytes | None = None
         """The frame without its size."""
         self.fetched: Rows | None = None
-        if asked.header.api_key == ApiKey.FETCH and parts:
-            self.fetched = _read_fetch(asked.header.api_version, parts)
+        if request.header.api_key == ApiKey.FETCH and parts:
+            self.fetched = _read_fetch(request.header.api_version, parts)
         elif self.size_bytes <= MOST_BYTES:
             self.data = b"".join(part for part in parts if isinstance(part, _BUFFERS))[4:]
 
@@ -111,7 +111,7 @@ class TracedReply:
     def held_bytes(self) -> int:
         """About the memory that it takes until it is sent to listeners."""
         own_bytes = len(self.data or b"") + (0 if self.fetched is None else 200 * len(self.fetched.rows))
-        return own_bytes + self.asked.held_bytes
+        return own_bytes + self.request.held_bytes
 
 
 def _read_produce(version: int, body: memoryview) -> Rows | None:

@@ -13,7 +13,7 @@ from contextlib import closing
 from logging import getLogger
 from typing import NamedTuple, TypeVar
 
-from ottla.broker.costs import BATCH_US, COPY_BYTE_US, LOOK_US, ROW_US
+from ottla.broker.costs import BATCH_US, COPY_BYTE_US, LOOKUP_US, ROW_US
 from ottla.broker.log.batches import iter_file
 from ottla.broker.log.cleaning.compaction import (
     CleanableOffsets,
@@ -108,7 +108,7 @@ class Cleaner:
             found += (entry for entry in entries if entry.first_offset < upper)
             if any(entry.last_stable_offset >= upper for entry in entries):
                 break
-            await self._charge(partition, ROW_US + len(entries) * LOOK_US)
+            await self._charge(partition, ROW_US + len(entries) * LOOKUP_US)
         return found
 
     async def _build_offset_map(self, log: LogToClean, offset_map: OffsetMap, aborted: list[AbortedTxn]) -> None:

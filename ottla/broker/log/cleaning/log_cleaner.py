@@ -8,7 +8,7 @@ Source: Kafka's `LogCleaner`, `LogCleanerManager` (4.3.1).
 
 from logging import getLogger
 
-from ottla.broker.costs import LOOK_US, ROW_US
+from ottla.broker.costs import LOOKUP_US, ROW_US
 from ottla.broker.log.cleaning.cleaner import Cleaner, LogCleaningAborted, LogToClean
 from ottla.broker.log.cleaning.compaction import KEY_BYTES, CleanableOffsets, SegmentSizes, cleanable_offsets
 from ottla.broker.log.log_config import MAX_INT64
@@ -103,7 +103,7 @@ class LogCleaner:
         now_ms = self._clock.now_ms()
         best: LogToClean | None = None
         for partition in list(self._logs):
-            self._turns.charge(LOOK_US)
+            self._turns.charge(LOOKUP_US)
             await self._turns.yield_if_due()
             settings = partition.log.config
             if not settings.cleanup_compact or partition.offline is not None or len(partition.log.segments) < 2:

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from operator import attrgetter
 from typing import Final
 
-from ottla.broker.costs import LOOK_US
+from ottla.broker.costs import LOOKUP_US
 from ottla.protocol.indexes import TXN_ENTRY, AbortedTxn, iter_aborted_txns
 from ottla.protocol.steps import RECORD_US, Steps
 
@@ -54,10 +54,10 @@ class TransactionIndex:
         while at < end:
             block, within = divmod(at, BLOCK)
             block_end = min(end, at - within + BLOCK)
-            cost_us += LOOK_US
+            cost_us += LOOKUP_US
             if block >= len(lowest) or lowest[block] < upper:
                 found += [(entry[0], entry[1]) for entry in entries[at:block_end] if entry[1] < upper]
-                cost_us += (block_end - at) * LOOK_US
+                cost_us += (block_end - at) * LOOKUP_US
             if cost_us >= STEP_US:
                 yield cost_us
                 cost_us = 0.0
@@ -69,7 +69,7 @@ class TransactionIndex:
         entries, lowest = self.entries, self._lowest
         while (at := len(lowest) * BLOCK) < end and at + BLOCK <= len(entries):
             lowest.append(min(entry[1] for entry in entries[at : at + BLOCK]))
-            yield BLOCK * LOOK_US
+            yield BLOCK * LOOKUP_US
 
 
 def read_transaction_index(content: bytes) -> Steps[TransactionIndex]:

@@ -383,11 +383,11 @@ def test_member_that_drops_a_protocol_drops_it_for_the_group():
 
 def test_full_group_has_room_for_its_own_members_only():
     made = stable("a", "b")
-    assert made.has_room("a", 2) and not made.has_room("c", 2) and made.has_room("c", 3)
+    assert made.can_add("a", 2) and not made.can_add("c", 2) and made.can_add("c", 3)
     made.rejoin(made.members["a"], CHANGED, TIMES, at(0.0))
-    assert made.has_room("c", 2), "in a rebalance the last ones to join are out"
+    assert made.can_add("c", 2), "in a rebalance the last ones to join are out"
     made.add(member("c"), "consumer", at(0.0))
-    assert not made.has_room("b", 2) and made.has_room("a", 2) and made.has_room("c", 2)
+    assert not made.can_add("b", 2) and made.can_add("a", 2) and made.can_add("c", 2)
 
 
 def test_most_votes_choose_the_protocol():

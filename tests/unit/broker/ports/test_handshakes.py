@@ -195,7 +195,7 @@ def test_who_says_nothing_more_is_let_go_in_time(run, said, monkeypatch):
 def test_who_leaves_with_a_reset_keeps_no_socket(run, said, monkeypatch):
     """uvloop does not call a reader after a reset, so the broker polls for it."""
     monkeypatch.setattr(handshakes, "HELLO_S", 3600)
-    monkeypatch.setattr(handshakes, "LOOK_S", 0.05)
+    monkeypatch.setattr(handshakes, "CHECK_S", 0.05)
 
     async def scenario(listener, door, security):
         client = socket.create_connection(("127.0.0.1", listener.port))

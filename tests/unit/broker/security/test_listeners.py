@@ -8,7 +8,7 @@ import pytest
 
 from ottla.broker.config import Listener, from_flags, load_config
 from ottla.broker.non_kafka import ForeignClients
-from ottla.broker.security.listeners import LOOK_MS, ListenerTls
+from ottla.broker.security.listeners import CHECK_MS, ListenerTls
 from ottla.broker.security.stores import TlsError
 from tests.lone import Lone
 
@@ -45,12 +45,12 @@ def test_a_file_that_is_renewed_is_taken_by_who_comes_next(lone, keystore, other
     tls = made(lone, keystore)
     before = tls.current_context()
     replace(keystore, other_certificates.broker)
-    lone.rest(LOOK_MS - 1)
+    lone.rest(CHECK_MS - 1)
     assert tls.current_context() is before
     lone.rest(1)
     after = tls.current_context()
     assert after is not before and isinstance(after, ssl.SSLContext)
-    lone.rest(LOOK_MS)
+    lone.rest(CHECK_MS)
     assert tls.current_context() is after
     assert caplog.messages == ["Listener SSL uses its new keystore"]
 
@@ -60,12 +60,12 @@ def test_a_file_that_is_half_written_changes_nothing_and_is_told_once(lone, keys
     before = tls.current_context()
     keystore.write_text(certificates.key_pem)
     for _ in range(3):
-        lone.rest(LOOK_MS)
+        lone.rest(CHECK_MS)
         assert tls.current_context() is before
     (told,) = caplog.messages
     assert told.startswith("Listener SSL: ssl.keystore.location") and "stays in use" in told
     replace(keystore, certificates.broker)
-    lone.rest(LOOK_MS)
+    lone.rest(CHECK_MS)
     assert tls.current_context() is not before
 
 
@@ -92,7 +92,7 @@ def test_a_certificate_of_another_name_needs_leave(lone, keystore, certificates,
     assert "DistinguishedName does not match" in tls.problem(config(certificates.client))
     replace(keystore, certificates.client)
     tls.take()
-    lone.rest(LOOK_MS)
+    lone.rest(CHECK_MS)
     assert tls.current_context() is before
     (told,) = caplog.messages
     assert "new={DN=CN=client}" in told and told.endswith("stays in use")

@@ -49,7 +49,7 @@ def test_who_has_another_is_told_so_acknowledges_it_and_fails(last):
     server = OAuthServer(Tokens())
     assert answer(server, first("bad")) == INVALID.encode()
     failed = refusal(server, last)
-    assert (failed.told, failed.reason) == (INVALID, "the token is refused: it is not good")
+    assert (failed.message, failed.reason) == (INVALID, "the token is refused: it is not good")
 
 
 def test_a_scope_that_lacks_is_told():
@@ -57,7 +57,7 @@ def test_a_scope_that_lacks_is_told():
 
 
 def test_nobody_becomes_another():
-    told = refusal(OAuthServer(Tokens()), first(header="n,a=bob,")).told
+    told = refusal(OAuthServer(Tokens()), first(header="n,a=bob,")).message
     assert told == (
         "Authentication failed: Client requested an authorization id (bob) that is different from the token's "
         "principal name (alice)"
@@ -92,7 +92,7 @@ def test_nobody_becomes_another():
 )
 def test_a_message_that_is_none_is_refused(message, reason):
     failed = refusal(OAuthServer(Tokens()), message)
-    assert failed.reason.startswith(reason) and failed.told == ""
+    assert failed.reason.startswith(reason) and failed.message == ""
 
 
 _PIECES = st.sampled_from(["n,", "a=", ",", "\x01", "auth=", "Bearer ", "good", "bad", "key=value", "é", "\0", "="])

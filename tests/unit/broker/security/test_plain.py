@@ -56,12 +56,12 @@ def test_names_and_passwords_are_in_any_language():
     ],
 )
 def test_who_does_not_is_told_what_kafka_tells(fields, told):
-    assert refusal(PlainServer(USERS), token(*fields)).told == told
+    assert refusal(PlainServer(USERS), token(*fields)).message == told
 
 
 def test_a_client_cannot_tell_a_wrong_password_from_a_wrong_name_but_the_log_can():
     password, name = (refusal(PlainServer(USERS), token("", who, "x")) for who in ("alice", "nobody"))
-    assert password.told == name.told
+    assert password.message == name.message
     assert (password.reason, name.reason) == (
         "PLAIN as 'alice': the password is wrong",
         "PLAIN as 'nobody': no user has this name",
@@ -160,7 +160,7 @@ def test_passwords_are_held_against_hashes(name, password, reason):
     if reason is None:
         assert found == f"User:{name}"
     else:
-        assert (found.reason, found.told) == (f"PLAIN as {name!r}: {reason}", WRONG)
+        assert (found.reason, found.message) == (f"PLAIN as {name!r}: {reason}", WRONG)
 
 
 def test_a_name_that_nobody_has_is_salted_too():

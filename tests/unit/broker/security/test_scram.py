@@ -83,7 +83,7 @@ def test_who_wants_to_be_who_it_is_may(header):
 def test_who_does_not_know_the_password_hears_it_at_the_end(name, password, why):
     server = ScramServer(SHA_512, USERS)
     failed = refusal(server, prove(server, name, password).final_message())
-    assert (failed.reason, failed.told) == (why, "")
+    assert (failed.reason, failed.message) == (why, "")
 
 
 def test_a_credential_of_one_mechanism_is_none_of_the_other():
@@ -167,7 +167,9 @@ def test_a_first_message_that_is_none_is_refused(message):
 @pytest.mark.parametrize("name", [b"alice", b"nobody"])
 def test_nobody_becomes_another(name):
     failed = refusal(ScramServer(SHA_256, USERS), b"n,a=bob,n=" + name + b",r=x")
-    assert failed.told == "Authentication failed: Client requested an authorization id that is different from username"
+    assert (
+        failed.message == "Authentication failed: Client requested an authorization id that is different from username"
+    )
 
 
 def test_a_delegation_token_is_refused():

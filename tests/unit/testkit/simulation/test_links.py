@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from lab.simulation.network import CALM_WEATHER, Link, NetworkConditions
+from lab.simulation.network import CALM, Link, NetworkConditions
 from ottla.testkit.in_memory.ports import PortCalls
 from ottla.testkit.in_memory.schedule import Schedule, VirtualClock
 
@@ -35,10 +35,10 @@ class FakeConnection:
 class Ends:
     """Both sides of a link: the world, and the client."""
 
-    def __init__(self, seed, weather):
+    def __init__(self, seed, network):
         self.schedule = Schedule()
         self.random = Random(seed)
-        self.weather = weather
+        self.network = network
         self.answers = b""
         self.client_lost = False
         self.connection = FakeConnection()
@@ -75,7 +75,7 @@ def test_bytes_arrive_in_order_in_pieces_of_any_size(seed):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_reset_loses_a_suffix(seed):
-    ends = Ends(seed, CALM_WEATHER._replace(late=0.0))
+    ends = Ends(seed, CALM._replace(late=0.0))
     for data in (b"one", b"two", b"three"):
         ends.link.send(data)
     ends.connection.transport.write(b"lost")
@@ -88,7 +88,7 @@ def test_a_reset_loses_a_suffix(seed):
 
 
 def test_bytes_on_an_old_link_arrive_when_their_client_has_gone_on():
-    ends = Ends(3, CALM_WEATHER._replace(late=1.0, late_ms=5000.0))
+    ends = Ends(3, CALM._replace(late=1.0, late_ms=5000.0))
     ends.link.send(b"late")
     ends.link.leave()
     ends.schedule.after(2.0, lambda: None)
@@ -100,7 +100,7 @@ def test_bytes_on_an_old_link_arrive_when_their_client_has_gone_on():
 
 
 def test_a_broker_that_does_not_read_gets_nothing():
-    ends = Ends(1, CALM_WEATHER)
+    ends = Ends(1, CALM)
     ends.connection.transport.pause_reading()
     ends.link.send(b"held")
     ends.settle()
@@ -110,7 +110,7 @@ def test_a_broker_that_does_not_read_gets_nothing():
 
 
 def test_what_the_broker_wrote_before_it_closed_arrives():
-    ends = Ends(1, CALM_WEATHER)
+    ends = Ends(1, CALM)
     ends.connection.transport.write(b"bye")
     ends.connection.transport.close()
     ends.connection.transport.write(b"never")
