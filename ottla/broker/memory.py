@@ -12,7 +12,7 @@ A request reserves (`Reservation`) its whole size, and the size of its decoded b
 read. Until then its connection is not read. Smaller requests reserve their decoded size from a budget of their own
 (`Memory.decoded`), so that they do not wait for large ones.
 
-A reply reserves (`Room`) the bytes that were built of it, and when it is complete, the bytes that were not sent.
+A reply reserves (`ReplyReservation`) the bytes that were built of it, and when it is complete, the bytes not sent.
 Replies grow freely while all of them together hold no more than half of their memory. Above that, one reply grows at a
 time, and waits until there is memory.
 

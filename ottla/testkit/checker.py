@@ -25,7 +25,7 @@ request of an earlier one has hit (`cause`, `txn`, `of`): transactions V1 cannot
 anomalies of that transaction are counted apart. Of a history that was recorded from outside (`ottla.testkit.history`):
 `scope` with the first offset of each key that is judged (`begins`; others may have written before it and elsewhere) and
 the keys that copies name as their source (`sources`; no other is expected to be copied), `repeated` with values that
-several records have, which are named by `told_apart`, and `same` with names that even so are not unique.
+several records have, which are named by `unique_name`, and `same` with names that even so are not unique.
 
 Not found: what lies below the log start, reorderings of equal values, and isolation that Kafka does not promise (G0 is
 reported on request, G1b and write skew never).

@@ -42,7 +42,7 @@ def record_refusal(broker: Broker, request: Request, error_code: int, reason: st
     if events is None or error_code in ROUTINE:
         return
     if error_code in _NOT_AUTHORIZED and broker.authorizer is not None:
-        return  # recorded where it was found, with the deciding entry (`denied.py`)
+        return  # recorded where it was found, with the deciding entry (`denial_log.py`)
     sender = sender_fields(request.body)
     reason = reason or ", ".join(f"{name} {value}" for name, value in sender.items() if name != _OWNER[0])
     transactional_id, producer_id, producer_epoch = (sender.get(name) for name in _OWNER)

@@ -1,7 +1,7 @@
 """Records that clients send and read, each with a name. pure
 
 A name is the value of a record. If several records have the same value, the name also contains the producer and the
-sequence number (`told_apart`), which idempotent producers set. Records with still equal names cannot be checked.
+sequence number (`unique_name`), which idempotent producers set. Records with still equal names cannot be checked.
 """
 
 from collections.abc import Iterable, Iterator
