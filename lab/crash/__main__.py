@@ -1,7 +1,7 @@
 """`python -m lab.crash`: all the damages, crash states and failing calls that the tests sample. shell
 
 states --states 20000     crash states of the scripted workload, by kill and by power loss
-damage                    every truncation of a 256 KiB segment, every bit of a 16 KiB one, lost pages, files beside
+damage                    every truncation of a 256 KiB segment, every bit of a 16 KiB one, lost pages, other files
 failures --every 1        every (so many'th) call of the disk fails once, in three ways
 """
 

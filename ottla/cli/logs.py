@@ -2,8 +2,8 @@
 
 What clients send stands in the lines. So a line is cut at `MOST_CHARACTERS`, none of its characters moves a cursor or
 begins a line, and of one kind of line there are `MOST_LINES` in `WINDOW_S` seconds, `MOST_LINES_OF_ONE` for what one
-address does; those left out are counted. Kinds are told apart by their text without the names in it. Whoever asks for
-DEBUG of a logger gets all of its lines.
+address does; those left out are counted. The kind is the text of a line without the names in it. A logger at level
+DEBUG writes all of its lines.
 
 Who writes a line gives what goes into its text by name, and may give more: `log.info("Deleted topic %(topic)s",
 {"topic": name})`. What of that is in `FIELDS` stands in a line of JSON as a field of its own.

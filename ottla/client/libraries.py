@@ -1,6 +1,6 @@
 """The client libraries that transactions work over, and what each must be able to do. shell
 
-Nothing here imports a library: it is there already when somebody has a producer of it.
+This module imports no library: the program that has a producer has imported its library already.
 """
 
 from collections.abc import Callable, Mapping

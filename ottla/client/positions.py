@@ -116,7 +116,7 @@ class Positions:
 
         That is the beginning for auto_offset_reset='earliest', otherwise the position when the block was entered (so
         poll inside the block with 'latest'). Waits for offsets that are still pending in an unfinished transaction.
-        Raises what the library raises, and LookupError where 'latest' began nobody knows where.
+        Raises what the library raises, and LookupError where the start of 'latest' is not known.
         """
         consumer = self._consumer
         _memories.pop(consumer.key, None)

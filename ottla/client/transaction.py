@@ -63,7 +63,7 @@ def transaction(
     The block's own exception is raised again after the abort. Otherwise the block ends in one of:
     TransactionAborted (nothing is visible, the producer is usable; `retriable` says whether to run the block again),
     ProducerFenced or TransactionFatal (the producer was closed), CommitUnknown (no answer to the commit; closed too).
-    A record that could not be sent makes the commit fail, whether or not somebody looked at its future.
+    A record that could not be sent makes the commit fail, even if the program does not check its future.
 
     Not for several threads or tasks, and transactions of one producer do not nest.
     """
@@ -226,9 +226,9 @@ class Transaction:
             self._positions.note_commit()
 
     async def _withhold(self, positions: Positions, sent: int | None) -> None:
-        """Abort what comes of records that will be polled again, here or elsewhere: nothing was read since the consumer
-        went back, or since its group rebalanced. Silent where that was before the block, and nobody knows whether the
-        block sent anything."""
+        """Abort the results of records that will be polled again, here or elsewhere: nothing was read since the
+        consumer was rewound, or since its group rebalanced. No error if that was before the block, because it is not known
+        whether the block sent anything."""
         is_rewound, rebalanced_inside = positions.is_rewound, positions.rebalanced_inside
         if is_rewound:
             self._positions = None  # seeking there again would discard the records that it is fetching

@@ -1,7 +1,7 @@
 """`compress` and `decompress` in steps, for who has others to serve meanwhile. pure
 
 zstd and gzip, and what decompresses, are calls for another thread, because cramjam's streams keep Python's lock, and
-because zstd takes tables for 128 MiB and twenty times as long at its highest levels when it is not told the size.
+because zstd without a known size takes tables for 128 MiB and twenty times as long at its highest levels.
 Nothing in cramjam compresses LZ4 blocks at a level without keeping the lock, so LZ4 is compressed in slices.
 """
 
@@ -33,7 +33,7 @@ _ZSTD_TABLES: Final = (
     *((13, 22, 22), (12, 22, 23), (10, 21, 22), (9, 20, 21), (7, 19, 20), (4, 18, 19), (-(1 << 17), 16, 17)),
 )
 MOST_TABLES_BYTES: Final = 48 * 1024 * 1024
-"""What zstd may take beside the records. Its highest levels take 640 MiB for large ones, and gain little by that."""
+"""Memory that zstd may take in addition to the records. Its highest levels take 640 MiB and gain little."""
 
 _PIECE_BYTES: Final = 64 * 1024
 # Blocks in one call: Python holds its lock between them.

@@ -14,7 +14,7 @@ objects on the way (to walk first and decode afterwards would do the same work t
 - more than `MAX_TAGS` tagged fields in one struct, or a known tag whose size is not that of its value
 
 `compile_stepped_reader` makes the same function as a generator, which yields after every `STEP_ENTRIES` entries of
-arrays: a body of many entries takes tens of milliseconds, and whoever reads it may have other things to do in between.
+arrays: a body of many entries takes tens of milliseconds, and the caller may serve other requests in between.
 
 Unknown tags are skipped. What the version does not have reads as the schema's default, as in the library. Time is
 linear in the body. A reader costs 1-2 ms to generate, so callers keep it (see `codec`).

@@ -26,7 +26,7 @@ Children = Callable[[str], Mapping[str, str | None]]
 def is_log_directory(names: Mapping[str, str | None], children: Children) -> bool:
     """Whether the folder with these names is a log directory.
 
-    A partition that cannot be read counts as one with segments: whoever reads the folder gets that error.
+    A partition that cannot be read counts as one with segments: a read of the folder raises that error.
     """
     if META_PROPERTIES in names:
         return True

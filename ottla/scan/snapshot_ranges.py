@@ -31,7 +31,7 @@ _KEY = [states.PRODUCER_ID, states.FIRST_OFFSET]
 class SnapshotRange(NamedTuple):
     """Consecutive segments of a partition: `log` has these alone, `following` is the segment that follows, if one does.
 
-    Tasks of a partition of many segments would be large if each were told of all; who needs them lists them again.
+    Tasks of a partition with many segments would be large with all of them, so a task that needs them lists them again.
     """
 
     log: PartitionLog
@@ -71,12 +71,12 @@ def cut_at_snapshots(log: PartitionLog, target_bytes: int) -> list[SnapshotRange
 
 
 class SnapshotRangeWalk:
-    """Iterate it once for the steps; afterwards `leaving` has the states behind the last.
+    """An iterable of the steps of a range, to iterate once. Afterwards `leaving` has the states at its end.
 
-    Of a range that does not begin the log it has the open transactions alone; unless they are `counted`, those that
-    were carried in have their first offsets and nothing else. CRCs are checked where damage is reported: what is told
-    must not rest on batches that are skipped elsewhere. Raises DamagedSegment in mode `fail`, OSError if a file cannot
-    be read.
+    For a range that does not begin the log, the states are only the open transactions. Unless they are `counted`, those
+    that began before the range have only their first offsets. CRCs are checked where damage is reported: results must
+    not depend on batches that are skipped elsewhere. Raises DamagedSegment in mode `fail`, OSError if a file cannot be
+    read.
     """
 
     def __init__(self, one: SnapshotRange, damage: DamageLog, *, counted: bool = True) -> None:

@@ -6,7 +6,7 @@ A history is JSON lines. An operation is an `invoke` and at most one completion 
 
     {"i": 3, "t": 12.5, "proc": "p1", "type": "invoke|ok|fail|info", "f": ..., "op": 2, ...}
 
-`ok`: it happened. `fail`: it certainly did not and never will. `info`, or no completion: nobody knows. `t` is in ms;
+`ok`: it happened. `fail`: it certainly did not and never will. `info`, or no completion: it is not known. `t` is in ms;
 the order of lines is the order of time. Values are unique per key, keys are "topic/partition".
 
     f              fields of invoke                                  fields of ok

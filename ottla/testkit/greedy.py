@@ -3,7 +3,7 @@
     for ask in greedy(api_key, 0, 8, state): ask.message() is a request of version `ask.version`
 
 Each array of a request is filled once in each way of `Fill`, to the limit of entries or of bytes, whichever comes
-first; what lies beside it stays empty, what lies in its rows has one entry, or is null where null asks for all. No
+first. The other arrays stay empty, and those in its rows have one entry, or are null where null means all. No
 API is named here: what a string means is the schema's entity type, and a number what fields of its name stand for.
 """
 

@@ -3,8 +3,8 @@
 Each end is a tombstone in `__consumer_offsets`: of every committed offset, and of every one that is pending in a
 transaction and nothing else, and at last of the group.
 
-All of it goes in shares. What was found before a pause is looked at again behind it; a group that is being deleted is
-nobody's until its tombstone is logged: whoever asks for it is told to look for the coordinator again.
+The work is spread over turns, and what was found before a pause is checked again after it. Until the tombstone of a
+group is logged, requests for the group get an error that makes clients look for the coordinator again.
 
 Source: `OffsetMetadataManager.deleteOffsets`, `deleteAllOffsets`, `ClassicGroup` of Kafka 4.3.1; KIP-496.
 """

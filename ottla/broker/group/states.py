@@ -7,7 +7,7 @@ Rules
 3. All members have joined, or the rebalance timeout has passed: a new generation, CompletingRebalance. The leader
    computes the assignment.
 4. The leader's SyncGroup is logged: Stable.
-5. Dead is the end: the group was deleted, and whoever still holds it is told to look for the coordinator again.
+5. Dead is the end: the group was deleted, and its members get an error that makes them look for the coordinator again.
 
 Source: `org.apache.kafka.coordinator.group.classic.ClassicGroupState`.
 """

@@ -58,7 +58,7 @@ class LogDump:
     def chunks(self, batch_run: BatchRun, progress: Callable[[int], None] | None = None) -> Iterator[bytes]:
         """A line for each batch and, if asked for, for each record, in UTF-8, with its line end; many lines at once.
 
-        Ends where the batches stop making sense. `progress` is told the position now and then.
+        Ends at the first bytes that are no batch. `progress` gets the position at intervals.
         """
         held: list[bytes] = []
         size_bytes = 0

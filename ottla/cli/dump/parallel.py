@@ -1,8 +1,8 @@
 """A large `.log` file printed by several processes at once, in order. shell
 
 Each process reads the file itself and makes text of a run of batches of it; a few runs are underway or wait to be
-printed, so memory is bounded however slowly somebody reads what is printed. What would be too much text for that,
-because it is so well compressed, is left to the process that prints.
+printed, so memory is bounded however slowly the output is read. A range with too much text, because it is
+compressed well, is left to the process that prints.
 """
 
 import os

@@ -51,7 +51,7 @@ def print_log(
 ) -> Found:
     """Hand the text of the file to `write`; by several processes where records are wanted of many bytes.
 
-    `progress` is told (position, size of the file). Raises OSError if the file cannot be read.
+    `progress` gets (position, size of the file). Raises OSError if the file cannot be read.
     """
     with ReadOnlyFile(job.path) as file:
         size = file.size_bytes

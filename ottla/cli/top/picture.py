@@ -1,7 +1,7 @@
 """A cluster at one moment: open transactions, partitions that hold readers back, lagging groups. pure
 
-What hurts most comes first: transactions that nobody will end, then those whose time is over, then the oldest; groups
-by their lag.
+The most harmful rows come first: transactions that no coordinator will end, then overdue ones, then the oldest. Groups
+are sorted by their lag.
 """
 
 from collections.abc import Sequence

@@ -3,7 +3,7 @@
     12:00:01.123 127.0.0.1:50744 order-1 > EndTxn v3 #12 87 B: transactional_id=tx-1 producer_id=0 committed=true
     12:00:01.125 127.0.0.1:50744 order-1 < EndTxn v3 #12 16 B 1.30 ms: PRODUCER_FENCED
 
-A topic stands in front of its partitions (`ledger-0(...)`), as nobody reads them apart.
+A topic is written before its partitions (`ledger-0(...)`).
 """
 
 from collections.abc import Iterator, Mapping

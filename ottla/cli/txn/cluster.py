@@ -65,9 +65,10 @@ class Cluster(Brokers):
     def open_transactions(
         self, places: Sequence[TopicPartition], on_answers: Callable[[int], None] = lambda count: None
     ) -> tuple[list[OpenTransaction], list[str]]:
-        """The open transactions of these partitions, and what kept a partition from telling.
+        """Return the open transactions of these partitions, and the reasons why partitions did not answer.
 
-        Partitions that are deleted meanwhile have none. `on_answers` is told how many more partitions have answered.
+        Partitions that are deleted meanwhile have none. `on_answers` gets the number of partitions that answered since
+        its last call.
         """
         found: list[OpenTransaction] = []
         gaps: list[str] = []

@@ -2,7 +2,7 @@
 
 ListTransactions leaves out the ids that the user may not DESCRIBE, without an error. DescribeTransactions answers
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED for such an id whether it exists or not. So each rule that could hide an id is
-asked about: a name that nobody has guessed shows the rights on ids without a rule of their own, and each pattern of an
+checked: a random name shows the rights on ids without a rule of their own, and each pattern of an
 ACL on transactional ids shows those on the names that it matches. The brokers decide, so neither the principal, nor its
 host, nor whether it is a super user, has to be known.
 """

@@ -108,8 +108,8 @@ def fetch_response_steps(
     throttle_time_ms: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> Iterator[float]:
-    """Write the response of `encode_fetch_response` into `buffers`, which are empty. What was written costs so many
-    microseconds, told every few topics and partitions: there may be 16,384 of them."""
+    """Write the response of `encode_fetch_response` into `buffers`, which are empty. Yields the cost in microseconds
+    after every few topics and partitions, because there may be 16,384 of them."""
     flexible = version >= _FLEXIBLE
     first = out = bytearray(4 + response_header_size(_FETCH, version))
     buffers.append(first)

@@ -160,8 +160,8 @@ class ReceiveBuffer:
     """The receive side of one connection (see the module docstring). Not thread-safe.
 
     `small_limit_bytes` bounds requests other than Produce as soon as their key has arrived; None (for clients, whose
-    frames start with a correlation id) leaves only `limit_bytes`. With `shared`, whoever receives calls `settle()` when
-    it has looked for frames.
+    frames start with a correlation id) leaves only `limit_bytes`. With `shared`, the receiver calls
+    `return_shared()` after it has looked for frames.
     """
 
     __slots__ = (
@@ -264,7 +264,7 @@ class ReceiveBuffer:
             self._end += nbytes
 
     def return_shared(self) -> None:
-        """Give back the shared memory, but for frames that are out; what is no frame yet goes to memory of its own."""
+        """Return the shared memory, except frames that are out. An incomplete frame is copied to memory of its own."""
         if not self._borrows:
             if self._own:
                 self._drop()
@@ -368,7 +368,7 @@ class ReceiveBuffer:
             self._grow()
 
     def _grow(self) -> None:
-        """Go on in larger memory: for the whole next frame, but for no more than warranted by what has arrived."""
+        """Continue in larger memory: for the whole next frame, or less if few of its bytes have arrived."""
         pending = self._end - self._start
         least = INITIAL_BYTES if self._shared is None else SMALLEST_BYTES
         size_bytes = max(least, min(self._needed, GROWTH * pending) if self.may_grow else 0, pending + 1)

@@ -2,7 +2,7 @@
 
 Three vocabularies stand side by side, so that the tools which people have find what they look for. `KAFKA_EXPORTER`
 are the names of danielqsj/kafka_exporter, `JMX` those that jmx_exporter makes of Kafka's own under the rules of Strimzi
-(`..._total`) and of Confluent (`...persec`), and `OWN` what nobody else has. `docs/metrics.md` has a row for each.
+(`..._total`) and of Confluent (`...persec`), and `OWN` those of Ottla alone. `docs/metrics.md` has a row for each.
 """
 
 from typing import Final
