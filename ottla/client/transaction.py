@@ -226,9 +226,11 @@ class Transaction:
             self._positions.note_commit()
 
     async def _withhold(self, positions: Positions, sent: int | None) -> None:
-        """Abort the results of records that will be polled again, here or elsewhere: nothing was read since the
-        consumer was rewound, or since its group rebalanced. No error if that was before the block, because it is not known
-        whether the block sent anything."""
+        """Abort the results of records that will be polled again, here or elsewhere.
+
+        Nothing was read since the consumer was rewound, or since its group rebalanced. No error if that was before the
+        block, because it is not known whether the block sent anything.
+        """
         is_rewound, rebalanced_inside = positions.is_rewound, positions.rebalanced_inside
         if is_rewound:
             self._positions = None  # seeking there again would discard the records that it is fetching
