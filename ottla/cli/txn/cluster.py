@@ -237,7 +237,7 @@ def _topology(reply: Any) -> Topology:
 def by_leader(
     topology: Topology, places: Sequence[TopicPartition]
 ) -> Iterator[tuple[int | None, Sequence[TopicPartition]]]:
-    """Yield partitions in batches of one leader each; None for partitions without a leader. Deleted ones are left out."""
+    """Yield partitions in batches of one leader each; None without a leader. Deleted partitions are left out."""
     groups: dict[int | None, list[TopicPartition]] = {}
     for name, number in places:
         if topology.errors.get(name) in DELETED:
