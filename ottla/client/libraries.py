@@ -55,7 +55,7 @@ class Consumer(Protocol):
 
     @property
     def lacks_start_positions(self) -> bool:
-        """Whether `known` leaves out where reading will begin."""
+        """Whether `next_offsets` lacks the positions at which reading will begin."""
 
     def generation(self) -> Any:
         """Return a value that differs after each rebalance."""

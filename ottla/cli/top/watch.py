@@ -81,7 +81,7 @@ class Watch(Cluster):
         )
 
     def ask(self, address: Address, message: Any, version: int | None = None) -> Any:
-        """Send a request. A broker that did not answer is not asked again in the same poll."""
+        """Send a request. A broker without an answer gets no other request in the same poll."""
         if address in self._silent:
             raise Unanswered(self._silent[address])
         began_s = time.monotonic()
