@@ -1,4 +1,4 @@
-"""From flags to the admin port's address and token, for `ottla serve` and for who asks that port. shell"""
+"""Address and token of the admin port from flags, for `ottla serve` and for clients of that port. shell"""
 
 import logging
 import stat
@@ -23,7 +23,7 @@ _log = logging.getLogger("ottla.broker.admin")
 
 
 def opens_admin_port(meaning: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The options of a command that opens an admin port; `meaning` is the help of --admin-listen."""
+    """Return a decorator with the options of an admin port. `meaning` is the help of --admin-listen."""
     listen = click.option(
         "--admin-listen",
         metavar="HOST:PORT",
@@ -41,7 +41,7 @@ def opens_admin_port(meaning: str) -> Callable[[Callable[..., Any]], Callable[..
 
 
 def admin_or_exit(listen: str | None, token_file: str | None) -> "AdminSettings | None":
-    """The settings of the admin port, None for no port; what cannot be is one line on stderr and exit code 2."""
+    """Return the settings of the admin port, None without a port. Report an invalid value on stderr and exit with 2."""
     if listen is None:
         if token_file is not None:
             _refuse("--admin-token-file needs --admin-listen HOST:PORT, which opens the admin port")
@@ -60,7 +60,7 @@ def admin_or_exit(listen: str | None, token_file: str | None) -> "AdminSettings 
 
 
 def token_or_exit(flag: str, path: str) -> str:
-    """The token that a file holds; a file that cannot be one is one line on stderr and exit code 2."""
+    """Return the token in a file. Report an unreadable file or an invalid token on stderr and exit with 2."""
     try:
         token = files.read_argument(path, MOST_TOKEN_BYTES).decode("ascii").strip()
     except OSError as error:
@@ -76,7 +76,7 @@ def token_or_exit(flag: str, path: str) -> str:
 
 
 def warn_of_readers(path: str) -> None:
-    """Log a warning if others than the file's owner may read the token."""
+    """Log a warning if users other than the file's owner may read the token."""
     if Path(path).stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
         _log.warning("--admin-token-file %s: other users may read it; chmod 600 keeps the token secret", path)
 

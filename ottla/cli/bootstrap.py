@@ -1,4 +1,4 @@
-"""The options of commands that ask the brokers of any cluster: `ottla txn`, `ottla top`, `ottla acl`. free"""
+"""Options of the commands that send requests to any cluster: `ottla txn`, `ottla top`, `ottla acl`. free"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,7 @@ takes_command_config: Final = click.option(
 
 
 def asks_a_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of a command that asks brokers in Kafka's protocol."""
+    """Add the options of a command that sends requests to brokers in Kafka's protocol."""
     for decorate in (
         click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True),
         click.option(

@@ -1,6 +1,6 @@
-"""Questions to brokers in Kafka's protocol, over one connection for each. shell
+"""Requests to brokers in Kafka's protocol, over one connection per broker. shell
 
-Every way that an answer can fail to come ends in `Unanswered`, whose message is one line for the person who asked.
+A request without an answer raises `Unanswered`, for whatever reason. Its message is one line for the user.
 """
 
 import socket
@@ -18,11 +18,11 @@ Address = tuple[str, int]
 
 
 class Unanswered(Exception):
-    """The brokers could not be asked; the message is one line that says what to do about it."""
+    """No broker answered. The message is one line for the user, with the reason."""
 
 
 def parse_address(text: str) -> Address:
-    """HOST:PORT, with the host of an IPv6 address in brackets; ValueError for anything else."""
+    """Parse HOST:PORT, with an IPv6 host in brackets. Raises ValueError for any other text."""
     host, colon, port = text.strip().rpartition(":")
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
@@ -31,7 +31,7 @@ def parse_address(text: str) -> Address:
 
 
 def error_name(code: int) -> str:
-    """Kafka's name of an error code."""
+    """Return Kafka's name of an error code."""
     try:
         return ErrorCode(code).name
     except ValueError:
@@ -39,7 +39,7 @@ def error_name(code: int) -> str:
 
 
 class Brokers:
-    """Some brokers. `timeout_s` holds for connecting, and for each answer."""
+    """Brokers and the connections to them. `timeout_s` applies to connecting, and to each answer."""
 
     def __init__(self, bootstrap: Sequence[Address], timeout_s: float, security: SecurityOptions = PLAINTEXT) -> None:
         self._bootstrap = bootstrap
@@ -58,7 +58,7 @@ class Brokers:
             connection.close()
 
     def ask_any(self, message: Any) -> Any:
-        """The answer of the first bootstrap address that gives one; Unanswered."""
+        """Return the answer of the first bootstrap address that answers. Raises Unanswered if none does."""
         failures = []
         for address in self._bootstrap:
             try:
@@ -68,7 +68,7 @@ class Brokers:
         raise Unanswered("; ".join(failures) + " (-b HOST:PORT names the brokers to ask)")
 
     def ask(self, address: Address, message: Any, version: int | None = None) -> Any:
-        """The answer of one broker; Unanswered."""
+        """Send a request to one broker and return the answer. Raises Unanswered."""
         where = "{}:{}".format(*address)
         try:
             if address not in self._connections:

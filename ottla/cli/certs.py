@@ -1,4 +1,4 @@
-"""`ottla certs dev`: a certificate authority to throw away, for who wants to try TLS. shell"""
+"""`ottla certs dev`: a throwaway certificate authority for tests of TLS. shell"""
 
 import sys
 from datetime import UTC, datetime, timedelta
@@ -113,7 +113,7 @@ def _authority() -> _Signed:
 
 
 def _issue(authority: _Signed, name: str, hosts: list[str]) -> _Signed:
-    """A certificate of a broker, or of a client, which has no hosts."""
+    """Issue a certificate for a broker, or for a client without hosts."""
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID

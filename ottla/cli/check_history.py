@@ -1,4 +1,4 @@
-"""`ottla check-history`: judges a recorded client history against a data directory. shell"""
+"""`ottla check-history`: check a recorded client history against a data directory. shell"""
 
 import sys
 from pathlib import Path

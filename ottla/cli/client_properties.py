@@ -1,4 +1,4 @@
-"""Properties of a Java client, as options of kafka-python. shell"""
+"""Conversion of a Java client's properties to options of kafka-python. shell"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,7 +45,7 @@ def client_options(path: Path | None) -> dict[str, object]:
 
 
 def _check_readable(location: str) -> None:
-    """OpenSSL would wait for a FIFO, and read a device for ever. Raises ValueError."""
+    """Raise ValueError for a FIFO or a device: OpenSSL would wait for the FIFO, and read the device forever."""
     try:
         files.read(location)
     except FileNotFoundError:

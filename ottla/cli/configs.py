@@ -1,4 +1,4 @@
-"""`ottla configs`: every option, from the one place that defines them. shell"""
+"""`ottla configs`: list every option of the broker. shell"""
 
 import sys
 from collections.abc import Sequence

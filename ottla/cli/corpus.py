@@ -1,4 +1,4 @@
-"""`ottla corpus`: log directories with what their readers must make of them, for tests of other programs. shell"""
+"""`ottla corpus`: log directories with the results that a reader must return, for tests of other programs. shell"""
 
 import sys
 from pathlib import Path

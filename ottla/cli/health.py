@@ -1,4 +1,4 @@
-"""`ottla health`: whether a broker serves, for compose files, service managers and scripts. shell"""
+"""`ottla health`: check whether a broker is ready, for compose files, service managers and scripts. shell"""
 
 import json
 import sys
@@ -25,7 +25,7 @@ PAUSE_S: Final = 0.2
 NO_ADMIN_PORT: Final = "not an admin port of Ottla"
 
 Check = Callable[[float], str | None]
-"""Function that returns why the broker is not ready, or None if it is ready, within this number of seconds."""
+"""Function that returns, within a number of seconds, the reason why the broker is not ready, or None if it is."""
 
 
 def _wait(context: click.Context, parameter: click.Parameter, given: str | None) -> float:
@@ -94,7 +94,7 @@ def health(
 def _check_of(
     url: str | None, bootstrap: str | None, command_config: Path | None, ready_file: str | None
 ) -> tuple[str, Check]:
-    """Return what is checked (an address, a file or a URL), and the function that checks it."""
+    """Return the address, file or URL to check, and the function that checks it."""
     if bootstrap is not None:
         from ottla.cli.brokers import parse_address  # and the client, which is slow to import
         from ottla.cli.client_properties import client_options
@@ -146,7 +146,7 @@ def _check_ready_file(path: str, timeout_s: float) -> str | None:
 
 
 def _check_listener(host: str, port: int, security: Mapping[str, object], timeout_s: float) -> str | None:
-    """Return the problem, None if it serves. A coordinator that still loads answers a list request with an error."""
+    """Return the problem, None if the listener serves. A loading coordinator answers list requests with an error."""
     from ottla.client.connection import BlockingConnection
     from ottla.protocol.api_keys import ApiKey
     from ottla.protocol.errors import ErrorCode, ProtocolError

@@ -1,12 +1,12 @@
-"""Log lines on stderr, in Kafka's pattern or as JSON: how much of what, and never more than anybody can read. shell
+"""Log lines on stderr, in Kafka's pattern or as JSON, with limits on their length and number. shell
 
-What clients send stands in the lines. So a line is cut at `MOST_CHARACTERS`, none of its characters moves a cursor or
-begins a line, and of one kind of line there are `MOST_LINES` in `WINDOW_S` seconds, `MOST_LINES_OF_ONE` for what one
-address does; those left out are counted. The kind is the text of a line without the names in it. A logger at level
+Lines contain text that clients send. So a line is cut at `MOST_CHARACTERS`, and none of its characters moves a cursor
+or begins a line. In `WINDOW_S` seconds, at most `MOST_LINES` of one kind are written, and at most `MOST_LINES_OF_ONE`
+about one address. The others are counted. The kind is the text of a line without the names in it. A logger at level
 DEBUG writes all of its lines.
 
-Who writes a line gives what goes into its text by name, and may give more: `log.info("Deleted topic %(topic)s",
-{"topic": name})`. What of that is in `FIELDS` stands in a line of JSON as a field of its own.
+The caller passes the values of a line by name, and may pass more than the text uses: `log.info("Deleted topic
+%(topic)s", {"topic": name})`. In JSON, the names in `FIELDS` are fields of the line.
 """
 
 import json
@@ -36,7 +36,7 @@ Kind = tuple[str, int, str]
 
 
 class KafkaFormatter(logging.Formatter):
-    """`[2026-11-21 12:00:00,123] INFO message (logger)`, as Kafka's own log4j pattern has it."""
+    """Formatter with the log4j pattern of Kafka: `[2026-11-21 12:00:00,123] INFO message (logger)`."""
 
     def __init__(self) -> None:
         super().__init__("[%(asctime)s] %(levelname)s %(message)s (%(name)s)")
@@ -46,7 +46,7 @@ class KafkaFormatter(logging.Formatter):
         return super().formatMessage(record)
 
     def formatException(self, ei: object) -> str:
-        """Indented: the text of an exception may have lines of a client's, which must not look like ours."""
+        """Indent the traceback: it may contain lines of a client, which must not pass for log lines."""
         text = _cut(super().formatException(ei), MOST_TRACEBACK_CHARACTERS)  # type: ignore[arg-type]
         return "\n".join(f"  {printable(line)}" for line in text.splitlines())
 
@@ -77,7 +77,7 @@ def _cut(text: str, most: int) -> str:
 
 
 class BoundedHandler(logging.StreamHandler[TextIO]):
-    """Writes lines, and counts those that there were too many of; the time is that of the lines themselves."""
+    """Handler that writes lines up to the limits, and counts the others. The time is that of the lines themselves."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
@@ -114,7 +114,7 @@ class BoundedHandler(logging.StreamHandler[TextIO]):
             super().emit(logging.LogRecord(name, level, "", 0, line, (count, WINDOW_S, text), None))
 
     def _is_too_much_of_one(self, kind: Kind, record: logging.LogRecord) -> bool:
-        """Whether one address has had its part of the lines: what others do must be heard too."""
+        """Return whether one address has used its part of the lines. The rest is for lines about other addresses."""
         peer = record.args.get("peer") if isinstance(record.args, Mapping) else None
         if not isinstance(peer, str):
             return False
@@ -124,7 +124,7 @@ class BoundedHandler(logging.StreamHandler[TextIO]):
 
 
 def log_to_stderr(log_format: str, levels: Mapping[str, int] | None = None) -> None:
-    """Send lines to stderr, from INFO up or as `parse_levels` says; `log_format` is text or json."""
+    """Send lines to stderr, from INFO up or at the levels of `parse_levels`. `log_format` is text or json."""
     levels = {"": logging.INFO} if levels is None else levels
     logging.addLevelName(logging.WARNING, "WARN")
     handler = BoundedHandler(sys.stderr)

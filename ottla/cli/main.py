@@ -13,7 +13,7 @@ from ottla import __version__
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-# Commands by purpose. Name of the command: the module with a function of that name, and the line of its help.
+# Commands by purpose. Each name has the module with a function of that name, and the line of its help.
 GROUPS: Final = {
     "Run": {
         "serve": ("ottla.cli.serve", "Run the broker."),
@@ -98,7 +98,7 @@ class LateCommands(click.Group):
         return [item for item in commands if item.value.startswith(incomplete)] + options
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Run; a closed pipe ends every command with the same code, which none of them gives a meaning to."""
+        """Run a command. A closed pipe ends every command with `PIPE_CLOSED`, which no command uses otherwise."""
         stdout = sys.stdout
         try:
             return super().main(*args, **extra)

@@ -1,13 +1,12 @@
-"""Output of commands, as text for people or as JSON for programs, from the same calls. shell
+"""Output of commands as text or as JSON, from the same calls. shell
 
-One style for all: a sentence that answers, then tables under their names, aligned, with numbers to the right. Numbers
-stand as other commands take them, without separators; what they count, and in which unit, the head says (`size_bytes`).
-A value that there is none of is "-", a table without rows "NAME: none".
+All commands print a sentence with the answer, then aligned tables under their names, with numbers to the right. Numbers
+have no separators, so that other commands accept them. The head of a column has the unit (`size_bytes`). An absent
+value is "-", a table without rows "NAME: none".
 
 A column whose name ends with `_ms` holds milliseconds in JSON. Text has a duration ("3 min 20 s") or a time in UTC,
 under the name without `_ms`. Text tables are at most as wide as the terminal, or 120 columns: heads and long texts
-continue on the next line. A column `command` is no column of a text table: each command is a line of its own, to be
-pasted.
+continue on the next line. Text prints the column `command` below the table, each command on a line of its own.
 """
 
 import json
@@ -31,7 +30,7 @@ MOMENTS: Final = frozenset({"last_timestamp_ms", "now_ms", "start_ms", "started_
 
 
 class Output(Protocol):
-    """Takes sentences and tables, then is closed."""
+    """Destination of sentences and tables. It is closed after the last one."""
 
     def line(self, name: str, text: str) -> None:
         """Print a sentence."""
@@ -40,15 +39,15 @@ class Output(Protocol):
         """Print rows of plain values under named columns; None is an absent value."""
 
     def entries(self, name: str, columns: Sequence[str], rows: Sequence[Row], summary: Callable[[Row], str]) -> None:
-        """A table whose last column is prose. Text has the first column and the `summary` of a row in one line, and the
-        prose below it as wide as the terminal."""
+        """Print a table whose last column is prose. Text has the first column and the `summary` of a row in one line,
+        and the prose below, as wide as the terminal."""
 
     def close(self) -> None:
-        """Print what was held back."""
+        """Print the output that was held back."""
 
 
 class TextOutput:
-    """Aligned columns, numbers to the right."""
+    """Output as text: aligned columns, numbers to the right."""
 
     def __init__(self) -> None:
         self._first = True
@@ -90,7 +89,7 @@ class TextOutput:
             click.echo(textwrap.fill(printable(str(row[-1])), max(width, 40), **indents))  # type: ignore[arg-type]
 
     def close(self) -> None:
-        """Nothing was held back."""
+        """Do nothing: no output was held back."""
 
     def _begin_block(self) -> None:
         """Print a blank line between two sentences or tables."""
@@ -119,17 +118,17 @@ class JsonOutput:
 
 
 def complain(text: str) -> None:
-    """Print one line on stderr that says what happened and what to do."""
+    """Print one line on stderr with the problem and the remedy."""
     click.echo(printable(f"ottla: {text}"), err=True)
 
 
 def output_for(format_name: str) -> Output:
-    """The output for text or json."""
+    """Return the output for text or json."""
     return JsonOutput() if format_name == "json" else TextOutput()
 
 
 def _head(column: str) -> str:
-    """Return the head of a text column, whose cells say the unit themselves."""
+    """Return the head of a text column without the unit, which is in the cells."""
     return "delay" if column == "ms" else column.removesuffix("_ms")
 
 

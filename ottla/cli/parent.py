@@ -1,4 +1,4 @@
-"""The end of a command with that of the process that has started it. shell"""
+"""End of a command together with the process that started it. shell"""
 
 import os
 import signal
@@ -9,7 +9,7 @@ import threading
 def stop_at_end_of_input() -> None:
     """Send this process SIGTERM when its standard input ends, because the process at the other end of the pipe ended.
 
-    It works however that process ended, `kill -9` included, and wherever there are pipes.
+    This works for every end of that process, `kill -9` included, and on every system with pipes.
     """
     threading.Thread(target=_wait, args=(sys.stdin.fileno(),), name="end-of-input", daemon=True).start()
 

@@ -1,4 +1,4 @@
-"""A file of faults, JSON or YAML, as what the admin port and the proxy take. shell"""
+"""A file of faults, JSON or YAML, for the admin port and the proxy. shell"""
 
 import json
 from pathlib import Path
@@ -11,11 +11,11 @@ from ottla.testkit.faults.fault import FaultError, parse_fault
 
 
 class PlanError(ValueError):
-    """A file that is no plan of faults: the message says where and why."""
+    """A file is not a plan of faults. The message has the place and the reason."""
 
 
 def read_plan(path: Path) -> list[dict[str, Any]]:
-    """The faults of a file: one, or a list of them. PlanError, OSError."""
+    """Return the faults of a file, which has one fault or a list. Raises PlanError or OSError."""
     try:
         text = files.read_argument(str(path)).decode()
         # Most of JSON is YAML too, but the JSON reader has better error texts.

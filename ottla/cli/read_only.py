@@ -1,6 +1,6 @@
-"""Files that are only read, behind the broker's file port. shell
+"""Read-only files with the interface of the broker's files. shell
 
-A running broker may append to what is open here; the size is that of the moment of opening.
+A running broker may append to an open file. The size is that of the moment of opening.
 """
 
 import errno
@@ -38,7 +38,7 @@ class ReadOnlyFile:
         return content
 
     def next_data(self, position: int) -> int:
-        """The first position from `position` on that is not in a hole of a sparse file."""
+        """Return the first position from `position` on that is not in a hole of a sparse file."""
         return next_data(self._descriptor, position, self.size_bytes)
 
     def append(self, buffers: Sequence[Buffer]) -> None:
@@ -54,7 +54,7 @@ class ReadOnlyFile:
         self._refuse()
 
     def sync(self) -> None:
-        """Nothing was written."""
+        """Do nothing: no byte was written."""
 
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1

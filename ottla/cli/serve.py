@@ -17,12 +17,12 @@ from ottla.printable import first_names
 from ottla.protocol.checkpoints import META_PROPERTIES, parse_directory_name
 from ottla.scan.log_directory import MOST_NAMED
 
-# Names that a new file system, and a first start that was killed, leave.
+# Names that exist on a new file system or after a killed first start.
 _LEFT_IN_NEW = ("lost+found", ".lock")
 
 
 def _holds_something_else(directory: str) -> str:
-    """Return why no new cluster may begin in a directory; empty if it holds one, or nothing."""
+    """Return the reason why no new cluster may begin in a directory; "" if it has a cluster, or is empty."""
     path = Path(directory)
     if (path / META_PROPERTIES).exists() or not path.exists():
         return ""

@@ -1,4 +1,4 @@
-"""From the command line, the environment and a file to a configuration, for every command that takes one. shell"""
+"""Configuration from the command line, the environment and a file, for every command that needs one. shell"""
 
 import os
 import sys
@@ -32,21 +32,21 @@ IMPOSSIBLE_VALUE = 2
 
 
 def _directories(context: click.Context, parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":
-    """Completed like `click.Path`, which would also judge the value: that is for the broker."""
+    """Complete names like `click.Path`. That type would also validate the value, which the broker does."""
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(incomplete, type="dir")]
 
 
 def takes_settings(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The arguments that say what the configuration is: a properties file, and flags that go before it."""
+    """Add the arguments of a configuration: a properties file, and flags that override it."""
     command = takes_flags(command)
     file = click.Path(exists=True, dir_okay=False)
     return click.argument("properties", metavar="[server.properties]", required=False, type=file)(command)
 
 
 def takes_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the flags among these options to a command."""
+    """Add the flags of a configuration, without the properties file."""
     for decorate in (
         click.option(
             "--override", metavar="KEY=VALUE", multiple=True, help="Any option of `ottla configs`; may repeat."
@@ -64,7 +64,7 @@ def takes_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def load_or_exit(properties: str | None, data_dir: str | None, listen: str | None, override: tuple[str, ...]) -> Loaded:
-    """The configuration of these arguments; an impossible value is one line on stderr and exit code 2."""
+    """Return the configuration of these arguments. Report an impossible value on stderr and exit with 2."""
     try:
         flags = from_flags(override)
         if data_dir is not None:
@@ -90,7 +90,7 @@ def _jaas_file() -> str:
 
 
 def _listener(listen: str) -> str:
-    """The value of `listeners` for an address; ConfigError if it is none."""
+    """Return the value of `listeners` for an address. Raises ConfigError if it is invalid."""
     text = f"PLAINTEXT://{listen}"
     try:
         (_,) = parse_listeners(text)

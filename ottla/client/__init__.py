@@ -1,6 +1,6 @@
-"""For the people who write producers and consumers. free
+"""Library for applications with producers and consumers. free
 
-`from ottla.client import transaction` costs no import of kafka-python: that is loaded by the producer it is given.
+`from ottla.client import transaction` does not import kafka-python: the application has imported its library already.
 """
 
 from ottla.client.errors import CommitUnknown, ProducerFenced, TransactionAborted, TransactionError, TransactionFatal

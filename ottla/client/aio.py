@@ -1,18 +1,17 @@
-"""The inside of an aiokafka producer and consumer, as far as transactions need it. shell
+"""Internals of an aiokafka producer and consumer, as far as transactions need them. shell
 
-This file and `aio_offsets.py` read aiokafka's private parts (0.13 and 0.14). Its public methods are not enough, since
-they wait for ever and tell no state, and these of its ways would break the promise of a transaction:
+This file and `aio_offsets.py` read aiokafka's private parts (0.13 and 0.14). Its public methods are not enough: they
+wait forever and do not return the state. These behaviours would break the guarantees of a transaction:
 
 - a batch that fails changes no state: the commit would succeed without it;
-- it has used up its sequence numbers, so that the next batch of its partition would be out of order, in this
-  transaction or the next. aiokafka cannot renew its epoch (KIP-360), so `bump_epoch` asks for one as a new producer
-  does;
-- after an error that asks for an abort it has forgotten what is in the transaction, and aborts without telling the
+- a failed batch has used up its sequence numbers, so the next batch of its partition would be out of order, in this
+  transaction or the next. aiokafka cannot bump its epoch (KIP-360), so `bump_epoch` requests one like a new producer;
+- after an abortable error aiokafka forgets the partitions of the transaction, and aborts without a request to the
   coordinator: the records would become visible with the next commit;
-- a fatal error ends the sender task; what is asked of the producer afterwards waits for ever;
-- `stop` waits for what cannot be sent;
-- offsets are sent with the group's id alone, so the broker takes them from a consumer that has lost its partitions too.
-  `aio_offsets` sends them with the membership;
+- a fatal error ends the sender task, and later calls of the producer wait forever;
+- `stop` waits for records that cannot be sent;
+- offsets are sent with the group id alone, so the broker accepts them also from a consumer that has lost its
+  partitions. `aio_offsets` sends them with the membership;
 - an error of the whole group in the answer about committed offsets is ignored, so that they seem not to exist.
 """
 
@@ -68,7 +67,7 @@ class AiokafkaProducer:
         if self._producer._closed:
             return State.CLOSED
         if self._sender_failure() is not None:
-            return State.FATAL  # whatever the manager's state: there an abortable error may follow a fatal one
+            return State.FATAL  # the manager's state is ignored: an abortable error may overwrite a fatal one
         return _STATES[self._manager.state.name]
 
     @property
@@ -89,7 +88,7 @@ class AiokafkaProducer:
         await self._producer.begin_transaction()
 
     def record_sends(self, on_failure: Callable[[BaseException], None]) -> None:
-        """Watch every batch until `forget_sends`: a future that `send` gave out may have been cancelled."""
+        """Watch every batch until `forget_sends`. Futures of `send` are not enough: the application may cancel them."""
         self._producer.send = self._wrap_send(self._producer.send)
         append = self._accumulator._append_batch
         self._manager.wait_for_transaction_end().add_done_callback(_mark_retrieved)
@@ -109,8 +108,8 @@ class AiokafkaProducer:
             setattr(self._manager, name, partial(watched_registration, getattr(self._manager, name)))
 
     def _wrap_send(self, send: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `send` with the topic in its errors. It refuses an invalid name at once: aiokafka looks for such a
-        topic until request_timeout_ms has passed. Without an answer of a broker, nothing is known of a topic."""
+        """Return a `send` with the topic in its errors. It refuses an invalid name at once, which aiokafka would look
+        up until request_timeout_ms. Without an answer of a broker, it raises a timeout, not an unknown topic."""
         from aiokafka.errors import InvalidTopicError, KafkaTimeoutError, UnknownTopicOrPartitionError
 
         async def explained_send(topic: Any, *args: Any, **kwargs: Any) -> Any:
@@ -133,7 +132,7 @@ class AiokafkaProducer:
             delattr(self._manager, name)
 
     async def flush(self, timeout_ms: int) -> None:
-        """aiokafka tries again for ever, so that `timeout_ms` is the end."""
+        """Wait until every record is acknowledged, at most `timeout_ms`, because aiokafka retries forever."""
         if not await _done(self._producer.flush(), timeout_ms):
             raise TimeoutError(f"records were not acknowledged within {timeout_ms} ms")
         await asyncio.sleep(0)  # let the callbacks of the futures run first
@@ -152,13 +151,13 @@ class AiokafkaProducer:
         return await _done(self._producer.commit_transaction(), timeout_ms)
 
     async def abort(self, timeout_ms: int) -> bool:
-        """Abort; False when no answer came in time. aiokafka first waits for the answers to what was sent."""
+        """Abort. Return False without an answer in time. aiokafka first waits for the answers to sent batches."""
         if self._registered and self._manager.is_empty_transaction():
-            self._manager._txn_consumer_group = ""  # so it is not empty: the coordinator needs an EndTxn
+            self._manager._txn_consumer_group = ""  # makes it non-empty: the coordinator needs an EndTxn
         return await _done(self._producer.abort_transaction(), timeout_ms)
 
     async def bump_epoch(self, timeout_ms: int) -> None:
-        """Ask for the next epoch, whose sequences begin at 0. The abort is confirmed: no other producer has the id."""
+        """Request the next epoch, with sequences from 0. The abort is confirmed: no other producer has the id."""
         manager = self._manager
         manager.state = type(manager.state).UNINITIALIZED
         manager._pid_and_epoch = type(manager._pid_and_epoch)(-1, -1)
@@ -172,10 +171,10 @@ class AiokafkaProducer:
             await asyncio.sleep(_POLL_S)
 
     async def wait_for_epoch(self, timeout_ms: int) -> None:
-        """Nothing to do: aiokafka asks for none by itself."""
+        """Do nothing: aiokafka never requests an epoch by itself."""
 
     async def close(self) -> None:
-        """Close without waiting for what can no longer succeed."""
+        """Close without waiting for requests that can no longer succeed."""
         from aiokafka.errors import ProducerClosed
 
         producer, task = self._producer, self._producer._sender.sender_task
@@ -200,7 +199,7 @@ class AiokafkaProducer:
         return error
 
     def delivery_error(self, error: Any, message: Any) -> BaseException:
-        """Return the error: delivery reports are confluent-kafka's."""
+        """Return the error unchanged: only confluent-kafka has delivery reports."""
         failure: BaseException = error
         return failure
 
@@ -281,8 +280,8 @@ class AiokafkaConsumer:
         return False
 
     async def began(self, timeout_ms: int) -> dict[Any, int]:
-        """The committed offsets, and the log's beginning where there are none: a task of its own lets the group
-        rebalance, at any time."""
+        """Return the committed offsets, or the beginning of the log without one. These positions are needed because a
+        background task of aiokafka rebalances at any time."""
         began = {tp: await self.committed_offset(tp, timeout_ms) for tp in self.assignment()}
         lacking = [tp for tp, offset in began.items() if offset is None]
         if lacking and self.from_the_beginning:
@@ -345,8 +344,8 @@ def _mark_retrieved(future: "asyncio.Future[Any]") -> None:
 
 
 async def _done(step: Any, timeout_ms: int) -> bool:
-    """Whether a step of the library ended in time; raises what it raises. It is cancelled otherwise, which the library
-    does not see: it shields what it waits for."""
+    """Return whether a step of the library ended in time, or raise its exception. Cancel it otherwise. The library does
+    not notice the cancellation, because it shields its futures."""
     task = asyncio.ensure_future(step)
     try:
         done, _ = await asyncio.wait({task}, timeout=timeout_ms / 1000)

@@ -1,7 +1,8 @@
-"""Offsets of aiokafka: sent with the membership they belong to (KIP-447), fetched with the errors of the group. shell
+"""Offsets of aiokafka: sent with their membership (KIP-447), fetched with the errors of the group. shell
 
-aiokafka 0.13 and 0.14 send TxnOffsetCommit in version 0, with the group's id alone: the broker takes such offsets from
-anybody, also from a consumer whose partitions have another owner already. Version 3 has what the broker checks.
+aiokafka 0.13 and 0.14 send TxnOffsetCommit in version 0, with the group id alone. The broker accepts these offsets from
+any client, also from a consumer whose partitions have another owner already. Version 3 has the member and the
+generation, which the broker checks.
 """
 
 from collections import defaultdict
@@ -40,7 +41,7 @@ _OUTDATED: Final = {
 
 
 class Membership(str):
-    """A group's id, with the member and the generation that its offsets are of."""
+    """A group id with the member and the generation of the offsets."""
 
     __slots__ = ("generation_id", "instance_id", "member_id")
 
@@ -111,7 +112,7 @@ class TxnOffsetCommitRequest_v3(RequestStruct):
 
 
 class _Request(Request[TxnOffsetCommitRequest_v0 | TxnOffsetCommitRequest_v3]):
-    """Version 3, or 0 of brokers before Kafka 2.5, which check nothing."""
+    """TxnOffsetCommit in version 3, or in version 0 for brokers before Kafka 2.5, which do not check the member."""
 
     API_KEY = _API_KEY
 
@@ -164,11 +165,11 @@ def sends_offsets(sender: Any) -> Callable[[dict[Any, Any], Membership], Awaitab
 
 
 def report_group_errors(coordinator: Any) -> None:
-    """Have a consumer's coordinator see an error of the whole group in the answer about committed offsets.
+    """Make a consumer's coordinator raise an error of the whole group in the answer about committed offsets.
 
-    aiokafka looks at the errors of partitions alone, and such an answer has no partitions: nothing seems to be
-    committed, and the consumer reads again from where `auto_offset_reset` says. The change stays, since the consumer
-    fetches committed offsets at each rebalance too.
+    aiokafka checks only the errors of partitions, and an answer with a group error has no partitions. Without this
+    change no offset seems to be committed, and the consumer restarts at the position of `auto_offset_reset`. The change
+    is permanent, because the consumer fetches committed offsets at each rebalance too.
     """
     if not hasattr(coordinator, "_send_req") or "_send_req" in vars(coordinator):
         return

@@ -1,16 +1,16 @@
 """A confluent-kafka producer and consumer (librdkafka), as far as transactions need them. shell
 
-librdkafka fails a commit by itself when a record was not delivered. After a batch that the broker refused it goes on in
-the same epoch, with sequences that the broker takes for a gap: then the next transaction is aborted too, as one to run
-again, and after that one the epoch is new. Its ways that would break the promise of a transaction:
+librdkafka fails a commit by itself if a record was not delivered. After a refused batch it continues in the same epoch,
+with sequences that are a gap for the broker. So the next transaction is aborted too, with a retriable error, and then
+the epoch is bumped. These behaviours would break the guarantees of a transaction:
 
-- an abort takes back the sequences of every message that is not acknowledged, also of those that are in the log. The
-  next transaction of the epoch uses them again, and Kafka acknowledges its records and drops them (docs/in-the-log.md).
-  So `abort` first waits until everything is answered. If it is not, the producer is not used again;
-- it has no method for its state. `begin_transaction` shows it, and changes nothing unless the producer is ready;
-- a fatal error is raised by whatever is called next, from inside a callback as a `KafkaError`, which is no exception:
-  nothing but a bare `except:` catches it;
-- `close` aborts what is open, and waits for the answer as long as its sockets do.
+- an abort reuses the sequences of every message that is not acknowledged, even if the message is in the log. The next
+  transaction of the epoch has the same sequences, and Kafka acknowledges its records and drops them
+  (docs/in-the-log.md). So `abort` first waits for all answers. Without them, the producer is not used again;
+- no method returns the state. `begin_transaction` shows it, and only has an effect if the producer is ready;
+- the next call after a fatal error raises it, inside a callback as a `KafkaError`, which is not an exception: only a
+  bare `except:` catches it;
+- `close` aborts an open transaction, and waits for the answer up to the timeout of its sockets.
 """
 
 import sys
@@ -38,7 +38,7 @@ warnings.filterwarnings("ignore", "Producer abort_transaction failed during clos
 class ConfluentProducer:
     """A view on one `confluent_kafka.Producer`. Its methods block and never suspend.
 
-    The library gives out neither the transactional id nor producer id and epoch.
+    The library does not return the transactional id, the producer id and the epoch.
     """
 
     __slots__ = ("_last_error", "_producer", "_state", "transactional_id")
@@ -90,8 +90,8 @@ class ConfluentProducer:
     def record_sends(self, on_failure: Callable[[BaseException], None]) -> None:
         """Watch the delivery reports of a producer whose class is written in Python, SerializingProducer for example.
 
-        `produce` of the library's own class cannot be replaced. There librdkafka counts deliveries that failed, and
-        refuses the commit; `Transaction.on_delivery` takes the reports.
+        `produce` of the library's own class cannot be replaced. With that class, librdkafka counts failed deliveries
+        and refuses the commit, and `Transaction.on_delivery` takes the reports.
         """
         if not hasattr(self._producer, "__dict__"):
             return
@@ -120,7 +120,7 @@ class ConfluentProducer:
 
     @property
     def sent(self) -> int | None:
-        """Records that are not delivered, or whose delivery report was not polled yet; librdkafka counts no others."""
+        """Number of records without a polled delivery report, the only number that librdkafka has."""
         return len(self._producer) or None
 
     async def flush(self, timeout_ms: int) -> None:
@@ -139,8 +139,8 @@ class ConfluentProducer:
         return answered
 
     async def abort(self, timeout_ms: int) -> bool:
-        """Abort; False when no answer came in time. FATAL afterwards if sequences may be used again."""
-        # Half of the time for the answers to records, so that the other half is left for the abort.
+        """Abort. Return False without an answer in time. The state is FATAL afterwards if sequences may be reused."""
+        # Half of the time is for the answers to records, the other half for the abort.
         unanswered = self._flush(timeout_ms / 2000)
         answered = self._repeat(lambda left_s: self._producer.abort_transaction(left_s), timeout_ms // 2)
         if not answered:
@@ -157,13 +157,13 @@ class ConfluentProducer:
         return answered
 
     async def bump_epoch(self, timeout_ms: int) -> None:
-        """Nothing to do: librdkafka asks for an epoch by itself, when the broker finds a gap."""
+        """Do nothing: librdkafka requests an epoch by itself, when the broker finds a gap."""
 
     async def wait_for_epoch(self, timeout_ms: int) -> None:
-        """Nothing to do: the abort waits for it."""
+        """Do nothing: the abort waits for the epoch."""
 
     async def close(self) -> None:
-        """Close without waiting for what can no longer succeed: a thread does, when that takes longer."""
+        """Close without waiting for requests that can no longer succeed. A thread waits if closing takes longer."""
         self._state = State.CLOSED
         thread = threading.Thread(target=_close, args=(self._producer,), name="producer-close", daemon=True)
         thread.start()
@@ -177,8 +177,8 @@ class ConfluentProducer:
         return _exception(error)
 
     def delivery_error(self, error: Any, message: Any) -> BaseException:
-        """The exception for a delivery report with an error. A record that timed out without a partition may have a
-        topic that is not there, so its code is that of records that reach no partition."""
+        """Return the exception for a delivery report with an error. A record that timed out without a partition gets
+        the code of records that reached no partition, because its topic may not exist."""
         from confluent_kafka import KafkaError
 
         topic = message.topic()
@@ -195,13 +195,13 @@ class ConfluentProducer:
         return ConfluentConsumer(consumer, config)
 
     def _call(self, function: Callable[[], Any]) -> Any:
-        """Call the library; what it raises is an exception, and is remembered if it ends transaction or producer."""
+        """Call the library. Raise its errors as exceptions, and store those that end the transaction or producer."""
         try:
             return function()
         except Exception as error:
             kafka_error = _kafka_error(error)
             failure = error if kafka_error is None or isinstance(error, _kafka_exception()) else _exception(kafka_error)
-        except:  # noqa: E722 -- a KafkaError that librdkafka raises is no BaseException
+        except:  # noqa: E722 -- a KafkaError that librdkafka raises is not a BaseException
             thrown: Any = sys.exc_info()[1]
             if isinstance(thrown, BaseException):
                 raise
@@ -219,7 +219,7 @@ class ConfluentProducer:
             self._state = State.CLOSED
 
     def _probe(self) -> None:
-        """Ask for a second transaction: the refusal says what has become of the first."""
+        """Update the state by beginning a second transaction: the refusal shows the state of the first."""
         try:
             self._call(self._producer.begin_transaction)
         except Exception as error:
@@ -231,7 +231,7 @@ class ConfluentProducer:
         self._state = State.READY
 
     def _flush(self, timeout_s: float) -> int:
-        """Wait for the answers to what was sent; how many did not come."""
+        """Wait for the answers to sent records. Return the number of records without an answer."""
         deadline = time.monotonic() + timeout_s
         while True:
             left: int = self._call(lambda: self._producer.flush(_FLUSH_SLICE_S))
@@ -239,7 +239,7 @@ class ConfluentProducer:
                 return left
 
     def _repeat(self, step: Callable[[float], Any], timeout_ms: int) -> bool:
-        """Call a step that may be called again when its time is over; False when it never ended."""
+        """Repeat a step that may be called again after a timeout. Return False if it did not end in time."""
         deadline = time.monotonic() + timeout_ms / 1000
         while True:
             left_s = max(deadline - time.monotonic(), 0.001)
@@ -257,7 +257,7 @@ class ConfluentProducer:
 
 
 class _Key:
-    """A place in the memory of transactions."""
+    """Key of a consumer's positions. Unlike the consumer, it can be referenced weakly."""
 
     __slots__ = ("__weakref__", "was_member")
 
@@ -265,11 +265,11 @@ class _Key:
         self.was_member = False
 
 
-_keys: dict[int, _Key] = {}  # as many as there were consumers at a time
+_keys: dict[int, _Key] = {}  # at most as many as consumers that existed at the same time
 
 
 class ConfluentConsumer:
-    """A view on one `confluent_kafka.Consumer`, and on the configuration that it was made from, which it does not tell.
+    """A view on one `confluent_kafka.Consumer`, and on its configuration, which the library does not return.
 
     Partitions are (topic, partition).
     """
@@ -293,12 +293,12 @@ class ConfluentConsumer:
 
     @property
     def key(self) -> "_Key":
-        """Stands for the consumer, which cannot be referenced weakly; a later one at its address gets it too."""
+        """Key of the consumer, which cannot be referenced weakly. A later consumer at its address has the same key."""
         return _keys.setdefault(id(self._consumer), _Key())
 
     @property
     def identified(self) -> bool:
-        """A member id is given out once. Partitions assigned by hand come without one."""
+        """Whether the consumer has a member id, which is unique. Partitions assigned by hand have none."""
         self.key.was_member = self.is_member()
         return self.key.was_member
 
@@ -317,14 +317,14 @@ class ConfluentConsumer:
 
     @property
     def subscribed(self) -> bool:
-        """Whether a transaction has seen it as a member: librdkafka does not return its subscription."""
+        """Whether a transaction has seen the consumer as a member, as librdkafka does not return its subscription."""
         return self.key.was_member
 
     def assignment(self) -> list[Any]:
         return [(tp.topic, tp.partition) for tp in self._consumer.assignment()]
 
     def next_offsets(self) -> dict[Any, int]:
-        # Nothing has been consumed yet where the position is OFFSET_INVALID, a negative number.
+        # A position of OFFSET_INVALID, a negative number, means that nothing has been consumed yet.
         positions = self._consumer.position(self._consumer.assignment())
         return {(tp.topic, tp.partition): tp.offset for tp in positions if tp.offset >= 0}
 
@@ -333,7 +333,7 @@ class ConfluentConsumer:
         return True
 
     async def began(self, timeout_ms: int) -> dict[Any, int]:
-        """Nothing is known before something was read."""
+        """Return no positions: librdkafka has none before a record was read."""
         return {}
 
     def generation(self) -> Any:
@@ -384,7 +384,7 @@ class ConfluentConsumer:
 
 
 def _kafka_error(error: BaseException | None) -> Any:
-    """The KafkaError in an exception, or None. From a callback it comes as the cause of a SystemError."""
+    """Return the KafkaError in an exception, or None. After a callback it is the cause of a SystemError."""
     seen = 0
     while error is not None and seen < 5:
         if error.args and hasattr(error.args[0], "txn_requires_abort"):
@@ -418,5 +418,5 @@ def _close(producer: Any) -> None:
     try:
         producer.purge()
         producer.close()
-    except:  # noqa: E722 -- a fatal error may come once more, as an object that is no exception
+    except:  # noqa: E722 -- a fatal error may be raised again, as an object that is not an exception
         return

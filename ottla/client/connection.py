@@ -1,4 +1,4 @@
-"""A raw protocol connection: one core without IO, a blocking shell and an asyncio shell. shell
+"""Raw protocol connections, blocking and asyncio, over one core without IO. shell
 
     with BlockingConnection("localhost", 9092) as connection:
         response = connection.send(codec.request_class(ApiKey.END_TXN)(transactional_id="t", ...))
@@ -7,7 +7,7 @@
         response = await connection.send(request)
 
 Requests and responses are kafka-python's message objects (`ottla.protocol.requests.codec`). Without `version=` a
-request is sent in the highest version that the schemas and the broker share; the broker is asked once per connection.
+request is sent in the highest version that the schemas and the broker share. ApiVersions is sent once per connection.
 Responses are read as strictly as a broker reads requests. Errors inside a response are values of the response. Raises
 `ProtocolError` (bytes that break the protocol, or a version that the broker does not have), `ConnectionError` (closed
 by the peer) and `TimeoutError`. A connection whose response cannot be read is closed.
@@ -36,7 +36,7 @@ Versions = dict[int, tuple[int, int]]
 class Exchange:
     """The core: requests to bytes, bytes to responses, in the order of the requests. No IO.
 
-    A Produce request with acks=0 has no response, so it leaves no trace here.
+    A Produce request with acks=0 has no response, so it is not stored here.
     """
 
     def __init__(self, client_id: str = DEFAULT_CLIENT_ID) -> None:
@@ -53,7 +53,7 @@ class Exchange:
         return len(self._pending)
 
     def version_of(self, api_key: int) -> int:
-        """The highest version that the schemas and the broker share."""
+        """Return the highest version that the schemas and the broker share."""
         lowest, highest = codec.schema_versions(api_key)
         served = (self.versions or {}).get(api_key)
         if served is None:
@@ -66,7 +66,7 @@ class Exchange:
         return best
 
     def request(self, message: Any, version: int | None = None) -> tuple[bytes, bool]:
-        """(bytes to send, whether a response will come)."""
+        """Return (bytes to send, whether the request has a response)."""
         api_key = message.API_KEY
         chosen = self.version_of(api_key) if version is None else version
         correlation_id = self._next_correlation_id
@@ -78,7 +78,7 @@ class Exchange:
         return frame, expects
 
     def next_response(self) -> Any | None:
-        """The next response that has arrived completely, or None."""
+        """Return the next response that has arrived completely, or None."""
         frame = self.inbox.next_frame()
         if frame is None:
             return None
@@ -94,13 +94,13 @@ class Exchange:
         return response
 
     def hello(self) -> tuple[Any, int]:
-        """The ApiVersions request and the version to send it in: our highest, or the one that the broker asked for."""
+        """Return the ApiVersions request and its version: our highest, or the one that the broker requested."""
         request_class = codec.request_class(ApiKey.API_VERSIONS)
         request = request_class(client_software_name="ottla", client_software_version=__version__)
         return request, codec.schema_versions(ApiKey.API_VERSIONS)[1] if self._hello is None else self._hello
 
     def learn(self, response: Any) -> None:
-        """Take the broker's versions from its ApiVersions response, or the version to say hello in again (KIP-511)."""
+        """Store the versions of an ApiVersions response, or the version in which to repeat the request (KIP-511)."""
         served = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION and self._hello is None:
             self._hello = int(served.get(ApiKey.API_VERSIONS, (0, 0))[1])
@@ -111,9 +111,9 @@ class Exchange:
 
 
 class BlockingConnection:
-    """A connection for one thread. Opens in the constructor; `timeout_s` holds for connecting and for each read.
+    """A connection for one thread. Opens in the constructor. `timeout_s` applies to connecting and to each read.
 
-    `security` is of TLS and a login (`ottla.client.login`); LoginRefused if the broker does not let its user in.
+    `security` has the options of TLS and login (`ottla.client.login`). Raises LoginRefused if the login fails.
     """
 
     def __init__(
@@ -147,12 +147,12 @@ class BlockingConnection:
         self._socket.close()
 
     def fileno(self) -> int:
-        """The socket's, so that `selectors` can wait for the next answer of many connections."""
+        """Return the socket's descriptor, so that `selectors` can wait for the next answer of many connections."""
         return self._socket.fileno()
 
     @property
     def versions(self) -> Versions:
-        """Return the versions that the broker serves; the first call asks it."""
+        """Return the versions that the broker serves. The first call sends ApiVersions."""
         while self._exchange.versions is None:
             message, version = self._exchange.hello()
             self._exchange.learn(self.send(message, version))
@@ -165,7 +165,7 @@ class BlockingConnection:
         return self.receive() if self.post(message, version) else None
 
     def post(self, message: Any, version: int | None = None) -> bool:
-        """Send a request without waiting; True if a response will come. For pipelines: `receive` once per response."""
+        """Send a request without waiting. Return whether it has a response. Call `receive` once per response."""
         if version is None:
             _ = self.versions
         frame, expects = self._exchange.request(message, version)
@@ -173,7 +173,7 @@ class BlockingConnection:
         return expects
 
     def receive(self) -> Any:
-        """The response to the oldest request that has none yet."""
+        """Wait for the response to the oldest request without one, and return it."""
         try:
             while (response := self._exchange.next_response()) is None:
                 self._fill()
@@ -183,11 +183,11 @@ class BlockingConnection:
         return response
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send bytes as they are; for tests that speak out of turn."""
+        """Send raw bytes, for tests that break the protocol."""
         self._socket.sendall(data)
 
     def read_frame(self) -> bytes:
-        """The payload of the next frame, whatever it is; for tests. ConnectionError when the peer has closed."""
+        """Return the raw payload of the next frame, for tests. Raises ConnectionError if the peer has closed."""
         inbox = self._exchange.inbox
         while (frame := inbox.next_frame()) is None:
             self._fill()
@@ -218,7 +218,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
     async def open(
         cls, host: str, port: int, *, client_id: str = DEFAULT_CLIENT_ID, timeout_s: float = DEFAULT_TIMEOUT_S
     ) -> Self:
-        """Connect; `timeout_s` holds for this and for each response."""
+        """Connect. `timeout_s` applies to connecting and to each response."""
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(timeout_s):
             _, connection = await loop.create_connection(lambda: cls(client_id, timeout_s), host, port)
@@ -233,13 +233,13 @@ class AsyncConnection(asyncio.BufferedProtocol):
         await self.close()
 
     async def close(self) -> None:
-        """Close and wait until the transport is closed; requests that wait get ConnectionError."""
+        """Close and wait until the transport is closed. Waiting requests raise ConnectionError."""
         if self._transport is not None:
             self._transport.close()
             await asyncio.shield(self._closed)
 
     async def versions(self) -> Versions:
-        """Return the versions that the broker serves; the first call asks it."""
+        """Return the versions that the broker serves. The first call sends ApiVersions."""
         while self._exchange.versions is None:
             message, version = self._exchange.hello()
             self._exchange.learn(await self.send(message, version))

@@ -22,7 +22,7 @@ UNDELIVERED: Final = -149
 _OUTDATED = {"IllegalGeneration": ErrorCode.ILLEGAL_GENERATION, "UnknownMemberId": ErrorCode.UNKNOWN_MEMBER_ID}
 _FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 
-# The same records would fail again until this is done.
+# Remedies: until then, the same records would fail again.
 _REMEDIES: Final = {
     # Each library has looked for the topic again until it gave up.
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "create the topic, or allow this user WRITE on it",
@@ -105,10 +105,10 @@ _START_AGAIN = (
 
 
 class TransactionError(Exception):
-    """A transaction that did not end in a known commit.
+    """The transaction did not end in a known commit.
 
-    `code` is the broker's error code where there was one; `retriable` says whether the same block may be run again with
-    the same producer. The client's own exception is the `__cause__`.
+    `code` is the broker's error code, if any. `retriable` is true if the same block may run again with the same
+    producer. The client's own exception is the `__cause__`.
     """
 
     retriable = False
@@ -130,7 +130,7 @@ class TransactionAborted(TransactionError):
 
 
 class TransactionFatal(TransactionError):
-    """The producer cannot go on and was closed. What it had not committed will not become visible."""
+    """The producer cannot continue and was closed. Uncommitted records will not become visible."""
 
 
 class ProducerFenced(TransactionFatal):
@@ -138,12 +138,12 @@ class ProducerFenced(TransactionFatal):
 
 
 class CommitUnknown(TransactionError):
-    """The commit was sent and no answer came: it may have happened or not. The producer was closed."""
+    """The commit was sent and not answered, so it may have happened or not. The producer was closed."""
 
 
 def root_cause(error: BaseException) -> BaseException:
-    """The innermost exception: kafka-python wraps as `KafkaError(error)` and `KafkaError("...", error)`, aiokafka by
-    `raise KafkaError("Unexpected error ...") from error`. `KafkaPythonProducer` gives a timeout its cause."""
+    """Return the innermost exception. kafka-python wraps as `KafkaError(error)` and `KafkaError("...", error)`,
+    aiokafka by `raise KafkaError("Unexpected error ...") from error`. `KafkaPythonProducer` sets a timeout's cause."""
     for argument in error.args:
         if isinstance(argument, BaseException):
             return root_cause(argument)
@@ -163,14 +163,14 @@ def is_hopeless(error: BaseException) -> bool:
 
 
 def is_undelivered(error: BaseException) -> bool:
-    """Return whether librdkafka says only that records were not delivered, and not why."""
+    """Return whether librdkafka reports undelivered records without the reason."""
     return _librdkafka_number(root_cause(error)) == UNDELIVERED
 
 
 def choose_error(first: BaseException | None, second: BaseException) -> BaseException:
-    """Return the error that says more about why a transaction failed; the first if both say the same.
+    """Return the more specific reason of a failed transaction, the first one if both are equal.
 
-    A client also sends what a refused record needed, and so reports INVALID_TXN_STATE after the reason.
+    After a refused record, a client still sends later requests, and so reports INVALID_TXN_STATE after the reason.
     """
     return second if first is None or _rank(second) < _rank(first) else first
 
@@ -187,14 +187,14 @@ def _library(error: BaseException) -> str:
 
 
 def _number(error: BaseException) -> int | None:
-    """The number of an error, where each library keeps it; kafka-python keeps some only as text `[Error 49] ...`."""
+    """Return the number of an error of any library. kafka-python has some numbers only as text `[Error 49] ...`."""
     library = _library(error)
     number: Any = _librdkafka_number(error)
     if number is not None:
         number = _OF_LIBRDKAFKA.get(number, number)
     elif library == "aiokafka" and type(error).__name__ == "ProducerFenced":
         number = ErrorCode.PRODUCER_FENCED.value
-    elif library in ("aiokafka", "kafka"):  # others have an errno too, as an OSError has
+    elif library in ("aiokafka", "kafka"):  # other exceptions, for example OSError, have an errno too
         number = getattr(error, "errno", None)
         if number is None and (found := re.search(r"\[Error (-?\d+)\]", str(error))):
             number = int(found[1])
@@ -209,7 +209,7 @@ def _librdkafka_number(error: BaseException) -> int | None:
 
 
 def code_of(error: BaseException) -> ErrorCode | None:
-    """The broker's error code behind an exception of a client library."""
+    """Return the broker's error code that caused an exception of a client library."""
     number = _number(root_cause(error))
     if number is None:
         return None
@@ -235,7 +235,7 @@ def _why(error: BaseException) -> str:
 
 
 def _where(error: BaseException, code: ErrorCode) -> str:
-    """The topic or the group that an error is about, where the library names it."""
+    """Return the topic or the group of an error, if the library names it."""
     if code not in _NAMING:
         return ""
     cause = root_cause(error)
@@ -246,7 +246,7 @@ def _where(error: BaseException, code: ErrorCode) -> str:
 
 
 def _remedy(error: BaseException) -> str:
-    """Return what to do before the same records can be sent."""
+    """Return the remedy that is necessary before the same records can be sent."""
     if is_undelivered(error):
         return (
             "find the reason (a topic does not exist, has an invalid name, or is hidden from this user) in the "
@@ -257,7 +257,7 @@ def _remedy(error: BaseException) -> str:
 
 
 def make_aborted(transactional_id: str, error: BaseException) -> TransactionAborted:
-    """The transaction was aborted because of `error`; the producer goes on."""
+    """Return the outcome of a transaction that was aborted because of `error`. The producer is usable."""
     retriable = not is_hopeless(error)
     advice = "Run it again" if retriable else f"Running it again would fail again: first {_remedy(error)}"
     return TransactionAborted(
@@ -268,9 +268,9 @@ def make_aborted(transactional_id: str, error: BaseException) -> TransactionAbor
 
 
 def fatal(transactional_id: str, error: BaseException, since: BaseException | None = None) -> TransactionFatal:
-    """The producer is beyond repair because of `error`, and is closed by the caller.
+    """Return the outcome for a producer that cannot continue because of `error`. The caller closes it.
 
-    `since` is why the transaction was given up before that: what would fail again is said too.
+    `since` is the earlier reason for the abort. The message has it too if it would recur.
     """
     code = code_of(error)
     first = _earlier(since) if since is not None and code_of(since) is not code else ""
@@ -289,12 +289,12 @@ def fatal(transactional_id: str, error: BaseException, since: BaseException | No
 
 
 def _earlier(since: BaseException) -> str:
-    """A sentence about what failed first, if it would fail again."""
+    """Return a sentence about the first failure, if it would recur."""
     return f" Before that: {_why(since)}; first {_remedy(since)}." if is_hopeless(since) else ""
 
 
 def unconfirmed_abort(transactional_id: str, timeout_ms: int, since: BaseException) -> TransactionFatal:
-    """No answer to the abort: nothing becomes visible, since an unfinished transaction ends in an abort."""
+    """Return the outcome of an abort without an answer. No record becomes visible: the coordinator will abort it."""
     return TransactionFatal(
         f"the coordinator of {transactional_id!r} did not confirm the abort within {timeout_ms} ms, or records sent "
         "before it had no answer. The records stay invisible to read_committed; the broker aborts the transaction when "
@@ -303,7 +303,7 @@ def unconfirmed_abort(transactional_id: str, timeout_ms: int, since: BaseExcepti
 
 
 def commit_unknown(transactional_id: str, timeout_ms: int) -> CommitUnknown:
-    """No answer to the commit."""
+    """Return the outcome of a commit without an answer."""
     return CommitUnknown(
         f"the coordinator of {transactional_id!r} did not confirm the commit within {timeout_ms} ms: it may have "
         f"happened or not. Do not send the records again before you know. {_START_AGAIN} (these offsets of the "

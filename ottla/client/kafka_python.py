@@ -1,12 +1,12 @@
-"""The inside of a kafka-python producer and consumer, as far as transactions need it. shell
+"""Internals of a kafka-python producer and consumer, as far as transactions need them. shell
 
-The one file that reads kafka-python's private parts (3.0.x, pinned in pyproject.toml). Its public methods are not
-enough: `commit_transaction` and `abort_transaction` wait for ever, the reason of a failure is only in the transaction
-manager, and three of its ways would break the promise of a transaction:
+Only this file reads kafka-python's private parts (3.0.x, pinned in pyproject.toml). Its public methods are not enough:
+`commit_transaction` and `abort_transaction` wait forever, and the reason of a failure is only in the transaction
+manager. Three behaviours would break the guarantees of a transaction:
 
 - a batch that outlives delivery_timeout_ms fails its future and changes no state: the commit would succeed without it;
-- a failed batch has used up its sequence numbers, so that the next transaction would be out of order (`bump_epoch` is
-  what the Java client does after such an abort, KIP-360);
+- a failed batch has used up its sequence numbers, so that the next transaction would be out of order. `bump_epoch`
+  starts a new epoch, as the Java client does after an abort with lost sequences (KIP-360);
 - offsets of an aborted transaction stay in `_pending_txn_offset_commits` and would be committed with the next one.
 """
 
@@ -61,18 +61,18 @@ class KafkaPythonProducer:
 
     @property
     def last_error(self) -> BaseException | None:
-        """Why the state is MUST_ABORT or FATAL."""
+        """The reason why the state is MUST_ABORT or FATAL."""
         error: BaseException | None = self._manager.last_error
         return error
 
     @property
     def answer_timeout_ms(self) -> int:
-        """The client's own patience with a coordinator (`max_block_ms`)."""
+        """The client's own timeout for a coordinator's answer (`max_block_ms`)."""
         return int(self._producer.config["max_block_ms"])
 
     @property
     def epoch(self) -> tuple[int, int]:
-        """Producer id and epoch, as the coordinator gave them out."""
+        """Producer id and epoch from the coordinator."""
         current = self._manager.producer_id_and_epoch
         return current.producer_id, current.epoch
 
@@ -130,15 +130,15 @@ class KafkaPythonProducer:
                     return
 
     async def send_offsets(self, offsets: dict[Any, Any], group_metadata: Any, timeout_ms: int) -> bool:
-        """Add offsets to the transaction; False when no answer came in time."""
+        """Add offsets to the transaction. Return False without an answer in time."""
         return self._await_answer(self._manager.send_offsets_to_transaction(offsets, group_metadata), timeout_ms)
 
     async def commit(self, timeout_ms: int) -> bool:
-        """Commit; False when no answer came in time. Call `flush` first: a failure found later is lost."""
+        """Commit. Return False without an answer in time. Call `flush` first: a later failure is lost."""
         return self._await_answer(self._manager.begin_commit(), timeout_ms)
 
     async def abort(self, timeout_ms: int) -> bool:
-        """Abort; False when no answer came in time."""
+        """Abort. Return False without an answer in time."""
         answered = self._await_answer(self._manager.begin_abort(), timeout_ms)
         self._manager._pending_txn_offset_commits.clear()
         return answered
@@ -150,13 +150,13 @@ class KafkaPythonProducer:
         await self.wait_for_epoch(timeout_ms)
 
     async def wait_for_epoch(self, timeout_ms: int) -> None:
-        """Wait while the client asks for a new epoch (which it also does by itself, after some errors)."""
+        """Wait while the client requests a new epoch (which it also does by itself, after some errors)."""
         deadline = time.monotonic() + timeout_ms / 1000
         while self.state is State.BUMPING and time.monotonic() < deadline:
             time.sleep(_POLL_S)
 
     async def close(self) -> None:
-        """Close without waiting for what can no longer succeed."""
+        """Close without waiting for requests that can no longer succeed."""
         from kafka.errors import KafkaTimeoutError
 
         self._producer._sender.force_close()
@@ -171,25 +171,25 @@ class KafkaPythonProducer:
         return answered
 
     def as_exception(self, error: BaseException | None) -> BaseException | None:
-        """The exception of the block. kafka-python refuses an invalid topic with a ValueError of no code."""
+        """Return the exception of the block. kafka-python refuses an invalid topic with a ValueError without a code."""
         from kafka.errors import InvalidTopicError
 
         cause = error.__cause__ if isinstance(error, ValueError) else None
         return cause if isinstance(cause, InvalidTopicError) else error
 
     def delivery_error(self, error: Any, message: Any) -> BaseException:
-        """Return the error: delivery reports are confluent-kafka's."""
+        """Return the error unchanged: only confluent-kafka has delivery reports."""
         failure: BaseException = error
         return failure
 
     def own(self, error: BaseException) -> bool:
-        """Whether an exception is kafka-python's."""
+        """Return whether an exception is kafka-python's."""
         from kafka.errors import KafkaError
 
         return isinstance(error, KafkaError)
 
     def consumer(self, consumer: Any, config: Mapping[str, Any] | None) -> "KafkaPythonConsumer":
-        """The consumer whose positions go into the transaction."""
+        """Return the view on a consumer whose positions are committed in the transaction."""
         if config is not None:
             raise TypeError("consumer_config= is for a confluent_kafka.Consumer: remove it for a KafkaConsumer")
         return KafkaPythonConsumer(consumer)
@@ -240,7 +240,7 @@ class KafkaPythonConsumer:
         return False
 
     async def began(self, timeout_ms: int) -> None:
-        """None: the group rebalances inside `poll`, which then returns what it read in the new generation."""
+        """Return None: the group rebalances only inside `poll`, which then returns records of the new generation."""
 
     def generation(self) -> Any:
         metadata = self.group_metadata()
@@ -251,7 +251,7 @@ class KafkaPythonConsumer:
         return generation_id is None or generation_id >= 0
 
     def group_metadata(self) -> Any:
-        """The membership that the broker checks (KIP-447), or the group's id where the client has no such thing."""
+        """Return the membership that the broker checks (KIP-447), or the group id if the client has no membership."""
         metadata = getattr(self._consumer, "group_metadata", None)
         return metadata() if metadata is not None else self.group_id
 

@@ -1,4 +1,4 @@
-"""The client libraries that transactions work over, and what each must be able to do. shell
+"""Client libraries that transactions support, and the interface that each must provide. shell
 
 This module imports no library: the program that has a producer has imported its library already.
 """
@@ -24,7 +24,7 @@ class State(Enum):
 
 
 class Consumer(Protocol):
-    """A consumer of one library, as far as its positions go into a transaction. Partitions are that library's."""
+    """A consumer of one library whose positions are committed in a transaction. Partitions are that library's."""
 
     @property
     def key(self) -> Any:
@@ -51,38 +51,38 @@ class Consumer(Protocol):
     def assignment(self) -> list[Any]: ...
 
     def next_offsets(self) -> dict[Any, int]:
-        """The next offset of each assigned partition that has one."""
+        """Return the next offset of each assigned partition that has one."""
 
     @property
     def lacks_start_positions(self) -> bool:
-        """Whether `known` leaves out where reading will begin."""
+        """Whether `next_offsets` lacks the positions at which reading will begin."""
 
     def generation(self) -> Any:
-        """Something that differs after each rebalance."""
+        """Return a value that differs after each rebalance."""
 
     async def began(self, timeout_ms: int) -> dict[Any, int] | None:
-        """Return the positions at which the consumer began its generation and has read nothing. None if they are not
-        needed: the group rebalances only while the application polls, and the library returns unread positions."""
+        """Return the positions at which the consumer began its generation. None if they are not needed, because the
+        group rebalances only while the application polls, and the library returns unread positions."""
 
     def is_member(self) -> bool: ...
 
     def group_metadata(self) -> Any:
-        """Group metadata that the producer sends with the offsets."""
+        """Return the group metadata that the producer sends with the offsets."""
 
     def offsets(self, offsets: dict[Any, int]) -> Any:
-        """Offsets in the form that the producer takes."""
+        """Return the offsets in the form that the producer accepts."""
 
     def error_of(self, code: ErrorCode) -> Exception:
-        """The library's exception for a code of the broker."""
+        """Return the library's exception for an error code of the broker."""
 
     async def committed_offset(self, tp: Any, timeout_ms: int) -> int | None: ...
 
     async def seek(self, tp: Any, offset: int | None, timeout_ms: int) -> None:
-        """Go to an offset, or to the beginning."""
+        """Seek to an offset, or to the beginning."""
 
 
 class TransactionalProducer(Protocol):
-    """A producer of one library. The methods of a library that blocks never suspend, so that `drive` runs them."""
+    """A producer of one library. The methods of a blocking library never suspend, so `drive` can run them."""
 
     asynchronous: bool
     transactional_id: str
@@ -92,15 +92,15 @@ class TransactionalProducer(Protocol):
 
     @property
     def last_error(self) -> BaseException | None:
-        """Why the state is MUST_ABORT or FATAL."""
+        """The reason why the state is MUST_ABORT or FATAL."""
 
     @property
     def answer_timeout_ms(self) -> int:
-        """The library's own patience with a coordinator."""
+        """The library's own timeout for a coordinator's answer."""
 
     @property
     def epoch(self) -> tuple[int, int]:
-        """Producer id and epoch, as the coordinator gave them out."""
+        """Producer id and epoch from the coordinator."""
 
     async def begin(self) -> None: ...
 
@@ -114,40 +114,40 @@ class TransactionalProducer(Protocol):
         """Records or batches that the block has sent so far, roughly; None if the library does not count them."""
 
     async def flush(self, timeout_ms: int) -> None:
-        """Wait until every record is acknowledged or failed, or the transaction is lost anyway; raises in time."""
+        """Wait until every record is acknowledged or failed, or the transaction is lost. Raises after a timeout."""
 
     async def send_offsets(self, offsets: Any, group_metadata: Any, timeout_ms: int) -> bool:
-        """Add offsets to the transaction; False when no answer came in time."""
+        """Add offsets to the transaction. Return False without an answer in time."""
 
     async def commit(self, timeout_ms: int) -> bool:
-        """Commit; False when no answer came in time. Call `flush` first: a failure found later may be lost."""
+        """Commit. Return False without an answer in time. Call `flush` first: a later failure may be lost."""
 
     async def abort(self, timeout_ms: int) -> bool:
-        """Abort; False when no answer came in time."""
+        """Abort. Return False without an answer in time."""
 
     async def bump_epoch(self, timeout_ms: int) -> None:
-        """Sequences were lost: start the next epoch, if the library does not do so by itself."""
+        """Start the next epoch after lost sequences, if the library does not do so by itself."""
 
     async def wait_for_epoch(self, timeout_ms: int) -> None:
-        """Wait while the library asks for a new epoch by itself."""
+        """Wait while the library requests a new epoch by itself."""
 
     async def close(self) -> None:
-        """Close without waiting for what can no longer succeed."""
+        """Close without waiting for requests that can no longer succeed."""
 
     def as_exception(self, error: Any) -> BaseException | None:
         """Return the exception of a block that raised `error`."""
 
     def delivery_error(self, error: Any, message: Any) -> BaseException:
-        """The exception for a delivery report with an error."""
+        """Return the exception for a delivery report with an error."""
 
     def own(self, error: BaseException) -> bool:
-        """Whether an exception is the library's."""
+        """Return whether an exception is the library's."""
 
     def consumer(self, consumer: Any, config: Mapping[str, Any] | None) -> Consumer: ...
 
 
 def needs_one(problem: str, make: str, then: str) -> TypeError:
-    """Build the error for an argument that is no transactional producer."""
+    """Build the error for an argument that is not a transactional producer."""
     return TypeError(
         "transaction() needs a kafka.KafkaProducer, a confluent_kafka.Producer or an aiokafka.AIOKafkaProducer with a "
         f"transactional id, and {problem}; make it with {make} and call {then} once"
@@ -155,13 +155,13 @@ def needs_one(problem: str, make: str, then: str) -> TypeError:
 
 
 def comes_from(thing: Any, *names: str) -> bool:
-    """Whether a thing's class is, or is derived from, one of `library.Class`."""
+    """Return whether an object's class is, or is derived from, one of these names, each `library.Class`."""
     classes = {f"{one.__module__.partition('.')[0]}.{one.__name__}" for one in type(thing).__mro__}
     return not classes.isdisjoint(names)
 
 
 def view_of(producer: Any) -> TransactionalProducer:
-    """The view on a producer that its class asks for. TypeError if it cannot have transactions."""
+    """Return the view for the producer's class. Raises TypeError if the producer cannot have transactions."""
     if comes_from(producer, "cimpl.Producer", "confluent_kafka.Producer"):
         from ottla.client.confluent import ConfluentProducer
 

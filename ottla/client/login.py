@@ -16,15 +16,15 @@ from ottla.protocol.requests import codec
 SecurityOptions = Mapping[str, Any]
 PLAINTEXT: Final[SecurityOptions] = {}
 _HANDSHAKE: Final = 1
-"""Version of SaslHandshake with tokens in SaslAuthenticate requests; after version 0 they have no header."""
+"""Version of SaslHandshake with tokens in SaslAuthenticate requests. After version 0, tokens have no header."""
 
 
 class LoginRefused(ConnectionError):
-    """The broker does not let this user in, or not by this mechanism."""
+    """The broker refuses this user or this mechanism."""
 
 
 def wrap_in_tls(plain: socket.socket, host: str, options: SecurityOptions) -> socket.socket:
-    """Wrap a connection in TLS, if the protocol has it. Raises OSError with the reason."""
+    """Wrap a connection in TLS, if `security_protocol` has TLS. Raises OSError with the reason."""
     if not options.get("security_protocol", "PLAINTEXT").endswith("SSL"):
         return plain
     context = ssl.create_default_context(cafile=options.get("ssl_cafile"))
@@ -35,7 +35,7 @@ def wrap_in_tls(plain: socket.socket, host: str, options: SecurityOptions) -> so
 
 
 def log_in(send: Callable[[Any, int], Any], options: SecurityOptions) -> None:
-    """Log in by SASL, if the protocol has it. LoginRefused; `send` sends a request in a version, for its response."""
+    """Log in by SASL, if `security_protocol` has it. `send` takes a request and its version. Raises LoginRefused."""
     if not options.get("security_protocol", "PLAINTEXT").startswith("SASL"):
         return
     from kafka.net.sasl import get_sasl_mechanism

@@ -8,11 +8,12 @@ from ottla.protocol.errors import ErrorCode
 
 
 class _Memory:
-    """Positions of a consumer from its transactions so far, valid for one generation.
+    """Positions of a consumer in its previous transactions, valid for one generation.
 
-    `committed` is what they sent, so that an empty poll does not cost a transaction of three requests: after a
-    rebalance another member may have moved the group's offsets. `began` is where the consumer began in its generation,
-    or went back to: at these positions it has read nothing since. None where that needs no proof.
+    `committed` has the committed offsets, so that an empty poll does not cost a transaction of three requests. They are
+    invalid after a rebalance, because another member may have moved the group's offsets. `began` has the positions at
+    which the consumer began its generation or was rewound: a consumer at these positions has read nothing since. None
+    if this check is not needed.
     """
 
     __slots__ = ("began", "committed", "generation", "rewound")
@@ -49,13 +50,13 @@ class Positions:
         self._at_begin: dict[Any, int] = at_begin
 
     def group_metadata(self) -> Any:
-        """Group metadata that the producer sends with the offsets: the broker checks the member by it."""
+        """Return the group metadata that the producer sends with the offsets. The broker checks the member by it."""
         return self._consumer.group_metadata()
 
     async def has_read(self, timeout_ms: int) -> bool:
-        """Whether anything was read since the consumer went back, or since its group rebalanced.
+        """Return whether a record was read since the consumer was rewound, or since its group rebalanced.
 
-        If not, the block's records were polled before that, and their positions are not the consumer's any more.
+        Otherwise the block's records were polled earlier, and their positions are not the consumer's any more.
         """
         consumer, memory, generation = self._consumer, self._memory(), self._consumer.generation()
         if memory.generation != generation:
@@ -72,7 +73,7 @@ class Positions:
 
     @property
     def is_rewound(self) -> bool:
-        """Whether the consumer is where it went back to when the last transaction was not committed."""
+        """Whether the consumer was rewound because the last transaction was not committed."""
         return self._memory().rewound
 
     def generation_error(self) -> Exception:
@@ -83,7 +84,7 @@ class Positions:
         """Return offsets to commit: positions of assigned partitions that the last transaction did not commit already.
 
         Raises the library's error for ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID when the group rebalanced inside the
-        block or threw the consumer out: what was read no longer matches what is assigned.
+        block or removed the consumer: the records read no longer match the assignment.
         """
         consumer = self._consumer
         if self.rebalanced_inside:
@@ -112,11 +113,11 @@ class Positions:
         return memory.committed if memory.generation == generation else {}
 
     async def rewind(self, timeout_ms: int) -> None:
-        """Go back to the last committed offsets; where there are none, to where the group began.
+        """Seek to the last committed offsets or, without them, to the start of the group.
 
-        That is the beginning for auto_offset_reset='earliest', otherwise the position when the block was entered (so
-        poll inside the block with 'latest'). Waits for offsets that are still pending in an unfinished transaction.
-        Raises what the library raises, and LookupError where the start of 'latest' is not known.
+        The start is the beginning for auto_offset_reset='earliest', otherwise the position when the block was entered
+        (so poll inside the block with 'latest'). Waits for offsets that are still pending in an unfinished transaction.
+        Raises the library's errors, and LookupError if the start of 'latest' is not known.
         """
         consumer = self._consumer
         _memories.pop(consumer.key, None)

@@ -1,8 +1,8 @@
 """Transactions over a producer of kafka-python, confluent-kafka or aiokafka, as a context manager. shell
 
-What to do after each error is decided here and in `errors.py`, once for all libraries; how each of them is driven is in
-the module of its name. The decisions are coroutines: `async with` awaits them, and `with` runs them to their end, since
-over a library that blocks they never suspend.
+This module and `errors.py` decide the reaction to each error, for all libraries. The calls of each library are in the
+module of its name. The decisions are coroutines: `async with` awaits them, and `with` runs them to their end, because
+with a blocking library they never suspend.
 """
 
 from collections.abc import Coroutine, Mapping
@@ -27,7 +27,7 @@ from ottla.protocol.errors import ErrorCode
 
 T = TypeVar("T")
 
-# Codes of a commit when a library gives up waiting for the answer: no broker refused it.
+# Codes of a commit whose answer the library no longer waits for: no broker refused the commit.
 _NO_ANSWER = (None, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NETWORK_EXCEPTION)
 
 _in_transaction: set[int] = set()  # ids of producers: those of some libraries cannot be referenced weakly
@@ -53,10 +53,10 @@ def transaction(
     `producer` is a kafka.KafkaProducer or a confluent_kafka.Producer with a transactional id, after
     init_transactions(), or an aiokafka.AIOKafkaProducer after start(), with `async with transaction(...)`.
     With `consumer` (of the same library, with a group id and without auto commit) its positions are committed in the
-    transaction; when that does not happen, the consumer goes back to the last committed positions, so that the records
-    are processed again. What sends them once more without a poll is aborted and raises RuntimeError.
-    A confluent_kafka.Consumer does not tell its configuration: pass the mapping that it was made
-    from as `consumer_config`.
+    transaction. Without a commit, the consumer seeks to the last committed positions, so that the records are processed
+    again. A block that sends the records again without a poll is aborted and raises RuntimeError.
+    A confluent_kafka.Consumer does not return its configuration: pass the mapping that it was made from as
+    `consumer_config`.
     `timeout_ms` is how long to wait for the coordinator's answer, by default the producer's max_block_ms
     (kafka-python), its request_timeout_ms (aiokafka), or a minute (confluent-kafka).
 
@@ -164,7 +164,7 @@ class Transaction:
             self._sequence_lost = True
 
     def _send_error(self) -> BaseException | None:
-        """Why this transaction cannot be committed, if it cannot."""
+        """Return the reason why this transaction cannot be committed, or None."""
         state = self._client.state
         if self._failed_send is not None:
             last_error = self._client.last_error if state is not State.OPEN else None
@@ -178,7 +178,7 @@ class Transaction:
         )
 
     def _ended_by_hand(self) -> bool:
-        """Whether the block committed or aborted by itself; the client's own recovery is READY too, in a new epoch."""
+        """Return whether the block committed or aborted by itself. After the client's own recovery the epoch is new."""
         return self._client.state is State.READY and self._failed_send is None and self._client.epoch == self._epoch
 
     async def _commit(self) -> None:
@@ -252,8 +252,8 @@ class Transaction:
             raise TimeoutError(f"no answer to the offsets of the transaction within {self._timeout_ms} ms")
 
     async def _abandon(self, error: Exception) -> None:
-        """Abort after the block raised, and let its exception through unless it is the client library's, about a lost
-        transaction or a record that cannot be sent."""
+        """Abort after the block raised. Raise the outcome instead of the block's exception if the producer is closed,
+        or if the exception is the library's, about a lost transaction or a record that cannot be sent."""
         if self._ended_by_hand():
             return
         failed = self._send_error()
@@ -263,14 +263,14 @@ class Transaction:
             raise outcome from error
 
     async def _give_up_on_interrupt(self, interruption: BaseException) -> None:
-        """KeyboardInterrupt and the like go through in any case; what became of the transaction is noted on them."""
+        """Abort after KeyboardInterrupt or a similar exception, and add the outcome to the exception as a note."""
         if self._ended_by_hand():
             return
         outcome = await self._give_up(self._send_error() or interruption)
         interruption.add_note(str(outcome))
 
     async def _give_up(self, cause: BaseException) -> TransactionError:
-        """Abort if that is still possible, close the producer if not, and say which it was."""
+        """Abort if this is still possible, else close the producer, and return the outcome."""
         client = self._client
         await client.wait_for_epoch(self._timeout_ms)
         if client.state in (State.OPEN, State.MUST_ABORT):
@@ -287,8 +287,8 @@ class Transaction:
         return await self._close(client.last_error or cause, since=cause)
 
     async def _close(self, error: BaseException, since: BaseException | None = None) -> TransactionError:
-        """Close the producer. A lost sequence number outranks the fence that the client's own recovery ran into, and a
-        refused record the abort of a transaction that the coordinator never heard of."""
+        """Close the producer and return the outcome. A lost sequence number outranks the later fencing of the client's
+        own recovery. A refused record outranks the failed abort of a transaction unknown to the coordinator."""
         outcome = fatal(self._client.transactional_id, error, since)
         first_code = None if since is None else code_of(since)
         if since is not None and (
@@ -300,7 +300,7 @@ class Transaction:
         return await self._rewound(outcome)
 
     async def _rewound(self, outcome: TransactionError) -> TransactionError:
-        """Take the consumer back; if that fails nothing may go on, or the next commit would skip its records."""
+        """Rewind the consumer. If this fails, close the producer: the next commit would skip the records."""
         if self._positions is None:
             return outcome
         try:

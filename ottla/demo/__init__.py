@@ -1,1 +1,1 @@
-"""Kafka's transactions as stories to watch: `python -m ottla.demo`. free"""
+"""Demo of Kafka's transactions in stories: `python -m ottla.demo`. free"""

@@ -1,4 +1,4 @@
-"""`python -m ottla.demo`: start a broker, play the stories, audit its files. shell"""
+"""`python -m ottla.demo`: start a broker, run the stories, audit its files. shell"""
 
 import argparse
 import contextlib
@@ -56,7 +56,7 @@ def _play(broker: Broker, screen: Screen, with_audit: bool) -> None:
 
 
 def _play_story(story: Callable[[DemoClients], None], stage: DemoClients) -> None:
-    """Play a story. An exception counts as a failed claim, and the next story follows."""
+    """Run a story. An exception counts as a failed claim, and the next story follows."""
     try:
         story(stage)
     except BrokenPipeError:
@@ -66,7 +66,7 @@ def _play_story(story: Callable[[DemoClients], None], stage: DemoClients) -> Non
 
 
 def main() -> int:
-    """Return 0 if all claims held, else 1."""
+    """Run the demo. Return 0 if all claims held, else 1."""
     options = _arguments()
     logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
     screen = Screen()

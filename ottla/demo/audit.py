@@ -1,4 +1,4 @@
-"""The audit at the end of the demo, over the files of the broker that is still running. shell"""
+"""Audit at the end of the demo, of the files of the running broker. shell"""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The broker that the stories run on, and the clients in them. shell"""
+"""Broker and clients of the stories. shell"""
 
 import contextlib
 import os
@@ -56,7 +56,7 @@ class Broker:
 
 
 def running_broker(bootstrap: str, data_dir: Path | None) -> Broker:
-    """Return a broker that runs already. Connects first, as kafka-python tries an absent broker for half a minute."""
+    """Return a running broker. Connects first, because kafka-python tries an absent broker for half a minute."""
     host, _, port = bootstrap.rpartition(":")
     try:
         socket.create_connection((host, int(port)), timeout=3).close()

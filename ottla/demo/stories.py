@@ -1,4 +1,4 @@
-"""The stories, one function each. They claim only what they have checked. free"""
+"""Stories of the demo, one function each. They claim only checked facts. free"""
 
 from collections import Counter
 

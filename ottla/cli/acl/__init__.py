@@ -1,1 +1,1 @@
-"""`ottla acl`: who may do what, and why."""
+"""`ottla acl`: the ACLs that allow or deny an operation."""

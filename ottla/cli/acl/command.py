@@ -1,4 +1,4 @@
-"""`ottla acl why`: which entry decides, or which is missing. shell"""
+"""`ottla acl why`: the ACL that allows or denies an operation, or the missing ACL. shell"""
 
 import sys
 from pathlib import Path

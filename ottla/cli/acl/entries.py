@@ -1,4 +1,4 @@
-"""The entries that a cluster or a data directory has. shell"""
+"""ACLs of a cluster or a data directory. shell"""
 
 import time
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from ottla.protocol.requests import codec
 def entries_of_cluster(
     question: Question, bootstrap: str, properties: Path | None, timeout_s: float
 ) -> list[AccessControlEntryRecord]:
-    """Return the entries whose pattern matches the name, without ids. Unanswered, or ValueError for a bad option."""
+    """Return the ACLs whose pattern matches the name, without ids. Raises Unanswered; ValueError for a bad option."""
     addresses = [parse_address(part) for part in bootstrap.split(",")]
     request = codec.request_class(ApiKey.DESCRIBE_ACLS)(
         resource_type_filter=question.resource_type,
@@ -52,7 +52,7 @@ def entries_of_cluster(
 
 
 def entries_of_directory(path: Path) -> Iterable[AccessControlEntryRecord]:
-    """All that its metadata has. Unanswered."""
+    """Return all ACLs of the directory's metadata. Raises Unanswered."""
     from ottla.cli.inspect.directory import Directory
 
     try:

@@ -19,7 +19,7 @@ _TYPES = {
 
 
 class Question(NamedTuple):
-    """`principal` is TYPE:NAME; an empty host is one that no entry names."""
+    """Arguments of `ottla acl why`. `principal` is TYPE:NAME. An empty host matches only entries for any host."""
 
     principal: str
     host: str
@@ -29,12 +29,12 @@ class Question(NamedTuple):
 
     @property
     def resource(self) -> str:
-        """TYPE:NAME."""
+        """The resource as TYPE:NAME."""
         return f"{RESOURCE_TYPE_NAMES[self.resource_type]}:{self.name}"
 
 
 def parse_question(principal: str, operation: str, resource: str, host: str) -> Question:
-    """ValueError says in a sentence what cannot be."""
+    """Parse the arguments. ValueError names the invalid one, and the values that it may have."""
     if not all(principal.partition(":")[::2]):
         raise ValueError(f"--principal {principal}: must be TYPE:NAME, mostly User:NAME")
     parsed = _OPERATIONS.get(operation.lower())

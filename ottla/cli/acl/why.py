@@ -34,7 +34,7 @@ _UNSEEN = (
 
 
 class Explanation(NamedTuple):
-    """`about` are the entries whose pattern the name matches, of anybody."""
+    """The decision. `about` are the entries of all principals whose pattern matches the name."""
 
     question: Question
     decision: Decision
@@ -42,7 +42,7 @@ class Explanation(NamedTuple):
 
 
 def explain(question: Question, entries: Iterable[AccessControlEntryRecord]) -> Explanation:
-    """Decide as a broker does that has no super users and allows nothing by default."""
+    """Decide like a broker without super users that allows nothing by default."""
     authorizer = AclAuthorizer()
     touching = AclFilter(question.resource_type, question.name, PatternType.MATCH, None, None, _ANY, _ANY)
     about = [entry for entry in entries if touching.matches(entry)]
@@ -55,7 +55,7 @@ def explain(question: Question, entries: Iterable[AccessControlEntryRecord]) -> 
 
 
 def show(found: Explanation, output: Output, bootstrap: str) -> None:
-    """The answer in a sentence, what was looked at, and what to do about it."""
+    """Print the answer, the entries, and the command that changes the answer."""
     decision = found.decision
     output.line("answer", _answer(found))
     output.table(
@@ -82,7 +82,7 @@ def _answer(found: Explanation) -> str:
 
 
 def _describe_entry(entry: AccessControlEntryRecord) -> str:
-    """The entry that decides, in words."""
+    """Return the deciding entry as text."""
     verb = "denies" if entry.permission_type == PermissionType.DENY else "allows"
     pattern = "names that begin with " if entry.pattern_type == PatternType.PREFIXED else ""
     kind, host = RESOURCE_TYPE_NAMES[ResourceType(entry.resource_type)], "any host"

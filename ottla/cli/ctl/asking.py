@@ -1,4 +1,4 @@
-"""An admin port as the commands see it: a refusal, or no answer, is one line and an exit code. shell"""
+"""Requests of the commands to an admin port. A refusal or a missing answer is one line and an exit code. shell"""
 
 import sys
 from collections.abc import Callable, Generator
@@ -15,7 +15,7 @@ _NOT_FOUND: Final = 404
 
 
 class Port:
-    """The admin port at this address, with the token of a file if there is one."""
+    """The admin port at an address, with the token of a file if one is given."""
 
     def __init__(self, url: str, token_file: str | None) -> None:
         address = url if "://" in url else f"http://{url}"
@@ -30,27 +30,27 @@ class Port:
         self._admin = Admin(self.url, None if token_file is None else token_or_exit("--admin-token-file", token_file))
 
     def get(self, path: str) -> Any:
-        """The answer; a refusal ends the command."""
+        """Send GET and return the answer. A refusal ends the command."""
         return self._call(lambda: self._admin.get(path))
 
     def find(self, path: str) -> Any:
-        """The answer; None where there is nothing at this path."""
+        """Send GET and return the answer, None if nothing is at this path."""
         return self._call(lambda: self._admin.get(path), or_nothing=True)
 
     def post(self, path: str, body: object = None) -> Any:
-        """The answer; a refusal ends the command."""
+        """Send POST and return the answer. A refusal ends the command."""
         return self._call(lambda: self._admin.post(path, body))
 
     def put(self, path: str, body: object) -> Any:
-        """The answer; a refusal ends the command."""
+        """Send PUT and return the answer. A refusal ends the command."""
         return self._call(lambda: self._admin.put(path, body))
 
     def delete(self, path: str) -> Any:
-        """The answer; a refusal ends the command."""
+        """Send DELETE and return the answer. A refusal ends the command."""
         return self._call(lambda: self._admin.delete(path))
 
     def lines(self, path: str) -> Generator[Any, None, None]:
-        """The objects of a stream, as they come; its end ends the command, as a refusal does."""
+        """Yield the objects of a stream when they arrive. Its end ends the command, and so does a refusal."""
         stream = self._admin.lines(path)
         yield self._call(lambda: next(stream))
         try:
@@ -83,7 +83,7 @@ class Port:
 
 
 def refuse(message: str) -> NoReturn:
-    """End the command because of what it was given."""
+    """End the command because of an invalid argument."""
     _exit(FAILED, message)
 
 

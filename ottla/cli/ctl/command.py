@@ -1,4 +1,4 @@
-"""`ottla ctl`: ask and steer a running broker over its admin port. shell"""
+"""`ottla ctl`: query and control a running broker over its admin port. shell"""
 
 import sys
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Times as people write them: `7d`, `1h30m`, `250ms`. pure"""
+"""Durations as text: `7d`, `1h30m`, `250ms`. pure"""
 
 import re
 from typing import Final
@@ -8,7 +8,7 @@ _PART: Final = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)(ms|s|m|h|d|w)")
 
 
 def parse_duration(text: str) -> float:
-    """Milliseconds; ValueError for what is no duration."""
+    """Parse a duration and return milliseconds. Raises ValueError for any other text."""
     parts = _PART.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise ValueError("must be a number and a unit of ms, s, m, h, d or w, such as 7d or 1h30m")

@@ -1,4 +1,4 @@
-"""`ottla ctl loglevel`: hear more of a part of the broker for some minutes. shell"""
+"""`ottla ctl loglevel`: change the log level of a part of the broker for some minutes. shell"""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""The options of every `ottla ctl` command, and how one asks and prints. shell"""
+"""Options of every `ottla ctl` command, its admin port and its output. shell"""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -17,13 +17,13 @@ _TOKEN_HELP: Final = "File with the token of the port, if it needs one."
 
 
 def in_front(group: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that may stand in front of a command as well as behind it."""
+    """Add the options that may be given before a command as well as after it."""
     token = click.option("--admin-token-file", metavar="FILE", type=click.Path(), help=_TOKEN_HELP)
     return click.option("--admin", "url", metavar="URL", help=_ADMIN_HELP)(token(group))
 
 
 def keep(context: click.Context, **given: str | None) -> None:
-    """Keep what stood in front of the command for it."""
+    """Store the options that were given before the command, so that the command can use them."""
     context.meta[_IN_FRONT] = {name: value for name, value in given.items() if value is not None}
 
 
@@ -37,7 +37,7 @@ def _first_given(context: click.Context, parameter: click.Parameter, value: str 
 
 
 def add_admin_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that all commands have."""
+    """Add the options that all commands have."""
     for decorate in (
         click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True),
         click.option(

@@ -1,4 +1,4 @@
-"""Replies of a broker's admin port as sentences and tables. pure"""
+"""Replies of an admin port as sentences and tables. pure"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -45,7 +45,7 @@ def show_proxy(output: Output, proxy: Answer, faults: Sequence[Answer]) -> None:
 
 
 def show_clock(output: Output, clock: Answer) -> None:
-    """The broker's time."""
+    """Show the broker's time."""
     ahead_ms = clock["ahead_ms"]
     against = "the time of the machine"
     if ahead_ms:
@@ -56,13 +56,13 @@ def show_clock(output: Output, clock: Answer) -> None:
 
 
 def show_faults(output: Output, faults: Sequence[Answer]) -> None:
-    """Faults with their counters; `times` is null for a fault that strikes always."""
+    """Show faults with their counters. `times` is null for a fault that fires every time."""
     rows = [[_cell(name, fault.get(name)) for name in FAULT_COLUMNS] for fault in faults]
     output.table("faults", FAULT_COLUMNS, rows)
 
 
 def show_levels(output: Output, levels: Sequence[Answer]) -> None:
-    """Loggers with their levels; `until_ms` is null for a level that lasts."""
+    """Show loggers with their levels. `until_ms` is null for a level without an end."""
     output.table("levels", LEVEL_COLUMNS, [[each[name] for name in LEVEL_COLUMNS] for each in levels])
 
 

@@ -1,1 +1,1 @@
-"""`ottla dump`: segment files and the files next to them, as lines of kafka-dump-log."""
+"""`ottla dump`: segments, indexes and checkpoints as lines of kafka-dump-log."""

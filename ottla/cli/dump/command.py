@@ -1,4 +1,4 @@
-"""`ottla dump`: what stands in the files of a data directory, with a verdict for each. shell"""
+"""`ottla dump`: the contents of the files of a data directory, with a verdict for each file. shell"""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ottla.cli.dump.decode import Decoder
 
 SOUND, DAMAGED, UNREADABLE = 0, 1, 2
-# Position of the magic byte in every batch and old message; a text file has a letter there.
+# Position of the magic byte in every batch and old message. A text file has a letter at this position.
 _MAGIC_AT, _LAST_MAGIC = 16, 2
 REPORT_EVERY_BYTES = 64 << 20
 
@@ -82,7 +82,7 @@ def _refuse_wrong_folder(path: Path) -> None:
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """The file, or those below the directory that can be dumped, partition by partition."""
+    """Yield the file, or the files below the directory that can be dumped, partition by partition."""
     if not path.is_dir():
         yield path
         return
@@ -96,7 +96,7 @@ def _is_known(name: str) -> bool:
 
 
 def _is_foreign(path: Path) -> bool:
-    """Whether a file is none of Kafka's: by its name, or a `.log` of another name than a segment's, without batches."""
+    """Return whether a file is not Kafka's: by its name, or a `.log` without a segment's name and without batches."""
     if not _is_known(path.name):
         return True
     if path.suffix != ".log" or (path.stem.isascii() and path.stem.isdigit()):
@@ -118,7 +118,7 @@ class _Printer:
         self._progress = sys.stderr.isatty()
 
     def print_file(self, path: Path) -> int:
-        """Print one file and its verdict; returns the exit code for it."""
+        """Print one file and its verdict, and return the exit code for this file."""
         self._head(path)
         unread = None
         if path.suffix in (".log", ".checkpoint"):
@@ -184,7 +184,7 @@ class _Printer:
         return f"{count} entries, {len(content)} bytes", damage
 
     def _index_fault(self, path: Path, content: bytes) -> str | None:
-        """Return the contradiction of an index to the `.log` next to it; None without one, or without a `.log`."""
+        """Return the first entry that contradicts the `.log` of its segment. None if all agree, or without a `.log`."""
         from ottla.cli.dump.index_faults import offset_index_fault, time_index_fault
         from ottla.cli.read_only import ReadOnlyFile
 
@@ -228,6 +228,6 @@ def _snapshot_head(name: str) -> str:
 
 
 def _base_offset(path: Path) -> int:
-    """The offset in a file's name, 0 if there is none."""
+    """Return the offset in a file's name, 0 without one."""
     digits = path.name.partition(".")[0].partition("-")[0]
     return int(digits) if digits.isascii() and digits.isdigit() and path.suffix == ".log" else 0

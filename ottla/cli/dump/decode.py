@@ -1,7 +1,7 @@
-"""Keys and values of the internal topics as Kafka's tools print them: JSON with the names of the schemas. pure
+"""Keys and values of internal topics in the format of Kafka's tools: JSON with the names of the schemas. pure
 
-Source: `DumpLogSegments` and the schemas of Kafka's coordinators 4.3.1; for the rest see `schemas`. What the
-clients themselves wrote into a group record (subscription, assignment) is decoded for consumers, else base64.
+Source: `DumpLogSegments` and the schemas of Kafka's coordinators 4.3.1; for the rest see `schemas`. The data that
+clients write into a group record (subscription, assignment) is decoded for consumers, and base64 for other clients.
 """
 
 from base64 import b64encode
@@ -44,7 +44,7 @@ Decoder = Callable[[bytes | None, bytes | None], Decoded]
 
 
 def decoder_for(directory_name: str, chosen: str | None) -> Decoder | None:
-    """The decoder of a partition directory, by its topic's name or as chosen; None for plain text."""
+    """Return the chosen decoder of a partition directory, by default that of its topic. None for plain text."""
     kind = _TOPICS.get(directory_name.rpartition("-")[0]) if chosen is None else chosen
     return _DECODERS.get(kind or NO_DECODER)
 
@@ -140,7 +140,7 @@ def _member_value(content: bytes, fields: tuple[Field, ...]) -> Json:
     try:
         return read_fields(fields, reader, max(0, reader.int16()))
     except ProtocolError:
-        # The client wrote these bytes and no broker reads them: they are shown, and are no damage.
+        # The client wrote these bytes and no broker reads them, so an error in them is not damage.
         return _base64(content, fields)
 
 
@@ -166,9 +166,9 @@ def _metadata(key: bytes | None, value: bytes | None) -> Decoded:
 
 
 def decode_control(kind: int, value: bytes) -> tuple[str, Json] | None:
-    """(name, fields) of a control record other than a marker; None for an unknown type.
+    """Return (name, fields) of a control record other than a marker, None for an unknown type.
 
-    The fields are None in an unknown version. ProtocolError for bytes that are no such record.
+    The fields are None in an unknown version. Raises ProtocolError for bytes that are not a record of this type.
     """
     schema = CONTROL_SCHEMAS.get(kind)
     if schema is None:

@@ -1,4 +1,4 @@
-"""Whether the entries of an index agree with the `.log` that they point into. shell
+"""Checks of index entries against the `.log` that they point into. shell
 
 Source: Kafka's `DumpLogSegments.dumpIndex`, `dumpTimeIndex`, which call the disagreements mismatches.
 """
@@ -11,10 +11,10 @@ from ottla.protocol.indexes import OFFSET_ENTRY, TIME_ENTRY, iter_offset_entries
 
 
 def offset_index_fault(content: bytes, base_offset: int, log: File) -> str | None:
-    """The first entry of an `.index` at whose position no batch with its offset stands; None if there is none.
+    """Return the first entry of an `.index` whose position has no batch with its offset; None if all agree.
 
-    The offset is the last of that batch. Kafka before 4.0 wrote the last of several batches that were appended at once,
-    so a later one is let pass.
+    The offset is the last of that batch. Kafka before 4.0 wrote the last offset of several batches that were appended
+    at once, so a larger offset is accepted.
     """
     for number, entry in enumerate(iter_offset_entries(content)):
         header = _header_at(log, entry.position)
@@ -26,7 +26,7 @@ def offset_index_fault(content: bytes, base_offset: int, log: File) -> str | Non
 
 
 def time_index_fault(content: bytes, base_offset: int, log: File) -> str | None:
-    """The first entry of a `.timeindex` whose timestamp is not that of the batch with its offset."""
+    """Return the first entry of a `.timeindex` whose timestamp is not that of the batch with its offset, or None."""
     position = 0
     for number, entry in enumerate(iter_time_entries(content)):
         offset = base_offset + entry.relative_offset
@@ -43,7 +43,7 @@ def time_index_fault(content: bytes, base_offset: int, log: File) -> str | None:
 
 
 def _header_at(log: File, position: int) -> BatchHeader | None:
-    """The header of the batch at `position`; None if none can stand there."""
+    """Return the header of the batch at `position`; None if no sound batch fits there."""
     try:
         header = read_header(log.pread(HEADER_SIZE, position))
     except ProtocolError:

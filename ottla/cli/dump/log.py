@@ -1,6 +1,6 @@
-"""The batches and records of one `.log` file, a line each. shell
+"""Batches and records of one `.log` file, one line each. shell
 
-The text is that of Kafka's `DumpLogSegments`, field by field, with what a terminal must not be sent escaped.
+The text is that of Kafka's `DumpLogSegments`, field by field. Characters that a terminal must not receive are escaped.
 """
 
 import json
@@ -35,7 +35,7 @@ _CHUNK_BYTES: Final = 1 << 16
 
 
 class BatchRun(NamedTuple):
-    """Bytes of a file where batches stand one behind the other, with offsets from `least_offset` on."""
+    """A range of a file with consecutive batches, with offsets from `least_offset` on."""
 
     position: int
     end: int
@@ -43,7 +43,7 @@ class BatchRun(NamedTuple):
 
 
 class LogDump:
-    """A walk over a range of a `.log` file: iterate `chunks()` to its end, then the other attributes are set."""
+    """A walk over a range of a `.log` file. The other attributes are set when `chunks()` has ended."""
 
     def __init__(self, file: File, *, records: bool, as_json: bool, decoder: Decoder | None) -> None:
         self.batch_count = 0
@@ -56,9 +56,9 @@ class LogDump:
         self._decoder = decoder
 
     def chunks(self, batch_run: BatchRun, progress: Callable[[int], None] | None = None) -> Iterator[bytes]:
-        """A line for each batch and, if asked for, for each record, in UTF-8, with its line end; many lines at once.
+        """Yield many lines at once, in UTF-8 with line ends: one for each batch and, with `records`, for each record.
 
-        Ends at the first bytes that are no batch. `progress` gets the position at intervals.
+        Ends at the first bytes that are not a batch. `progress` gets the position at intervals.
         """
         held: list[bytes] = []
         size_bytes = 0
@@ -73,7 +73,7 @@ class LogDump:
         yield b"".join(held)
 
     def _pieces(self, batch_run: BatchRun) -> Iterator[tuple[int, bytes]]:
-        """(position of a batch, lines of it)."""
+        """Yield (position of a batch, lines of the batch)."""
         show = _batch_json if self._as_json else _batch_text
         begin, end, least_offset = batch_run
         try:
@@ -204,7 +204,7 @@ def _record_text(header: BatchHeader, record: Record, decoder: Decoder | None) -
 
 
 def _legacy_record_text(header: BatchHeader, record: LegacyRecord, decoder: Decoder | None) -> str:
-    """The CRC of a record that is compressed with others is its own, and was checked."""
+    """Return the line of an old message. In a compressed message, the CRC is the record's own, and was checked."""
     return _with_content(f"{_record_head(header, record)} isValid: true crc: {record.crc}", record, decoder)
 
 
@@ -224,7 +224,7 @@ def _with_content(line: str, record: Record | LegacyRecord, decoder: Decoder | N
 
 
 def _show_record(key: bytes | None, value: bytes | None, decoder: Decoder | None) -> tuple[str | None, str | None]:
-    """Key and value as text; what cannot be decoded is shown as it is."""
+    """Return key and value as text. Content that cannot be decoded is shown without decoding."""
     if decoder is not None:
         try:
             decoded = decoder(key, value)
@@ -265,7 +265,7 @@ def _record_json(header: BatchHeader, record: Record, decoder: Decoder | None) -
 
 
 def _json_bytes(content: bytes) -> str | dict[str, str]:
-    """Text as a string, bytes that are none as {"base64": ...}."""
+    """Return text as a string, other bytes as {"base64": ...}."""
     try:
         return content.decode()
     except UnicodeDecodeError:
@@ -273,7 +273,7 @@ def _json_bytes(content: bytes) -> str | dict[str, str]:
 
 
 def _control(record: Record) -> tuple[int, int | None]:
-    """(control type, coordinator epoch if it is a marker)."""
+    """Return (control type, coordinator epoch of a marker)."""
     key, value = record.key or b"", record.value or b""
     if len(key) < _CONTROL_KEY_SIZE:
         raise ProtocolError(f"control record at offset {record.offset} has no type")

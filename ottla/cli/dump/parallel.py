@@ -1,8 +1,8 @@
-"""A large `.log` file printed by several processes at once, in order. shell
+"""Printing of a large `.log` file by several processes, in order. shell
 
-Each process reads the file itself and makes text of a run of batches of it; a few runs are underway or wait to be
-printed, so memory is bounded however slowly the output is read. A range with too much text, because it is
-compressed well, is left to the process that prints.
+Each process reads the file itself and makes the text of a run of batches. Only a few runs are underway or wait to be
+printed, so memory is bounded even if the output is read slowly. The printing process itself makes the text of a run
+with too much text, because of good compression.
 """
 
 import os
@@ -27,7 +27,7 @@ _MOST_TEXT_BYTES: Final = 32 << 20
 
 
 class _RangeText(NamedTuple):
-    """The result of one process for a range of the file; without text if that is too long."""
+    """The result of one process for a range of the file, without the text if it is too long."""
 
     text: bytes | None
     batch_count: int
@@ -44,7 +44,7 @@ def print_spread(
     progress: Callable[[int], None] | None,
     count: int,
 ) -> Found:
-    """Hand the text of the file to `write`, as `count` processes make it. Raises OSError, also when one is killed."""
+    """Pass the text of the file, made by `count` processes, to `write`. Raises OSError, also if a process is killed."""
     batches = records = 0
     damage = unread = None
     for batch_run, text in _side_by_side(job, _batch_runs(file, base_offset), count):
@@ -59,7 +59,7 @@ def print_spread(
 
 
 def _side_by_side(job: PrintJob, batch_runs: Iterator[BatchRun], count: int) -> Iterator[tuple[BatchRun, _RangeText]]:
-    """Yield each run of batches with its text, in their order."""
+    """Yield each run of batches with its text, in the order of the file."""
     underway: deque[tuple[BatchRun, Future[_RangeText]]] = deque()
     pool = ProcessPoolExecutor(count, get_context("fork"), _follow, (os.getpid(),))
     try:
@@ -77,7 +77,7 @@ def _side_by_side(job: PrintJob, batch_runs: Iterator[BatchRun], count: int) -> 
 
 
 def _follow(parent: int) -> None:
-    """End when the parent does, and in silence; Ctrl-C, which reaches every process of a terminal, is left to it."""
+    """End without output when the parent ends. Ignore Ctrl-C, which every process of a terminal gets."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     follow(parent)
@@ -99,7 +99,7 @@ def _print_run(job: PrintJob, batch_run: BatchRun) -> _RangeText:
 
 
 def _batch_runs(file: ReadOnlyFile, base_offset: int) -> Iterator[BatchRun]:
-    """The file cut between batches, a MiB each. Who reads the last one also meets what is unsound behind it."""
+    """Yield runs of whole batches, a MiB each. The last run has the rest of the file, sound or not."""
     position, least_offset, size = 0, base_offset, file.size_bytes
     for run in iter_runs(file, 0, size, base_offset, _MAX_OFFSET, check_crc=False):
         if run.bad is not None:

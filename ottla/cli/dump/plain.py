@@ -1,7 +1,7 @@
-"""Records that nothing decodes as the lines of kafka-dump-log, a batch at a time: most of what `--records` prints. pure
+"""Records without a decoder as lines of kafka-dump-log, a batch at a time: most of the output of `--records`. pure
 
-To make a `Record` and a string of each would cost three times as much. What is not as it should be is left to who reads
-record by record, and says what is wrong.
+A `Record` and a string for each record would cost three times as much. Invalid batches are left to the slower reader,
+which reads record by record and reports the error.
 """
 
 import re
@@ -20,14 +20,14 @@ from ottla.protocol.varints import MAX_VARINT_SIZE, MAX_VARLONG_SIZE, read_unsig
 _NULL: Final = 1  # zig-zag of -1
 _LINES_AT_ONCE: Final = 512
 _LINE_END: Final = b"\n", b"\\n"
-# Control characters that are replaced in the finished lines; a line end is replaced before, in keys and values.
+# Control characters that are replaced in the finished lines. Line ends in keys and values are replaced earlier.
 _CONTROLS: Final = [
     (bytes([code]), chr(code).encode("unicode_escape")) for code in (*range(0x20), 0x7F) if code != ord("\n")
 ]
 
 
 def plain_text(header: BatchHeader, batch: memoryview) -> Iterator[bytes] | None:
-    """Lines in UTF-8 of all records of a data batch, some hundred at a time; None if one of them cannot be read.
+    """Return the lines of all records of a data batch, in UTF-8, some hundred at a time. None if a record is invalid.
 
     Raises TooLarge.
     """
@@ -44,14 +44,14 @@ def plain_text(header: BatchHeader, batch: memoryview) -> Iterator[bytes] | None
 
 
 def _lines(header: BatchHeader, raw: bytes) -> list[bytes]:
-    """The lines with all but line ends as it stands in the records. Raises ProtocolError or IndexError."""
+    """Return the lines, with only line ends escaped. Raises ProtocolError or IndexError."""
     lines = []
     base_offset, base_sequence = header.base_offset, header.base_sequence
     append_time = header.max_timestamp if header.is_log_append_time else None
     kind = "CreateTime" if append_time is None else "LogAppendTime"
     at = 0
     for _ in range(header.record_count):
-        # One byte is enough for most of these numbers, and a call costs more than all else here.
+        # One byte is enough for most of these numbers, and a call costs more than all other steps here.
         x = raw[at]
         at += 1
         if x > 127:
@@ -95,7 +95,7 @@ def _lines(header: BatchHeader, raw: bytes) -> list[bytes]:
 
 
 def _longer(raw: bytes, at: int, max_size: int = MAX_VARINT_SIZE) -> tuple[int, int]:
-    """(value, position after it) of the unsigned varint that began before `at` and goes on."""
+    """Return (value, position after it) of the unsigned varint whose first byte is before `at`."""
     byte = raw[at]
     if byte < 128:
         return (raw[at - 1] & 127) | byte << 7, at + 1
@@ -115,7 +115,7 @@ def _content(raw: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 def _names(raw: bytes, at: int) -> tuple[bytes, int]:
-    """(names of the headers, position behind the headers)."""
+    """Return (names of the headers, position after the headers)."""
     x = raw[at]
     at += 1
     if x > 127:
@@ -135,7 +135,7 @@ def _names(raw: bytes, at: int) -> tuple[bytes, int]:
 def _printable(lines: bytes) -> bytes:
     """Escape the characters that a terminal must not receive, in whole lines whose inner line ends are escaped.
 
-    It takes many lines at once, because each search costs: bytes for control characters, text for the rest.
+    Takes many lines at once, because each search has a cost. Searches bytes for control characters, text for the rest.
     """
     for control, shown in _CONTROLS:
         lines = lines.replace(control, shown)

@@ -1,4 +1,4 @@
-"""Printing of one `.log` file: by this process, or by several if it is large. shell
+"""Printing of one `.log` file, by this process or, if the file is large, by several. shell
 
 Importing the code for several processes takes longer than printing a small file, so it is imported only if needed.
 """
@@ -11,12 +11,12 @@ from ottla.cli.dump.log import BatchRun, LogDump
 from ottla.cli.read_only import ReadOnlyFile
 
 SPREAD_FROM_BYTES: Final = 16 << 20
-# One process prints the output of the others; more of them would wait for it.
+# One process prints the output of the others. More processes than this would wait for the printing.
 _MOST_PROCESSES: Final = 8
 
 
 class Found(NamedTuple):
-    """Batches and records of a file, its size, what is wrong with it, and what is too large for Ottla."""
+    """Numbers of batches and records of a file, its size, its damage, and a batch that is too large for Ottla."""
 
     batch_count: int
     record_count: int
@@ -49,7 +49,7 @@ def print_log(
     *,
     spread_from_bytes: int = SPREAD_FROM_BYTES,
 ) -> Found:
-    """Hand the text of the file to `write`; by several processes where records are wanted of many bytes.
+    """Pass the text of the file to `write`. Several processes print the records of a large file.
 
     `progress` gets (position, size of the file). Raises OSError if the file cannot be read.
     """

@@ -1,8 +1,8 @@
-"""Schemas of what Kafka's tools print as JSON, and one reader of them all: bytes to the fields by their names. pure
+"""Schemas of the messages that Kafka's tools print as JSON, and a reader from bytes to named fields. pure
 
 Source: `common/metadata/*.json` of `kafka-metadata` and `common/message/*.json` of `kafka-clients` 4.3.1, and the JSON
-converters that Kafka generates from these: fields stand in the order of the schema, tagged fields are left out at
-their defaults, ids are base64url, bytes base64.
+converters that Kafka generates from these. Fields are in the order of the schema. Tagged fields are left out at their
+defaults. Ids are base64url, bytes are base64.
 """
 
 from base64 import b64encode
@@ -15,11 +15,11 @@ from ottla.protocol.internal_topics.metadata_records import NO_LEADER_CHANGE, fo
 
 Json = Any
 Read = Callable[[Reader, int], Json]
-"""Reads one value of a message of the given version."""
+"""Function that reads one value of a message of the given version."""
 
 
 class Field(NamedTuple):
-    """A field since a version. With a tag, it may be missing and is not shown at its `default`."""
+    """A field since a version. A tagged field may be missing, and is not shown at its `default`."""
 
     name: str
     read: Read
@@ -37,7 +37,7 @@ class Schema(NamedTuple):
 
 
 def read_fields(fields: tuple[Field, ...], reader: Reader, version: int) -> dict[str, Json]:
-    """The fields of one struct in the order of its schema. ProtocolError for bytes that are no such struct."""
+    """Return the fields of one struct in the order of its schema. Raises ProtocolError for invalid bytes."""
     held = [field for field in fields if version >= field.since]
     found = {field.name: field.read(reader, version) for field in held if field.tag is None}
     tags = reader.tags()
@@ -111,7 +111,7 @@ def _bytes(reader: Reader, _version: int) -> Json:
 
 
 def _user_data(reader: Reader, _version: int) -> Json:
-    """Nullable bytes of a message that is not flexible."""
+    """Read nullable bytes of a message that is not flexible."""
     size = reader.int32()
     return None if size < 0 else b64encode(reader.raw(size)).decode()
 
@@ -248,7 +248,7 @@ METADATA_SCHEMAS: Final = {
     27: Schema("REGISTER_CONTROLLER_RECORD", 0, _REGISTER_CONTROLLER),
     28: Schema("CLEAR_ELR_RECORD", 0, (Field("topicName", _string),)),
 }
-"""By `MetadataRecordType`. All are flexible."""
+"""Schemas by `MetadataRecordType`. All are flexible."""
 
 _VOTER_IDS: Final = _array(_struct(Field("voterId", _int32)))
 _VOTER: Final = _struct(
@@ -266,7 +266,7 @@ CONTROL_SCHEMAS: Final = {
     KRAFT_VERSION: Schema("KRaftVersion", 0, (_VERSION, Field("kRaftVersion", _int16))),
     KRAFT_VOTERS: Schema("KRaftVoters", 0, (_VERSION, Field("voters", _array(_VOTER)))),
 }
-"""By `ControlRecordType`. All are flexible and begin with their version; `ControlRecordUtils` reads only version 0."""
+"""Schemas by `ControlRecordType`. All are flexible and begin with a version; `ControlRecordUtils` reads only 0."""
 
 _TOPIC_PARTITIONS: Final = _array(_struct(Field("topic", _string), Field("partitions", _int32s)), 6)
 
@@ -280,4 +280,4 @@ SUBSCRIPTION: Final = (
 """`ConsumerProtocolSubscription`: not flexible; a newer version may only add fields."""
 
 ASSIGNMENT: Final = (Field("assignedPartitions", _TOPIC_PARTITIONS), Field("userData", _user_data))
-"""`ConsumerProtocolAssignment`: likewise."""
+"""`ConsumerProtocolAssignment`: not flexible; a newer version may only add fields."""

@@ -1,7 +1,7 @@
-"""Content of the small files of a data directory: indexes, snapshots, checkpoints, identities. pure
+"""Contents of the small files of a data directory: indexes, snapshots, checkpoints, identities. pure
 
-Each function takes the content of a file and returns its entries as (text, fields), the text being that of Kafka's
-`DumpLogSegments` where that reads such a file. Content that is not sound raises ProtocolError.
+Each function takes the content of a file and returns its entries as (text, fields). For a file that Kafka's
+`DumpLogSegments` reads, the text is the same. Invalid content raises ProtocolError.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +27,7 @@ class Unsound(ProtocolError):
 
 
 def offset_index(content: bytes, base_offset: int) -> Iterator[Entry]:
-    """The entries of an `.index`; zeros that Kafka preallocated end it."""
+    """Yield the entries of an `.index`, up to the zeros that Kafka preallocated."""
     count = 0
     for entry in iter_offset_entries(content):
         offset = base_offset + entry.relative_offset
@@ -37,7 +37,7 @@ def offset_index(content: bytes, base_offset: int) -> Iterator[Entry]:
 
 
 def time_index(content: bytes, base_offset: int) -> Iterator[Entry]:
-    """The entries of a `.timeindex`; zeros that Kafka preallocated end it."""
+    """Yield the entries of a `.timeindex`, up to the zeros that Kafka preallocated."""
     count = 0
     for entry in iter_time_entries(content):
         offset = base_offset + entry.relative_offset

@@ -1,1 +1,1 @@
-"""`ottla graduate`: a data directory into one that Apache Kafka starts on."""
+"""`ottla graduate`: turn a data directory into one that Apache Kafka starts on."""

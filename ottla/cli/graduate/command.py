@@ -1,4 +1,4 @@
-"""`ottla graduate`: from Ottla to Apache Kafka, with the same files. shell"""
+"""`ottla graduate`: move from Ottla to Apache Kafka with the same files. shell"""
 
 import sys
 import time

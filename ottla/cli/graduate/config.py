@@ -23,7 +23,7 @@ _ANYWHERE: Final = ("", "0.0.0.0", "::")
 
 
 class Endpoint(NamedTuple):
-    """The address of the controller, as the voters' record names it."""
+    """The address of the controller in the voters' record."""
 
     listener: str
     host: str
@@ -33,9 +33,9 @@ class Endpoint(NamedTuple):
 def config_problems(
     properties: Mapping[str, str], node_id: int, log_dirs_match: bool, partition_counts: Mapping[str, int]
 ) -> list[str]:
-    """Why Kafka would not start with these properties, or would serve something else; one sentence each.
+    """Return the reasons why Kafka would not start with these properties, or would serve other data. One sentence each.
 
-    `log_dirs_match`: whether `log.dirs` is the one directory. `partition_counts` has those of the topics.
+    `log_dirs_match` is true if `log.dirs` is exactly this directory. `partition_counts` is by topic.
     """
     problems = []
     given = properties.get("node.id", properties.get("broker.id", ""))
@@ -95,5 +95,5 @@ def controller_endpoint(properties: Mapping[str, str]) -> Endpoint | None:
 
 
 def _is_dynamic(properties: Mapping[str, str]) -> bool:
-    """Whether the voters stand in the metadata log (KIP-853) and not in `controller.quorum.voters`."""
+    """Return whether the voters are in the metadata log (KIP-853) and not in `controller.quorum.voters`."""
     return not properties.get("controller.quorum.voters")

@@ -1,7 +1,7 @@
-"""A data directory from Ottla's form into the one that Apache Kafka starts on, step by step. shell
+"""Conversion of a data directory from Ottla's form to Apache Kafka's, step by step. shell
 
-Each step leaves a directory that Ottla serves with everything: `bootstrap.checkpoint` is complete before the metadata
-log steps aside, and Ottla reads it when there is no other metadata. What is replaced is kept under another name.
+Ottla can serve the directory without loss after each step: `bootstrap.checkpoint` is complete before the metadata log
+is renamed, and Ottla reads it if no other metadata exists. Replaced files are kept under another name.
 """
 
 from typing import Final, NamedTuple
@@ -31,11 +31,11 @@ _CHECKPOINTS: Final = (checkpoints.RECOVERY_POINTS, checkpoints.LOG_STARTS, chec
 
 
 class CannotGraduate(Exception):
-    """Why the directory stays as it is, and what to do; the message is for the operator."""
+    """The directory cannot graduate and is unchanged. The message has the reason and the remedy, for the operator."""
 
 
 class Found(NamedTuple):
-    """A directory that can graduate. `kafka_s` says that Kafka's own quorum wrote its metadata log."""
+    """A directory that can graduate. `kafka_s` is true if Kafka's own quorum wrote its metadata log."""
 
     image: MetadataImage
     identity: dict[str, str]
@@ -67,7 +67,7 @@ def read_state(disk: Disk, directory: str) -> Found:
 
 
 def _read_image(disk: Disk, directory: str, image: MetadataImage) -> bool:
-    """From the metadata log or, where a graduation has moved that away, from what it wrote instead."""
+    """Read the metadata log, or the checkpoint after a graduation. Return whether Kafka's own quorum wrote the log."""
     place = f"{directory}/{METADATA_DIRECTORY}"
     names = disk.list(place) if disk.exists(place) else []
     files = {name: disk.read(f"{place}/{name}") for name in names if name.endswith((".log", ".checkpoint"))}
@@ -79,7 +79,7 @@ def _read_image(disk: Disk, directory: str, image: MetadataImage) -> bool:
 
 
 def elsewhere(found: Found, disk: Disk, directory: str) -> list[str]:
-    """Partitions whose only replicas are on other nodes or in other log directories."""
+    """Return the partitions whose only replicas are on other nodes or in other log directories."""
     directory_id = _directory_id(found)
     node_id = int(found.identity.get("node.id", found.identity.get("broker.id", "-1")))
     here = set(disk.list(directory))
@@ -92,7 +92,7 @@ def elsewhere(found: Found, disk: Disk, directory: str) -> list[str]:
 
 
 def is_at_home(found: Found, node_id: int) -> bool:
-    """Whether Kafka would go on with the metadata log as it stands: its own, of this one node."""
+    """Return whether Kafka could continue with this metadata log, because this node's own quorum wrote it."""
     return (
         found.kafka_s
         and found.identity.get("node.id") == str(node_id)
@@ -101,7 +101,7 @@ def is_at_home(found: Found, node_id: int) -> bool:
 
 
 class Graduation:
-    """The steps, in their order. `done` has a line for each that changed something."""
+    """The steps of a graduation. `done` has a line for each step that changed something."""
 
     def __init__(self, disk: Disk, directory: str, found: Found, node_id: int, metadata_version: int) -> None:
         self.done: list[str] = []
@@ -114,7 +114,7 @@ class Graduation:
         self.records = bootstrap_records(found.image, node_id, self._directory_id, metadata_version)
 
     def run(self, endpoint: Endpoint | None, now_ms: int) -> None:
-        """Do it. `endpoint` is where the controller listens, None when the properties name the voters."""
+        """Run all steps. `endpoint` is the listener of the controller, None if the properties name the voters."""
         values = [encode_metadata_record(record) for record in self.records]
         bootstrap = build_snapshot([], values, now_ms)
         self._replace(BOOTSTRAP, bootstrap)
@@ -158,7 +158,7 @@ class Graduation:
         return kept
 
     def _forget_metadata_log(self, name: str) -> None:
-        """The next metadata log begins at offset 0: a recovery point of the old one would call it damaged."""
+        """Remove the checkpoint entry of the old metadata log: with this recovery point, a new log seems damaged."""
         path = self._path(name)
         if not self._disk.exists(path):
             return

@@ -1,1 +1,1 @@
-"""`ottla inspect`: what a data directory holds, on a disk that only looks."""
+"""`ottla inspect`: the contents of a data directory, read without any change."""

@@ -1,4 +1,4 @@
-"""`ottla inspect`: what a data directory holds and in what state, without changing anything. shell"""
+"""`ottla inspect`: the contents and the state of a data directory, read without any change. shell"""
 
 import sys
 from pathlib import Path
@@ -99,7 +99,7 @@ def _inspect_all(found: "Directory", verify: bool, now_ms: int) -> list["Partiti
 
 
 def _inspect_one(found: "Directory", name: str, verify: bool, now_ms: int) -> list["PartitionState"]:
-    """Return the state of a partition; nothing if its directory is deleted meanwhile. Deleted segments: look again."""
+    """Return the state of a partition, nothing if its directory is deleted meanwhile. Retry if segments are deleted."""
     from ottla.cli.inspect.partition import inspect_partition
 
     directory = found.path / name
@@ -115,7 +115,7 @@ def _inspect_one(found: "Directory", name: str, verify: bool, now_ms: int) -> li
 
 
 def _is_mere_internal(each: "PartitionState") -> bool:
-    """Whether a partition is of an internal topic and has nothing to report."""
+    """Return whether a partition is of an internal topic and has nothing to report."""
     from ottla.broker.cluster.image import INTERNAL_TOPICS
     from ottla.broker.cluster.kraft_log import METADATA_TOPIC
 

@@ -1,4 +1,4 @@
-"""A data directory as a whole: whose it is, whether it runs, and what its own topics say. shell"""
+"""A data directory as a whole: its identity, its lock, and the contents of its internal topics. shell"""
 
 import fcntl
 import os
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class Coordinated(NamedTuple):
-    """A transactional id whose transaction has not come to its end."""
+    """A transactional id with an unfinished transaction."""
 
     transactional_id: str
     state: TransactionState
@@ -53,7 +53,7 @@ class GroupView(NamedTuple):
 
 
 class Directory:
-    """The files read once for all partitions of a data directory. Raises OSError if it cannot be read."""
+    """The files that are read once for all partitions of a data directory. Raises OSError if it is unreadable."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
@@ -79,7 +79,7 @@ class Directory:
         self.image = MetadataImage()
 
     def start_of(self, name: str, now_ms: int) -> Start:
-        """Return the data that a start has of a partition."""
+        """Return the data about a partition that a start of the broker would have."""
         key = checkpoints.parse_directory_name(name) or ("", 0)
         return Start(
             recovery_point=self.recovery_points.get(key, 0),
@@ -91,7 +91,7 @@ class Directory:
         )
 
     def settings_of(self, name: str) -> LogConfig:
-        """The settings that loading asks for, from the metadata log; without one, from what was compacted before."""
+        """Return the settings for loading, from the metadata log or, without one, from the compactions so far."""
         if name == METADATA_DIRECTORY:
             newest = newest_snapshot(each.name for each in (self.path / name).iterdir())
             return LogConfig(needed_from_offset=0 if newest is None else newest.end_offset)
@@ -106,7 +106,7 @@ class Directory:
         return LogConfig(cleanup_compact=compact)
 
     def read_metadata(self, now_ms: int) -> None:
-        """Replay `__cluster_metadata-0` from its newest snapshot on; what cannot be read is a problem."""
+        """Replay `__cluster_metadata-0` from its newest snapshot on. Unreadable data is added to `problems`."""
         if METADATA_DIRECTORY not in self.partitions:
             return
         loader = MetadataBatchLoader(self.image)
@@ -126,7 +126,7 @@ class Directory:
 
     @contextmanager
     def load(self, name: str, now_ms: int) -> Iterator[LoadedLog]:
-        """The log of a partition as a start would leave it; nothing of it is on disk. ProtocolError if damaged."""
+        """Yield the log of a partition after a start's recovery, in memory only. Raises ProtocolError if damaged."""
         disk = OverlayDisk()
         try:
             with silent_recovery():
@@ -155,7 +155,7 @@ class Directory:
         return count, opened
 
     def groups(self, now_ms: int) -> list[GroupView]:
-        """The groups with their committed offsets, and those that wait for the end of a transaction."""
+        """Return the groups with the numbers of their committed offsets, and of their pending transactional offsets."""
         groups: dict[str, GroupMetadata] = {}
         for name, index in self._partitions_of("__consumer_offsets"):
             store = GroupStore(index)
@@ -197,7 +197,7 @@ class Directory:
 def holder_of_lock(path: Path) -> int | None:
     """Return the id of the process that holds the lock file of a data directory, 0 if unknown; None if it is free.
 
-    This only asks the system and does not lock, so it does not disturb a broker that starts at this moment.
+    This queries the lock without taking it, so it does not disturb a broker that starts at this moment.
     """
     try:
         descriptor = files.open_regular(str(path))

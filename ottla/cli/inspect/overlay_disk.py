@@ -1,7 +1,7 @@
-"""A read-only disk: writes, cuts and removals of the broker are kept in memory, on top of the files. shell
+"""A disk that keeps the broker's writes, truncations and removals in memory and leaves the files unchanged. shell
 
-The broker's own loading and recovery run on it unchanged. So a command can say what a start would find and do, and
-`ottla repair` what it is going to do, without a second copy of the rules.
+The broker's own loading and recovery run on this disk. So `ottla inspect` can show the result of a start, and
+`ottla repair` its plan, without a second copy of the rules.
 """
 
 import errno
@@ -25,9 +25,9 @@ _LOG = re.compile(r"/\d{20}\.log(\.\w+)?$")
 
 
 class OverlayDisk:
-    """The real files under what was changed since. `.log` files are never copied, only cut shorter.
+    """The real files, with changes in memory. `.log` files are never copied, only truncated.
 
-    `moves`: the files that were renamed (old and new path) or removed (an empty new path), in this order.
+    `moves` has the files that were renamed (old and new path) or removed (an empty new path), in order.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class OverlayDisk:
 
     @property
     def log_bytes_read(self) -> int:
-        """The bytes read of `.log` files so far."""
+        """Number of bytes read from `.log` files so far."""
         return sum(view.read_bytes for view in self._views)
 
     def open(self, path: str, create: bool = False) -> File:
@@ -84,7 +84,7 @@ class OverlayDisk:
             _refuse(path)
 
     def rename(self, old: str, new: str) -> None:
-        """Files only."""
+        """Rename a file. Directories are not supported."""
         if old in self.written:
             self.written[new] = self.written.pop(old)
         else:
@@ -125,7 +125,7 @@ class OverlayDisk:
         self.write(path, data)
 
     def sync(self, paths: Sequence[str]) -> None:
-        """Nothing was written."""
+        """Do nothing: no file was written."""
 
     def start_sync(self, paths: Sequence[str], on_end: Callable[[], None] | None = None) -> SyncJob:
         if on_end is not None:
@@ -133,7 +133,7 @@ class OverlayDisk:
         return _Done()
 
     def sync_dir(self, path: str) -> None:
-        """Nothing was written."""
+        """Do nothing: no file was written."""
 
     def modified_ms(self, path: str) -> int:
         return 0 if path in self.written else Path(self._real_or_raise(path)).stat().st_mtime_ns // 1_000_000
@@ -157,7 +157,7 @@ class OverlayDisk:
         return {}
 
     def close(self) -> None:
-        """Close what was opened and not closed."""
+        """Close the files that are still open."""
         for view in self._views:
             view.close()
 
@@ -176,7 +176,7 @@ class OverlayDisk:
 
 
 class _LogView(ReadOnlyFile):
-    """A `.log` that can be cut: what lies behind the cut is not read any more."""
+    """A `.log` that can be truncated: bytes after the new end are not read."""
 
     __slots__ = ("_name", "_truncated")
 
@@ -194,7 +194,7 @@ class _LogView(ReadOnlyFile):
 
 
 class _MemoryFile:
-    """A file that was written here."""
+    """A file that was written to this disk."""
 
     __slots__ = ("_content",)
 
@@ -226,14 +226,14 @@ class _MemoryFile:
         del self._content[size_bytes:]
 
     def sync(self) -> None:
-        """Memory is not synced."""
+        """Do nothing: the file is in memory."""
 
     def close(self) -> None:
-        """The content stays."""
+        """Do nothing: the content is kept."""
 
 
 class _Done:
-    """A sync of nothing."""
+    """A finished sync."""
 
     done = True
     error: OSError | None = None

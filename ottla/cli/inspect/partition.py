@@ -1,4 +1,4 @@
-"""Inspection of a partition directory: the result of a start, and of a walk over its headers. shell"""
+"""Inspection of a partition directory: the result of a start, and of a check of all batch headers. shell"""
 
 import logging
 from collections.abc import Iterator
@@ -47,10 +47,10 @@ class Fault(NamedTuple):
 
 
 class PartitionState(NamedTuple):
-    """A partition as a start would leave it. Offsets are None where the log cannot be used.
+    """State of a partition after a start. Offsets are None if the log cannot be used.
 
-    `scan_bytes` is what a start reads of its `.log` files, `cut_bytes` what it would cut off; `fault` is what the walk
-    over every header met, whether or not a start would notice.
+    A start reads `scan_bytes` of the `.log` files, and truncates `cut_bytes`. `fault` is the first invalid batch by a
+    check of every header, even if a start would not notice it.
     """
 
     name: str
@@ -69,7 +69,7 @@ class PartitionState(NamedTuple):
 
 
 def inspect_partition(directory: str, settings: LogConfig, start: Start, verify: bool) -> PartitionState:
-    """Load the partition as a start would, on a disk that only looks; then walk over every header."""
+    """Load the partition like a start, without changing files. Then check every header."""
     disk = OverlayDisk()
     name = directory.rpartition("/")[2]
     names = disk.list(directory)
@@ -134,7 +134,7 @@ def _open_transactions(loaded: LoadedLog) -> list[OpenTransaction]:
 
 
 def find_fault(directory: str, logs: list[str], verify: bool) -> Fault | None:
-    """Walk over the headers of all segments to the first batch that is not sound; CRCs are checked with `verify`."""
+    """Return the first invalid batch of all segments, by its header. Check CRCs if `verify` is set."""
     end_offset = 0
     for number, each in enumerate(logs):
         base = int(each.partition(".")[0])

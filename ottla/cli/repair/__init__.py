@@ -1,1 +1,1 @@
-"""`ottla repair`: what hangs on the batches is rebuilt, damaged logs are cut where that was asked for."""
+"""`ottla repair`: rebuild indexes and snapshots from the batches, and truncate damaged logs on request."""

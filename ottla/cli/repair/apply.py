@@ -1,7 +1,8 @@
-"""Carrying out what was planned, so that a kill in between leaves a directory that can be repaired. shell
+"""Execution of a repair plan. A kill in between leaves a directory that can be repaired. shell
 
-Files are replaced as a whole. A log is cut from its end on: later segments first, then the segment with the damage,
-then what hangs on it, and the checkpoints last. Until then it ends below its recovery point, which no start accepts.
+Files are replaced as a whole. A log is truncated from its end: first the later segments, then the segment with the
+damage, then its indexes and snapshots, and the checkpoints last. Until then the log ends below its recovery point, and
+every start refuses it.
 """
 
 from contextlib import closing
@@ -16,7 +17,7 @@ from ottla.protocol.values import TopicPartition
 
 
 def apply_changes(disk: Disk, changes: list[Change]) -> None:
-    """Do all steps in their order, each on the device before the next. Failed IO raises OSError."""
+    """Do all steps in order. Each is synced to the device before the next. Failed IO raises OSError."""
     for change in changes:
         match change.kind:
             case "rename":
@@ -34,7 +35,7 @@ def apply_changes(disk: Disk, changes: list[Change]) -> None:
 
 
 def lower_checkpoints(directory: Path, ends: dict[TopicPartition, int]) -> list[Change]:
-    """Checkpoints that name offsets behind the new ends of logs that were cut."""
+    """Return the changes that lower checkpoints with offsets above the new ends of truncated logs."""
     changes = []
     for name in (checkpoints.RECOVERY_POINTS, checkpoints.HIGH_WATERMARKS):
         path = directory / name

@@ -1,4 +1,4 @@
-"""`ottla repair`: rebuild what hangs on the batches, and cut damaged logs where that was asked for. shell"""
+"""`ottla repair`: rebuild indexes and snapshots from the batches, and truncate damaged logs on request. shell"""
 
 import sys
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ NOTHING, SOMETHING, NOT_REPAIRED = 0, 1, 2
 
 
 class _Refused(Exception):
-    """Why the directory cannot be repaired now, for the person who asked."""
+    """The directory cannot be repaired now. The message has the reason for the user."""
 
 
 @click.command()

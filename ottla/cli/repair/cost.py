@@ -1,4 +1,4 @@
-"""The loss by cutting a damaged log: the data that can still be read after the damage. shell"""
+"""The loss by truncating a damaged log: the data that can still be read after the damage. shell"""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -18,8 +18,8 @@ from ottla.scan.log_directory import SEGMENT
 class Cost(NamedTuple):
     """The readable data after the damage of a partition, which a cut would remove.
 
-    `offsets` counts from the first offset that is lost to the end of the log as the checkpoints know it. `committed`
-    and `aborted` count the ends of transactions, of which some began before the cut.
+    `offsets` counts from the first lost offset to the end of the log, by the checkpoints. `committed` and `aborted`
+    count the ends of transactions. Some of these transactions began before the cut.
     """
 
     fault: Fault
@@ -34,7 +34,7 @@ class Cost(NamedTuple):
 
 
 def cost_of_cut(directory: str, known_end: int) -> Cost | None:
-    """Read on behind the first bad batch; None if every batch is sound. Failed IO raises OSError."""
+    """Read on after the first bad batch. Return None if every batch is sound. Failed IO raises OSError."""
     logs = sorted(each.name for each in Path(directory).iterdir() if SEGMENT.match(each.name))
     fault = find_fault(directory, logs, verify=True)
     if fault is None:
@@ -62,7 +62,7 @@ def cost_of_cut(directory: str, known_end: int) -> Cost | None:
 
 
 class _Tally:
-    """Counts what is in the batches that it is given."""
+    """Counters of batches, records and transactions."""
 
     def __init__(self, name: str) -> None:
         self.batches = self.records = self.end_offset = 0

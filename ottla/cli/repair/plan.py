@@ -1,9 +1,8 @@
 """Faults in the files of one partition other than its batches, and their repair. shell
 
-The log is recovered from its first batch on, on a disk that only looks. Where a file says something else than what
-recovery wrote there, it is replaced; a file that says the same in other words (sparser entries, producers that have
-expired) is left alone. So is what a compacted log cannot show any more: what producers were in the middle of it, and
-transactions whose batches are gone.
+The log is recovered from its first batch on, in memory. A file that contradicts the result of recovery is replaced. A
+file that differs without a contradiction (sparser entries, expired producers) is unchanged. So are entries that a
+compacted log cannot show any more: earlier states of producers, and transactions whose batches are gone.
 """
 
 from collections.abc import Iterator
@@ -34,7 +33,7 @@ _FIRST_OFFSET: Final = attrgetter("first_offset")
 
 
 class Change(NamedTuple):
-    """A step: `kind` is rename (to `target`), cut (to `size_bytes`), remove, or write (`content`)."""
+    """A step of a repair. `kind` is rename (to `target`), cut (to `size_bytes`), remove, or write (`content`)."""
 
     kind: str
     path: str
@@ -45,7 +44,7 @@ class Change(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The changes to a partition, in this order. With `damage` there are none: the user must ask for the cut.
+    """The changes to a partition, in order. With `damage`, `changes` is empty: the user must request the cut.
 
     `end_offset` is the end of the log afterwards, `open_transactions` the number of transactions open there.
     """
@@ -59,7 +58,7 @@ class Plan(NamedTuple):
 def plan_partition(
     directory: str, settings: LogConfig, start: Start, topic_id: bytes | None, cut_damaged: bool
 ) -> Plan:
-    """Recover the partition in memory and compare. `start` is what a start would know; failed IO raises OSError."""
+    """Recover the partition in memory and compare. `start` has the data that a start has. Failed IO raises OSError."""
     disk = OverlayDisk()
     from_scratch = start._replace(
         recovery_point=0, clean=False, truncate_damaged=cut_damaged, producer_id_expiration_ms=NEVER_MS
@@ -85,7 +84,7 @@ def plan_partition(
 
 
 def start_notices(directory: str, settings: LogConfig, start: Start) -> bool:
-    """Whether a start would find the damage; after a clean stop it looks at the end of a log only."""
+    """Return whether a start would find the damage. After a clean stop, a start checks only the end of a log."""
     disk = OverlayDisk()
     try:
         with silent_recovery():
@@ -95,13 +94,13 @@ def start_notices(directory: str, settings: LogConfig, start: Start) -> bool:
 
 
 def _swap_step(old: str, new: str) -> Change:
-    """A step of a start that ends a compaction; in its order a kill in between does no harm."""
+    """Return a step that completes a compaction, as a start does. In this order, a kill in between does no harm."""
     reason = "a compaction that was not finished"
     return Change("rename", old, reason, target=new) if new else Change("remove", old, reason)
 
 
 class _Comparison:
-    """Comparison of a partition's files with those of recovery; `swap` are the moves that ended a compaction before."""
+    """Comparison of a partition's files with those of recovery. `swap` has the moves that completed a compaction."""
 
     def __init__(
         self,
@@ -154,7 +153,7 @@ class _Comparison:
         return "it is after the cut" if path.endswith(".log") else "there is no such segment"
 
     def _stray_snapshot(self, path: str) -> str | None:
-        """Older ones than are needed do no harm."""
+        """Return the reason to remove a snapshot that recovery removed. A sound one within the log does no harm."""
         if int(Path(path).stem) > self._end:
             return f"the log ends at {self._end}"
         try:
@@ -179,7 +178,7 @@ class _Comparison:
             yield Change("write", path, reason, rebuilt)
 
     def _real(self, path: str) -> Path:
-        """The file that has this name, or is to have it when the compaction is ended."""
+        """Return the file that has this name, or will have it after the compaction is completed."""
         return Path(self._origins.get(path, path))
 
     def _difference(self, path: str, present: bytes, rebuilt: bytes) -> str | None:
@@ -213,7 +212,7 @@ class _Comparison:
         return fault or _too_few(len(found), len(expected))
 
     def _snapshot_difference(self, present: list[ProducerEntry], rebuilt: list[ProducerEntry]) -> str | None:
-        """Return what a replay contradicts. Producers may have expired, or their batches may be gone from the log."""
+        """Return the first contradiction to a replay. Producers may have expired, or their batches may be gone."""
         by_id = {entry.producer_id: entry for entry in present}
         for expected in rebuilt:
             found = by_id.get(expected.producer_id)
@@ -251,14 +250,14 @@ class _Comparison:
         yield Change("write", path, "it does not list the aborted transactions", pack_aborted_txns(merged))
 
     def _read_transaction_index(self, path: str) -> list[AbortedTxn] | None:
-        """The entries of a `.txnindex`; None if it is damaged."""
+        """Return the entries of a `.txnindex`, None if it is damaged."""
         try:
             return list(iter_aborted_txns(files.read(str(self._real(path)))))
         except ProtocolError:
             return None
 
     def _foreign_entries(self, present: list[AbortedTxn] | None, expected: list[AbortedTxn]) -> list[AbortedTxn] | None:
-        """Entries that the log does not show and may not show any more: it was compacted, or begins later now."""
+        """Return the entries that the log no longer shows, because it was compacted or its start was moved."""
         if present is None:
             return None
         known = set(_without_stable(expected))
@@ -270,7 +269,7 @@ class _Comparison:
 
 
 def _side_files(directory: str, loaded: LoadedLog, topic_id: bytes | None) -> Iterator[Change]:
-    """Leader epochs and the topic id, where they cannot be read."""
+    """Yield the rewrites of leader epochs and topic id if their files cannot be read."""
     path = f"{directory}/{checkpoints.LEADER_EPOCHS}"
     reason = _unreadable(path)
     if reason is not None and loaded.epochs.entries:
@@ -296,7 +295,7 @@ def _unreadable(path: str) -> str | None:
 
 
 def _knows_more(found: ProducerEntry, expected: ProducerEntry) -> bool:
-    """Whether a snapshot has at least the state of a producer that a compacted log still shows."""
+    """Return whether a snapshot has at least the state of a producer that a compacted log still shows."""
     began, least_began = found.current_txn_first_offset, expected.current_txn_first_offset
     if least_began >= 0 and not 0 <= began <= least_began:
         return False
@@ -310,5 +309,5 @@ def _without_stable(entries: list[AbortedTxn]) -> list[tuple[int, ...]]:
 
 
 def _too_few(found: int, expected: int) -> str | None:
-    """An index may be sparser than ours (its interval was another), but not by much."""
+    """Return the reason if an index has less than half the expected entries. Its interval may have been larger."""
     return f"{found} entries instead of {expected}" if found < expected // 2 else None

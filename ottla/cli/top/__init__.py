@@ -1,1 +1,1 @@
-"""`ottla top`: what holds readers back in a cluster, as it goes on."""
+"""`ottla top`: a live view of the transactions that hold readers back in a cluster."""

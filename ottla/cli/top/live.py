@@ -1,4 +1,4 @@
-"""The live view of `ottla top`: rich draws, a thread asks, keys are read from the terminal. shell"""
+"""The live view of `ottla top`: rich draws, a thread polls the cluster, keys are read from the terminal. shell"""
 
 import os
 import re
@@ -70,7 +70,7 @@ def run(watch: Watch, interval_s: float) -> None:
 
 @contextmanager
 def _keys() -> Iterator[int]:
-    """Keys one by one, and not written to the screen, as long as this lasts."""
+    """Set the terminal to deliver single keys without echo, and restore it at the end. Yield the descriptor."""
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     tty.setraw(descriptor, termios.TCSANOW)

@@ -22,16 +22,16 @@ _PAIN: Final = (
 
 
 class Ends(NamedTuple):
-    """The ends of a partition for readers: for read_committed, and for read_uncommitted."""
+    """The ends of a partition for read_committed and for read_uncommitted."""
 
     last_stable_offset: int
     high_watermark: int
 
 
 class Ongoing(NamedTuple):
-    """An open transaction, as its coordinator has it. `age_ms` is since its first partition was added.
+    """An open transaction in the view of its coordinator. `age_ms` is the time since its first partition was added.
 
-    `time_left_ms` is by the clock of this machine, `is_overdue` by that of the coordinator.
+    `time_left_ms` is by the clock of this machine, `is_overdue` by the clock of the coordinator.
     """
 
     transactional_id: str
@@ -63,8 +63,8 @@ class HeldBack(NamedTuple):
 
 
 class GroupLag(NamedTuple):
-    """A group with what it has still to read of the partitions that it has committed offsets of: to the high
-    watermark, and below the last stable offset. In between lies what is held back."""
+    """A group with its lag on partitions with committed offsets: `lag` to the high watermark, `stable_lag` to the last
+    stable offset. Transactions hold back the difference."""
 
     group_id: str
     state: str
@@ -75,7 +75,7 @@ class GroupLag(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """There are more of something than one look is for."""
+    """More items than one poll reads."""
 
     what: str
     looked_at: int
@@ -83,7 +83,7 @@ class LeftOut(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """The result of a poll, with the parts that it left out and the brokers that did not answer."""
+    """The result of a poll, with the parts that the poll left out and the brokers that did not answer."""
 
     now_ms: int
     transactions: Sequence[Ongoing] = ()
@@ -128,8 +128,8 @@ def ongoing(known: KnownTransaction, now_ms: int, is_overdue: bool = False) -> O
 def held_back(
     place: TopicPartition, ends: Ends, pinning: tuple[OpenTransaction, Verdict] | None, since_ms: int, now_ms: int
 ) -> HeldBack:
-    """The row of a partition, with the open transaction that begins where its committed readers stand. `since_ms` is
-    when they were first seen there, for want of anything better."""
+    """Return the row of a partition, with the open transaction that begins at its last stable offset. `since_ms` is
+    the time of the first poll with this offset, and gives the age of an unknown transaction."""
     if pinning is None:
         return HeldBack(*place, ends, max(0, now_ms - since_ms), None, None, Standing.UNKNOWN)
     opened, verdict = pinning
@@ -146,7 +146,7 @@ def held_back(
 def group_lag(
     group: tuple[str, str, int], committed: Sequence[tuple[TopicPartition, int]], ends: dict[TopicPartition, Ends]
 ) -> GroupLag:
-    """The row of a group (id, state, coordinator) with these committed offsets."""
+    """Return the row of a group (id, state, coordinator) with these committed offsets."""
     lag = stable_lag = 0
     for place, offset in committed:
         at = ends.get(place)
@@ -157,7 +157,7 @@ def group_lag(
 
 
 def by_pain(picture: Picture) -> Picture:
-    """The same, with what hurts most at the top."""
+    """Return the picture with the most harmful rows first."""
     return picture._replace(
         transactions=sorted(
             picture.transactions,
@@ -171,7 +171,7 @@ def by_pain(picture: Picture) -> Picture:
 
 
 def places_text(places: Sequence[TopicPartition]) -> str:
-    """The first partitions, and how many more there are."""
+    """Return the first partitions, and the number of the others."""
     shown = ", ".join(f"{topic}-{number}" for topic, number in places[:PLACES_SHOWN])
     more = len(places) - PLACES_SHOWN
     return f"{shown} and {more} more" if more > 0 else shown

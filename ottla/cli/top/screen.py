@@ -15,7 +15,7 @@ from ottla.verdict import Standing
 PANES: Final = ("transactions", "partitions", "groups")
 HEAD_LINES: Final = 3
 PANE_LINES: Final = 2
-"""Lines of a pane without rows: its title, and the head of its table."""
+"""Number of lines of a pane without rows: its title, and the head of its table."""
 HELP: Final = "arrows and Tab move   / filter   Esc all   q quit"
 _HURTS: Final = {
     Standing.FORGOTTEN: "bold red",
@@ -26,7 +26,7 @@ _HURTS: Final = {
 
 
 class Screen:
-    """Three panes of which one has the arrows, a filter, and what was found last."""
+    """Three panes, of which one has the focus, a filter, and the last picture."""
 
     def __init__(self, picture: Picture) -> None:
         self.picture = picture
@@ -38,7 +38,7 @@ class Screen:
         self._first = [0] * len(PANES)
 
     def press(self, key: str) -> None:
-        """A key by its name, or the character that it writes."""
+        """Handle a key, given by its name or by the character that it writes."""
         if key == "quit" or (key == "q" and not self.is_typing):
             self.ended = True
         elif key == "escape":
@@ -58,7 +58,7 @@ class Screen:
             self.is_typing = True
 
     def drawn(self, width: int, height: int) -> RenderableType:
-        """All of it, for a terminal of this size."""
+        """Return the whole screen for a terminal of this size."""
         picture = self.picture.matching(self.filter) if self.filter else self.picture
         panes = (_transactions(picture), _partitions(picture), _groups(picture))
         room = max(0, height - HEAD_LINES - PANE_LINES * len(panes) - 1)
@@ -140,12 +140,12 @@ def _groups(picture: Picture) -> tuple[Sequence[str], _Rows]:
 
 
 def _duration(ms: int | None) -> str | None:
-    """To the second."""
+    """Return a duration as text, to the second."""
     return None if ms is None else difference(round(ms / 1000) * 1000)
 
 
 def _shared_out(room: int, needed: Sequence[int]) -> list[int]:
-    """Lines for each pane: as many as it has rows, and where that is too many, the same for each that wants more."""
+    """Return the lines of each pane: one for each row, or an equal share of the room for panes that need more."""
     lines = [0] * len(needed)
     while room > 0 and any(have < need for have, need in zip(lines, needed, strict=True)):
         for pane, need in enumerate(needed):

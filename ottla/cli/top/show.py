@@ -31,7 +31,7 @@ GROUPS: Final = ("group", "state", "coordinator", "partitions", "lag", "stable_l
 
 
 def show(picture: Picture, output: Output) -> None:
-    """The answer in a sentence, and what hurts most at the top of each table."""
+    """Print the answer in a sentence, then the tables with the most harmful rows first."""
     output.line("answer", sentence(picture))
     output.table(
         "transactions",

@@ -1,8 +1,8 @@
 """Requests of `ottla top` to a cluster, with a bound on the cost of one poll. shell
 
-One poll asks each broker for its open transactions and its groups, and leaders for the ends of at most
-`MOST_PARTITIONS` partitions: first those that held readers back the last time, those of open transactions and of
-groups, then others in turn, so that all are seen in time. What is left out is counted.
+One poll requests the open transactions and the groups of each broker, and the ends of at most `MOST_PARTITIONS`
+partitions of their leaders. Partitions that held readers back in the last poll are first, then those of open
+transactions and of groups, then others in turn, so that all are polled in time. Partitions left out are counted.
 """
 
 import time
@@ -27,7 +27,7 @@ MOST_GROUPS: Final = 100
 MOST_GROUPS_AT_ONCE: Final = 20
 OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 OLDER_MS: Final = (10_000, 60_000, 600_000, 3_600_000)
-"""Least ages to ask for, one after the other, while there are too many open transactions."""
+"""Minimum ages to request, one after the other, until the number of open transactions is small enough."""
 _BATCHED: Final = 8
 _NAMED: Final = 9
 """Versions of OffsetFetch: the first that takes several groups, and the last that names topics."""
@@ -42,7 +42,7 @@ class _Group(NamedTuple):
 
 
 class Watch(Cluster):
-    """A cluster that is looked at again and again."""
+    """A cluster that is polled repeatedly."""
 
     def __init__(self, bootstrap: Sequence[Address], timeout_s: float, security: SecurityOptions = PLAINTEXT) -> None:
         super().__init__(bootstrap, timeout_s, security)
@@ -81,7 +81,7 @@ class Watch(Cluster):
         )
 
     def ask(self, address: Address, message: Any, version: int | None = None) -> Any:
-        """Send a request. A broker that did not answer is not asked again in the same poll."""
+        """Send a request. A broker without an answer gets no other request in the same poll."""
         if address in self._silent:
             raise Unanswered(self._silent[address])
         began_s = time.monotonic()
@@ -95,7 +95,7 @@ class Watch(Cluster):
     # --- transactions
 
     def _known_open(self, topology: Topology, gaps: list[str]) -> tuple[list[KnownTransaction], int]:
-        """The open transactions, the oldest ones if there are too many, and how many there are."""
+        """Return the open transactions, or the oldest ones if the number is too large, and the number of all."""
         known: list[KnownTransaction] = []
         count = 0
         for broker, address in sorted(topology.brokers.items()):
@@ -196,7 +196,7 @@ class Watch(Cluster):
             (place, each.last_stable_offset): since.get((place, each.last_stable_offset), now_ms)
             for place, each in held.items()
         }
-        # Those that are held back longest, if there are too many.
+        # If the number is too large, take the partitions that are held back longest.
         chosen = sorted(held, key=lambda place: self._held_since_ms[place, held[place].last_stable_offset])
         if len(chosen) > MOST_HELD_BACK:
             left_out.append(LeftOut("partitions that hold back", MOST_HELD_BACK, len(chosen)))
@@ -237,7 +237,7 @@ class Watch(Cluster):
     def _fetch_committed(
         self, topology: Topology, gaps: list[str], left_out: list[LeftOut]
     ) -> list[tuple[_Group, list[tuple[TopicPartition, int]]]]:
-        """Some groups with what they have committed: those that lagged most, and others in turn."""
+        """Return some groups with their committed offsets: the groups with the largest lag, and others in turn."""
         groups: dict[str, _Group] = {}
         for broker, address in sorted(topology.brokers.items()):
             try:
@@ -299,7 +299,7 @@ def _offsets(topics: Any) -> list[tuple[TopicPartition, int]]:
 
 
 def _in_turn(items: Sequence[_T], at: int, most: int) -> tuple[list[_T], int]:
-    """So many from this place on, around the end, and the place behind them."""
+    """Return `most` items from index `at` on, continuing at the beginning, and the index after them."""
     if len(items) <= most:
         return list(items), 0
     at %= len(items)

@@ -1,4 +1,4 @@
-"""`ottla trace`: what passes between a broker and its clients, as it passes. shell"""
+"""`ottla trace`: print requests and replies of a broker while they happen. shell"""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A request or a reply as one line, as a packet dump has it. pure
+"""Requests and replies as lines, like those of a packet dump. pure
 
     12:00:01.123 127.0.0.1:50744 order-1 > EndTxn v3 #12 87 B: transactional_id=tx-1 producer_id=0 committed=true
     12:00:01.125 127.0.0.1:50744 order-1 < EndTxn v3 #12 16 B 1.30 ms: PRODUCER_FENCED
@@ -20,7 +20,7 @@ TracedEvent = Mapping[str, Any]
 
 
 def line_of(event: TracedEvent) -> str:
-    """The line of one object of `/v1/trace`."""
+    """Return the line of one object of `/v1/trace`."""
     at = datetime.fromtimestamp(event["time_ms"] / 1000).strftime("%H:%M:%S.%f")[:-3]
     if event["kind"] == "dropped":
         return f"{at} {event['count']} requests and replies are missing: they came faster than they were read"
@@ -65,7 +65,7 @@ def _text(value: Any) -> str:
 
 
 def _items(item: Any) -> Iterator[str]:
-    """The text of an item of an array; of a topic, that of each of its partitions."""
+    """Yield the text of an item of an array. For a topic, yield that of each of its partitions."""
     topic, partitions = _partitions_of(item)
     if topic is None:
         yield _text(item)
@@ -80,7 +80,7 @@ def _items(item: Any) -> Iterator[str]:
 
 
 def _partitions_of(item: Any) -> tuple[str | None, list[Any]]:
-    """The name and the partitions of a topic that says nothing else; None for any other item."""
+    """Return the name and the partitions of a topic without other fields; None for any other item."""
     if isinstance(item, dict) and len(item) == 2:
         (name, topic), (_, rows) = item.items()
         if name in _TOPIC_NAMES and isinstance(rows, list) and rows and all(map(_is_partition, rows)):

@@ -27,7 +27,7 @@ _Item = TypeVar("_Item")
 
 
 class _Moved(Unanswered):
-    """A broker is not, or not yet, the one to ask."""
+    """A coordinator has moved or is loading its transactions."""
 
 
 class Place(NamedTuple):
@@ -46,7 +46,7 @@ class Topology(NamedTuple):
 
 
 class CoordinatorView(NamedTuple):
-    """States that the coordinators have for some producer ids, reasons why they may have more, and who was asked."""
+    """States of some producer ids, reasons why states may be missing, and the brokers that were queried."""
 
     known: list[KnownTransaction]
     gaps: tuple[str, ...]
@@ -54,10 +54,10 @@ class CoordinatorView(NamedTuple):
 
 
 class Cluster(Brokers):
-    """A Kafka cluster, as its brokers describe it. `timeout_s` bounds retries, too."""
+    """A Kafka cluster, by the answers of its brokers. `timeout_s` bounds retries, too."""
 
     def topology(self, topics: Iterable[str] | None = None) -> Topology:
-        """The brokers, and these topics or all. Asks the first bootstrap address that answers."""
+        """Return the brokers, and these topics or all, from the first bootstrap address that answers."""
         request = codec.request_class(ApiKey.METADATA)
         rows = None if topics is None else [request.MetadataRequestTopic(name=name) for name in topics]
         return _topology(self.ask_any(request(topics=rows, allow_auto_topic_creation=False)))
@@ -100,7 +100,7 @@ class Cluster(Brokers):
     def _describe_producers(
         self, address: Address, places: Sequence[TopicPartition], found: list[OpenTransaction]
     ) -> dict[TopicPartition, int]:
-        """Adds to `found`; the error code of each partition, none for one that is deleted."""
+        """Add open transactions to `found`. Return the error code of each partition, without deleted partitions."""
         request = codec.request_class(ApiKey.DESCRIBE_PRODUCERS)
         by_topic: dict[str, list[int]] = {}
         for name, number in places:
@@ -126,7 +126,7 @@ class Cluster(Brokers):
         return errors
 
     def end_offset(self, address: Address, name: str, number: int, isolation: int) -> int:
-        """The last stable offset for READ_COMMITTED, the high watermark for READ_UNCOMMITTED."""
+        """Return the last stable offset for READ_COMMITTED, the high watermark for READ_UNCOMMITTED."""
         request = codec.request_class(ApiKey.LIST_OFFSETS)
         topic = request.ListOffsetsTopic
         latest = topic.ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=LATEST)
@@ -140,8 +140,8 @@ class Cluster(Brokers):
     def coordinators(self, producer_ids: Iterable[int]) -> CoordinatorView:
         """Return the state of these producer ids at every coordinator.
 
-        This retries while a coordinator is loading its transactions, or while their leaders change: a transaction that
-        moved from a broker not yet asked to one asked before would seem to be unknown.
+        Retries while a coordinator is loading its transactions, or while their leaders change. Otherwise a transaction
+        that moves from a broker that was not queried yet to one that was queried already would seem to be unknown.
         """
         needed = sorted(set(producer_ids))
         deadline = time.monotonic() + min(self._timeout_s, RETRY_FOR_S)
@@ -178,7 +178,7 @@ class Cluster(Brokers):
         return self.describe(broker, address, transactional_ids)
 
     def describe(self, broker: int, address: Address, transactional_ids: Sequence[str]) -> list[KnownTransaction]:
-        """Return the state of those of these ids that exist and that the broker coordinates."""
+        """Return the states of these ids, as far as they exist and the broker coordinates them."""
         describing = codec.request_class(ApiKey.DESCRIBE_TRANSACTIONS)
         known = []
         for ids in _chunks(transactional_ids, IDS_AT_ONCE):
@@ -190,7 +190,7 @@ class Cluster(Brokers):
         return known
 
     def denied_ids(self, address: Address, transactional_ids: Sequence[str]) -> list[str]:
-        """Return those of these ids, existing or not, that the broker does not let this user DESCRIBE."""
+        """Return the ids, existing or not, that this user may not DESCRIBE on the broker."""
         describing = codec.request_class(ApiKey.DESCRIBE_TRANSACTIONS)
         return [
             row.transactional_id
@@ -200,10 +200,10 @@ class Cluster(Brokers):
         ]
 
     def overdue_ids(self, late: Iterable[KnownTransaction]) -> set[str]:
-        """Return the ids of those that are overdue by the clock of their coordinator too.
+        """Return the ids of the transactions that are overdue by the clock of their coordinator too.
 
-        A broker without version 1 of ListTransactions (before Kafka 3.8) cannot compare: the clock of this machine
-        counts there.
+        A broker without version 1 of ListTransactions (before Kafka 3.8) cannot compare. For such a broker the clock of
+        this machine decides.
         """
         listing = codec.request_class(ApiKey.LIST_TRANSACTIONS)
         found: set[str] = set()
@@ -221,7 +221,7 @@ class Cluster(Brokers):
         return found
 
     def _serves(self, address: Address, key: ApiKey) -> int:
-        """The highest version of an API that a broker serves; -1 if none. It has been asked something before."""
+        """Return the highest version of an API that a broker serves, -1 if none. The connection must be open."""
         return self._connections[address].versions.get(key, (-1, -1))[1]
 
 
@@ -237,7 +237,7 @@ def _topology(reply: Any) -> Topology:
 def by_leader(
     topology: Topology, places: Sequence[TopicPartition]
 ) -> Iterator[tuple[int | None, Sequence[TopicPartition]]]:
-    """Partitions in batches, each of one leader; None for those that have none. Deleted ones are left out."""
+    """Yield partitions in batches of one leader each; None without a leader. Deleted partitions are left out."""
     groups: dict[int | None, list[TopicPartition]] = {}
     for name, number in places:
         if topology.errors.get(name) in DELETED:

@@ -103,7 +103,7 @@ def orphans(
 
 
 def _ask(run: Callable[["Cluster"], int], bootstrap_server: str, command_config: Path | None, timeout_s: float) -> None:
-    """Run against the cluster and exit with what it returns; what cannot be asked is one line on stderr."""
+    """Run against the cluster and exit with the returned code. Report a request without an answer on stderr."""
     from ottla.cli.brokers import Unanswered, parse_address
     from ottla.cli.client_properties import client_options
     from ottla.cli.txn.cluster import Cluster  # imports the codecs, which --help does not need

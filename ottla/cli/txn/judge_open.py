@@ -1,8 +1,8 @@
-"""Judge open transactions: ask partitions, then coordinators, then partitions again. shell
+"""Verdicts on open transactions: query partitions, then coordinators, then partitions again. shell
 
-A transaction is in its coordinator's set from before its first batch until after its marker. So one that is open before
-and after the coordinator was asked, with the same first offset, and was not in the set between, is forgotten; one that
-has ended in between only looked like it.
+A coordinator knows a transaction from before its first batch until after its marker. So a transaction is forgotten if
+it is open with the same first offset before and after the query to the coordinator, and the coordinator does not know
+it. A transaction that ended in between is not forgotten.
 """
 
 import time
@@ -18,7 +18,7 @@ Row = tuple[OpenTransaction, Verdict]
 
 
 class Judgement(NamedTuple):
-    """Open transactions with their verdicts, the number of those that ended meanwhile, and what could not be asked."""
+    """Open transactions with their verdicts, the number that ended meanwhile, and the queries without an answer."""
 
     rows: list[Row]
     ended: int
@@ -27,14 +27,14 @@ class Judgement(NamedTuple):
 
 
 def judge_open(cluster: Cluster, opened: Sequence[OpenTransaction]) -> Judgement:
-    """Ask the coordinators about open transactions, and the partitions again about those in doubt."""
+    """Query the coordinators about open transactions, and the partitions again about those in doubt."""
     if not opened:
         return Judgement([], 0, [], _now_ms())
     view = cluster.coordinators(each.producer_id for each in opened)
     now_ms = _now_ms()
     rows = _judge_all(opened, view, now_ms)
     if any(verdict.standing is Standing.FORGOTTEN for _, verdict in rows):
-        # Only now, because a user who sees its own transactions needs no further rights.
+        # Checked only now, because a user that sees its own transactions needs no further rights.
         hidden = tuple(find_hidden(cluster, view.brokers))
         rows = _judge_all(opened, view._replace(gaps=view.gaps + hidden), now_ms)
     rows = _confirm_overdue(cluster, rows)
@@ -55,7 +55,7 @@ def _judge_all(opened: Sequence[OpenTransaction], view: CoordinatorView, now_ms:
 
 
 def _confirm_overdue(cluster: Cluster, rows: list[Row]) -> list[Row]:
-    """Let the clock of the coordinator decide what is overdue, not the one of this machine."""
+    """Decide by the coordinator's clock which transactions are overdue, not by the clock of this machine."""
     late = [verdict.known for _, verdict in rows if verdict.standing is Standing.OVERDUE and verdict.known is not None]
     confirmed = cluster.overdue_ids(late)
     return [

@@ -17,7 +17,7 @@ from ottla.verdict import OpenTransaction, Standing, Verdict, remedies
 
 
 class Search(NamedTuple):
-    """Forgotten transactions and those that cannot be judged, the numbers of what was asked, and what was not."""
+    """Forgotten and undecided transactions, the numbers of queried items, and the queries without an answer."""
 
     orphans: list[tuple[OpenTransaction, Verdict]]
     unknown: list[tuple[OpenTransaction, Verdict]]
@@ -28,7 +28,7 @@ class Search(NamedTuple):
 
 
 def search(cluster: Cluster, topics: Sequence[str], min_age_ms: int) -> Search:
-    """Ask every partition of these topics, or of all, and judge what is open there."""
+    """Query every partition of these topics, or of all, and return the verdicts on the open transactions."""
     topology = cluster.topology(topics or None)
     for name in topics:
         if error := topology.errors.get(name):
@@ -51,7 +51,7 @@ def search(cluster: Cluster, topics: Sequence[str], min_age_ms: int) -> Search:
 
 
 def _with_progress(cluster: Cluster, places: Sequence[TopicPartition]) -> tuple[list[OpenTransaction], list[str]]:
-    """On a terminal, and where it takes more than a few requests, say on stderr how far it is."""
+    """Return the open transactions. Show the progress on stderr if it is a terminal and the requests are many."""
     if len(places) <= PARTITIONS_AT_ONCE or not sys.stderr.isatty():
         return cluster.open_transactions(places)
     with click.progressbar(length=len(places), label="asking partitions", file=sys.stderr, show_pos=True) as bar:
@@ -73,7 +73,7 @@ _COLUMNS: Final = (
 
 
 def show(found: Search, output: Output, bootstrap: str) -> None:
-    """The answer in a sentence, the orphans, and for each the commands that abort it."""
+    """Print the answer in a sentence, the orphans, and the commands that abort each."""
     output.line("answer", _answer(found))
     if found.orphans:
         output.table("orphans", _COLUMNS, [_row(each, verdict, found.now_ms) for each, verdict in found.orphans])

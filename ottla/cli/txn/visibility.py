@@ -1,10 +1,10 @@
 """Proof that a user sees every transactional id. shell
 
 ListTransactions leaves out the ids that the user may not DESCRIBE, without an error. DescribeTransactions answers
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED for such an id whether it exists or not. So each rule that could hide an id is
-checked: a random name shows the rights on ids without a rule of their own, and each pattern of an
-ACL on transactional ids shows those on the names that it matches. The brokers decide, so neither the principal, nor its
-host, nor whether it is a super user, has to be known.
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED for an id without this right, even if the id does not exist. So each rule that
+could hide an id is checked: a random name shows the rights on ids without a rule of their own, and each pattern of an
+ACL on transactional ids shows the rights on matching names. The brokers decide, so this check does not need to know
+the principal, its host, or the super users.
 """
 
 import uuid
@@ -19,12 +19,12 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.requests import codec
 
 _NAMED: Final = 3
-"""At most this many hidden ids are named in a reason."""
+"""Maximum number of hidden ids in a reason."""
 _NEEDED: Final = "needed to prove that no transactional id is hidden from it"
 
 
 def find_hidden(cluster: Cluster, brokers: Iterable[Address]) -> list[str]:
-    """Return why an id may be hidden from this user on one of these brokers; empty if it sees every id."""
+    """Return the reasons why an id may be hidden from this user on these brokers; empty if the user sees every id."""
     anything = uuid.uuid4().hex
     names = {anything: "transactional ids"}
     reasons: list[str] = []
@@ -47,7 +47,7 @@ def find_hidden(cluster: Cluster, brokers: Iterable[Address]) -> list[str]:
 
 
 def _patterns(cluster: Cluster) -> set[tuple[str, int]]:
-    """Return (name, pattern type) of every ACL on transactional ids; none without an authorizer. Unanswered."""
+    """Return (name, pattern type) of every ACL on transactional ids, none without an authorizer. Raises Unanswered."""
     request = codec.request_class(ApiKey.DESCRIBE_ACLS)
     reply = cluster.ask_any(
         request(

@@ -15,7 +15,7 @@ _Snapshot = tuple[int, int, list[tuple[OpenTransaction, Verdict]], int]
 
 
 def explain(cluster: Cluster, topic: str, partition: int) -> Explanation:
-    """Ask the partition's leader, then the coordinators. Unanswered if there is no such partition."""
+    """Query the partition's leader, then the coordinators. Raises Unanswered if the partition does not exist."""
     topology = cluster.topology([topic])
     if error := topology.errors.get(topic):
         raise Unanswered(f"topic {topic}: {error_name(error)}")
@@ -33,7 +33,7 @@ def explain(cluster: Cluster, topic: str, partition: int) -> Explanation:
 
 
 def _read_partition(cluster: Cluster, address: Address, topic: str, partition: int) -> tuple[_Snapshot, bool]:
-    """The partition now, and whether nothing ended while it was asked."""
+    """Return a snapshot of the partition, and whether it is consistent: no transaction ended during the queries."""
     stable = cluster.end_offset(address, topic, partition, READ_COMMITTED)
     opened, gaps = cluster.open_transactions([(topic, partition)])
     rows, ended, unsure, now_ms = judge_open(cluster, opened)
@@ -47,7 +47,7 @@ def _read_partition(cluster: Cluster, address: Address, topic: str, partition: i
 
 
 def show(found: Explanation, output: Output, bootstrap: str) -> None:
-    """The answer in a sentence, the figures, the transactions, and what ends the one that pins and the forgotten."""
+    """Print the answer, the figures, the transactions, and the remedies for the pinning and the forgotten ones."""
     output.line("answer", answer(found))
     output.table(
         "partition",
