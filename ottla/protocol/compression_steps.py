@@ -17,7 +17,7 @@ from ottla.protocol.steps import RECORD_US, SHORT_BYTES, Steps, Work, is_short
 from ottla.protocol.varints import Buffer
 
 MEDIUM_BYTES: Final = 2 * 1024 * 1024
-"""Size of the second buffer to try if the first is no larger. The next one has the limit's or the measured size."""
+"""Size of the buffer to try after the short ones. The next buffer has the limit's size or the measured size."""
 
 # Microseconds per byte of output, on one core, rounded up.
 _DECOMPRESS_US: Final = {GZIP: 0.004, SNAPPY: 0.0005, LZ4: 0.001, ZSTD: 0.002}

@@ -100,7 +100,7 @@ class SnapshotDecoder:
 
 
 def decode_snapshot(content: Buffer) -> list[ProducerEntry]:
-    """Return the entries of a snapshot file. Raises ProtocolError if version, size or CRC is wrong (try an older one)."""
+    """Return the entries of a snapshot file. Raises ProtocolError for a bad version, size or CRC (try an older one)."""
     decoder = SnapshotDecoder(content, len(content))
     entries = decoder.decode(memoryview(content)[HEAD_BYTES:])
     decoder.finish()
