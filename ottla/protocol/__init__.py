@@ -1,1 +1,1 @@
-"""Bytes to values and back, for the wire and the disk. Pure: no IO, no clock, nothing else of ours."""
+"""Conversion between bytes and values, for the wire and the disk. Pure: no IO, no clock, no other package of Ottla."""

@@ -1,7 +1,7 @@
-"""The values of ACLs: what may be done to what, as codes of the wire and of `__cluster_metadata-0`. pure
+"""The values of ACLs: codes of resources and operations on the wire and in `__cluster_metadata-0`. pure
 
 Source: `ResourceType`, `PatternType`, `AclOperation`, `AclPermissionType` of Kafka 4.3.1, and `Resource.CLUSTER_NAME`.
-UNKNOWN, ANY and MATCH stand in filters alone.
+UNKNOWN, ANY and MATCH are only for filters.
 """
 
 from enum import IntEnum
@@ -69,8 +69,8 @@ class PermissionType(IntEnum):
 RESOURCE_TYPE_NAMES: Final = {
     kind: "".join(part.capitalize() for part in kind.name.split("_")) for kind in ResourceType
 }
-"""As `kafka-acls` and Kafka's logs write them (`SecurityUtils.resourceTypeName`): Topic, TransactionalId."""
+"""Names of types as in `kafka-acls` and Kafka's logs (`SecurityUtils.resourceTypeName`): Topic, TransactionalId."""
 OPERATION_NAMES: Final = {
     operation: "".join(part.capitalize() for part in operation.name.split("_")) for operation in AclOperation
 }
-"""As `kafka-acls` takes and writes them (`SecurityUtils.operationName`): Write, IdempotentWrite."""
+"""Names of operations as in `kafka-acls` (`SecurityUtils.operationName`): Write, IdempotentWrite."""

@@ -1,7 +1,7 @@
 """Kafka's API keys as values. pure
 
 Source: `org.apache.kafka.common.protocol.ApiKeys` of Kafka 4.3.1; the keys whose messages Ottla can read or write.
-Which of them a broker serves is decided elsewhere.
+The broker decides which of them it serves.
 """
 
 from enum import IntEnum
@@ -62,5 +62,5 @@ class ApiKey(IntEnum):
 
     @property
     def title(self) -> str:
-        """`InitProducerId` for INIT_PRODUCER_ID: for logs and messages."""
+        """Kafka's name in logs and messages: `InitProducerId` for INIT_PRODUCER_ID."""
         return "".join(part.capitalize() for part in self.name.split("_"))

@@ -1,4 +1,4 @@
-"""Builds record batches v2 and markers, and reads markers. pure frozen
+"""Build record batches v2 and markers, and read markers. pure frozen
 
 Source: `org.apache.kafka.common.record.MemoryRecordsBuilder`, `EndTransactionMarker`, `ControlRecordType`.
 """
@@ -66,8 +66,8 @@ def build_batch(
 ) -> bytearray:
     """Build a CreateTime batch of `records`, each (key, value[, headers[, timestamp_ms]]).
 
-    `timestamp_ms` is the time of records that carry none. `offset_deltas` and `last_offset_delta` leave gaps, as
-    compaction does; without them the deltas are 0..n-1. Attributes beyond these flags: change the header and `seal`.
+    `timestamp_ms` is the time of records without a timestamp. `offset_deltas` and `last_offset_delta` leave gaps, as
+    compaction does; without them the deltas are 0..n-1. For other attributes change the header and `seal`.
     """
     new = [NewRecord(*record) for record in records]
     times = [timestamp_ms if record.timestamp_ms is None else record.timestamp_ms for record in new]
@@ -106,7 +106,7 @@ def build_marker(
     timestamp_ms: int,
     partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
 ) -> bytearray:
-    """The 78-byte control batch that ends a transaction in a partition; the base offset is assigned on append."""
+    """Build the 78-byte control batch that ends a transaction in a partition. The append assigns the base offset."""
     return build_with_crc(
         _MARKER.pack(
             *(TRANSACTIONAL | CONTROL, 0, timestamp_ms, timestamp_ms, producer_id, producer_epoch, NO_SEQUENCE, 1),
@@ -118,7 +118,7 @@ def build_marker(
 
 
 def build_record_batch(key: bytes, value: bytes, timestamp_ms: int, base_sequence: int = NO_SEQUENCE) -> bytearray:
-    """`build_batch` of one record without producer, codec and headers: what coordinators log all day."""
+    """Build the batch of one record without producer, codec and headers, as coordinators append it."""
     # Before it the record's attributes, timestamp delta and offset delta, after it its headers: all of them 0.
     try:
         record = b"\0\0\0%b%b%b%b\0" % (SMALL_VARINTS[len(key)], key, SMALL_VARINTS[len(value)], value)
@@ -131,7 +131,7 @@ def build_record_batch(key: bytes, value: bytes, timestamp_ms: int, base_sequenc
 
 
 def read_marker(buffer: Buffer, header: BatchHeader, position: int = 0) -> Marker | None:
-    """The marker in the control batch at `position`; None if compaction left the batch empty.
+    """Return the marker in the control batch at `position`; None if compaction left the batch empty.
 
     A cleaned marker may be longer than it was written, so the record is parsed. Higher key and value versions are read
     as version 0 (`ControlRecordType.parse`); a negative version or a short key raises ProtocolError.

@@ -1,11 +1,11 @@
 """The 61-byte header of a record batch v2: reading it, its CRC, and rewriting it in place. pure frozen
 
 Source: `org.apache.kafka.common.record.DefaultRecordBatch`. All integers are big endian. The CRC-32C covers everything
-from the attributes on, so base offset and leader epoch (which the broker assigns) lie outside it.
+from the attributes on, but not base offset and leader epoch, which the broker assigns.
 
 A message of magic 0 or 1 (before Kafka 0.11) has a shorter header. It is read into a `BatchHeader` too, as the batch
 that Kafka makes of it (`LegacyRecord`, `FileLogInputStream.LegacyFileChannelRecordBatch`). `legacy_records.py` reads
-what is in it.
+its records.
 """
 
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ MAX_TIMESTAMP_OFFSET = 35
 
 HEADER = Struct(">qiibIhiqqqhii")
 AFTER_CRC = Struct(">hiqqqhii")
-"""The fields of the header that the CRC covers, with the records behind them."""
+"""The fields of the header that the CRC covers; the records after them are covered too."""
 _UP_TO_CRC = Struct(">qiibI")
 _new = tuple.__new__  # takes half the time of the class itself; every request and append makes one
 _OFFSET_AND_SIZE = Struct(">qi")
@@ -63,7 +63,7 @@ _OFFSET = Struct(">q")
 _LEADER_EPOCH = Struct(">i")
 _CRC = Struct(">I")
 PLACE = Struct(">qii")
-"""Base offset, size behind these two, and leader epoch: what a batch begins with."""
+"""The first fields of a batch: base offset, size of the bytes after the size, and leader epoch."""
 _APPENDED = Struct(">23xi8xqq")
 _ATTRIBUTES = Struct(">h")
 LEGACY_HEAD = Struct(">qiIbB")
@@ -103,7 +103,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record, -1 if there is none; compaction keeps the delta, so it survives cleaning."""
+        """Sequence of the last record, -1 for none. Compaction keeps the last offset delta and so this sequence."""
         sequence = self.base_sequence
         return NO_SEQUENCE if sequence == NO_SEQUENCE else (sequence + self.last_offset_delta) & MAX_SEQUENCE
 
@@ -126,27 +126,27 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """Time from which compaction may drop the tombstones or the marker in here (it reuses base_timestamp)."""
+        """Time from which compaction may drop the batch's tombstones or marker; base_timestamp holds it."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
 
 def increment_sequence(sequence: int, count: int) -> int:
-    """`sequence + count` modulo 2^31 (`DefaultRecordBatch.incrementSequence`)."""
+    """Return `sequence + count` modulo 2^31 (`DefaultRecordBatch.incrementSequence`)."""
     return (sequence + count) & MAX_SEQUENCE
 
 
 def decrement_sequence(sequence: int, count: int) -> int:
-    """`sequence - count` modulo 2^31 (`DefaultRecordBatch.decrementSequence`)."""
+    """Return `sequence - count` modulo 2^31 (`DefaultRecordBatch.decrementSequence`)."""
     return (sequence - count) & MAX_SEQUENCE
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`, unchecked. Raises ProtocolError if fewer bytes than it has are left there."""
+    """Return the header at `position`, unchecked. Raises ProtocolError if it is cut short."""
     try:
         fields = HEADER.unpack_from(buffer, position)
     except StructError:
         header = read_legacy_header(buffer, position)
-        # What is shorter than a header of magic 2 must be a whole message.
+        # Fewer bytes than a header of magic 2 must be a whole message.
         if header is None or not least_size(header.magic) <= header.size_bytes <= len(buffer) - position:
             raise ProtocolError(f"batch header cut short at position {position} of {len(buffer)} bytes") from None
         return header
@@ -156,15 +156,14 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def is_legacy(magic: int) -> bool:
-    """Whether a message of this magic is one of the formats before Kafka 0.11."""
+    """Return whether a message of this magic has a format before Kafka 0.11."""
     return 0 <= magic < MAGIC
 
 
 def read_legacy_header(buffer: Buffer, position: int = 0) -> BatchHeader | None:
     """Return the header of a message of magic 0 or 1, unchecked; None if none begins at `position`.
 
-    The offset is that of the last record: a compressed message has the offsets of the records inside it, and their
-    count, in its payload alone.
+    The offset is that of the last record. Only the payload of a compressed message has its records' offsets and count.
     """
     if len(buffer) - position < LEGACY_SMALLEST or not is_legacy(buffer[position + MAGIC_OFFSET]):
         return None
@@ -192,7 +191,7 @@ def read_legacy_header(buffer: Buffer, position: int = 0) -> BatchHeader | None:
 
 
 def least_size(magic: int) -> int:
-    """The size in bytes that a batch of this magic has at least, with the fields before its length."""
+    """Return the smallest size in bytes of a batch of this magic, with the fields before its length."""
     if is_legacy(magic):
         return LEGACY_SMALLEST + (LEGACY_TIMESTAMP_SIZE if magic else 0)
     return HEADER_SIZE
@@ -204,7 +203,7 @@ def read_append_fields(buffer: Buffer) -> tuple[int, int, int]:
 
 
 def says_transactional(buffer: Buffer) -> bool:
-    """Whether what begins like a batch says that it is of a transaction, sound or not."""
+    """Return whether the attributes of a batch, sound or not, have the flag of transactions."""
     if len(buffer) < HEADER_SIZE or buffer[MAGIC_OFFSET] != MAGIC:
         return False
     return buffer[ATTRIBUTES_OFFSET + 1] & TRANSACTIONAL != 0
@@ -216,7 +215,7 @@ def write_header(buffer: bytearray | memoryview, header: BatchHeader, position: 
 
 
 def crc_is_valid(buffer: Buffer, header: BatchHeader, position: int = 0) -> bool:
-    """Whether the batch at `position` is complete and its CRC is the one in `header`."""
+    """Return whether the batch at `position` is complete and its CRC is the one in `header`."""
     end = position + LOG_OVERHEAD + header.batch_length
     if header.magic < MAGIC:
         has_size = header.size_bytes >= least_size(header.magic) and end <= len(buffer)
@@ -227,7 +226,7 @@ def crc_is_valid(buffer: Buffer, header: BatchHeader, position: int = 0) -> bool
 
 
 def iter_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of each complete batch. Ends at a cut batch; a size below the minimum raises ProtocolError."""
+    """Yield (position, header) of each complete batch, up to a cut one. Raises ProtocolError if a size is too small."""
     unpack_from = HEADER.unpack_from
     make = BatchHeader._make
     length = len(buffer)
@@ -244,7 +243,7 @@ def iter_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Batch
 
 
 def assign_offsets(buffer: bytearray | memoryview, base_offset: int, leader_epoch: int, position: int = 0) -> None:
-    """Give the batch at `position` its place in the log, in place. Both fields are outside the CRC."""
+    """Set base offset and leader epoch of the batch at `position`. The CRC covers neither."""
     _OFFSET.pack_into(buffer, position, base_offset)
     _LEADER_EPOCH.pack_into(buffer, position + LOG_OVERHEAD, leader_epoch)
 
@@ -280,7 +279,7 @@ def build_with_crc(after_crc: bytes, partition_leader_epoch: int = NO_PARTITION_
 
 
 def assemble(header: BatchHeader, payload: Buffer) -> bytearray:
-    """A batch of `header`'s fields and the (already compressed) record bytes; size and CRC are computed."""
+    """Build a batch of `header`'s fields and the (already compressed) record bytes; size and CRC are computed."""
     batch = bytearray(HEADER_SIZE + len(payload))
     write_header(batch, header._replace(batch_length=MIN_BATCH_LENGTH + len(payload)))
     batch[HEADER_SIZE:] = payload

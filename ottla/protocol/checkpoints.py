@@ -25,7 +25,7 @@ LOCK = ".lock"
 DELETE, STRAY = "delete", "stray"
 
 UNSYNCED_CHECKPOINTS: Final = (HIGH_WATERMARKS, CLEANER_OFFSETS)
-"""Checkpoints that no start needs: they are written without a sync, so a power loss may tear them."""
+"""Checkpoints that a start does not need. They are written without a sync, so a power loss may tear them."""
 PUT_BACK: Final = "put back a copy of the file, or move it away: the next start then takes 0 for each partition"
 NO_SUCH_OFFSET: Final = "no log begins at the offset of this name: move the file away, or give it its name back"
 LAST_BASE_OFFSET: Final = 2**63 - 1 - 2**31
@@ -40,10 +40,10 @@ CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
 
 
 class OffsetCheckpointFile:
-    """A checkpoint with an offset for each partition of a log directory (such as `recovery-point-offset-checkpoint`).
+    """A checkpoint with an offset for each partition of a log directory (like `recovery-point-offset-checkpoint`).
 
-    The lines are kept encoded: with thousands of partitions of which few change, encoding the file costs little more
-    than joining the lines.
+    The lines are kept encoded. If few of thousands of partitions change, encoding the file costs little more than
+    joining the lines.
     """
 
     __slots__ = ("_lines", "_offsets")
@@ -63,7 +63,7 @@ class OffsetCheckpointFile:
             self._lines[key] = b"%b %d %d\n" % (key[0].encode(), key[1], offset)
 
     def get(self, key: TopicPartition, default: int) -> int:
-        """Return the offset of a partition."""
+        """Return the offset of a partition, or `default`."""
         return self._offsets.get(key, default)
 
     def forget(self, key: TopicPartition) -> int:
@@ -134,7 +134,7 @@ def decode_id(text: str) -> bytes:
 
 
 def parse_directory_name(name: str) -> TopicPartition | None:
-    """Return (topic, partition) of a directory name; None for directories that are deleted, moving or not of a log."""
+    """Return (topic, partition) of a directory name; None for a directory that is deleted, moving or no partition."""
     found = _DIRECTORY.fullmatch(name)
     if found is None or int(found[2]) > LAST_INT:
         return None
@@ -142,13 +142,13 @@ def parse_directory_name(name: str) -> TopicPartition | None:
 
 
 def name_with_suffix(topic: str, index: int, identity: bytes, suffix: str) -> str:
-    """Return `<topic>-<index>.<32 hex>-<suffix>` (DELETE, STRAY) with the topic cut so that 255 characters suffice."""
+    """Return `<topic>-<index>.<32 hex>-<suffix>` (DELETE, STRAY), with the topic cut to stay within 255 characters."""
     tail = f"-{index}.{identity.hex()}-{suffix}"
     return topic[: 255 - len(tail)] + tail
 
 
 def is_delete_directory(name: str) -> bool:
-    """Whether a directory was renamed to be removed."""
+    """Return whether a directory was renamed for removal."""
     return name.endswith(f"-{DELETE}")
 
 
@@ -177,7 +177,7 @@ def _split(line: str, separator: str) -> tuple[str, str]:
 
 
 def _number(text: str, most: int, least: int = -(2**63)) -> int:
-    """Return a number that Java would read as well; a blank may follow it."""
+    """Return a number that Java reads too; a blank may follow it."""
     if not _NUMBER.fullmatch(text.strip()):
         raise ProtocolError(f"{text[:40]!r} is not a number")
     if not least <= int(text) <= most:

@@ -4,7 +4,7 @@ Each walk writes to `out` and yields the number of bytes in it after each block.
 not fit, and ProtocolError or cramjam.DecompressionError where Kafka's class fails.
 
 Source: `GzipCompression` (the JDK's `GZIPInputStream`), `Lz4BlockInputStream`, snappy-java's `SnappyInputStream`,
-zstd-jni's `ZstdInputStream`, of Kafka 4.3.1. Its answers to odd frames are recorded in `tests/data/frames`.
+zstd-jni's `ZstdInputStream`, of Kafka 4.3.1. `tests/data/frames` has Kafka's results for odd frames.
 """
 
 import sys
@@ -20,7 +20,7 @@ from ottla.protocol.errors import ProtocolError
 
 _UINT32, _INT32 = Struct("<I"), Struct(">i")
 
-# How cramjam (Rust's io::ErrorKind) says that the output is full.
+# Text of cramjam's error (Rust's io::ErrorKind) for a full output.
 _FULL: Final = "failed to write whole buffer"
 
 # Bytes given to inflate at once, and taken from it.
@@ -29,8 +29,8 @@ _INFLATED_BYTES: Final = 256 * 1024
 _GZIP_HEAD_SIZE: Final = 10
 _GZIP_TRAILER: Final = Struct("<II")
 _GZIP_HEAD_CRC, _GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT = 2, 4, 8, 16
-# The JDK reads so many bytes at once. After a member it looks for another one if bytes follow that it has not read, or
-# if it has read more than these after the deflated content.
+# The JDK reads this many bytes at once. After a member it searches another one if unread bytes follow, or if it has
+# read more than these after the deflated content.
 _JDK_BUFFER_BYTES, _JDK_LEAST_BYTES = 8192, 26
 
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
@@ -54,7 +54,7 @@ _ZSTD_CUT: Final = "incomplete frame"
 _ZSTD_MAGIC, _ZSTD_SKIPPABLE = 0xFD2FB528, 0x184D2A50
 _ZSTD_BLOCK_BYTES: Final = 128 * 1024
 _ZSTD_RLE: Final = 1
-# zstd-jni reads so many bytes at once, and takes a cut frame for the end if another frame ends in the same bytes.
+# zstd-jni reads this many bytes at once, and treats a cut frame as the end if another frame ends in the same bytes.
 _ZSTD_BUFFER_BYTES: Final = 131_075
 _ZSTD_MOST_BLOCKS: Final = 1_000
 
@@ -70,7 +70,7 @@ class Output(Protocol):
 
 
 class Discarded:
-    """An output of any size that keeps nothing: only the number of bytes counts."""
+    """An output of any size that drops the bytes and only counts them."""
 
     def __init__(self) -> None:
         self._scratch = memoryview(bytearray(max(_LZ4_BLOCK_BYTES.values())))
@@ -90,7 +90,7 @@ class Full(Exception):
 
 
 def gzip_blocks(payload: memoryview, out: Output) -> Iterator[int]:
-    """Inflate the members. Bytes after a member that begin no other one are ignored, as the JDK ignores them."""
+    """Inflate the members. Like the JDK, ignore bytes after a member that do not begin another one."""
     at, end, written = _gzip_head(payload, 0), len(payload), 0
     if at < 0:
         raise ProtocolError("not a gzip member")
@@ -122,7 +122,7 @@ def gzip_blocks(payload: memoryview, out: Output) -> Iterator[int]:
 
 
 def _inflate(stream: "zlib._Decompress", payload: memoryview, at: int) -> Iterator[tuple[bytes, int]]:
-    """Yield (content, position after what it was made of) of the deflate stream at `at`."""
+    """Yield (content, position after its compressed bytes) of the deflate stream at `at`."""
     while not stream.eof:
         piece = stream.unconsumed_tail or payload[at : at + _INFLATE_BYTES]
         try:
@@ -160,7 +160,7 @@ def _gzip_head(payload: memoryview, start: int) -> int:
 
 
 def lz4_blocks(payload: memoryview, out: Output) -> Iterator[int]:
-    """Decompress one frame of independent blocks. Its content's size and checksum are ignored, and what follows it."""
+    """Decompress one frame of independent blocks. Ignore its content's size and checksum, and the bytes after it."""
     at, flags, most = _lz4_head(payload)
     end, written = len(payload), 0
     between = 4 if flags & _LZ4_BLOCK_CHECKSUM else 0
@@ -226,7 +226,7 @@ def _unpack_block(block: memoryview, out: Output, at: int, most: int) -> int:
 
 
 def _unpack_with_checksum(block: memoryview, kind: int, out: Output, at: int, most: int) -> int:
-    """Decompress a block with its size and checksum. liblz4 checks it in a frame of its own."""
+    """Decompress a block with its size and checksum, as a frame of its own, so that liblz4 checks the checksum."""
     descriptor = bytes([_LZ4_FLAGS | _LZ4_BLOCK_CHECKSUM, kind])
     head = _LZ4_MAGIC + descriptor + bytes([descriptor_checksum(descriptor)])
     limit = min(most, len(out) - at)
@@ -274,7 +274,7 @@ def snappy_blocks(payload: memoryview, out: Output) -> Iterator[int]:
 
 
 def snappy_sizes(payload: memoryview) -> Iterator[int]:
-    """Yield the number of bytes that the blocks state, up to each one."""
+    """Yield the total of the sizes in the blocks, up to each block."""
     total = 0
     for block in _snappy_parts(payload):
         total += _snappy_size(block) if len(block) else 0
@@ -282,7 +282,7 @@ def snappy_sizes(payload: memoryview) -> Iterator[int]:
 
 
 def _snappy_parts(payload: memoryview) -> Iterator[memoryview]:
-    """The blocks; an empty one for each further header."""
+    """Yield the blocks, and an empty one for each further header."""
     at, end = len(XERIAL_HEADER), len(payload)
     if end < at or bytes(payload[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         if not end:
@@ -314,7 +314,7 @@ def _snappy_size(block: memoryview) -> int:
 
 
 def zstd_blocks(payload: memoryview, out: Output) -> Iterator[int]:
-    """Decompress the frames, all at once. A cut frame is ignored where zstd-jni ignores it."""
+    """Decompress all frames at once. Ignore a cut frame if zstd-jni ignores it."""
     try:
         yield cramjam.zstd.decompress_into(payload, cast(memoryview, out))
     except cramjam.DecompressionError as error:

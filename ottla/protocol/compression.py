@@ -1,8 +1,8 @@
 """Compress and decompress the record section of a batch, into a capped buffer. pure frozen
 
-Every reader of Ottla decompresses here: broker, commands, scan, cleaner and test kit. What is accepted, and what comes
-out, is what Kafka's Java classes make of the same bytes (`compressed_blocks`). Records beyond the cap raise TooLarge
-without more than the cap being held; other bytes raise ProtocolError.
+Every reader of Ottla decompresses here: broker, commands, scan, cleaner and test kit. The module accepts the bytes that
+Kafka's Java classes accept and returns the same content (`compressed_blocks`). Records beyond the cap raise TooLarge,
+and no more memory than the cap is held. Other bytes raise ProtocolError.
 """
 
 import mmap
@@ -52,17 +52,17 @@ _WALKS: dict[int, Callable[[memoryview, Output], Iterator[int]]] = {
 _FIRST_BYTES, _FIRST_RATIO, _GROWTH = 4096, 4, 4
 _LEAST_WINDOW_BYTES: Final = 1024
 _FILLED_BYTES: Final = 16 * 1024 * 1024
-"""Memory up to this is faster to use if it is filled with zeros at once."""
+"""Memory up to this size is faster to use if it is filled with zeros at once."""
 UNMEASURED_BYTES: Final = 32 * 1024 * 1024
-"""A buffer up to this is tried without knowing that the content fits."""
+"""A buffer up to this size is tried before the size of the content is known."""
 
 
 READ_LIMIT_BYTES: Final = 256 * 1024 * 1024
-"""Decompressed bytes of one batch that readers of files accept."""
+"""Most decompressed bytes of one batch that readers of files accept."""
 
 
 class TooLarge(ProtocolError):
-    """The decompressed records exceed a limit of Ottla's. They are not damaged, as far as is known."""
+    """The decompressed records exceed a limit of Ottla's. They may be sound."""
 
     def __init__(self, compression: int, limit_bytes: int) -> None:
         size = f"{limit_bytes >> 20:,} MiB" if limit_bytes % (1 << 20) == 0 else f"{limit_bytes:,} bytes"
@@ -70,7 +70,7 @@ class TooLarge(ProtocolError):
 
 
 def compress(payload: Buffer, compression: int, level: int | None = None) -> bytes:
-    """`payload` in codec `compression`, framed as Kafka's own clients frame it.
+    """Return `payload` in codec `compression`, framed as Kafka's own clients frame it.
 
     `level` is one of `compression.gzip.level`, `.lz4.level` or `.zstd.level`; None is Kafka's default.
     """
@@ -88,7 +88,7 @@ def compress(payload: Buffer, compression: int, level: int | None = None) -> byt
 
 
 def lz4_compressor(level: int | None) -> tuple[cramjam.lz4.Compressor, bool]:
-    """A stream, and whether it is the fast one, which Kafka takes at its default level (`Lz4BlockOutputStream`)."""
+    """Return a stream, and whether it is the fast one of Kafka's default level (`Lz4BlockOutputStream`)."""
     fast = level in (None, _LZ4_DEFAULT_LEVEL)
     return cramjam.lz4.Compressor(level=0 if fast else level, content_checksum=False, block_linked=False), fast
 
@@ -119,7 +119,7 @@ def decompress_into(payload: memoryview, compression: int, out: memoryview) -> i
 
 
 def blocks_into(payload: memoryview, compression: int, out: Output) -> Iterator[int | None]:
-    """Decompress block by block: yields the number of bytes in `out`, at the end None if it is too small.
+    """Decompress block by block. Yield the number of bytes in `out`, at the end None if `out` is too small.
 
     Raises ProtocolError.
     """
@@ -142,7 +142,7 @@ def first_size(payload: memoryview, compression: int, limit_bytes: int) -> int:
 def larger_size(payload: memoryview, compression: int, tried_bytes: int, limit_bytes: int) -> int:
     """Return the size of the buffer to try after one of `tried_bytes`. Raises TooLarge, ProtocolError.
 
-    Much memory is taken only after the size is known to be within the limit.
+    A size beyond UNMEASURED_BYTES is returned only after the content was measured.
     """
     if tried_bytes >= limit_bytes:
         raise TooLarge(compression, limit_bytes)
@@ -152,7 +152,7 @@ def larger_size(payload: memoryview, compression: int, tried_bytes: int, limit_b
 
 
 def measured_size(payload: memoryview, compression: int, limit_bytes: int) -> int:
-    """Return a size that holds the content, found without holding it. Raises TooLarge, ProtocolError."""
+    """Return a size that the content fits. The content is not held in memory. Raises TooLarge, ProtocolError."""
     found: int | None = 0
     for found in content_sizes(payload, compression, limit_bytes):
         if found is None or found > limit_bytes:
@@ -165,7 +165,7 @@ def measured_size(payload: memoryview, compression: int, limit_bytes: int) -> in
 def content_sizes(payload: memoryview, compression: int, limit_bytes: int) -> Iterator[int | None]:
     """Yield the size of the content up to each block. Raises ProtocolError.
 
-    A zstd block counts as 128 KiB: nothing else of it is known before it is decompressed.
+    A zstd block counts as 128 KiB, because its size is unknown before it is decompressed.
     """
     if compression == ZSTD:
         return accumulate(content for _, content in zstd_frames(payload, limit_bytes // _LEAST_WINDOW_BYTES))
@@ -175,7 +175,7 @@ def content_sizes(payload: memoryview, compression: int, limit_bytes: int) -> It
 
 
 def allocate(size_bytes: int) -> memoryview:
-    """Return zeros. Many of them cost nothing until they are written."""
+    """Return memory of zeros. A large one takes memory only when it is written."""
     if size_bytes <= SHORT_BYTES:
         return memoryview(bytearray(size_bytes))
     return memoryview(mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))

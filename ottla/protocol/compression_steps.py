@@ -1,8 +1,8 @@
-"""`compress` and `decompress` in steps, for who has others to serve meanwhile. pure
+"""`compress` and `decompress` in steps, so that the caller can serve other clients in between. pure
 
-zstd and gzip, and what decompresses, are calls for another thread, because cramjam's streams keep Python's lock, and
-because zstd without a known size takes tables for 128 MiB and twenty times as long at its highest levels.
-Nothing in cramjam compresses LZ4 blocks at a level without keeping the lock, so LZ4 is compressed in slices.
+Compression with zstd and gzip, and all decompression, are calls for another thread, because cramjam's streams keep
+Python's lock, and because zstd without a known size takes tables for 128 MiB and twenty times as long at its highest
+levels. cramjam has no call that compresses LZ4 blocks at a level and releases the lock, so LZ4 is compressed in slices.
 """
 
 from collections.abc import Iterator
@@ -17,11 +17,11 @@ from ottla.protocol.steps import RECORD_US, SHORT_BYTES, Steps, Work, is_short
 from ottla.protocol.varints import Buffer
 
 MEDIUM_BYTES: Final = 2 * 1024 * 1024
-"""What does not fit a short buffer is tried with this one before it gets all that it may have."""
+"""Size of the buffer to try after the short ones. The next buffer has the limit's size or the measured size."""
 
-# Microseconds for a byte that comes out, on one core, rounded up.
+# Microseconds per byte of output, on one core, rounded up.
 _DECOMPRESS_US: Final = {GZIP: 0.004, SNAPPY: 0.0005, LZ4: 0.001, ZSTD: 0.002}
-# Microseconds for a byte that goes in, up to a level.
+# Microseconds per byte of input, up to a level.
 _SNAPPY_US: Final = 0.002
 _LZ4_US, _LZ4_HIGH_US = 0.003, 0.03
 _GZIP_US: Final = 0.04
@@ -40,11 +40,12 @@ _PIECE_BYTES: Final = 64 * 1024
 _BLOCKS: Final = 500
 _GROWTH: Final = 4
 _UNMEASURED_BYTES: Final = 128 * 1024 * 1024
-"""A limit up to this is tried at once. Below a higher one the size is found first."""
+"""A buffer of the limit's size is tried at once up to this limit. For a higher limit the size is measured first."""
 
 
 def compress_steps(payload: Buffer, codec: int, level: int | None = None) -> Steps[Buffer]:
-    """`compress`, to the same records though not always to the same bytes. `payload` must be the caller's own."""
+    """Do the work of `compress` in steps. The bytes may differ from its result, the records do not.
+    `payload` must be the caller's own."""
     if codec == NONE:
         return payload
     if codec == SNAPPY:
@@ -60,7 +61,7 @@ def compress_steps(payload: Buffer, codec: int, level: int | None = None) -> Ste
 
 
 def zstd_level(level: int | None, size_bytes: int) -> int:
-    """The level that is asked for, or for large records the next lower one that `MOST_TABLES_BYTES` are enough for."""
+    """Return the given level, or for large records the next lower level whose tables fit `MOST_TABLES_BYTES`."""
     given = compression.DEFAULT_LEVELS[ZSTD] if level is None else level
     while zstd_tables_bytes(given, size_bytes) > MOST_TABLES_BYTES:
         given -= 1
@@ -98,7 +99,7 @@ def _compress_lz4(view: memoryview, level: int | None) -> Steps[Buffer]:
 
 
 def decompress_steps(payload: Buffer, codec: int, *, limit_bytes: int) -> Steps[Buffer]:
-    """`decompress`. The result is memory of its own, unless the records were not compressed."""
+    """Do the work of `decompress` in steps. The result is new memory, or `payload` if it was not compressed."""
     view = memoryview(payload)
     if codec == NONE:
         if len(view) > limit_bytes:
@@ -153,7 +154,7 @@ class _Filling:
 
     @property
     def content(self) -> Buffer | None:
-        """None if it was too large."""
+        """The content, None if it was too large."""
         if self._written is None:
             return None
         # Records are walked faster in bytes, which is worth the copy of a few.
@@ -162,7 +163,7 @@ class _Filling:
 
 
 def _measured_size(view: memoryview, codec: int, limit_bytes: int) -> Steps[int]:
-    """`measured_size` in slices of blocks."""
+    """Do the work of `measured_size` in slices of blocks."""
     sizes = compression.content_sizes(memoryview(bytes(view)), codec, limit_bytes)
     cost_us = limit_bytes * _DECOMPRESS_US[codec]
     found: int | None = 0

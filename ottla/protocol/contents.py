@@ -1,7 +1,7 @@
 """Fingerprints of the records of a batch: their keys, values and headers. pure
 
-Two batches have equal contents if these are equal, record by record. Timestamps and the codec do not count: a client
-may take a new timestamp when it retries, and a topic may store another codec.
+Two batches have equal contents if keys, values and headers are equal, record by record. Timestamps and the codec do not
+count: a retry may have a new timestamp, and a topic may store another codec.
 """
 
 from hashlib import blake2b
@@ -21,10 +21,10 @@ _SLICE_BYTES: Final = 1 << 20
 def differ(
     batch: Buffer, header: BatchHeader, other: Buffer, other_header: BatchHeader, limit_bytes: int
 ) -> Steps[bool]:
-    """Whether two batches of as many records say something else.
+    """Return whether two batches with the same number of records have different contents.
 
-    Of one of them at a time the records are held decompressed, `limit_bytes` at most. Raises ProtocolError, with which
-    nothing is known, if there are more or if they are broken.
+    Memory holds the decompressed records of one batch at a time, at most `limit_bytes`. Raises ProtocolError if the
+    records are larger or broken; whether the contents differ is then unknown.
     """
     payload = memoryview(batch)[HEADER_SIZE : header.size_bytes]
     other_payload = memoryview(other)[HEADER_SIZE : other_header.size_bytes]
@@ -39,7 +39,7 @@ def differ(
 def _are_equal(payload: memoryview, other: memoryview) -> Steps[bool]:
     for at in range(0, len(payload), _SLICE_BYTES):
         end = at + _SLICE_BYTES
-        # Views are compared byte by byte, which takes twenty times as long.
+        # Views would be compared byte by byte, which takes twenty times as long.
         if bytes(payload[at:end]) != bytes(other[at:end]):
             return False
         yield 3 * _SLICE_BYTES * BYTE_US
@@ -47,8 +47,8 @@ def _are_equal(payload: memoryview, other: memoryview) -> Steps[bool]:
 
 
 def _digest(payload: memoryview, header: BatchHeader, limit_bytes: int) -> Steps[bytes]:
-    """A digest of keys, values and headers, as they are encoded: the bytes of a record behind its deltas, which say
-    themselves where they end. Raises ProtocolError."""
+    """Return a digest of the encoded keys, values and headers: the bytes after the deltas of each record, which
+    include their own lengths. Raises ProtocolError."""
     raw = yield from decompress_steps(payload, header.compression, limit_bytes=limit_bytes)
     view = memoryview(raw)
     digest = blake2b()

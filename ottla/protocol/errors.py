@@ -1,6 +1,6 @@
 """Kafka's error codes as values. pure
 
-Source: `org.apache.kafka.common.protocol.Errors` of Kafka 4.3.1; only the codes that Ottla can answer or meet.
+Source: `org.apache.kafka.common.protocol.Errors` of Kafka 4.3.1; only the codes that Ottla can send or receive.
 """
 
 from enum import IntEnum
@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 
 class ErrorCode(IntEnum):
-    """A Kafka error code. It is a value: handlers return it, nothing raises it."""
+    """A Kafka error code. Handlers return it as a value; it is never raised."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -102,11 +102,11 @@ class ErrorCode(IntEnum):
 
 
 NO_ERROR: Final = ErrorCode.NONE
-"""For hot paths: to look up a member of an enum takes Python 3.11 ten times as long as a name, 0.2 us."""
+"""NONE for hot paths: Python 3.11 takes 0.2 us to look up a member of an enum, ten times as long as a name."""
 
 
 class ApiError(NamedTuple):
-    """Error code of a response, with a message for people. Source: Kafka's class of this name."""
+    """Error code of a response and its error message. Source: Kafka's class of this name."""
 
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
@@ -142,4 +142,4 @@ _RETRIABLE = frozenset(
 
 
 class ProtocolError(ValueError):
-    """Bytes that break the protocol or a file format: the message says what and where, never a traceback for users."""
+    """Bytes break the protocol or a file format. The message names the fault and its place; users see no traceback."""

@@ -1,7 +1,7 @@
 """Read and write the field types of Kafka's messages, as the records of the internal topics use them. pure frozen
 
-Source: `org.apache.kafka.common.protocol.Readable`, `Writable`. `flexible` picks compact lengths (unsigned varint of
-length + 1, 0 is null) over int16 and int32 lengths (-1 is null). Whatever does not fit raises ProtocolError.
+Source: `org.apache.kafka.common.protocol.Readable`, `Writable`. `flexible` selects compact lengths (unsigned varint of
+length + 1, 0 is null) over int16 and int32 lengths (-1 is null). Bytes that do not fit raise ProtocolError.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,23 +19,23 @@ _INT64 = Struct(">q")
 _FLOAT64 = Struct(">d")
 UUID_SIZE = 16
 MAX_STRING_BYTES = 0x7FFF
-"""Of any string in any version: Kafka refuses a longer one, read or written, where the compact length could hold it."""
+"""Limit of any string in any version. Kafka refuses to read or write a longer one, even with a compact length."""
 MAX_TAGS = 64
 
 T = TypeVar("T")
 
 
 class UnknownVersion(ProtocolError):
-    """A value of a version that we cannot read. Kafka's coordinators warn and skip such a record."""
+    """The value has a version that Ottla cannot read. Kafka's coordinators warn and skip the record."""
 
 
 def fits_a_string(text: str) -> bool:
-    """Whether a field may hold the text."""
+    """Return whether a string field can hold the text."""
     return 4 * len(text) <= MAX_STRING_BYTES or len(text.encode()) <= MAX_STRING_BYTES
 
 
 class Reader:
-    """A position in `buffer`; each method reads one field and moves behind it."""
+    """A position in `buffer`. Each method reads one field and moves to the position after it."""
 
     __slots__ = ("_buffer", "flexible", "position")
 
@@ -108,7 +108,7 @@ class Reader:
         return self.raw(size)
 
     def nullable_array(self, element: Callable[[], T], min_size: int) -> tuple[T, ...] | None:
-        """`element()` as often as the count says; each takes `min_size` bytes at least, so a lying count ends here."""
+        """Read a count and that many `element()`. A count that exceeds the rest at `min_size` bytes each is refused."""
         count = self._length(_INT32)
         if count == -1:
             return None
@@ -123,7 +123,7 @@ class Reader:
         return value
 
     def tags(self) -> dict[int, "Reader"]:
-        """Readers of the tagged fields by tag; none where the message is not flexible. Tags must ascend."""
+        """Read the tagged fields and return a Reader of each by tag; none if not flexible. Tags must ascend."""
         found: dict[int, Reader] = {}
         if not self.flexible:
             return found
@@ -140,7 +140,7 @@ class Reader:
         return found
 
     def end(self) -> None:
-        """Raises ProtocolError unless everything has been read."""
+        """Raise ProtocolError if bytes are left."""
         if self.position != len(self._buffer):
             raise ProtocolError(f"{len(self._buffer) - self.position} bytes after the end of the message")
 
@@ -204,7 +204,7 @@ class Writer:
                 element(value)
 
     def tags(self, *fields: tuple[int, bytes] | None) -> None:
-        """The tagged fields that are not None, in ascending order; nothing where the message is not flexible."""
+        """Append the tagged fields that are not None, in ascending order; nothing if the message is not flexible."""
         if not self.flexible:
             return
         present = [field for field in fields if field is not None]

@@ -9,7 +9,7 @@ _MIN_INT32 = -(2**31)
 
 
 def java_hash(text: str) -> int:
-    """Java's `String.hashCode`: over UTF-16 units, wrapped to a signed int32."""
+    """Return Java's `String.hashCode`: over UTF-16 units, wrapped to a signed int32."""
     encoded = text.encode("utf-16-le", "surrogatepass")
     value = 0
     for unit in unpack(f"<{len(encoded) // 2}H", encoded):
@@ -18,6 +18,6 @@ def java_hash(text: str) -> int:
 
 
 def coordinator_partition(key: str, partitions: int) -> int:
-    """Partition of `__transaction_state` or `__consumer_offsets` for `key`. The absolute value of -2^31 is 0 here."""
+    """Return the partition of `__transaction_state` or `__consumer_offsets` for `key`. A hash of -2^31 counts as 0."""
     value = java_hash(key)
     return 0 if value == _MIN_INT32 else abs(value) % partitions

@@ -1,8 +1,8 @@
 """Entries of `.index`, `.timeindex` and `.txnindex` files. pure frozen
 
 Source: `org.apache.kafka.storage.internals.log.OffsetIndex`, `TimeIndex`, `AbortedTxn`. All integers are big endian.
-After a crash the first two files still have their preallocated size: `iter_offset_entries` and `iter_time_entries` end
-where the entries stop ascending, which is where the zero tail starts.
+After a crash the first two files still have their preallocated size. The zero tail starts where the entries stop
+ascending, so `iter_offset_entries` and `iter_time_entries` end there.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,14 +26,14 @@ class OffsetEntry(NamedTuple):
 
 
 class TimeEntry(NamedTuple):
-    """The largest timestamp (ms) up to here and the last offset (minus base) of the batch that holds it."""
+    """The largest timestamp (ms) up to this entry and the last offset (minus base) of the batch that holds it."""
 
     timestamp: int
     relative_offset: int
 
 
 class AbortedTxn(NamedTuple):
-    """An aborted transaction: offsets of its first record and of its marker, and the LSO when that was written."""
+    """An aborted transaction: offsets of its first record and its marker, and the LSO when the marker was written."""
 
     producer_id: int
     first_offset: int
@@ -42,27 +42,27 @@ class AbortedTxn(NamedTuple):
 
 
 def pack_offset_entry(entry: OffsetEntry) -> bytes:
-    """8 bytes."""
+    """Return an entry's 8 bytes."""
     return OFFSET_ENTRY.pack(*entry)
 
 
 def pack_time_entry(entry: TimeEntry) -> bytes:
-    """12 bytes."""
+    """Return an entry's 12 bytes."""
     return TIME_ENTRY.pack(*entry)
 
 
 def pack_aborted_txn(entry: AbortedTxn) -> bytes:
-    """34 bytes."""
+    """Return an entry's 34 bytes."""
     return TXN_ENTRY.pack(TXN_VERSION, *entry)
 
 
 def pack_aborted_txns(entries: Iterable[AbortedTxn]) -> bytes:
-    """The content of a `.txnindex` file."""
+    """Return the content of a `.txnindex` file."""
     return b"".join(map(pack_aborted_txn, entries))
 
 
 def iter_offset_entries(buffer: Buffer) -> Iterator[OffsetEntry]:
-    """Entries until their offsets or positions stop ascending (the first may be 0) or an entry is cut short."""
+    """Yield entries until offsets or positions stop ascending (the first may be 0) or an entry is cut short."""
     whole = len(buffer) - len(buffer) % OFFSET_ENTRY.size
     last_offset, last_position = -1, -1
     for offset, position in OFFSET_ENTRY.iter_unpack(memoryview(buffer)[:whole]):
@@ -73,7 +73,7 @@ def iter_offset_entries(buffer: Buffer) -> Iterator[OffsetEntry]:
 
 
 def iter_time_entries(buffer: Buffer) -> Iterator[TimeEntry]:
-    """Entries until timestamps stop ascending, offsets descend, or an entry is cut short."""
+    """Yield entries until timestamps stop ascending, offsets descend, or an entry is cut short."""
     whole = len(buffer) - len(buffer) % TIME_ENTRY.size
     last_timestamp, last_offset = -(2**63), 0
     for timestamp, offset in TIME_ENTRY.iter_unpack(memoryview(buffer)[:whole]):
@@ -84,10 +84,10 @@ def iter_time_entries(buffer: Buffer) -> Iterator[TimeEntry]:
 
 
 def iter_aborted_txns(buffer: Buffer, after: int = -1) -> Iterator[AbortedTxn]:
-    """All entries of a `.txnindex`, which is never preallocated; or of a part, whose markers are `after` an offset.
+    """Yield all entries of a `.txnindex`, which is never preallocated, or of a part with markers `after` an offset.
 
-    Raises ProtocolError for a cut entry, an unknown version, or marker offsets that do not ascend: the file is damaged
-    and recovery rebuilds it from the segment.
+    Raises ProtocolError for a cut entry, an unknown version, or marker offsets that do not ascend. The file is then
+    damaged, and recovery rebuilds it from the segment.
     """
     if len(buffer) % TXN_ENTRY.size:
         raise ProtocolError(f"transaction index of {len(buffer)} bytes ends inside an entry")

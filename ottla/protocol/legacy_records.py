@@ -2,8 +2,8 @@
 
 A message is offset, size, CRC-32, magic, attributes, in magic 1 a timestamp, key and value, each with a length of which
 -1 means null. The CRC covers everything from the magic on. Several records are compressed together as the value of one
-message, the wrapper, whose offset is that of the last of them. The records in a wrapper of magic 0 have their own
-offsets, those in one of magic 1 count from the first record.
+message, the wrapper, whose offset is that of its last record. Records in a wrapper of magic 0 have absolute offsets;
+those in a wrapper of magic 1 have offsets relative to its first record.
 
 Source: `org.apache.kafka.common.record.LegacyRecord`, `AbstractLegacyRecordBatch.DeepRecordsIterator` of 4.3.1.
 """
@@ -35,7 +35,7 @@ _LENGTH = Struct(">i")
 _OFFSET_AND_SIZE = Struct(">qi")
 
 SHALLOW_LIMIT_BYTES = 32 * 1024 * 1024
-"""Decompressed bytes of a message above which only its header is read where no record is asked for."""
+"""Limit of decompressed bytes for readers of headers. Of a larger message they read only the header."""
 
 # The header of an LZ4 frame: magic number, then the descriptor (two flag bytes, perhaps the content size), then a byte
 # of checksum.
@@ -53,7 +53,7 @@ class LegacyRecord(NamedTuple):
 
 
 def iter_legacy_records(buffer: Buffer, header: BatchHeader, position: int, limit_bytes: int) -> Iterator[LegacyRecord]:
-    """Yield the records of the message at `position`. Raises ProtocolError for what Kafka's consumer cannot read."""
+    """Yield the records of the message at `position`. Raises ProtocolError if Kafka's consumer cannot read it."""
     raw: Buffer = b""
     if header.compression != NONE:
         raw = decompress(packed_records(buffer, header, position), header.compression, limit_bytes=limit_bytes)
@@ -61,9 +61,9 @@ def iter_legacy_records(buffer: Buffer, header: BatchHeader, position: int, limi
 
 
 def deep_header(buffer: Buffer, header: BatchHeader, position: int, limit_bytes: int) -> BatchHeader:
-    """Return `header` with the first offset and the count of the records that the message at `position` holds.
+    """Return `header` with the first offset and the count of the records in the message at `position`.
 
-    The last offset stays. Raises ProtocolError for what Kafka's consumer cannot read.
+    The last offset stays. Raises ProtocolError for a message that Kafka's consumer cannot read.
     """
     records = iter_legacy_records(buffer, header, position, limit_bytes)
     first = next(records)
@@ -74,7 +74,7 @@ def deep_header(buffer: Buffer, header: BatchHeader, position: int, limit_bytes:
 
 
 def is_message(buffer: Buffer, header: BatchHeader, position: int) -> bool:
-    """Whether key and value fit the message of `header`. In a batch of magic 2 whose magic is spoiled they do not."""
+    """Return whether key and value fit the message of `header`. In a batch of magic 2 with broken magic they do not."""
     try:
         _value_place(_whole(buffer, header, position), header.magic)
     except ProtocolError:
@@ -83,7 +83,7 @@ def is_message(buffer: Buffer, header: BatchHeader, position: int) -> bool:
 
 
 def packed_records(buffer: Buffer, header: BatchHeader, position: int = 0) -> Buffer:
-    """Return the value of the wrapper at `position`, which is to be decompressed. Raises ProtocolError."""
+    """Return the still compressed value of the wrapper at `position`. Raises ProtocolError."""
     if header.compression not in (GZIP, SNAPPY, LZ4):
         raise ProtocolError(f"compression type {header.compression} in a message of magic {header.magic}")
     message = _whole(buffer, header, position)
@@ -97,7 +97,7 @@ def packed_records(buffer: Buffer, header: BatchHeader, position: int = 0) -> Bu
 
 
 def iter_records_of_message(buffer: Buffer, header: BatchHeader, position: int, raw: Buffer) -> Iterator[LegacyRecord]:
-    """Yield the records of the message at `position`; `raw` is what its value decompresses to, if it is compressed."""
+    """Yield the records of the message at `position`. `raw` is its decompressed value if it is compressed."""
     if header.compression == NONE:
         message = _whole(buffer, header, position)
         key, value = _key_and_value(message, header.magic)
@@ -137,7 +137,7 @@ def _check_inner(covered: memoryview, crc: int, magic: int, attributes: int, off
 
 
 def _offset_of_first(raw: memoryview, header: BatchHeader) -> int:
-    """Return what the offsets in a wrapper count from: 0 in magic 0. Raises ProtocolError if it is empty."""
+    """Return the offset to add to those in a wrapper: 0 in magic 0. Raises ProtocolError if the wrapper is empty."""
     last: int | None = None
     for at, _ in _inner_places(raw):
         last = _OFFSET_AND_SIZE.unpack_from(raw, at)[0]
@@ -151,7 +151,7 @@ def _offset_of_first(raw: memoryview, header: BatchHeader) -> int:
 
 
 def _inner_places(raw: memoryview) -> Iterator[tuple[int, int]]:
-    """Yield where the messages in a wrapper begin and end. As in Kafka, one that is cut short is left out."""
+    """Yield (start, end) of the messages in a wrapper. As in Kafka, a message that is cut short is ignored."""
     at, end = 0, len(raw)
     while at + LOG_OVERHEAD <= end:
         size = LOG_OVERHEAD + _OFFSET_AND_SIZE.unpack_from(raw, at)[1]
@@ -179,7 +179,7 @@ def _key_and_value(message: memoryview, magic: int) -> tuple[bytes | None, bytes
 
 
 def _value_place(message: memoryview, magic: int) -> tuple[int, int]:
-    """(start, length) of the value of a message; length -1 if it is null. Raises ProtocolError if it does not fit."""
+    """Return (start, length) of a message's value; length -1 if it is null. Raises ProtocolError if it does not fit."""
     if len(message) < least_size(magic):
         raise ProtocolError(f"a message of {len(message)} bytes of magic {magic}")
     at = LEGACY_HEADER_SIZE + (LEGACY_TIMESTAMP_SIZE if magic else 0)
@@ -196,9 +196,9 @@ def _value_place(message: memoryview, magic: int) -> tuple[int, int]:
 
 
 def _with_right_checksum(payload: memoryview) -> Buffer:
-    """Return the LZ4 frame with the checksum of its header made right.
+    """Return the LZ4 frame with the right checksum of its header.
 
-    Clients of magic 0 took it of the magic number too, and Kafka does not check it there
+    Clients of magic 0 included the magic number in the checksum, and Kafka does not check it there
     (`Lz4BlockInputStream`, `ignoreFlagDescriptorChecksum`).
     """
     if len(payload) <= _LZ4_CHECKSUM_AT:

@@ -1,7 +1,7 @@
 """Strings, counts and shared structs of hand-written messages, in the plain and the flexible form. pure
 
 Plain: int16 length of a string, int32 of bytes and arrays, -1 for null. Flexible (KIP-482): an unsigned varint of
-length + 1, 0 for null, and tagged fields behind each struct. Writers append to a bytearray.
+length + 1, 0 for null, and tagged fields after each struct. Writers append to a bytearray.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _TAGGED_LEADER: Final = Struct(">BBiiB").pack
 
 
 class NodeEndpoint(NamedTuple):
-    """Address of a leader that a response names."""
+    """Address of a leader in a response."""
 
     node_id: int
     host: str
@@ -25,7 +25,7 @@ class NodeEndpoint(NamedTuple):
 
 
 def write_string(out: bytearray, text: str | None, flexible: bool) -> None:
-    """A string; None is null."""
+    """Append a string; None is null."""
     if text is None:
         out += b"\0" if flexible else b"\xff\xff"
         return
@@ -38,7 +38,7 @@ def write_string(out: bytearray, text: str | None, flexible: bool) -> None:
 
 
 def write_count(out: bytearray, count: int, flexible: bool) -> None:
-    """The count of an array or the length of bytes; -1 is null."""
+    """Append the count of an array or the length of bytes; -1 is null."""
     if flexible:
         write_unsigned_varint(out, count + 1)
     else:
@@ -46,12 +46,12 @@ def write_count(out: bytearray, count: int, flexible: bool) -> None:
 
 
 def write_tagged_leader(out: bytearray, tag: int, leader: tuple[int, int]) -> None:
-    """Tag, size and value of a LeaderIdAndEpoch."""
+    """Append tag, size and value of a LeaderIdAndEpoch."""
     out += _TAGGED_LEADER(tag, 9, *leader, 0)
 
 
 def write_endpoint_tags(out: bytearray, endpoints: Sequence[NodeEndpoint]) -> None:
-    """The tag section that ends a response: NodeEndpoints as tag 0, or nothing."""
+    """Append the tag section that ends a response: NodeEndpoints as tag 0, or no tag."""
     if not endpoints:
         out.append(0)
         return

@@ -1,7 +1,7 @@
 """Java's properties files: `server.properties`, `client.properties`, `meta.properties`. pure
 
 Source: `java.util.Properties.load`. A file is Latin-1 with `\\uXXXX` escapes by its specification; UTF-8 is read too,
-because people write it. A key that stands twice has the value of its last line.
+because people write it. A repeated key has the value of its last line.
 """
 
 import re
@@ -27,7 +27,7 @@ class Property(NamedTuple):
 
 
 def decode_text(content: bytes) -> str:
-    """Return the text of a properties file: UTF-8 if it is that, Latin-1 otherwise."""
+    """Return the text of a properties file: decoded as UTF-8 if it is valid UTF-8, else as Latin-1."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError:
@@ -50,7 +50,7 @@ def read_properties(content: bytes) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield lines with their continuations, without comments and blank lines, each with the number of its first."""
+    """Yield (number of the first line, line with its continuations), without comments and blank lines."""
     pending, start = "", 0
     for number, raw in enumerate(_LINE_END.split(text), 1):
         line = raw.lstrip(_BLANKS)

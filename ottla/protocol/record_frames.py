@@ -1,8 +1,8 @@
-"""Boundaries of the records of a batch, and the fields that compaction needs: nothing else is decoded. pure
+"""Boundaries of the records of a batch, and only those fields that compaction needs. pure
 
-A `Frame` is a plain tuple, because there is one for every record of a log that is compacted:
+A `Frame` is a plain tuple, because compaction makes one for every record of a log:
 (offset delta, timestamp delta, key or None, whether the value is null, position after the deltas, end). The bytes
-between the last two are key, value and headers as they stand in the batch.
+between the last two are the encoded key, value and headers.
 """
 
 from collections.abc import Generator, Sequence
@@ -35,13 +35,13 @@ _KEPT_ATTRIBUTES = COMPRESSION_MASK | TIMESTAMP_TYPE | TRANSACTIONAL | CONTROL
 
 
 def raw_records(batch: Buffer, header: BatchHeader) -> bytes:
-    """The decompressed records of the batch that begins `batch`. Raises ProtocolError."""
+    """Return the decompressed records of the batch at the start of `batch`. Raises ProtocolError."""
     payload = memoryview(batch)[HEADER_SIZE : header.size_bytes]
     return decompress(payload, header.compression, limit_bytes=_limit(payload, header)) if header.record_count else b""
 
 
 def raw_steps(batch: Buffer, header: BatchHeader) -> Steps[Buffer]:
-    """`raw_records` in steps. `batch` must be the caller's own."""
+    """Do the work of `raw_records` in steps. `batch` must be the caller's own."""
     if not header.record_count:
         return b""
     payload = memoryview(batch)[HEADER_SIZE : header.size_bytes]
@@ -49,14 +49,14 @@ def raw_steps(batch: Buffer, header: BatchHeader) -> Steps[Buffer]:
 
 
 def _limit(payload: memoryview, header: BatchHeader) -> int:
-    """Return the most bytes that the records may take. Records without a codec are in memory already."""
+    """Return the largest size of the decompressed records. Records without a codec are in memory already."""
     return READ_LIMIT_BYTES if header.compression else len(payload)
 
 
 def iter_frames(raw: Buffer, count: int, *, keys: bool = True) -> Generator[list[Frame], None, None]:
-    """The frames of `count` records, `SLICE_RECORDS` at a time. Raises ProtocolError if they do not fit.
+    """Yield the frames of `count` records, `SLICE_RECORDS` at a time. Raises ProtocolError if they do not fit.
 
-    Without `keys` none is copied: each is empty or None.
+    Without `keys` no key is copied: each is empty or None.
     """
     at = 0
     for start in range(0, count, SLICE_RECORDS):
@@ -71,7 +71,7 @@ def iter_frames(raw: Buffer, count: int, *, keys: bool = True) -> Generator[list
 
 
 def _read_frames(raw: Buffer, at: int, count: int, frames: list[Frame], keys: bool) -> int:
-    """Read `count` records from position `at` on; returns the position behind them."""
+    """Read `count` records from position `at` on and return the position after them."""
     end = len(raw)
     for _ in range(count):
         x = raw[at]
@@ -111,9 +111,9 @@ def _read_frames(raw: Buffer, at: int, count: int, frames: list[Frame], keys: bo
 def find_record(
     raw: Buffer, count: int, least_timestamp_delta: int | None, least_offset_delta: int
 ) -> Steps[tuple[int, int] | None]:
-    """(offset delta, timestamp delta) of the first of `count` records that has at least these, None if none has.
+    """Return (offset delta, timestamp delta) of the first of `count` records with at least these deltas, else None.
 
-    A timestamp delta of None is that of a batch whose records have none of their own. Raises ProtocolError.
+    `least_timestamp_delta` is None for a batch whose records have no own timestamps. Raises ProtocolError.
     """
     least = -(1 << 70) if least_timestamp_delta is None else least_timestamp_delta
     for frames in iter_frames(raw, count, keys=False):
@@ -127,10 +127,10 @@ def find_record(
 def rebuild_batch(
     header: BatchHeader, raw: Buffer, frames: Sequence[Frame], delete_horizon_ms: int | None
 ) -> Steps[bytearray]:
-    """The batch of `header` with the records `frames` of its `raw` ones, at least one.
+    """Build the batch of `header` with only the records `frames` of its `raw` records, at least one.
 
-    Offsets, producer, sequence and codec stay; the time of the first record, or the delete horizon, becomes the base
-    of all timestamps (`MemoryRecords.buildRetainedRecordsInto`, `MemoryRecordsBuilder`).
+    Offsets, producer, sequence and codec stay. The time of the first record, or the delete horizon, becomes the base
+    timestamp (`MemoryRecords.buildRetainedRecordsInto`, `MemoryRecordsBuilder`).
     """
     append_time = header.is_log_append_time
     times = [header.max_timestamp if append_time else header.base_timestamp + frame[1] for frame in frames]
@@ -159,7 +159,7 @@ def rebuild_batch(
 
 
 def empty_batch(header: BatchHeader) -> bytearray:
-    """The header alone, which keeps offsets, sequences and producer (`DefaultRecordBatch.writeEmptyHeader`)."""
+    """Build a batch without records that keeps offsets, sequences, producer (`DefaultRecordBatch.writeEmptyHeader`)."""
     return assemble(
         header._replace(
             attributes=header.attributes & (TIMESTAMP_TYPE | TRANSACTIONAL | CONTROL),

@@ -18,7 +18,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class NewRecord(NamedTuple):
-    """A record to be written. `timestamp_ms` None takes the default of the batch."""
+    """A record to write. With `timestamp_ms` None it has the default timestamp of the batch."""
 
     key: bytes | None
     value: bytes | None
@@ -70,10 +70,10 @@ def _write_bytes(out: bytearray, content: bytes | None) -> None:
 def iter_records(
     buffer: Buffer, header: BatchHeader, position: int = 0, *, limit_bytes: int = READ_LIMIT_BYTES
 ) -> Iterator[Record]:
-    """The records of the batch at `position`, whatever its magic and codec; control batches too.
+    """Yield the records of the batch at `position`, of any magic and codec; control batches too.
 
     Raises ProtocolError for a magic that Kafka does not know, a cut batch, more than `limit_bytes` after decompression,
-    or frames that do not add up. The CRC is not looked at: `crc_is_valid` does that.
+    or record lengths that do not fit. The CRC is not checked: call `crc_is_valid`.
     """
     if is_legacy(header.magic):
         for offset, timestamp, key, value, _ in iter_legacy_records(buffer, header, position, limit_bytes):
@@ -100,9 +100,9 @@ def iter_records(
 
 
 def decode_record(raw: bytes, position: int, header: BatchHeader) -> tuple[Record, int]:
-    """(record, position after it) of the record at `position` in the decompressed section of `header`'s batch.
+    """Return (record, position after it) of the record at `position` in the decompressed section of `header`'s batch.
 
-    Header names that are not UTF-8 are shown with U+FFFD, as the Java client does.
+    U+FFFD replaces bytes of header names that are not UTF-8, as in the Java client.
     """
     length, at = read_varint(raw, position)
     end = at + length

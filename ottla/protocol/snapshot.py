@@ -18,12 +18,12 @@ _HEAD = Struct(">hIi")
 _ENTRY = Struct(">qhiqiqiq")
 HEAD_BYTES = _HEAD.size
 ENTRY_BYTES = _ENTRY.size
-# The CRC-32C covers everything after itself, from the entry count on.
+# The CRC-32C covers all bytes after it, from the entry count on.
 _CRC_FROM = 6
 
 
 class ProducerEntry(NamedTuple):
-    """State of one producer id below the snapshot's offset; only its last batch is kept. -1 (offset_delta: 0) is none.
+    """State of one producer id below the snapshot's offset, with only its last batch. -1 (offset_delta: 0) is none.
 
     `timestamp` is in ms: the largest of the last batch, or that of the last marker.
     """
@@ -39,14 +39,14 @@ class ProducerEntry(NamedTuple):
 
 
 def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
-    """The content of a snapshot file; no entries are a valid file too."""
+    """Return the content of a snapshot file. A file without entries is valid."""
     body = b"".join(starmap(_ENTRY.pack, entries))
     count = len(body) // _ENTRY.size
     return _HEAD.pack(VERSION, crc32c(body, _crc_of(count)), count) + body
 
 
 class SnapshotEncoder:
-    """A snapshot file of `count` entries in parts: its head, which is known last, and then what `encode` gave."""
+    """Encoder of a snapshot file of `count` entries in parts. The file is the head, known last, and then the parts."""
 
     __slots__ = ("_count", "_crc")
 
@@ -55,13 +55,13 @@ class SnapshotEncoder:
         self._crc = _crc_of(count)
 
     def encode(self, entries: Iterable[ProducerEntry]) -> bytes:
-        """The bytes of the next entries."""
+        """Return the bytes of the next entries."""
         part = b"".join(starmap(_ENTRY.pack, entries))
         self._crc = crc32c(part, self._crc)
         return part
 
     def head(self) -> bytes:
-        """The first bytes of the file, of a size that does not depend on the entries."""
+        """Return the first bytes of the file, whose size does not depend on the entries."""
         return _HEAD.pack(VERSION, self._crc, self._count)
 
 
@@ -71,7 +71,7 @@ def _crc_of(count: int) -> int:
 
 
 class SnapshotDecoder:
-    """A snapshot file in parts. What they say counts only once `finish` has found them sound."""
+    """Decoder of a snapshot file in parts. Use the entries only after `finish` has checked the CRC."""
 
     __slots__ = ("_crc", "_expected_crc")
 
@@ -87,20 +87,20 @@ class SnapshotDecoder:
         self._crc = _crc_of(count)
 
     def decode(self, part: Buffer) -> list[ProducerEntry]:
-        """The next entries, from whole ones. Raises ProtocolError if the last is cut."""
+        """Return the next entries, from a part of whole entries. Raises ProtocolError if the last is cut short."""
         if len(part) % ENTRY_BYTES:
             raise ProtocolError("producer snapshot is cut short")
         self._crc = crc32c(part, self._crc)
         return [ProducerEntry._make(fields) for fields in _ENTRY.iter_unpack(part)]
 
     def finish(self) -> None:
-        """Raises ProtocolError if the CRC is wrong."""
+        """Raise ProtocolError if the CRC is wrong."""
         if self._crc != self._expected_crc:
             raise ProtocolError("producer snapshot fails its CRC")
 
 
 def decode_snapshot(content: Buffer) -> list[ProducerEntry]:
-    """The entries of a snapshot file. Raises ProtocolError if version, size or CRC is wrong (try an older one)."""
+    """Return the entries of a snapshot file. Raises ProtocolError for a bad version, size or CRC (try an older one)."""
     decoder = SnapshotDecoder(content, len(content))
     entries = decoder.decode(memoryview(content)[HEAD_BYTES:])
     decoder.finish()

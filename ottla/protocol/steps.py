@@ -1,7 +1,7 @@
 """Long work on bytes, cut into steps that the caller drives. pure
 
-A generator of `Steps` yields the microseconds that it has just worked, so that the caller can run other work first, or
-a `Work`: a call that releases Python's lock while it runs, so that another thread can run it. The caller sends the
+A generator of `Steps` yields the microseconds that it has just worked, so that the caller can run other work, or a
+`Work`: a call that releases Python's lock while it runs, so that another thread can run it. The caller sends the
 result of the call into the generator, or throws its exception into it.
 
 Measured with cramjam 2.14: its functions release the lock, the methods of its `Compressor` do not.
@@ -13,18 +13,18 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 T = TypeVar("T")
 
 RECORD_US: Final = 1.0
-"""One record whose frame is walked."""
+"""Cost of walking the frame of one record."""
 BYTE_US: Final = 0.0005
-"""One byte that is copied or checked by CRC."""
+"""Cost of copying one byte or computing its CRC."""
 SHORT_US: Final = 500.0
-"""A call that takes no longer is not worth a thread: handing it over and back takes a fifth of this."""
+"""Longest call that runs in the calling thread: the handover to another thread and back takes a fifth of this."""
 SHORT_BYTES: Final = 128 * 1024
-"""Memory that needs no reservation: about as much as a connection has for receiving."""
+"""Most memory without a reservation: about as much as a connection has for receiving."""
 
 
 class Work(NamedTuple):
-    """`call` takes about `cost_us`; `memory_bytes` is the most that the generator holds from now on, and the call takes
-    `scratch_bytes` more while it runs.
+    """A call of about `cost_us`. From now on the generator holds at most `memory_bytes`; the call takes `scratch_bytes`
+    more while it runs.
 
     A call must own the bytes that it reads: the receive buffer of a connection does not outlive the connection.
     """
@@ -36,7 +36,7 @@ class Work(NamedTuple):
 
 
 def is_short(cost_us: float) -> bool:
-    """Whether a call of so many microseconds runs in the calling thread."""
+    """Return whether a call of `cost_us` runs in the calling thread."""
     return cost_us <= SHORT_US
 
 
@@ -45,7 +45,7 @@ Steps: TypeAlias = Generator[Step, Any, T]
 
 
 def to_the_end(steps: Steps[T]) -> T:
-    """Take all steps here and now."""
+    """Run all steps without a pause and return their result."""
     answer: Any = None
     try:
         while True:

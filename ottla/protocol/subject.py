@@ -24,7 +24,7 @@ class Subject(NamedTuple):
     transactional_ids: frozenset[str]
     groups: frozenset[str]
     partitions: frozenset[tuple[str, int | None]]
-    """(topic, partition), with None for requests that name topics alone."""
+    """(topic, partition); the partition is None for requests that name only topics."""
 
 
 def subject_of(api_key: int, message: Any, name_of: NameOf) -> Subject:
@@ -50,8 +50,8 @@ def subject_of(api_key: int, message: Any, name_of: NameOf) -> Subject:
 
 
 def producer_ids_of(message: Any) -> frozenset[int]:
-    """The producer ids of a decoded request: its own, those of its rows, and those of the batches that it brings.
-    ProtocolError for what is no batch."""
+    """Return the producer ids of a decoded request: its own, those of its rows, and those of its batches.
+    Raises ProtocolError if its records are no batches."""
     found: set[int] = set()
     for name, value in _values(message):
         if name == "producer_id":

@@ -6,7 +6,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def at_time(timestamp_ms: int) -> str:
-    """Return `at 2026-11-21 09:39:02.123 UTC`; for a time that no calendar has, the number."""
+    """Return a text like `at 2026-11-21 09:39:02.123 UTC`; the number for a time outside the calendar."""
     moment = _moment(timestamp_ms)
     if moment is None:
         return f"at {timestamp_ms} ms"
@@ -14,7 +14,7 @@ def at_time(timestamp_ms: int) -> str:
 
 
 def utc(timestamp_ms: float) -> str:
-    """Return `2026-11-21 09:39:02 UTC`; for a time that no calendar has, the number."""
+    """Return a text like `2026-11-21 09:39:02 UTC`; the number for a time outside the calendar."""
     moment = _moment(timestamp_ms)
     return f"{timestamp_ms} ms" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
@@ -27,7 +27,7 @@ def _moment(timestamp_ms: float) -> datetime | None:
 
 
 def duration(milliseconds: float | None) -> str:
-    """Return two units at most: `250 ms`, `1.5 s`, `59 s`, `3 min 12 s`, `2 h 5 min`, `3 d 4 h`."""
+    """Return a text of at most two units: `250 ms`, `1.5 s`, `59 s`, `3 min 12 s`, `2 h 5 min`, `3 d 4 h`."""
     if milliseconds is None:
         return "unknown"
     if milliseconds < 0:
@@ -45,5 +45,5 @@ def duration(milliseconds: float | None) -> str:
 
 
 def difference(milliseconds: float) -> str:
-    """Return a duration with its sign: `-3 min 12 s` for what is over since then."""
+    """Return a duration with its sign: `-3 min 12 s` for a time that has passed."""
     return f"-{duration(-milliseconds)}" if milliseconds < 0 else duration(milliseconds)

@@ -6,7 +6,7 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def detect_invalid_topic(name: str | None) -> str | None:
-    """Why `name` cannot be a topic's, or None when it can."""
+    """Return the reason why `name` is not a valid topic name, or None if it is valid."""
     if not name:
         return "Topic name is invalid: the empty string is not allowed"
     if name in (".", ".."):
@@ -22,5 +22,5 @@ def detect_invalid_topic(name: str | None) -> str | None:
 
 
 def unify_collision_chars(name: str) -> str:
-    """Names with equal keys collide in metric names, so Kafka refuses the second ('a.b' and 'a_b')."""
+    """Return the key of a name. Names with equal keys ('a.b', 'a_b') collide in metrics: Kafka refuses the second."""
     return name.replace(".", "_")

@@ -1,7 +1,6 @@
 """Convert a message of magic 0 or 1 to a batch of magic 2, uncompressed, with the same records. pure
 
-Readers that know the frames of magic 2 alone read the batch instead of the message. Kafka did the reverse for old
-clients, until 4.0.
+Readers that know only magic 2 read the batch instead of the message. Kafka did the reverse for old clients, until 4.0.
 """
 
 from itertools import islice
@@ -20,10 +19,10 @@ _ENCODE_US = 3 * RECORD_US
 
 
 def up_convert(message: Buffer, header: BatchHeader) -> Steps[bytearray]:
-    """Return the batch with the records of the message that begins `message`, which must be the caller's own.
+    """Return a batch of the records in the message at the start of `message`, which must be the caller's own.
 
-    Its offsets, timestamps and timestamp type are those of the records; it has no producer and no leader epoch. It
-    spans the offsets up to that of the message. Raises ProtocolError for what Kafka's consumer cannot read.
+    The batch has the records' offsets, timestamps and timestamp type, and no producer and leader epoch. It spans the
+    offsets up to that of the message. Raises ProtocolError if Kafka's consumer cannot read the message.
     """
     raw: Buffer = b""
     if header.compression != NONE:
@@ -60,7 +59,7 @@ def up_convert(message: Buffer, header: BatchHeader) -> Steps[bytearray]:
 
 
 def convert_if_old(message: Buffer, header: BatchHeader) -> Steps[tuple[BatchHeader, Buffer]]:
-    """Return a batch as it is, or the batch that an old message is converted to, with its header."""
+    """Return (header, batch): the given batch, or the batch that an old message is converted to."""
     if header.magic >= MAGIC:
         return header, message
     batch = yield from up_convert(message, header)

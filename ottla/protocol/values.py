@@ -1,4 +1,4 @@
-"""Values that every room names: partitions, producers, and what stands for none. pure
+"""Values that every package uses: partitions, producers, and the values that mean none. pure
 
 Source: `org.apache.kafka.common.TopicPartition`, `ProducerIdAndEpoch`, `RecordBatch`, `Uuid`, and of
 `org.apache.kafka.common.requests` `OffsetsForLeaderEpochResponse` and `ListOffsetsResponse` (4.3.1).
@@ -16,16 +16,16 @@ NO_SEQUENCE: Final = -1
 NO_PARTITION_LEADER_EPOCH: Final = -1
 
 UNDEFINED_EPOCH: Final = NO_PARTITION_LEADER_EPOCH
-"""With `UNDEFINED_EPOCH_OFFSET`, what is answered for a leader epoch that nothing is known of."""
+"""The epoch in the response for an unknown leader epoch, with the offset `UNDEFINED_EPOCH_OFFSET`."""
 UNDEFINED_EPOCH_OFFSET: Final = NO_PARTITION_LEADER_EPOCH
 
 UNKNOWN_OFFSET: Final = -1
 
 MAX_PRODUCER_EPOCH: Final = 2**15 - 1
-"""Never given to a producer: a coordinator fences with it."""
+"""The largest epoch. A coordinator fences with it and never assigns it to a producer."""
 
 ZERO_UUID: Final = bytes(16)
-"""No topic id, on the wire and on disk."""
+"""Value for no topic id, on the wire and on disk."""
 
 
 class ProducerIdAndEpoch(NamedTuple):

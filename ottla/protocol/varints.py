@@ -13,7 +13,7 @@ MAX_VARLONG_SIZE = 10
 
 
 def read_unsigned_varint(buffer: Buffer, position: int, max_size: int = MAX_VARINT_SIZE) -> tuple[int, int]:
-    """(value, position after it) of the unsigned varint at `position`; `max_size` bytes at most."""
+    """Return (value, position after it) of the unsigned varint at `position`, of at most `max_size` bytes."""
     value = shift = 0
     try:
         for at in range(position, position + max_size):
@@ -30,7 +30,7 @@ def read_unsigned_varint(buffer: Buffer, position: int, max_size: int = MAX_VARI
 
 
 def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """(value, position after it) of the zig-zag int32 at `position`."""
+    """Return (value, position after it) of the zig-zag int32 at `position`."""
     if position < len(buffer) and (raw := buffer[position]) < 0x80:  # almost always
         return (raw >> 1) ^ -(raw & 1), position + 1
     raw, position = read_unsigned_varint(buffer, position, MAX_VARINT_SIZE)
@@ -38,7 +38,7 @@ def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def read_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
-    """(value, position after it) of the zig-zag int64 at `position`."""
+    """Return (value, position after it) of the zig-zag int64 at `position`."""
     if position < len(buffer) and (raw := buffer[position]) < 0x80:  # almost always
         return (raw >> 1) ^ -(raw & 1), position + 1
     raw, position = read_unsigned_varint(buffer, position, MAX_VARLONG_SIZE)
@@ -65,11 +65,11 @@ def write_varint(out: bytearray, value: int) -> None:
 
 
 def varint_of(value: int) -> bytes:
-    """A zig-zag integer by itself."""
+    """Return the bytes of a zig-zag integer."""
     out = bytearray()
     write_varint(out, value)
     return bytes(out)
 
 
 SMALL_VARINTS = tuple(map(varint_of, range(512)))
-"""Those from 0 on, made before: the sizes of most keys and values."""
+"""Zig-zag varints of the integers from 0 on, made in advance: the sizes of most keys and values."""

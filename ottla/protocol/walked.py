@@ -1,7 +1,7 @@
-"""The walk over the records of a batch that a client produced: that they are whole, and what their times are. pure
+"""Walk over the records of a produced batch, which checks that they are whole and finds their timestamps. pure
 
-`walk_slice` says what is sound and what is not. Where the package was built with a C compiler, `record_walk` goes ahead
-of it, some twenty times as fast, and leaves to it whatever is not plain.
+`walk_slice` decides whether records are sound. If the package was built with a C compiler, `record_walk` walks first,
+about twenty times as fast, and leaves records that are not plain to `walk_slice`.
 """
 
 from collections.abc import Callable
@@ -17,27 +17,27 @@ except ImportError:
     _walk_compiled = None
 
 SLICE_RECORDS: Final = 1_000
-"""Records, or headers of one, that are walked in one step."""
+"""Most records, or headers of one record, that are walked in one step."""
 _WINDOW_BYTES: Final = 64 * 1024
-"""So much is copied for the compiled walk at once: it stays in a processor's cache, and is not so large that the
-allocator would ask the system for it and give it back each time (`allocator.MAPPED_BYTES`)."""
+"""Bytes copied at once for the compiled walk. They stay in a processor's cache, and the allocator does not map and
+unmap memory of this size each time (`allocator.MAPPED_BYTES`)."""
 _STEP_BYTES: Final = 2 << 20
-"""Bytes that are copied in one step, a batch of 1 MiB that is checked at once among them."""
+"""Most bytes copied in one step. A batch of 1 MiB, which is checked at once, stays below it."""
 
 # Length, attributes, timestamp delta, offset delta, key length, value length, header count: one byte each.
 _MIN_RECORD_SIZE = 7
 _FAR = 1 << 70
 
 Walked: TypeAlias = tuple[int, int, int]
-"""Twice the largest and the smallest timestamp delta, and the first null key, -1 if all have one."""
+"""Twice the largest and the smallest timestamp delta, and the index of the first null key, -1 without one."""
 
 Slice: TypeAlias = tuple[int, int, int, int, int, int, int]
-"""Records that were walked, in a plain tuple, because each batch has one: position and index behind them, twice the
-largest and the smallest timestamp delta, the first null key; then, if the next record has too many headers to be walked
-with others, how many of them begin at the position, and where they end, else 0 twice."""
+"""Result for walked records: position and index after them, twice the largest and the smallest timestamp delta, index
+of the first null key. If the next record has too many headers for the same step, then the number of its headers, which
+begin at the position, and the end of the record; else 0, 0. It is a plain tuple, because each batch has one."""
 
 Plain: TypeAlias = tuple[int, int, int, int, int]
-"""The first five of those."""
+"""The first five fields of a `Slice`."""
 
 _NOTHING: Final = (-_FAR, _FAR, -1)
 
@@ -45,7 +45,7 @@ walk_compiled: Callable[[bytes, int, int, int, int], Plain] | None = _walk_compi
 
 
 def walk_name() -> str:
-    """The walk that goes first here, for those who wonder why a broker is slow."""
+    """Return the name of the walk that runs first here. It may explain why a broker is slow."""
     return "Python" if walk_compiled is None else "compiled"
 
 
@@ -65,7 +65,7 @@ def _combine(one: Walked, other: Walked) -> Walked:
 
 
 def walk_at_once(raw: Buffer, count: int) -> Walked | None:
-    """Walk the `count` records of the decompressed section, no more than `SLICE_RECORDS`; None if they have too many
+    """Walk the `count` records of the decompressed section, at most `SLICE_RECORDS`. Return None if they have too many
     headers for one step. Raises ProtocolError or IndexError if they do not fit.
     """
     _check_count(raw, count)
@@ -110,9 +110,9 @@ def walk_steps(raw: Buffer, count: int) -> Steps[Walked]:
 
 
 class _Window:
-    """The part of a section that the compiled walk has before it: it reads `bytes`, and a section is anything.
+    """Copied part of a section for the compiled walk, which reads only `bytes`. A section may be any buffer.
 
-    What it stops at is walked in Python, which knows whether that is sound.
+    The Python walk checks the records at which the compiled walk stops.
     """
 
     __slots__ = ("_copied_bytes", "_data", "_raw", "_start")
@@ -129,7 +129,7 @@ class _Window:
         return copied_bytes
 
     def walk(self, at: int, index: int, end_index: int) -> Plain:
-        """As far as records are plain, unless more is copied than goes into a step."""
+        """Walk up to the first record that is not plain, or until `_STEP_BYTES` are copied."""
         assert walk_compiled is not None
         found = _NOTHING
         while index < end_index and self._copied_bytes < _STEP_BYTES:
@@ -144,12 +144,12 @@ class _Window:
         return at, index, *found
 
     def walk_slice(self, at: int, first: int, end_index: int) -> Slice:
-        """As of the function, but it may stop before `end_index`."""
+        """Walk like the function `walk_slice`, but possibly stop before `end_index`."""
         walked = self.walk(at, first, end_index)
         return (*walked, 0, 0) if walked[1] > first else walk_slice(self._raw, at, first, end_index)
 
     def _move(self, at: int) -> None:
-        """Go on to `at` unless most of the window is still ahead, so that nothing is copied again and again."""
+        """Move the window to `at` if less than half a window is left, so that no byte is copied many times."""
         end = self._start + len(self._data)
         if end < len(self._raw) and end - at < _WINDOW_BYTES // 2:
             self._data = bytes(self._raw[at : at + _WINDOW_BYTES])
@@ -236,7 +236,7 @@ def _timestamp_delta(raw: Buffer, at: int) -> tuple[int, int]:
 
 
 def _count_headers(raw: Buffer, at: int, stop: int) -> tuple[int, int]:
-    """(how many, position behind their number) of the headers of a record that ends at `stop`."""
+    """Return (number of headers, position after that number) of a record that ends at `stop`."""
     count, at = read_unsigned_varint(raw, at)
     if count & 1 or count >> 1 > stop - at:
         raise ProtocolError("a record with an impossible number of headers")
@@ -244,7 +244,7 @@ def _count_headers(raw: Buffer, at: int, stop: int) -> tuple[int, int]:
 
 
 def _walk_headers(raw: Buffer, at: int, count: int) -> int:
-    """The position behind the `count` headers that begin here."""
+    """Return the position after the `count` headers at `at`."""
     for _ in range(count):
         size, at = read_unsigned_varint(raw, at)
         if size & 1:

@@ -16,7 +16,7 @@ objects on the way (to walk first and decode afterwards would do the same work t
 `compile_stepped_reader` makes the same function as a generator, which yields after every `STEP_ENTRIES` entries of
 arrays: a body of many entries takes tens of milliseconds, and the caller may serve other requests in between.
 
-Unknown tags are skipped. What the version does not have reads as the schema's default, as in the library. Time is
+Unknown tags are skipped. Fields that the version does not have get the schema's default, as in the library. Time is
 linear in the body. A reader costs 1-2 ms to generate, so callers keep it (see `codec`).
 """
 
@@ -33,13 +33,13 @@ from ottla.protocol.values import ZERO_UUID
 from ottla.protocol.varints import read_unsigned_varint
 
 Reader = Callable[[bytes], tuple[Any, int]]
-"""bytes of a body -> (message, how many of them it took)."""
+"""Function from the bytes of a body to (message, number of bytes read)."""
 
 SteppedReader = Callable[[bytes], Generator[None, None, tuple[Any, int]]]
-"""The same in steps."""
+"""A `Reader` in steps."""
 
 STEP_ENTRIES: Final = 256
-"""A power of two."""
+"""Entries of arrays per step; a power of two."""
 
 FORMATS: Final = {
     "int8": "b",
@@ -56,14 +56,14 @@ _REFUSALS: Final = (IndexError, StructError, UnicodeDecodeError, ProtocolError)
 
 
 def compile_reader(message_class: Any, version: int, *, flexible: bool, max_entries: int | None = None) -> Reader:
-    """The strict reader of `message_class` (one of kafka-python's ApiMessage classes) in `version`."""
+    """Return the strict reader of `message_class` (one of kafka-python's ApiMessage classes) in `version`."""
     return _Generator(message_class.__name__, version, flexible, max_entries, stepped=False).reader(message_class)
 
 
 def compile_stepped_reader(
     message_class: Any, version: int, *, flexible: bool, max_entries: int | None
 ) -> SteppedReader:
-    """`compile_reader` for large bodies."""
+    """Return the reader of `compile_reader` in steps, for large bodies."""
     return _Generator(message_class.__name__, version, flexible, max_entries, stepped=True).stepped_reader(
         message_class
     )
@@ -74,7 +74,7 @@ def _fail(what: str, position: int) -> NoReturn:
 
 
 def _bits(value: int) -> set[int] | None:
-    """The library's form of authorised operations: bit numbers, None for "not asked for" (only the highest bit)."""
+    """Return authorised operations as the library does: bit numbers, None if not requested (only the highest bit)."""
     if value == 0x80000000:
         return None
     return {bit for bit in range(32) if value >> bit & 1}
@@ -159,7 +159,7 @@ class _Generator:
         return name
 
     def _struct(self, target: str, data_class: Any, fields: Iterable[Any], depth: int) -> None:
-        """Read a struct into a fresh `target`."""
+        """Read a struct into a new `target`."""
         present = [field for field in fields if field.for_version_q(self._version)]
         untagged = [field for field in present if not field.tagged_field_q(self._version)]
         self._emit(depth, f"{target} = new({self._name_for('C', data_class)})")
@@ -182,7 +182,7 @@ class _Generator:
             self._emit(depth, f"    pos = {self._tag_function(tagged)}(data, pos, end, {target})")
 
     def _fixed_run(self, target: str, run: list[Any], depth: int) -> None:
-        """Neighbouring fields of fixed size are unpacked together."""
+        """Unpack neighbouring fields of fixed size together."""
         if run:
             layout = Struct(">" + "".join(FORMATS[field.type_str] for field in run))
             names = "".join(f"{target}.{field.name}, " for field in run)
@@ -224,7 +224,7 @@ class _Generator:
         return length
 
     def _null_guard(self, target: str, length: str, name: str, depth: int, nullable: bool) -> None:
-        """`if` branch for lengths below zero; the caller goes on with `elif` or `else`."""
+        """Write the `if` branch for lengths below zero. The caller continues with `elif` or `else`."""
         self._emit(depth, f"if {length} < 0:")
         if nullable:
             self._emit(depth, f"    if {length} != -1: fail('length of {name} is negative', pos)")
@@ -282,7 +282,7 @@ class _Generator:
         self._emit(depth, f"{target} = {item}")
 
     def _tag_function(self, tagged: list[Any]) -> str:
-        """A function that reads the tag section at `pos` into `target` and returns the position behind it."""
+        """Write a function that reads the tag section at `pos` into `target` and returns the position after it."""
         outer, name = self._lines, self._name_for("tags")
         was_in_tags, self._in_tags = self._in_tags, True
         self._lines = [f"def {name}(data, pos, end, target):", f"    left = {self._max_entries}"]
@@ -304,7 +304,7 @@ class _Generator:
         return name
 
     def _smallest(self, field: Any, *, nullable: bool) -> int:
-        """Bytes of the smallest legal value of `field`."""
+        """Return the size in bytes of the smallest legal value of `field`."""
         if field.is_array():
             return 1 if self._flexible else 4
         if field.is_struct():

@@ -1,1 +1,1 @@
-"""Segment files to header rows, fates and records, in this process: no Spark in here. shell"""
+"""Readers of segment files: header rows, fates and records, in this process and without Spark. shell"""

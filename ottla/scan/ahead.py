@@ -1,4 +1,4 @@
-"""Reading a remote file before its bytes are asked for: at a store's latency, waiting costs more than reading. shell"""
+"""Read-ahead in a remote file: at a store's latency, waiting costs more than reading too much. shell"""
 
 import os
 from collections import deque
@@ -22,15 +22,15 @@ class Source(Protocol):
     size_bytes: int
 
     def fetch(self, size: int, position: int) -> bytes:
-        """Up to `size` bytes at `position`; fewer at the end. Raises OSError."""
+        """Return up to `size` bytes at `position`; fewer at the end of the file. Raises OSError."""
         ...
 
 
 class ReadAhead:
-    """[start, end) of a file, in order, in windows of READ_BYTES, of which the next ones are on their way.
+    """Reads bytes [start, end) of a file in order, in windows of READ_BYTES, and fetches the next windows in advance.
 
-    The file is opened and its first window fetched at once, in a thread; what goes wrong there is raised where it is
-    needed. One window at hand and WINDOWS_AHEAD that come: no more is held.
+    A thread opens the file and fetches its first window at once; the first read raises an error of that thread.
+    Memory holds at most the current window and WINDOWS_AHEAD more.
     """
 
     def __init__(self, open_source: Callable[[], Source], start: int, end: int) -> None:
@@ -47,7 +47,7 @@ class ReadAhead:
         return self._opened.result().size_bytes
 
     def read_into(self, view: memoryview, position: int) -> int:
-        """Fill `view` from `position` on, or a part of it; returns how many bytes, 0 at the end of the file."""
+        """Fill `view`, or its first part, from `position` on. Return the bytes read, 0 at the end of the file."""
         if not self._start <= position < self._start + len(self._window):
             self._move(position, len(view))
         at = position - self._start
@@ -56,21 +56,21 @@ class ReadAhead:
         return len(part)
 
     def read(self, size: int, position: int) -> bytes:
-        """Bytes somewhere: a header that is probed for does not displace the window at hand."""
+        """Return up to `size` bytes at any position. The current window stays, so probing for a header is cheap."""
         at = position - self._start
         if at >= 0 and at + size <= len(self._window):
             return bytes(self._window[at : at + size])
         return self._opened.result().fetch(size, position)
 
     def close(self) -> None:
-        """Nothing more is asked for, and what is on its way is dropped when it comes."""
+        """Cancel the fetches that have not begun, and drop the results of the others."""
         self._window = memoryview(b"")
         for _, future in self._coming:
             future.cancel()
         self._coming.clear()
 
     def _move(self, position: int, needed: int) -> None:
-        """Make the window that holds `position` the one at hand, and ask for those behind it."""
+        """Make the window that holds `position` the current one, and fetch the windows after it."""
         source = self._opened.result()
         self._window = memoryview(b"")
         while self._coming:
@@ -105,12 +105,12 @@ class ReadAhead:
 
 
 def pool() -> ThreadPoolExecutor:
-    """The threads of this process that wait for a store. What runs in them must not wait for others of them."""
+    """Return this process's threads that wait for a store. A task in the pool must not wait for another task in it."""
     return _pool(os.getpid())
 
 
 def each(function: Callable[[S], T], items: Iterable[S]) -> list[T]:
-    """The results in order, many asked for at once. Raises what the first of them raises."""
+    """Call `function` for the items in parallel and return the results in order. Raises the first error in order."""
     return [future.result() for future in [pool().submit(function, item) for item in items]]
 
 

@@ -1,4 +1,4 @@
-"""Columns of numbers and times as Arrow holds them, for views and for the tables of an audit. pure"""
+"""Arrow columns of numbers and times, for views and for the tables of an audit. pure"""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ _LARGEST_MS = (2**63 - 1) // 1000
 
 
 def record_batch(schema: "pa.Schema", columns: Mapping[str, Any]) -> "pa.RecordBatch":
-    """A record batch of `schema` from lists, numpy or Arrow arrays by name."""
+    """Return a record batch of `schema` from lists, numpy or Arrow arrays by name."""
     import pyarrow as pa
 
     def array(field: pa.Field) -> pa.Array:
@@ -23,19 +23,19 @@ def record_batch(schema: "pa.Schema", columns: Mapping[str, Any]) -> "pa.RecordB
 
 
 def micros(time_ms: int | None) -> int | None:
-    """A time in ms as Arrow's timestamp holds it; None for -1 and below, which means that there is none."""
+    """Convert a time from ms to the microseconds of an Arrow timestamp; None for negative times, which mean no time."""
     return None if time_ms is None or time_ms < 0 else min(time_ms, _LARGEST_MS) * 1000
 
 
 def numbers(values: "Longs") -> "pa.Array":
-    """A column of integers in which what is below 0 is null."""
+    """Return a column of integers. Negative values become null."""
     import pyarrow as pa
 
     return pa.array(values, pa.int64(), mask=values < 0)
 
 
 def times(values_ms: "Longs") -> "pa.Array":
-    """A column of timestamps from ms, in which what is below 0 is null."""
+    """Return a column of timestamps from times in ms. Negative values become null."""
     import numpy as np
     import pyarrow as pa
 

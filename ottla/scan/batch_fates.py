@@ -1,4 +1,4 @@
-"""Compiled: the fate of each batch, from the aborted ranges and the open transactions of its partition. pure"""
+"""Compiled kernels that find the fate of each batch from its partition's aborted ranges and open transactions. pure"""
 
 from ottla.protocol.batch_header import TRANSACTIONAL
 from ottla.scan import headers
@@ -14,7 +14,7 @@ OPEN = 3
 
 @kernel
 def is_open(opened: Longs, producer_id: Long, offset: Long) -> Long:
-    """Whether a batch belongs to one of the `opened` (producer id, first offset), sorted, one per producer."""
+    """Return whether a batch belongs to one of the `opened` (producer id, first offset), sorted, one per producer."""
     low, high = 0, opened.shape[0]
     while low < high:
         middle = (low + high) // 2
@@ -27,7 +27,7 @@ def is_open(opened: Longs, producer_id: Long, offset: Long) -> Long:
 
 @kernel
 def mark_fates(rows: Longs, aborted: Longs, opened: Longs, out: Longs) -> None:
-    """The fate of each header row into `out`. `aborted`: (producer id, first offset, marker offset), sorted."""
+    """Write the fate of each header row to `out`. `aborted`: (producer id, first offset, marker offset), sorted."""
     for index in range(rows.shape[0]):
         row = rows[index]
         producer_id, offset = row[headers.PRODUCER_ID], row[headers.BASE_OFFSET]

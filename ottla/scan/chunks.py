@@ -1,7 +1,8 @@
-"""Segment files in chunks of whole batches, read into a buffer that is used again. shell
+"""Reader of segment files in chunks of whole batches, with one reused buffer. shell
 
-mmap loses to page faults here, and dies (SIGBUS) when a broker truncates the file. What does not parse is torn (the
-end of the active segment, nothing sound behind it) or damage (anything else); reading goes on at the next sound batch.
+mmap is slower here because of page faults, and dies (SIGBUS) when a broker truncates the file. Bytes that do not parse
+are torn (at the end of the active segment, no sound batch after them) or damage (anywhere else). Reading continues at
+the next sound batch.
 """
 
 from collections import deque
@@ -29,7 +30,7 @@ from ottla.scan.legacy import walk_messages
 # A chunk and its decoded rows should fit into the CPU cache.
 CHUNK_BYTES = 2 * 1024 * 1024
 ROWS_PER_CHUNK = 16_384
-# At most this many remote pieces are opened in advance, and no more once they have this many bytes to read.
+# At most PIECES_AHEAD remote pieces are opened in advance, and none while BYTES_AHEAD bytes are left to read.
 PIECES_AHEAD = 8
 BYTES_AHEAD = 16 * 1024 * 1024
 
@@ -37,7 +38,7 @@ BYTES_AHEAD = 16 * 1024 * 1024
 class SegmentPiece(NamedTuple):
     """The batches of one segment file that start in [start, end); `file_bytes` is its size when it was listed.
 
-    Offsets below `recovery_point` were flushed, so what is missing there is not the tail of a crash.
+    Offsets below `recovery_point` were flushed, so a crash cannot have cut them off.
     """
 
     path: str
@@ -50,14 +51,14 @@ class SegmentPiece(NamedTuple):
 
     @property
     def offset_limit(self) -> int:
-        """A segment spans 2^31 offsets: its indexes hold them as int32 from its base."""
+        """The first offset after the segment: it spans 2^31, because its indexes hold int32 offsets from its base."""
         return self.base_offset + 2**31
 
 
 class Chunk(NamedTuple):
-    """Whole batches: `rows` are their headers, positions are in `buffer`, which starts at `file_position`.
+    """Whole batches. `rows` are their headers, with positions in `buffer`, which starts at `file_position`.
 
-    They are all of magic 2, or all messages of magic 0 and 1 (`is_legacy`).
+    All batches have magic 2, or all are messages of magic 0 and 1 (`is_legacy`).
     """
 
     buffer: Bytes
@@ -67,7 +68,7 @@ class Chunk(NamedTuple):
 
 
 class SegmentReader:
-    """Reads pieces one after the other. A chunk is valid until the next one is asked for."""
+    """Reads pieces one after the other. A chunk is valid until the next one is read."""
 
     def __init__(self, log: DamageLog, *, check_crc: bool) -> None:
         self._log = log
@@ -86,7 +87,7 @@ class SegmentReader:
         self._expected = deque(piece for piece in pieces if storage.is_remote(piece.path) and piece.start < piece.end)
 
     def chunks(self, piece: SegmentPiece, next_offset: int = 0) -> Iterator[Chunk]:
-        """The batches of `piece`, whose base offsets are at least `next_offset`. Raises OSError, DamagedSegment."""
+        """Yield the batches of `piece`. A base offset below `next_offset` is damage. Raises OSError, DamagedSegment."""
         next_offset = max(next_offset, piece.base_offset)
         if piece.start >= piece.end:
             return
@@ -116,7 +117,7 @@ class SegmentReader:
         return storage.open_range(piece.path, piece.start, piece.end)
 
     def _look_ahead(self, unread: int) -> None:
-        """Open expected pieces while little is left to read of those that are open."""
+        """Open expected pieces while the open ones have few bytes left to read."""
         unread += sum(piece.end - piece.start for piece, _ in self._opened)
         while self._expected and unread < BYTES_AHEAD and len(self._opened) < PIECES_AHEAD:
             piece = self._expected.popleft()
@@ -124,7 +125,7 @@ class SegmentReader:
             unread += piece.end - piece.start
 
     def _forget(self) -> None:
-        """Nothing is expected any more."""
+        """Drop the expected pieces and close those that are open in advance."""
         self._expected.clear()
         while self._opened:
             self._opened.popleft()[1].close()
@@ -182,7 +183,7 @@ class SegmentReader:
         return read_legacy_header(self._buffer.data[: self._filled], at) is not None
 
     def _walk_legacy(self, piece: SegmentPiece, at: int, next_offset: int) -> Generator[Chunk, None, tuple[int, int]]:
-        """Yield the messages of magic 0 and 1 from `at` on; returns where to read on, and the next offset."""
+        """Yield the messages of magic 0 and 1 from `at` on. Return the position to continue at and the next offset."""
         walked = walk_messages(
             self._buffer,
             at,
@@ -205,7 +206,7 @@ class SegmentReader:
         return at, next_offset
 
     def _refill(self, piece: SegmentPiece, at: int) -> int:
-        """Move what is unread to the front and read on, in a larger buffer if the batch at `at` needs one."""
+        """Move the unread bytes to the front and fill the buffer, a larger one if the batch at `at` needs it."""
         left = self._filled - at
         needed = 0
         if left >= HEADER_SIZE:
@@ -246,9 +247,9 @@ class SegmentReader:
         *,
         own_end: int | None = None,
     ) -> int:
-        """Note what is broken at `at` and return where to read on (with the buffer emptied there).
+        """Log the damage at `at`, empty the buffer and return the buffer position to continue at.
 
-        `own_end` is the end that a broken batch gives itself: if a sound batch starts there, only that one is lost.
+        `own_end`: end of the broken batch by its own length. If a sound batch starts there, only this batch is lost.
         """
         broken = self._base + at
         sound = -1
@@ -271,7 +272,7 @@ class SegmentReader:
         return 0
 
     def _find_sound(self, piece: SegmentPiece, position: int, next_offset: int) -> int:
-        """File position of the first sound batch that starts in [position, piece.end), or -1."""
+        """Return the file position of the first sound batch that starts in [position, piece.end), or -1."""
         while position < piece.end:
             position = max(position, storage.next_data(self._file, position) - HEADER_SIZE + 1)
             window = np.frombuffer(self._file.read(CHUNK_BYTES, position), dtype=np.uint8)
@@ -292,7 +293,7 @@ class SegmentReader:
         return -1
 
     def _is_sound(self, piece: SegmentPiece, position: int, next_offset: int) -> bool:
-        """Whether a whole batch with a right CRC is at `position`."""
+        """Return whether a whole batch with a right CRC is at `position`."""
         room = piece.file_bytes - position
         if room < LEGACY_SMALLEST or position >= piece.end:
             return False
@@ -312,7 +313,7 @@ class SegmentReader:
         return len(batch) == legacy.size_bytes and crc_is_valid(batch, legacy)
 
     def _crc_is_right(self, position: int, header: BatchHeader) -> bool:
-        """Whether the bytes of a batch have its CRC. They are read in parts: garbage may claim two GiB."""
+        """Return whether a batch's CRC matches. Reads the batch in parts, because garbage may claim two GiB."""
         at, end, crc = position + ATTRIBUTES_OFFSET, position + header.size_bytes, 0
         while at < end and (part := self._file.read(min(CHUNK_BYTES, end - at), at)):
             crc, at = crc32c(part, crc), at + len(part)

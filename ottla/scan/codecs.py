@@ -1,4 +1,4 @@
-"""Decompressed record sections in a scratch buffer. free"""
+"""Scratch buffer for decompressed record sections. free"""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ class Scratch:
         self.filled = 0
 
     def clear(self) -> None:
-        """Forget the content."""
+        """Remove the content."""
         self.filled = 0
         if len(self.buffer) > _KEPT_BYTES:
             self.buffer = np.empty(_FIRST_BYTES, dtype=np.uint8)

@@ -1,7 +1,7 @@
 """Decoded records as Arrow record batches of exactly the types that Spark expects. free
 
-Records of many batches are gathered into the same buffers until they make a record batch of a good size. Buffers are
-used again: what Arrow is given is a copy of what is in them, or a large buffer itself if it is full enough.
+Buffers gather the records of many batches until these fill a record batch of a good size. Buffers are reused: Arrow
+gets a copy of the content, or a large buffer itself if most of it is used.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ _LISTS = {"key": frames.KEY, "value": frames.VALUE, "headers": frames.HEADERS}
 
 
 class ColumnBuilder:
-    """Gathers the wanted columns of records of one segment after the other. `schema` names a subset of the columns."""
+    """Gathers the columns of `schema`, a subset of all columns, from the records of one segment after the other."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -47,7 +47,7 @@ class ColumnBuilder:
         self._made: dict[str, pa.Array] = {}
 
     def start(self, topic: str, partition: int, segment: int) -> None:
-        """Start the rows of a segment. Rows of the segment before must have been taken."""
+        """Start the rows of a segment. Take the rows of the segment before first."""
         self._made.clear()
         self._constants = {
             "topic": lambda rows: pa.repeat(pa.scalar(topic, pa.string()), rows),
@@ -56,7 +56,7 @@ class ColumnBuilder:
         }
 
     def add(self, payload: Bytes, rows: Longs, sections: Longs, first: int, limit: int) -> tuple[int, int]:
-        """Gather the records with offsets in [first, limit) of batches; arguments and result as of `frames.decode`.
+        """Gather the records with offsets in [first, limit) of batches. Arguments and result are as in `frames.decode`.
 
         After COLUMNS_FULL, `take` makes room.
         """
@@ -81,7 +81,7 @@ class ColumnBuilder:
         )
 
     def take(self) -> Iterator[pa.RecordBatch]:
-        """Return the gathered rows. A batch of the log that is too large for one record batch fills several."""
+        """Yield the gathered rows. A batch of the log that is too large for one record batch fills several."""
         rows = int(self._filled[frames.FILLED_ROWS])
         if rows == 0:
             return
@@ -106,7 +106,7 @@ class ColumnBuilder:
         self._bits[frames.HEADERS] = 0
 
     def _make_room(self, row: Longs, size: int) -> None:
-        """Empty columns take the largest batch. A record takes seven bytes at least: a count that lies gets no more."""
+        """Make the empty columns large enough for a batch. Its size caps a false count: a record has >= 7 bytes."""
         most = min(int(row[headers.RECORD_COUNT]), size // headers.SMALLEST_RECORD)
         if most > self._parts.shape[1]:
             self._parts = np.empty((frames.PARTS, most), dtype=np.int64)
@@ -135,7 +135,7 @@ class ColumnBuilder:
         return made.slice(0, rows)
 
     def _list_buffers(self, column: int, rows: int) -> tuple[int, pa.Buffer | None, pa.Buffer]:
-        """(nulls, validity, offsets) of a list."""
+        """Return (nulls, validity, offsets) of a list."""
         nulls = int(self._filled[frames.FILLED_NULLS + column])
         validity = pa.py_buffer(self._bits[column, : (rows + 7) // 8].copy()) if nulls else None
         return nulls, validity, pa.py_buffer(self._ends[column, : rows + 1].copy())
@@ -149,7 +149,7 @@ class ColumnBuilder:
         return data[:size]
 
     def _headers(self, kind: pa.DataType, rows: int) -> pa.Array:
-        """A list of (key, value) per record; null for a record without headers, as in Spark's Kafka source."""
+        """Return a list of (key, value) per record; null for a record without headers, as in Spark's Kafka source."""
         total = int(self._ends[frames.HEADERS, rows])
         if total == 0:
             return pa.nulls(rows, kind)
@@ -173,7 +173,7 @@ def _gather(kind: pa.DataType, payload: Bytes, starts: Longs, lengths: Longs) ->
 
 
 def _text(keys: pa.Array) -> pa.Array:
-    """Strings with U+FFFD for what is no UTF-8, as Kafka's clients give them; others may write any bytes."""
+    """Replace bytes that are not UTF-8 by U+FFFD, as Kafka's clients do. Other clients may write any bytes."""
     try:
         keys.validate(full=True)
     except pa.ArrowInvalid:

@@ -1,4 +1,4 @@
-"""Damage in a segment: where it is, and what a scan does about it. pure"""
+"""Damage in a segment: its position and reason, and the modes of a scan that finds it. pure"""
 
 from typing import NamedTuple
 
@@ -9,9 +9,9 @@ REMEDY = 'option("on.damage", "report") reads what is sound'
 
 
 class Damage(NamedTuple):
-    """Bytes [position, end_position) of a segment file that cannot be read, and why.
+    """Bytes [position, end_position) of a segment file that cannot be read, and the reason.
 
-    `is_too_large`: a batch beyond a limit of Ottla's. It is not damaged, as far as is known.
+    `is_too_large`: the batch exceeds a limit of Ottla's. It may be sound.
     """
 
     path: str
@@ -33,7 +33,7 @@ class BatchTooLarge(DamagedSegment):
 
 
 class DamageLog:
-    """Collects what one scan finds. In mode `fail` the first damage raises DamagedSegment."""
+    """Collects the damage that one scan finds. In mode `fail` the first damage raises DamagedSegment."""
 
     __slots__ = ("found", "mode", "torn")
 
@@ -43,11 +43,11 @@ class DamageLog:
         self.torn: list[Damage] = []
 
     def add(self, damage: Damage) -> None:
-        """Something unreadable with sound batches, or another segment, behind it."""
+        """Add unreadable bytes that sound batches or another segment follow. Raises DamagedSegment in mode `fail`."""
         if self.mode == FAIL:
             raise (BatchTooLarge if damage.is_too_large else DamagedSegment)(f"{damage}; {REMEDY}")
         self.found.append(damage)
 
     def add_torn(self, tail: Damage) -> None:
-        """The unfinished tail of the active segment: the log ends before it, as a broker's recovery would have it."""
+        """Add the unfinished tail of the active segment. The log ends before it, as after a broker's recovery."""
         self.torn.append(tail)

@@ -13,9 +13,9 @@ from ottla.scan.states import States, Table, slot_of
 
 # Columns of `ended`: a row for every COMMIT and ABORT marker.
 ENDED_PRODUCER_ID = 0
-ENDED_EPOCH = 1  # of its data; of the marker if no transaction was open
+ENDED_EPOCH = 1  # of the transaction's data; of the marker if no transaction was open
 ENDED_FIRST_OFFSET = 2  # -1: no transaction was open
-ENDED_LAST_OFFSET = 3  # of its data in the log, -1: none
+ENDED_LAST_OFFSET = 3  # of the transaction's data in the log, -1: none
 ENDED_MARKER_OFFSET = 4
 ENDED_FATE = 5  # ABORT or COMMIT of protocol.batch
 ENDED_MARKER_EPOCH = 6
@@ -23,14 +23,14 @@ ENDED_COORDINATOR_EPOCH = 7
 ENDED_RECORDS = 8
 ENDED_BYTES = 9
 ENDED_BATCHES = 10
-ENDED_START_MS = 11  # base timestamp of its first batch, -1: unknown
+ENDED_START_MS = 11  # base timestamp of the transaction's first batch, -1: unknown
 ENDED_END_MS = 12
 ENDED_SEGMENT = 13
 ENDED_POSITION = 14
-ENDED_LAST_STABLE_OFFSET = 15  # as `.txnindex` has it: without the transaction that ends here
+ENDED_LAST_STABLE_OFFSET = 15  # as in `.txnindex`: without the transaction that this marker ends
 ENDED_COLUMNS = 16
 
-# Columns of `anomalies`. EXPECTED and FOUND: sequences or epochs, by kind. The last three: of EMPTY_COMMIT, else 0.
+# Columns of `anomalies`. EXPECTED and FOUND are sequences or epochs, by kind. Only EMPTY_COMMIT sets the last three.
 ANOMALY_KIND = 0
 ANOMALY_PRODUCER_ID = 1
 ANOMALY_EPOCH = 2
@@ -45,13 +45,13 @@ ANOMALY_LAST_OFFSET = 10  # of the batch that was aborted
 ANOMALY_COLUMNS = 11
 
 SEQUENCE_GAP = 0  # sequences were left out, and no missing offsets explain it
-SEQUENCE_DUPLICATE = 1  # the base sequence was there before in this epoch
+SEQUENCE_DUPLICATE = 1  # an earlier batch of this epoch has the base sequence
 SEQUENCE_RESTART = 2  # a new epoch begins at another sequence than 0
 ZOMBIE_EPOCH = 3  # data of an older epoch than data seen before
 ZOMBIE_AFTER_MARKER = 4  # data of an older epoch than a marker that fenced it
 ZOMBIE_MARKER = 5  # a marker of an older epoch than seen before
 COORDINATOR_EPOCH_BACK = 6  # a marker of an older coordinator than the marker before it
-PLAIN_IN_TRANSACTION = 7  # not transactional, though the producer has a transaction open
+PLAIN_IN_TRANSACTION = 7  # a batch that is not transactional, though the producer has an open transaction
 EPOCH_IN_TRANSACTION = 8  # transactional data of a newer epoch, though no marker ended the open transaction
 # A COMMIT without an open transaction, after an abort of the producer's last data batch, of the same epoch. EXPECTED
 # is the next sequence, FOUND the first sequence of that batch.
@@ -85,7 +85,7 @@ COMMITTED_RECORDS = 5
 ABORTED = 6
 ABORTED_RECORDS = 7
 DATA_RECORDS = 8
-MISSING_IN_BATCHES = 9  # records that compaction took out of batches
+MISSING_IN_BATCHES = 9  # records that compaction removed from batches
 EXPLAINED_GAPS = 10  # gaps in sequences that missing offsets or an expired producer explain
 TOTALS = 11
 
@@ -105,10 +105,10 @@ _FACTS = 10
 
 
 class Follower:
-    """Feeds header rows, in order, to the kernel. What it returns is valid until the next call."""
+    """Passes header rows, in order, to the kernel. Results are valid until the next call."""
 
     def __init__(self, entering: States, log_start: int, expiration_ms: int, *, has_sequences: bool) -> None:
-        """`has_sequences`: not so where a coordinator writes, whose batches of a producer all begin at sequence 0."""
+        """`has_sequences`: False for a coordinator's topic, where all batches of a producer begin at sequence 0."""
         self._constants = log_start, expiration_ms, int(has_sequences)
         self._table = Table(entering)
         self._table.rows[: self._table.count, states.MISSING_SINCE] *= -1
@@ -121,11 +121,11 @@ class Follower:
 
     @property
     def next_offset(self) -> int:
-        """Behind the last batch; 0 if nothing is known."""
+        """The offset after the last batch; 0 if it is unknown."""
         return max(int(self._facts[_NEXT_OFFSET]), 0)
 
     def follow(self, rows: Longs, file_position: int, segment: int) -> tuple[Longs, Longs, Longs]:
-        """(ended, anomalies, gaps) of the next header rows, which lie in one segment."""
+        """Return (ended, anomalies, gaps) of the next header rows, all of one segment."""
         if len(rows) > len(self._ended):
             self._make_room(len(rows))
         facts, table = self._facts, self._table
@@ -140,7 +140,7 @@ class Follower:
         return self._ended[: facts[_ENDED]], self._anomalies[: facts[_ANOMALIES]], self._gaps[: facts[_GAPS]]
 
     def leaving(self) -> States:
-        """The states behind the last batch followed."""
+        """Return the states after the last batch."""
         facts = self._facts
         self._table.count = int(facts[_COUNT])
         rows = self._table.copy()
@@ -177,7 +177,7 @@ def follow_rows(
     anomalies: Longs,
     gaps: Longs,
 ) -> Long:
-    """Follow `rows` from `start` on; the index of the first row not taken, because `table` is full, or their number."""
+    """Follow `rows` from `start` on. Return the index of the first row for which `table` is full, else len(rows)."""
     log_start = where[_LOG_START]
     for index in range(start, rows.shape[0]):
         row = rows[index]
@@ -209,7 +209,7 @@ def follow_rows(
 
 @inline
 def _advance(row: Longs, log_start: Long, where: Longs, facts: Longs, gaps: Longs) -> None:
-    """Offsets and clock; a batch that does not follow the one before leaves a gap."""
+    """Advance the offsets and the clock. Add a gap if offsets before the batch are missing."""
     base, expected = row[headers.BASE_OFFSET], facts[_NEXT_OFFSET]
     if base > expected >= 0:
         facts[_MISSING] += base - expected
@@ -270,7 +270,7 @@ def _note(kind: Long, expected: Long, found: Long, row: Longs, where: Longs, fac
 
 @inline
 def _judge_batch(row: Longs, state: Longs, where: Longs, facts: Longs, totals: Longs, anomalies: Longs) -> None:
-    """Epoch and sequence of a data batch against what came before (`ProducerAppendInfo.checkSequence`)."""
+    """Check the epoch and sequence of a data batch against earlier batches (`ProducerAppendInfo.checkSequence`)."""
     epoch, highest = row[headers.PRODUCER_EPOCH], state[states.HIGHEST_EPOCH]
     clock = max(facts[_CLOCK], row[headers.MAX_TIMESTAMP])
     is_known = state[states.FLAGS] & (states.SEEN_BATCH | states.SEEN_MARKER) != 0
@@ -314,7 +314,7 @@ def _judge_batch(row: Longs, state: Longs, where: Longs, facts: Longs, totals: L
 
 @inline
 def _raise_epoch(state: Longs, epoch: Long) -> None:
-    """A new epoch begins at sequence 0, but nothing is known of a producer that was not met before."""
+    """Set a new epoch, which begins at sequence 0. A new producer may begin at any sequence."""
     state[states.EXPECTED_SEQUENCE] = 0 if state[states.HIGHEST_EPOCH] >= 0 else -1
     state[states.HIGHEST_EPOCH] = epoch
     state[states.FLAGS] &= ~states.SEQUENCED
@@ -322,7 +322,7 @@ def _raise_epoch(state: Longs, epoch: Long) -> None:
 
 @inline
 def _follow_batch(row: Longs, at: Long, counted: bool, table: Longs, facts: Longs) -> None:
-    """The broker's entry (`ProducerStateEntry.addBatch`) and the open transaction."""
+    """Update the broker's producer entry (`ProducerStateEntry.addBatch`) and the open transaction."""
     state = table[at]
     epoch, base, last = row[headers.PRODUCER_EPOCH], row[headers.BASE_OFFSET], row[headers.LAST_OFFSET]
     sequence = row[headers.BASE_SEQUENCE]
@@ -360,7 +360,7 @@ def _follow_batch(row: Longs, at: Long, counted: bool, table: Longs, facts: Long
 
 @inline
 def _judge_marker(row: Longs, state: Longs, where: Longs, facts: Longs, anomalies: Longs) -> None:
-    """Epochs of a marker (`ProducerAppendInfo.appendEndTxnMarker`)."""
+    """Check the epochs of a marker (`ProducerAppendInfo.appendEndTxnMarker`)."""
     epoch, coordinator_epoch = row[headers.PRODUCER_EPOCH], row[headers.COORDINATOR_EPOCH]
     if epoch < state[states.HIGHEST_EPOCH]:
         _note(ZOMBIE_MARKER, state[states.HIGHEST_EPOCH], epoch, row, where, facts, anomalies)
@@ -375,10 +375,10 @@ def _judge_marker(row: Longs, state: Longs, where: Longs, facts: Longs, anomalie
 
 @inline
 def _judge_empty_commit(row: Longs, state: Longs, where: Longs, facts: Longs, anomalies: Longs) -> None:
-    """A COMMIT behind an ABORT, and no batch between them: one was lost if it had the sequences of the aborted one.
+    """Check a COMMIT after an ABORT without a batch between them: the broker may have dropped a batch as a duplicate.
 
-    `ProducerStateEntry.findDuplicateBatch` does not ask whether a batch was aborted. An older or a newer epoch has no
-    batch to be taken for, and where offsets are missing compaction may have taken the records.
+    `ProducerStateEntry.findDuplicateBatch` also matches an aborted batch that has the same sequences and epoch.
+    A COMMIT of another epoch is no anomaly. Where offsets are missing, compaction may have removed the records.
     """
     epoch = row[headers.PRODUCER_EPOCH]
     is_same_epoch = epoch == state[states.EPOCH] and epoch == state[states.HIGHEST_EPOCH]
@@ -398,7 +398,7 @@ def _judge_empty_commit(row: Longs, state: Longs, where: Longs, facts: Longs, an
 def _follow_marker(
     row: Longs, at: Long, counted: bool, where: Longs, table: Longs, facts: Longs, totals: Longs, ended: Longs
 ) -> None:
-    """End the open transaction, if there is one, and change the broker's entry as it does."""
+    """End the open transaction, if any, and update the broker's producer entry."""
     state = table[at]
     out = ended[facts[_ENDED]]
     facts[_ENDED] += 1
@@ -437,7 +437,7 @@ def _follow_marker(
 
 @inline
 def _take_open(state: Longs, out: Longs, table: Longs, facts: Longs) -> None:
-    """Move the open transaction of `state` to the row `out`, and out of the list."""
+    """Move the open transaction of `state` from the list to the row `out`."""
     out[ENDED_EPOCH], out[ENDED_LAST_OFFSET] = state[states.OPEN_EPOCH], state[states.OPEN_LAST_OFFSET]
     out[ENDED_RECORDS], out[ENDED_BYTES] = state[states.OPEN_RECORDS], state[states.OPEN_BYTES]
     out[ENDED_BATCHES], out[ENDED_START_MS] = state[states.OPEN_BATCHES], state[states.OPEN_START_MS]

@@ -1,7 +1,7 @@
 """Fates of the transactions of a partition, merged from the walks over its ranges. pure
 
-Last stable offset as `ProducerStateManager.firstUnstableOffset` gives it: the first offset of the earliest open
-transaction, not below the log start. Of one replica: what is valid of the log is all below the high watermark.
+The last stable offset is that of `ProducerStateManager.firstUnstableOffset`: the first offset of the earliest open
+transaction, not below the log start. The log is that of one replica, so all valid batches are below the high watermark.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ class RangeFates(NamedTuple):
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction without a marker. `start_ms`: base timestamp of its first batch at hand, -1 if none is."""
+    """A transaction without a marker. `start_ms`: base timestamp of its first batch in the log, -1 without batches."""
 
     producer_id: int
     producer_epoch: int
@@ -41,7 +41,7 @@ class OpenTransaction(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """Transactions that have batches in the log, and the records in these."""
+    """Number of transactions that have batches in the log, and of their records."""
 
     transactions: int = 0
     records: int = 0
@@ -49,10 +49,10 @@ class Tally:
 
 @dataclass(slots=True)
 class PartitionFates:
-    """The resolved partition. `aborted_ranges`: rows (producer id, first offset, marker offset), sorted.
+    """Fates of a partition. `aborted_ranges`: rows (producer id, first offset, marker offset), sorted.
 
-    `is_counted`: not so if it rests on indexes, which know what is visible, but no numbers (these are 0, or those of
-    the scanned tail).
+    `is_counted`: False if the fates are from indexes, which have aborted ranges but no counts. The counts are then 0,
+    or those of the scanned tail.
     """
 
     log_start: int
@@ -73,21 +73,21 @@ class PartitionFates:
 
 
 def aborted_of(ended: Longs) -> Longs:
-    """(producer id, first offset, marker offset) of the aborted transactions among rows of `ended`."""
+    """Return (producer id, first offset, marker offset) of the aborted transactions among rows of `ended`."""
     found: Longs = ended[(ended[:, events.ENDED_FATE] == ABORT) & (ended[:, events.ENDED_FIRST_OFFSET] >= 0)]
     return found[:, [events.ENDED_PRODUCER_ID, events.ENDED_FIRST_OFFSET, events.ENDED_MARKER_OFFSET]]
 
 
 def open_of(row: Longs) -> OpenTransaction:
-    """The open transaction of a producer's state."""
+    """Return the open transaction of a producer's state."""
     columns = states.PRODUCER_ID, states.OPEN_EPOCH, states.FIRST_OFFSET, states.OPEN_RECORDS, states.OPEN_START_MS
     return OpenTransaction(*(int(row[column]) for column in columns))
 
 
 def merge_ranges(ranges: Sequence[RangeFates], leaving: States, log_start: int, last_base: int) -> PartitionFates:
-    """The partition from its ranges, in order, each entered with what those before it left.
+    """Merge the ranges of a partition, in order. Each walk began with the states at the end of the range before.
 
-    `leaving`: the states at the end of the log; `last_base`: the last segment's base offset, the least the end can be.
+    `leaving`: the states at the end of the log; `last_base`: the last segment's base offset, the smallest log end.
     """
     totals = np.sum([part.totals for part in ranges], axis=0) if ranges else np.zeros(events.TOTALS, dtype=np.int64)
     found = np.concatenate([*(part.aborted for part in ranges), np.empty((0, ABORTED_COLUMNS), dtype=np.int64)])

@@ -1,7 +1,7 @@
-"""Compiled record decoding: which batches are visible, where each record's parts lie, and gathering columns. pure
+"""Compiled record decoding: select visible batches, find the parts of each record, and gather columns. pure
 
-Source: `org.apache.kafka.common.record.DefaultRecord`; visibility as a consumer filters, by aborted ranges and the LSO.
-Batches are taken one by one, so that what is gathered of a batch has just been parsed and is in the nearest cache.
+Source: `org.apache.kafka.common.record.DefaultRecord`. Visibility is that of a consumer: by aborted ranges and the LSO.
+Each batch is parsed and gathered before the next one, while its bytes are in the nearest cache.
 """
 
 import numpy as np
@@ -53,7 +53,7 @@ _LARGEST_MS = (2**63 - 1) // 1000
 
 @kernel
 def is_aborted(aborted: Longs, producer_id: Long, offset: Long) -> bool:
-    """Whether a batch lies in one of the `aborted` ranges (producer id, first offset, marker offset), sorted."""
+    """Return whether a batch is in one of the `aborted` ranges (producer id, first offset, marker offset), sorted."""
     low, high = 0, aborted.shape[0]
     while low < high:
         middle = (low + high) // 2
@@ -69,9 +69,9 @@ def is_aborted(aborted: Longs, producer_id: Long, offset: Long) -> bool:
 def select_visible(
     rows: Longs, committed_only: bool, first: Long, limit: Long, aborted: Longs, selected: Longs, sections: Longs
 ) -> Long:
-    """Copy the data batches with records in [first, limit) that a consumer is given to `selected`; returns how many.
+    """Copy the data batches with offsets in [first, limit) that a consumer sees to `selected`. Return their number.
 
-    `sections`: where the records of each start and end in the buffer.
+    Each row of `sections` gets the start and end of a batch's records in the buffer.
     """
     count = 0
     for index in range(rows.shape[0]):
@@ -96,7 +96,7 @@ def select_visible(
 
 @inline
 def short_varint(payload: Bytes, at: Long, end: Long) -> tuple[Long, Long]:
-    """As `varint`, quick for one and two bytes; for where two bytes may be read without a look at the end."""
+    """Read a varint as `varint` does, but faster for one and two bytes. `payload` must have two bytes at `at`."""
     first, second = np.int64(payload[np.uint64(at)]), np.int64(payload[np.uint64(at + 1)])
     if first < 0x80:
         return zigzag(first), at + 1
@@ -107,7 +107,7 @@ def short_varint(payload: Bytes, at: Long, end: Long) -> tuple[Long, Long]:
 
 @kernel
 def skip_headers(payload: Bytes, at: Long, end: Long, count: Long) -> Long:
-    """The position behind `count` headers at `at`, or -1 if they do not fit before `end`."""
+    """Return the position after `count` headers at `at`, or -1 if they do not fit before `end`."""
     if at < 0 or count < 0 or count > end - at:
         return -1
     for _ in range(count):
@@ -125,7 +125,7 @@ def skip_headers(payload: Bytes, at: Long, end: Long, count: Long) -> Long:
 def read_frames(payload: Bytes, row: Longs, at: Long, end: Long, first: Long, limit: Long, parts: Longs) -> Long:
     """Find the parts of the records with offsets in [first, limit) of the batch with header `row`.
 
-    Its record bytes are `payload[at:end]`. Returns how many records there are, or -1 if the batch is malformed.
+    The batch's record bytes are `payload[at:end]`. Return the number of records found, or -1 if it is malformed.
     """
     count = 0
     base_offset, last_delta = row[headers.BASE_OFFSET], row[headers.LAST_OFFSET] - row[headers.BASE_OFFSET]
@@ -139,7 +139,7 @@ def read_frames(payload: Bytes, row: Longs, at: Long, end: Long, first: Long, li
             return -1
         record_end = at + length
         timestamp_delta, at = short_varint(payload, at + 1, record_end)
-        # Each of the parts that follow takes a byte at least. Nothing is added to a length before it is known to fit.
+        # Each of the parts that follow takes at least a byte. Check that a length fits before adding to it.
         if at < 0 or at + 4 > record_end:
             return -1
         delta, at = short_varint(payload, at, record_end)
@@ -174,7 +174,7 @@ def read_frames(payload: Bytes, row: Longs, at: Long, end: Long, first: Long, li
 
 @kernel
 def append_numbers(row: Longs, parts: Longs, count: Long, at: Long, needed: Bytes, numbers: Longs) -> None:
-    """The wanted columns of numbers of `count` parsed records of a batch, into `numbers` from `at` on."""
+    """Write the needed columns of numbers of a batch's `count` parsed records to `numbers` from `at` on."""
     to = numbers[:, at : at + count]
     base_offset, base_sequence = row[headers.BASE_OFFSET], row[headers.BASE_SEQUENCE]
     if needed[OFFSET]:
@@ -207,7 +207,7 @@ def _copy_slice(payload: Bytes, start: Long, length: Long, out: Bytes, at: Long)
 
 @plainly(_copy_slice)
 def copy_bytes(payload: Bytes, start: Long, length: Long, out: Bytes, at: Long) -> None:
-    """`payload[start:start + length]` to `out[at:]`."""
+    """Copy `payload[start:start + length]` to `out[at:]`."""
     # Unsigned indexes spare numba's check for negative ones.
     source, target = np.uint64(start), np.uint64(at)
     for index in range(np.uint64(length)):
@@ -216,9 +216,9 @@ def copy_bytes(payload: Bytes, start: Long, length: Long, out: Bytes, at: Long) 
 
 @kernel
 def gather(payload: Bytes, starts: Longs, lengths: Longs, at: Long, ends: Ints, bits: Bytes, out: Bytes) -> Long:
-    """Append values to a column of `at` values; returns how many of them are null.
+    """Append values to a column of `at` values. Return the number of nulls among them.
 
-    `ends` are its Arrow offsets, `bits` its validity, in which every bit is set at first.
+    `ends` are the column's Arrow offsets. `bits` are its validity, in which every bit is set at first.
     """
     nulls = 0
     end = np.int64(ends[at])
@@ -238,9 +238,9 @@ def gather(payload: Bytes, starts: Longs, lengths: Longs, at: Long, ends: Ints, 
 def gather_headers(
     payload: Bytes, parts: Longs, count: Long, at: Long, ends: Ints, bits: Bytes, out: Bytes, filled: Longs
 ) -> None:
-    """Append the headers of `count` parsed records, as they are, behind the `at` records that the column has.
+    """Append the unparsed headers of `count` parsed records to a column of `at` records.
 
-    `ends` count headers; in `bits` no bit is set at first, for a record without headers is null.
+    `ends` count headers. In `bits` no bit is set at first, because a record without headers is null.
     """
     end = np.int64(ends[at])
     for index in range(count):
@@ -271,10 +271,10 @@ def decode(
     raw_headers: Bytes,
     filled: Longs,
 ) -> tuple[Long, Long]:
-    """Append the records with offsets in [first, limit) of batches `rows` to the columns that are wanted.
+    """Append the records with offsets in [first, limit) of batches `rows` to the needed columns.
 
-    The record bytes of a batch are `payload[sections[i, 0]:sections[i, 1]]`. `needed`: a flag for each column of
-    numbers, then for each list. Returns (batches decoded, why the next one is not); of that one nothing is appended.
+    The record bytes of a batch are `payload[sections[i, 0]:sections[i, 1]]`. `needed` has a flag for each column of
+    numbers, then for each list. Return (batches decoded, reason to stop). The next batch's records are not appended.
     """
     for index in range(rows.shape[0]):
         row, start, end = rows[index], sections[index, 0], sections[index, 1]

@@ -1,7 +1,7 @@
-"""A partition that grows, followed: each update reads the headers of what was appended since the one before. shell
+"""Reader of a growing partition: each update reads the headers of the batches appended since the last update. shell
 
-It begins at the segment that holds the first offset of interest and needs nothing of what lies below but the open
-transactions, which the producer snapshot at that segment has; without a sound one it begins at an earlier segment.
+It begins at the segment that holds the first offset of interest. From lower offsets it needs only the open
+transactions, which that segment's producer snapshot has. Without a sound snapshot it begins at an earlier segment.
 """
 
 from typing import Final
@@ -22,7 +22,7 @@ _NONE: Final = np.empty((0, ABORTED_COLUMNS), dtype=np.int64)
 
 
 class GrowingPartition:
-    """A partition that is written to. Call `update` before each question; offsets below `from_offset` are ignored."""
+    """State of a growing partition. Call `update` before each query. Offsets below `from_offset` are ignored."""
 
     def __init__(self, from_offset: int, on_damage: str) -> None:
         self.log_start = 0
@@ -40,7 +40,7 @@ class GrowingPartition:
 
     @property
     def log_end(self) -> int:
-        """Behind the last whole batch."""
+        """The offset after the last whole batch."""
         return max(self._follower.next_offset if self._follower else 0, self.log_start, self._segment)
 
     @property
@@ -52,30 +52,30 @@ class GrowingPartition:
 
     @property
     def open_transactions(self) -> list[OpenTransaction]:
-        """By first offset."""
+        """The open transactions by first offset."""
         return [open_of(row) for row in self._open]
 
     @property
     def unread(self) -> tuple[Damage, ...]:
-        """Damage: ranges that could not be read, so it is unknown whether they were aborted."""
+        """Damaged ranges. Whether their batches were aborted is unknown."""
         return tuple(self._damage.found)
 
     def find_aborted(self, first_offset: int, end_offset: int) -> Longs:
-        """(producer id, first offset, marker offset) of what is aborted in [first_offset, end_offset), sorted."""
+        """Return aborts that overlap the offsets: (producer id, first offset, marker offset), sorted."""
         found = self._aborted[(self._aborted[:, 2] >= first_offset) & (self._aborted[:, 1] < end_offset)]
         return found[np.lexsort((found[:, 1], found[:, 0]))]
 
     def covers(self, offset: int) -> bool:
-        """Whether what is known reaches back to `offset`."""
+        """Return whether the aborted ranges from `offset` on are known."""
         return offset >= self._from
 
     def forget_below(self, offset: int) -> None:
-        """Nothing below `offset` will be asked for again."""
+        """Drop the aborted ranges below `offset`. Later queries are at or above it."""
         self._from = max(self._from, offset)
         self._aborted = self._aborted[self._aborted[:, 2] >= offset].copy()
 
     def update(self, log: PartitionLog) -> None:
-        """Read on to the end of `log`, a listing of now. Raises DamagedSegment in mode `fail`, OSError."""
+        """Read up to the end of `log`, a new listing. Raises DamagedSegment in mode `fail`, OSError."""
         self.log_start = log.log_start
         if self._follower is None or not self._continues_in(log):
             self._begin(log)
@@ -86,7 +86,7 @@ class GrowingPartition:
         self._open = self._follower.leaving().open_rows
 
     def _continues_in(self, log: PartitionLog) -> bool:
-        """False if the log was cut, or compaction put other segments in the place of what was read last."""
+        """Return False if the log was truncated, or compaction replaced the segment that was read last."""
         assert self._follower is not None
         for segment in log.segments:
             if segment.base_offset == self._segment:
@@ -129,7 +129,7 @@ class GrowingPartition:
 
 
 def _first_to_read(log: PartitionLog, offset: int) -> int:
-    """Index of the last segment at or below `offset` that has a sound snapshot; 0 without any."""
+    """Return the index of the last segment at or below `offset` that has a sound snapshot; 0 without any."""
     snapshots = {snapshot_offset(path): path for path in log.snapshots}
     for index in range(len(log.segments) - 1, 0, -1):
         base = log.segments[index].base_offset

@@ -1,4 +1,4 @@
-"""Compiled walk over batch headers: one row of integers per batch, and the search for the next sound one. pure
+"""Compiled walk over batch headers, one row of integers per batch, and search for the next batch header. pure
 
 Source: `org.apache.kafka.common.record.DefaultRecordBatch`, `ControlRecordType`.
 """
@@ -89,7 +89,7 @@ SMALLEST_RECORD = 7
 
 @kernel
 def control_record(buffer: Bytes, at: Long, end: Long) -> tuple[Long, Long]:
-    """(type, coordinator epoch or -1 if it is no marker) of the control record at `at`; type -3 if it is malformed."""
+    """Return (type, coordinator epoch, or -1 if no marker) of the control record at `at`; type -3 if malformed."""
     length, at = varint(buffer, at, end)
     if at < 0 or length < 0 or length > end - at:
         return _BROKEN, NO_EPOCH
@@ -112,7 +112,7 @@ def control_record(buffer: Bytes, at: Long, end: Long) -> tuple[Long, Long]:
 
 @kernel
 def check_header(buffer: Bytes, at: Long, room: Long, next_offset: Long, offset_limit: Long) -> Long:
-    """CUT if the 61 bytes at `at` can be a batch, else the reason why not.
+    """Return CUT if the 61 bytes at `at` can be a batch header, else the reason why not.
 
     `room`: bytes to the end of the file. The base offset must be in [next_offset, offset_limit).
     """
@@ -150,8 +150,8 @@ def walk_headers(
 ) -> tuple[Long, Long, Long, Long]:
     """Read the batches of `buffer[at:end]` that start below `stop` into `rows`.
 
-    `to_file_end` is where the file ends, in buffer positions. Returns (rows read, position of the first batch not read,
-    why it ended there, next offset).
+    `to_file_end` is the end of the file as a buffer position. Return (rows read, position of the first batch not read,
+    reason to end there, next offset).
     """
     read = 0
     while at < stop:
@@ -195,7 +195,7 @@ def walk_headers(
 
 @kernel
 def find_header(buffer: Bytes, at: Long, end: Long, to_file_end: Long, next_offset: Long, offset_limit: Long) -> Long:
-    """The first position from `at` on that can be a batch header, or -1. Its CRC is for the caller to check."""
+    """Return the first position from `at` on that can be a batch header, or -1. The caller checks the batch's CRC."""
     for position in range(at, end - LEGACY_SMALLEST + 1):
         room = to_file_end - position
         if buffer[position + _MAGIC_OFFSET] == MAGIC:
@@ -212,7 +212,7 @@ def find_header(buffer: Bytes, at: Long, end: Long, to_file_end: Long, next_offs
 
 @kernel
 def can_be_old(buffer: Bytes, at: Long, end: Long, room: Long, next_offset: Long, offset_limit: Long) -> bool:
-    """Whether the bytes at `at`, which has the magic for it, can be a message of before Kafka 0.11."""
+    """Return whether the bytes at `at`, whose magic is 0 or 1, can be a message of before Kafka 0.11."""
     size, offset = int32(buffer, at + _LENGTH_OFFSET) + LOG_OVERHEAD, int64(buffer, at)
     if size < LEGACY_SMALLEST or size > room or offset < next_offset or offset >= offset_limit:
         return False
@@ -225,5 +225,5 @@ def can_be_old(buffer: Bytes, at: Long, end: Long, room: Long, next_offset: Long
 
 
 def header_rows(capacity: int) -> Longs:
-    """Scratch for `capacity` header rows."""
+    """Return an array for `capacity` header rows, not initialized."""
     return np.empty((capacity, COLUMNS), dtype=np.int64)

@@ -1,7 +1,7 @@
-"""Files of a segment as arrays: offset, time and transaction index, producer snapshot. shell
+"""Index files of a segment as arrays: offset, time and transaction index, producer snapshot. shell
 
 Sources: `org.apache.kafka.storage.internals.log.OffsetIndex`, `TimeIndex`, `TransactionIndex`, `ProducerStateManager`.
-The first two are preallocated: their entries are followed by zeros, or by bytes of an earlier use of the file.
+Offset and time index are preallocated: zeros, or bytes of an earlier use of the file, follow their entries.
 """
 
 from collections.abc import Callable
@@ -52,7 +52,7 @@ _CRC_FROM = 6
 
 
 class Entries(NamedTuple):
-    """Rows of int64, offsets absolute. `fault`: why the file cannot be read through, at `fault_at` bytes."""
+    """Rows of int64 with absolute offsets. `fault`: the reason why reading ended at position `fault_at`."""
 
     rows: Longs
     size: int
@@ -61,7 +61,7 @@ class Entries(NamedTuple):
 
 
 def offset_entries(content: bytes, base_offset: int) -> Entries:
-    """Rows (offset, position)."""
+    """Return rows (offset, position) of an offset index."""
     table = _whole(content, _OFFSET_ENTRY)
     rows = np.stack([table["offset"].astype(np.int64), table["position"].astype(np.int64)], axis=1)
     ascends = np.ones(len(rows), dtype=bool)
@@ -72,10 +72,10 @@ def offset_entries(content: bytes, base_offset: int) -> Entries:
 
 
 def batch_positions(segment_path: str, base_offset: int, size_bytes: int) -> Longs:
-    """Rows (last offset of a batch, position of it) of the segment's `.index`, none if there is no such file.
+    """Return rows (last offset of a batch, its position) of the segment's `.index`, none without the file.
 
-    As Kafka reads it: nothing behind the entries (zeros, or what a crash left), nothing at or behind `size_bytes`. What
-    is in the segment there is for the caller to check. Raises OSError.
+    As in Kafka, bytes after the entries (zeros, or leftovers of a crash) and positions from `size_bytes` on are
+    ignored. The caller checks that batches start at the positions. Raises OSError.
     """
     content = read_sibling(segment_path, ".index")
     rows = offset_entries(content or b"", base_offset).rows
@@ -83,7 +83,7 @@ def batch_positions(segment_path: str, base_offset: int, size_bytes: int) -> Lon
 
 
 def time_entries(content: bytes, base_offset: int) -> Entries:
-    """Rows (offset, timestamp in ms)."""
+    """Return rows (offset, timestamp in ms) of a time index."""
     table = _whole(content, _TIME_ENTRY)
     rows = np.stack([table["offset"].astype(np.int64), table["timestamp"].astype(np.int64)], axis=1)
     ascends = np.ones(len(rows), dtype=bool)
@@ -94,7 +94,7 @@ def time_entries(content: bytes, base_offset: int) -> Entries:
 
 
 def aborted_entries(content: bytes) -> Entries:
-    """Rows (marker offset, producer id, first offset, last stable offset)."""
+    """Return rows (marker offset, producer id, first offset, last stable offset) of a transaction index."""
     table = _whole(content, _ABORTED_ENTRY)
     rows = np.stack([table[name].astype(np.int64) for name in ("marker", "producer_id", "first", "stable")], axis=1)
     sound = table["version"] == TXN_VERSION
@@ -110,7 +110,7 @@ def aborted_entries(content: bytes) -> Entries:
 
 
 def snapshot_entries(content: bytes) -> Entries:
-    """Rows in the order of `states.PRODUCER_ID` to `FIRST_OFFSET`."""
+    """Return the rows of a producer snapshot, with columns in the order of `states.PRODUCER_ID` to `FIRST_OFFSET`."""
     none = np.empty((0, len(_SNAPSHOT_COLUMNS)), dtype=np.int64)
     if len(content) < _SNAPSHOT_HEAD.itemsize:
         return Entries(none, len(content), "the file is cut short")
@@ -126,7 +126,7 @@ def snapshot_entries(content: bytes) -> Entries:
 
 
 def read_sibling(segment_path: str, suffix: str) -> bytes | None:
-    """The content of the segment's file with that suffix, None if there is none. Raises OSError."""
+    """Return the content of the segment's file with `suffix`, None without the file. Raises OSError."""
     try:
         return storage.read(storage.with_suffix(segment_path, suffix))
     except FileNotFoundError:
@@ -141,7 +141,7 @@ def _whole(content: bytes, entry: npt.DTypeLike) -> Table:
 def _cut_at_descent(
     content: bytes, rows: Longs, ascends: npt.NDArray[np.bool_], base: int, entry_size: int, column: int
 ) -> Entries:
-    """Entries up to where they stop ascending; a fault if anything but zeros is behind."""
+    """Return the entries before the first that does not ascend, with a fault if nonzero bytes follow them."""
     stops = np.flatnonzero(~ascends)
     count = int(stops[0]) if len(stops) else len(rows)
     kept = rows[:count].copy()

@@ -1,7 +1,7 @@
-"""Fates without a scan: `.txnindex` files, a producer snapshot, and a walk over the batches behind it. shell
+"""Fates without a scan: `.txnindex` files, a producer snapshot, and a walk over the batches after it. shell
 
-Relied on are files that a broker relies on when it starts (`LogLoader`): of segments below the recovery point, whose
-content was flushed, and a snapshot taken there. What a machine's crash may have cut lies behind it, and is walked.
+Ottla relies on the files that a starting broker relies on (`LogLoader`): those of flushed segments, below the recovery
+point, and a snapshot there. A machine's crash may cut only the batches after the snapshot, and these are walked.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ from ottla.scan.walk import range_fates
 
 
 def fates_from_indexes(log: PartitionLog, *, on_damage: str) -> PartitionFates | None:
-    """The fates of a partition, not counted; None if the files at hand cannot be relied on: scan it then.
+    """Return the fates of a partition, not counted; None if its files are not reliable: then scan the partition.
 
     Raises DamagedSegment in mode `fail` if the tail is damaged, OSError if a file cannot be read.
     """
@@ -37,7 +37,7 @@ def fates_from_indexes(log: PartitionLog, *, on_damage: str) -> PartitionFates |
 
 
 def leaving_from_indexes(log: PartitionLog, *, on_damage: str) -> States | None:
-    """The states at the end of a partition as a broker would load them; None if no snapshot can be relied on.
+    """Return the states at the end of a partition as a broker loads them; None if no snapshot is reliable.
 
     Raises DamagedSegment in mode `fail` if the tail is damaged, OSError if a file cannot be read.
     """
@@ -47,12 +47,12 @@ def leaving_from_indexes(log: PartitionLog, *, on_damage: str) -> States | None:
 
 
 def snapshot_offset(path: str) -> int:
-    """The offset below which a snapshot has the producers' states."""
+    """Return the offset of a snapshot, which has the producers' states of the batches below it."""
     return int(storage.stem_of(path))
 
 
 def read_snapshot(path: str) -> Longs | None:
-    """Its entries, as `states.from_snapshot` takes them; None if it is damaged, or retention has taken it."""
+    """Return a snapshot's entries for `states.from_snapshot`; None if it is damaged, or retention has deleted it."""
     try:
         found = snapshot_entries(storage.read(path))
     except FileNotFoundError:
@@ -61,7 +61,7 @@ def read_snapshot(path: str) -> Longs | None:
 
 
 def _newest_states(log: PartitionLog) -> States | None:
-    """States at the newest sound snapshot that lies above the first segment and not above the recovery point."""
+    """Return the states at the newest sound snapshot after the first segment's start, up to the recovery point."""
     if not log.segments:
         return None
     for path in reversed(log.snapshots):
@@ -75,11 +75,11 @@ def _newest_states(log: PartitionLog) -> States | None:
 
 
 def _aborted_below(log: PartitionLog, offset: int) -> Longs | None:
-    """Aborted transactions whose marker lies below `offset`; None if an index is unsound."""
+    """Return the aborted transactions whose marker is below `offset`; None if an index is unsound."""
     segments = [segment for segment in log.segments if segment.base_offset < offset]
     if any(not has_index(segment) for segment in segments):
         return None
-    # Written with the first aborted transaction.
+    # A broker writes a `.txnindex` only with the first aborted transaction.
     with_aborted = [segment for segment in segments if not segment.lacks(".txnindex")]
     contents = storage.each(storage.read_if_there, [storage.with_suffix(one.path, ".txnindex") for one in with_aborted])
     ends = dict(zip(log.segments, log.segments[1:], strict=False))
@@ -95,14 +95,14 @@ def _aborted_below(log: PartitionLog, offset: int) -> Longs | None:
 
 
 def has_index(segment: SegmentFile) -> bool:
-    """Whether there is an `.index`, without which a broker rebuilds all indexes of a segment."""
+    """Return whether a segment has an `.index`. Without it a broker rebuilds all indexes of the segment."""
     if segment.suffixes is not None:
         return not segment.lacks(".index")
     return storage.exists(storage.with_suffix(segment.path, ".index"))
 
 
 def _walk_tail(log: PartitionLog, start: States, *, on_damage: str) -> RangeFates | None:
-    """Walk the batches from the snapshot on; None if no batch ends at its offset."""
+    """Walk the batches from the snapshot on; return None if no batch ends at its offset."""
     offset = start.next_offset
     index = sum(segment.base_offset <= offset for segment in log.segments) - 1
     segment = log.segments[index]
@@ -118,7 +118,7 @@ def _walk_tail(log: PartitionLog, start: States, *, on_damage: str) -> RangeFate
 
 
 def _position_of(segment: SegmentFile, offset: int, recovery_point: int) -> int | None:
-    """Return the position of the batch at `offset`, or where it would start; None if no batch ends there."""
+    """Return the position at which the batch at `offset` starts or will start; None if no batch ends there."""
     entries = batch_positions(segment.path, segment.base_offset, segment.size_bytes)
     entries = entries[: np.searchsorted(entries[:, 0], offset)]
     position = 0

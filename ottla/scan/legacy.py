@@ -1,6 +1,6 @@
-"""Header rows of messages of magic 0 and 1, which the compiled walk leaves out. pure
+"""Header rows of messages of magic 0 and 1, which the compiled walk does not read. pure
 
-They are rare, so a wrapper is decompressed for its row: its first offset and its count stand in it alone.
+A wrapper is decompressed for its row, because only its content has its first offset and count. Wrappers are rare.
 """
 
 from typing import NamedTuple
@@ -16,10 +16,10 @@ from ottla.scan.compiled.kernels import Bytes, Longs
 
 
 class Walked(NamedTuple):
-    """Result of a walk over messages: `read` rows, and what stands at `at`.
+    """Result of a walk over messages: `read` rows, and the position `at` where the walk ended.
 
-    `cut`: a message that is not wholly in the buffer. `wrong`: why what stands there cannot be read; it says of itself
-    that it ends at `end`, or -1.
+    `cut`: the message at `at` is not wholly in the buffer. `wrong`: the reason why the bytes at `at` cannot be read.
+    `end`: the end of a broken message by its own length, or -1.
     """
 
     read: int
@@ -41,7 +41,7 @@ def walk_messages(
     rows: Longs,
     check_crc: bool,
 ) -> Walked:
-    """Read the messages of magic 0 and 1 in `buffer[at:filled]` that start below `stop`; `headers.walk_headers`."""
+    """Read the messages of magic 0 and 1 in `buffer[at:filled]` that start below `stop`, as `headers.walk_headers`."""
     view = buffer.data[:filled]
     count = 0
     while at < stop and count < len(rows):
@@ -98,7 +98,7 @@ def _fill(row: Longs, at: int, header: BatchHeader) -> None:
 
 
 def convert_message(message: bytes, row: Longs) -> tuple[bytearray, Longs]:
-    """Return the message of `row` as a batch of magic 2, and its row, whose position and size stay the message's.
+    """Return the message of `row` as a batch of magic 2, and a new row with the position and size of the message.
 
     Raises ProtocolError.
     """

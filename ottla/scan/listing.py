@@ -1,6 +1,6 @@
 """Content of a log directory: partitions, segments with their sizes, log starts. shell
 
-A directory may be live: each file's size is taken once, here, and nothing beyond it is ever read. Layout:
+A broker may be writing to the directory: each file's size is read once, here, and later bytes are ignored. Layout:
 `org.apache.kafka.storage.internals.log.LogFileUtils`, `UnifiedLog.parseTopicPartitionName`, `OffsetCheckpointFile`.
 """
 
@@ -40,13 +40,13 @@ _SNAPSHOT = re.compile(r"([0-9]{20})\.snapshot\Z")
 
 
 class UnreadableDirectory(Exception):
-    """The directory cannot be listed or is not a log directory; the text says which and why."""
+    """The directory cannot be listed or is not a log directory; the text names it and the reason."""
 
 
 class SegmentFile(NamedTuple):
-    """Segment file. `is_last`: it is the active segment, whose tail may be torn.
+    """Segment file. `is_last`: the segment is the active one, whose tail may be torn.
 
-    `suffixes`: those of the other files of the segment in the listing of a store; None for a local directory.
+    `suffixes`: the suffixes of the segment's other files in the listing of a store; None for a local directory.
     """
 
     path: str
@@ -56,12 +56,12 @@ class SegmentFile(NamedTuple):
     suffixes: tuple[str, ...] | None = None
 
     def lacks(self, suffix: str) -> bool:
-        """Whether the listing shows that the segment has no file with this suffix."""
+        """Return whether the listing shows that the segment has no file with `suffix`."""
         return self.suffixes is not None and suffix not in self.suffixes
 
 
 class PartitionLog(NamedTuple):
-    """Partition directory. A consumer may read from `log_start`; all below `recovery_point` was flushed."""
+    """Partition directory. Consumers read from `log_start` on. All batches below `recovery_point` were flushed."""
 
     topic: str
     partition: int
@@ -85,7 +85,7 @@ class PartitionLog(NamedTuple):
 
 
 def local_path(given: str) -> str:
-    """A path of the local file system from a plain path or a `file:` URL."""
+    """Return the local path of a plain path or a `file:` URL. Raises UnreadableDirectory for another URI."""
     if given.startswith("file:"):
         return os.fsdecode(unquote_to_bytes(urlparse(given).path))
     if storage.is_remote(given):
@@ -94,17 +94,17 @@ def local_path(given: str) -> str:
 
 
 def storage_path(given: str) -> str:
-    """A local path from one or from a `file:` URL; any other URI as it is."""
+    """Return the local path of a plain path or a `file:` URL; return any other URI unchanged."""
     return given if storage.is_remote(given) else local_path(given)
 
 
 def topic_patterns(given: str) -> tuple[str, ...]:
-    """The globs of a comma-separated list such as `ledger,audit-*`."""
+    """Return the globs of a comma-separated list like `ledger,audit-*`."""
     return tuple(pattern.strip() for pattern in given.split(",") if pattern.strip())
 
 
 def check_log_directory(directory: str) -> list[str]:
-    """Return the names of the folders in a log directory. Raises UnreadableDirectory, which names one below it."""
+    """Return the names of the folders in a log directory. Raises UnreadableDirectory with the log directories below."""
     root = storage_path(directory)
     names = _translate_errors(root, lambda: _children(root))
     if not is_log_directory(names, _children):
@@ -114,7 +114,7 @@ def check_log_directory(directory: str) -> list[str]:
 
 
 def describe_logs_below(directory: str) -> str:
-    """Return which log directories are below a folder; empty if the search finds none."""
+    """Return a text that lists the log directories below a folder; empty if the search finds none."""
     return describe_below(storage_path(directory), _children, storage.hide_secrets)
 
 
@@ -124,7 +124,7 @@ def _children(folder: str) -> dict[str, str | None]:
 
 
 def list_partitions(directory: str) -> list[PartitionLog]:
-    """All partitions under `directory`, internal ones too, by topic and partition."""
+    """Return all partitions in `directory`, internal ones too, by topic and partition."""
     root = storage_path(directory)
     names = check_log_directory(root)
     places = {name: place for name in names if (place := parse_directory_name(name))}
@@ -146,9 +146,9 @@ def list_partitions(directory: str) -> list[PartitionLog]:
 
 
 def list_again(known: PartitionLog) -> PartitionLog:
-    """The partition as it was when its last segment and its last snapshot, those of `known`, were listed.
+    """List a partition again, up to the last segment and the last snapshot of `known`.
 
-    Raises OSError. What retention has taken from its start since is missing.
+    Segments that retention has deleted since are missing. Raises OSError.
     """
     if storage.is_remote(known.path):
         name = storage.name_of(known.path)
@@ -163,7 +163,7 @@ def list_again(known: PartitionLog) -> PartitionLog:
 
 
 def read_cluster_id(directory: str) -> str:
-    """Return the cluster that `meta.properties` names; empty if there is no such file or it names none."""
+    """Return the cluster id in `meta.properties`; empty without the file or without an id in it."""
     path = storage.join(storage_path(directory), META_PROPERTIES)
     content = _translate_errors(path, lambda: storage.read_if_there(path)) or b""
     try:
@@ -173,19 +173,19 @@ def read_cluster_id(directory: str) -> str:
 
 
 def are_remote(logs: Iterable[PartitionLog]) -> bool:
-    """Whether one of them is in a store, which lets one wait for each file."""
+    """Return whether a partition is in a store, where each file takes the time of a request."""
     return any(storage.is_remote(log.path) for log in logs)
 
 
 def select_topics(logs: Iterable[PartitionLog], patterns: tuple[str, ...]) -> list[PartitionLog]:
-    """The partitions whose topic matches a pattern; without patterns those of every user topic (not `__*`)."""
+    """Return the partitions whose topic matches a pattern; without patterns those of all user topics (not `__*`)."""
     if not patterns:
         return [log for log in logs if not log.is_internal]
     return [log for log in logs if any(fnmatchcase(log.topic, pattern) for pattern in patterns)]
 
 
 def describe_missing_topics(logs: Iterable[PartitionLog], patterns: tuple[str, ...]) -> str:
-    """Return which patterns match no topic, and which topics there are; empty if each pattern matches one."""
+    """Return an error that lists the patterns without a topic, and the topics; empty if each pattern matches one."""
     topics = sorted({log.topic for log in logs})
     unmatched = [pattern for pattern in patterns if not any(fnmatchcase(topic, pattern) for topic in topics)]
     if not unmatched:
@@ -207,7 +207,7 @@ def _translate_errors(root: str, call: Callable[[], T]) -> T:
 
 
 def _files_in(folder: str) -> list[storage.Entry] | None:
-    """Segments with their sizes, and snapshots; None if the directory vanished meanwhile (its topic was deleted)."""
+    """Return segments with their sizes, and snapshots; None if the directory vanished (its topic was deleted)."""
     files: list[storage.Entry] = []
     try:
         names = storage.entries(folder)
@@ -259,7 +259,7 @@ def _suffixes_in(base_offset: int, names: set[str]) -> tuple[str, ...]:
 def find_checkpoint(path: str) -> Checkpoint | None:
     """Return offsets by topic and partition; None without the file.
 
-    A broken one is as absent if a power loss may break it: a start writes it again.
+    A broken file counts as absent if a power loss may break it, because a broker's start writes it again.
     """
     try:
         return decode_offsets(storage.read(path))
@@ -274,5 +274,5 @@ def find_checkpoint(path: str) -> Checkpoint | None:
 
 
 def read_checkpoint(path: str) -> Checkpoint:
-    """Offsets by topic and partition; none if there is no such file."""
+    """Return offsets by topic and partition; none without the file."""
     return find_checkpoint(path) or {}

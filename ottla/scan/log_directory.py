@@ -1,7 +1,7 @@
-"""Names in a log directory, and the check whether a folder is one. pure
+"""Names in a log directory, and the check whether a folder is a log directory. pure
 
 A folder is a log directory if it has `meta.properties`, or a `<topic>-<partition>` with a segment in it. The name of a
-folder alone says nothing: `data-0` may be a volume that holds a log directory. Source of the names:
+folder alone is no proof: `data-0` may be a volume that holds a log directory. Source of the names:
 `org.apache.kafka.storage.internals.log.LogFileUtils`, `UnifiedLog.parseTopicPartitionName`.
 """
 
@@ -24,7 +24,7 @@ Children = Callable[[str], Mapping[str, str | None]]
 
 
 def is_log_directory(names: Mapping[str, str | None], children: Children) -> bool:
-    """Whether the folder with these names is a log directory.
+    """Return whether the folder with these names is a log directory.
 
     A partition that cannot be read counts as one with segments: a read of the folder raises that error.
     """
@@ -68,7 +68,7 @@ def find_below(folder: str, children: Children) -> list[str]:
 def describe_refusal(
     folder: str, names: Mapping[str, str | None], children: Children, show: Callable[[str], str] = str
 ) -> str:
-    """Return why a folder is no log directory, and which log directories are below it, as `show` prints a path."""
+    """Return the reason why a folder is no log directory, and the log directories below it, as `show` prints paths."""
     if not names:
         return "not a log directory: it is empty"
     if any(SEGMENT.match(name) for name in names):
@@ -79,7 +79,7 @@ def describe_refusal(
 
 
 def describe_below(folder: str, children: Children, show: Callable[[str], str] = str) -> str:
-    """Return which log directories are below a folder; empty if the search finds none."""
+    """Return a text that lists the log directories below a folder; empty if the search finds none."""
     found = find_below(folder, children)
     if not found:
         return ""

@@ -1,7 +1,7 @@
 """Exclusion of segments, and parts of them, that cannot hold records of a read filter. shell
 
-Segments are left out by the last entry of their `.timeindex`, which a broker completes when it rolls the segment
-(`LogSegment.onBecomeInactiveSegment`). Inside a segment reading starts and ends at positions of its `.index`, each
+The last entry of a `.timeindex` excludes a segment. A broker completes the file when it rolls the segment
+(`LogSegment.onBecomeInactiveSegment`). Inside a segment, reading starts and ends at positions of its `.index`, each
 checked against the batch at that position. This module imports little, because the driver of a query loads it.
 """
 
@@ -24,12 +24,12 @@ NO_OFFSET = 2**63 - 1
 
 
 def narrowed_range(part: "LogRange", read_filter: "ReadFilter") -> "LogRange":
-    """`part` with pieces cut to the positions between which the wanted offsets lie."""
+    """Return `part` with its pieces cut to the positions that contain the offsets of the filter."""
     return part._replace(pieces=tuple(_narrowed_piece(piece, read_filter) for piece in part.pieces))
 
 
 def _narrowed_piece(piece: "SegmentPiece", read_filter: "ReadFilter") -> "SegmentPiece":
-    """An entry that does not hold leaves the piece as it is: the index spares reading, it decides nothing."""
+    """Cut a piece at index entries. A wrong entry leaves the piece unchanged: the index only saves reading."""
     import numpy as np
 
     from ottla.scan.index_files import batch_positions
@@ -61,7 +61,7 @@ def _narrowed_piece(piece: "SegmentPiece", read_filter: "ReadFilter") -> "Segmen
 
 
 def not_before(segments: Sequence[SegmentFile], time_ms: int) -> list[SegmentFile]:
-    """Without the rolled segments whose `.timeindex` says that nothing in them is as late as `time_ms`."""
+    """Return the segments without the rolled ones whose `.timeindex` ends before `time_ms`."""
     if time_ms <= 0:
         return list(segments)
     rolled = [segment for segment in segments if not (segment.is_last or segment.lacks(".timeindex"))]
@@ -71,7 +71,7 @@ def not_before(segments: Sequence[SegmentFile], time_ms: int) -> list[SegmentFil
 
 
 def _largest_timestamp(path: str) -> int | None:
-    """The last entry of a `.timeindex` in ms; None if there is none."""
+    """Return the timestamp of the last entry of a `.timeindex` in ms; None without entries."""
     from ottla.scan.index_files import time_entries
 
     entries = time_entries(storage.read_if_there(path) or b"", 0).rows
@@ -79,9 +79,9 @@ def _largest_timestamp(path: str) -> int | None:
 
 
 def offset_for_time(log: PartitionLog, time_ms: int) -> int:
-    """The first offset with a timestamp of at least `time_ms`, as ListOffsets finds it; NO_OFFSET if there is none.
+    """Return the first offset with a timestamp of at least `time_ms`, as ListOffsets does; NO_OFFSET without one.
 
-    Source: `FileRecords.searchForTimestamp`: batches that are late enough are searched record by record.
+    Source: `FileRecords.searchForTimestamp`: batches with a late enough timestamp are searched record by record.
     """
     check_worker()
     from ottla.scan import headers
@@ -105,7 +105,7 @@ def offset_for_time(log: PartitionLog, time_ms: int) -> int:
 
 
 def _offset_in(log: PartitionLog, batch: "SegmentPiece", time_ms: int) -> int | None:
-    """The first offset in `batch` whose record is as late."""
+    """Return the first offset in `batch` whose record has a timestamp of at least `time_ms`; None without one."""
     from ottla.scan import schemas
     from ottla.scan.ranges import LogRange
     from ottla.scan.records import RecordScan, uncommitted_visibility
@@ -120,7 +120,7 @@ def _offset_in(log: PartitionLog, batch: "SegmentPiece", time_ms: int) -> int | 
 
 
 def with_ends(log: PartitionLog) -> Iterator[tuple[SegmentFile, int]]:
-    """Each segment with the base offset of the one behind it; 2^63-1 for the last."""
+    """Yield each segment with the base offset of the next segment; 2^63-1 for the last."""
     for segment, following in pairwise([*log.segments, None]):
         assert segment is not None
         yield segment, following.base_offset if following else NO_OFFSET

@@ -22,15 +22,15 @@ class WorkerLacks(Exception):
 
 @functools.cache
 def lacking() -> tuple[str, ...]:
-    """The distributions that this Python lacks."""
+    """Return the distributions that this Python lacks."""
     return tuple(name for module, name in MODULES.items() if importlib.util.find_spec(module) is None)
 
 
 def check_worker() -> None:
-    """Raise WorkerLacks unless everything is there; every task of Spark begins with it."""
+    """Raise WorkerLacks if a package is missing. Every task of Spark calls it first."""
     if "pyspark.worker" in sys.modules:
-        # Spark's worker collects garbage after every task: 70 ms once numba and Arrow are loaded, 1 ms if what is
-        # loaded is left alone.
+        # Spark's worker collects garbage after every task: 70 ms once numba and Arrow are loaded, 1 ms if the loaded
+        # objects are excluded.
         gc.freeze()
     if missing := lacking():
         raise WorkerLacks(
@@ -40,9 +40,9 @@ def check_worker() -> None:
 
 
 def check_planner() -> None:
-    """Raise WorkerLacks where Spark has found the data source in a Python that cannot run it.
+    """Raise WorkerLacks if Spark has found the data source in a Python that cannot run it.
 
-    Mostly in the `python3` of the path, which sees the package because it lies in the current directory.
+    This is mostly the `python3` of the path, which finds the package in the current directory.
     """
     if importlib.util.find_spec("pyarrow") is None:
         raise WorkerLacks(

@@ -1,4 +1,4 @@
-"""The header scan of whole partitions: with which states their ranges are entered, and what becomes of them. shell"""
+"""Header scan of whole partitions: the states at their start, and the fates of their transactions. shell"""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,10 +18,10 @@ from ottla.scan.walk import range_fates
 
 
 def entering(log: PartitionLog) -> States:
-    """The states with which the first range of a partition is entered.
+    """Return the states at the start of a partition's first range.
 
-    The snapshot at the first segment has them. Without it, the newest one tells the open transactions that began below
-    the first segment: they have no marker above it either. A transaction that lies wholly there is found nowhere else.
+    The snapshot at the first segment has them. Without it, the newest snapshot has the open transactions that began
+    below the first segment and have no marker after it. No other file has a transaction that is wholly below it.
     """
     first = log.segments[0].base_offset if log.segments else log.log_start
     at_first = [path for path in log.snapshots if snapshot_offset(path) == first]
@@ -35,9 +35,9 @@ def entering(log: PartitionLog) -> States:
 
 
 def _drop_compacted_txns(log: PartitionLog, entries: Longs, first: int) -> Longs:
-    """`entries` without what was open at `first` and is not any more, in a partition that was compacted.
+    """Return `entries` of a compacted partition without the transactions that were open at `first` and have ended.
 
-    A transaction whose data is gone loses its marker too, so that nothing in the log would end it.
+    Compaction also removes the marker of a transaction whose data it removed, so no marker in the log ends it.
     """
     opened = entries[:, states.FIRST_OFFSET] >= 0
     if not opened.any() or not _is_compacted(log):
@@ -60,14 +60,14 @@ def _is_compacted(log: PartitionLog) -> bool:
 
 
 def merge_partition(log: PartitionLog, ranges: Sequence[RangeFates]) -> PartitionFates:
-    """The fates of a whole partition from its scanned ranges, in order."""
+    """Return the fates of a whole partition from its scanned ranges, in order."""
     log_end = log.segments[-1].base_offset if log.segments else 0
     leaving = ranges[-1].leaving if ranges else entering(log)
     return merge_ranges(ranges, leaving, log.log_start, log_end)
 
 
 def scan_partition(log: PartitionLog, *, on_damage: str, check_crc: bool) -> PartitionFates:
-    """Resolve one partition in one walk."""
+    """Return the fates of one partition from one walk."""
     start = entering(log)
     ranges = []
     for part in cut_partition(0, log, log.size_bytes + 1):
@@ -79,7 +79,7 @@ def scan_partition(log: PartitionLog, *, on_damage: str, check_crc: bool) -> Par
 def scan_partitions(
     logs: Sequence[PartitionLog], *, on_damage: str, check_crc: bool, threads: int
 ) -> list[PartitionFates]:
-    """Resolve whole partitions in this process, `threads` at once (the kernels and reads release the GIL)."""
+    """Return the fates of partitions, from scans in `threads` threads (the kernels and reads release the GIL)."""
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(lambda log: scan_partition(log, on_damage=on_damage, check_crc=check_crc), logs))
 
@@ -87,9 +87,10 @@ def scan_partitions(
 def visible_partitions(
     logs: Sequence[PartitionLog], *, on_damage: str, verify: bool, threads: int
 ) -> list[PartitionFates]:
-    """Fates for reading records: from the indexes where these can be relied on, else (and with `verify`) from a scan.
+    """Return fates for reading records: from reliable indexes, else (and with `verify`) from a scan.
 
-    When damage is reported, fates must not rest on batches that are skipped, so headers are scanned and CRCs checked.
+    If `on_damage` is `report`, readers skip damaged batches, and fates must not depend on these. Then headers are
+    scanned and CRCs are checked.
     """
 
     def resolve(log: PartitionLog) -> PartitionFates:

@@ -1,7 +1,7 @@
 """Cut partitions into ordered ranges of batches, and pack ranges into tasks. shell
 
-Ranges are cut at positions that the segment's `.index` names (batch starts), each verified against the batch there, so
-a stale or damaged index costs parallelism and nothing else.
+Ranges are cut at batch starts in the segment's `.index`. Each one is checked against the batch there, so a stale or
+damaged index only reduces parallelism.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,9 +40,9 @@ class LogRange(NamedTuple):
 def plan_tasks(
     logs: Sequence[PartitionLog], parallelism: int, largest_bytes: int, least_tasks: int = 1
 ) -> list[tuple[LogRange, ...]]:
-    """Tasks of about equal size, some per core, none above `largest_bytes` by much. Ranges keep their order.
+    """Return tasks of about equal size, about two per core, none much above `largest_bytes`. Ranges keep their order.
 
-    `least_tasks`: so many at least, about, as far as the indexes offer places to cut.
+    `least_tasks`: about the smallest number of tasks. Fewer result if the indexes have too few positions to cut at.
     """
     size = sum(log.size_bytes for log in logs)
     total = size + FILE_COST_BYTES * sum(len(log.segments) for log in logs)
@@ -53,12 +53,12 @@ def plan_tasks(
 
 
 def cut_partition(index: int, log: PartitionLog, target_bytes: int) -> list[LogRange]:
-    """Ranges of about `target_bytes`: small segments joined, large ones split."""
+    """Return ranges of about `target_bytes`: small segments are joined, large ones are split."""
     return [part._replace(partition=index) for part in cut_partitions([log], target_bytes)]
 
 
 def cut_partitions(logs: Sequence[PartitionLog], target_bytes: int) -> Iterator[LogRange]:
-    """The ranges of several partitions, in order; `partition` counts `logs`."""
+    """Yield the ranges of several partitions, in order; a range's `partition` is its index in `logs`."""
 
     def cut(one: tuple[PartitionLog, SegmentFile]) -> list[SegmentPiece]:
         return cut_segment(one[1], target_bytes, one[0].recovery_point)
@@ -92,7 +92,7 @@ def _join_pieces(
 
 
 def cut_segment(segment: SegmentFile, target_bytes: int, recovery_point: int) -> list[SegmentPiece]:
-    """The segment in pieces of about `target_bytes`, as far as its index offers sound positions."""
+    """Return the segment in pieces of about `target_bytes`; larger ones where its index has no sound positions."""
     cuts = [0]
     if 2 * segment.size_bytes >= 3 * target_bytes:
         cuts += _sound_cuts(segment, target_bytes)
@@ -105,7 +105,7 @@ def cut_segment(segment: SegmentFile, target_bytes: int, recovery_point: int) ->
 
 
 def pack(ranges: Iterable[LogRange], target_bytes: int) -> list[tuple[LogRange, ...]]:
-    """Consecutive ranges joined into tasks up to `target_bytes`."""
+    """Join consecutive ranges into tasks of up to `target_bytes`."""
     tasks: list[list[LogRange]] = []
     room = 0
     for part in ranges:
@@ -118,7 +118,7 @@ def pack(ranges: Iterable[LogRange], target_bytes: int) -> list[tuple[LogRange, 
 
 
 def _sound_cuts(segment: SegmentFile, target_bytes: int) -> list[int]:
-    """Positions about `target_bytes` apart; one where no batch stands is passed over for the next entry's."""
+    """Return positions about `target_bytes` apart. An entry without a batch at its position is skipped."""
     try:
         entries = batch_positions(segment.path, segment.base_offset, segment.size_bytes)
     except OSError:
@@ -142,7 +142,7 @@ def _sound_cuts(segment: SegmentFile, target_bytes: int) -> list[int]:
 
 
 def is_batch_start(file: storage.File, position: int, last_offset: int) -> bool:
-    """Whether the header at `position` is that of the batch which the index entry was written for."""
+    """Return whether the batch of an index entry, with this last offset, is at `position`."""
     head = file.read(HEADER_SIZE, position)
     if len(head) < HEADER_SIZE:
         return False

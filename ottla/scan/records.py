@@ -1,4 +1,4 @@
-"""The record scan: ranges of segments to Arrow record batches of what a consumer would be given. shell"""
+"""Record scan: reads ranges of segments into Arrow record batches of the records that a consumer sees. shell"""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -28,8 +28,8 @@ _RECORD_COST_BYTES = 256
 class Visibility(NamedTuple):
     """Visible part of a partition: offsets in [log_start, limit) without batches in `aborted` ranges.
 
-    Batches that the walk could not read (`unread`) are not visible: their fate is unknown, even if a read that starts
-    at another range could decode them.
+    Batches that the walk could not read (`unread`) are not visible, because their fate is unknown. A read that starts
+    at another range may still be able to decode them.
     """
 
     committed_only: bool
@@ -40,19 +40,19 @@ class Visibility(NamedTuple):
 
 
 def visibility(fates: PartitionFates, *, committed_only: bool) -> Visibility:
-    """read_committed ends at the last stable offset, read_uncommitted at the log end."""
+    """Return the visible part: read_committed ends at the last stable offset, read_uncommitted at the log end."""
     if committed_only:
         return Visibility(True, fates.log_start, fates.last_stable_offset, fates.aborted_ranges, fates.damage)
     return Visibility(False, fates.log_start, fates.log_end, fates.aborted_ranges[:0])
 
 
 def uncommitted_visibility(log_start: int) -> Visibility:
-    """All data batches up to the end of the log, whatever their fate."""
+    """Return a visibility of all data batches up to the end of the log, whatever their fate."""
     return Visibility(False, log_start, 2**63 - 1, np.empty((0, 3), dtype=np.int64))
 
 
 def visible_in(visible: Visibility, part: LogRange, log: PartitionLog) -> Visibility:
-    """`visible` with the aborted ranges and the damage that can concern `part` alone."""
+    """Return `visible` with only the aborted ranges and the damage that can concern `part`."""
     first = part.pieces[0].base_offset
     last_base = part.pieces[-1].base_offset
     next_base = min((one.base_offset for one in log.segments if one.base_offset > last_base), default=visible.limit)
@@ -65,7 +65,7 @@ def visible_in(visible: Visibility, part: LogRange, log: PartitionLog) -> Visibi
 class ReadFilter(NamedTuple):
     """Filter of visible records: offsets in [first_offset, end_offset), these producers (None: all).
 
-    `since_ms` only spares decoding batches whose largest timestamp is below it: older records of others are returned.
+    Batches whose largest timestamp is below `since_ms` are not decoded. Older records of other batches are returned.
     """
 
     first_offset: int = 0
@@ -75,11 +75,11 @@ class ReadFilter(NamedTuple):
 
     @property
     def takes_all(self) -> bool:
-        """Whether nothing but offsets is asked for."""
+        """Whether the filter is by offsets only."""
         return self.producer_ids is None and self.since_ms == EVERYTHING.since_ms
 
     def rows(self, rows: Longs) -> Longs:
-        """The header rows of batches that can hold what is asked for."""
+        """Return the header rows of batches that may have matching records."""
         keep = (rows[:, headers.BASE_OFFSET] < self.end_offset) & (rows[:, headers.LAST_OFFSET] >= self.first_offset)
         keep &= rows[:, headers.MAX_TIMESTAMP] >= self.since_ms
         if self.producer_ids is not None:
@@ -118,7 +118,7 @@ class RecordScan:
     def read(
         self, part: LogRange, visible: Visibility, read_filter: ReadFilter = EVERYTHING
     ) -> Iterator[pa.RecordBatch]:
-        """The visible records of `part`, in offset order. Raises DamagedSegment in mode `fail`, OSError."""
+        """Yield the visible records of `part`, in offset order. Raises DamagedSegment in mode `fail`, OSError."""
         first, limit = max(visible.log_start, read_filter.first_offset), min(visible.limit, read_filter.end_offset)
         visible = visible._replace(log_start=first, limit=limit)
         next_offset = 0
@@ -135,7 +135,7 @@ class RecordScan:
     def _decode(
         self, piece: SegmentPiece, chunk: Chunk, visible: Visibility, read_filter: ReadFilter
     ) -> Iterator[pa.RecordBatch]:
-        """Decode the batches of a chunk that are wanted: those without compression together, as far as they go."""
+        """Decode the matching batches of a chunk. Consecutive batches without compression are decoded together."""
         rows = chunk.rows if read_filter.takes_all else read_filter.rows(chunk.rows)
         if visible.unread:
             rows = read_by_the_walk(piece, chunk, rows, visible.unread, self._log)
@@ -156,7 +156,7 @@ class RecordScan:
     def _decompress(
         self, piece: SegmentPiece, chunk: Chunk, rows: Longs, sections: Longs, visible: Visibility
     ) -> Iterator[pa.RecordBatch]:
-        """Decompress batch by batch into the scratch, and decode it whenever it holds a record batch's worth."""
+        """Decompress batch by batch into the scratch buffer. Decode its content once it fills a record batch."""
         view = chunk.buffer.data
         columns = np.column_stack([sections, rows[:, headers.ATTRIBUTES] & COMPRESSION_MASK]).tolist()
         sound: list[int] = []
@@ -193,7 +193,7 @@ class RecordScan:
     def _gather(
         self, piece: SegmentPiece, chunk: Chunk, payload: Bytes, rows: Longs, sections: Longs, visible: Visibility
     ) -> Iterator[pa.RecordBatch]:
-        """Decode batches into the columns; a malformed one is damage, and decoding goes on behind it."""
+        """Decode batches into the columns. A malformed batch is damage, and decoding continues after it."""
         done = 0
         expect(_RECORD_COST_BYTES * int(rows[:, headers.RECORD_COUNT].sum()))
         while done < len(rows):
@@ -206,7 +206,7 @@ class RecordScan:
                 done += 1
 
     def _report(self, piece: SegmentPiece, chunk: Chunk, row: Longs, error: ProtocolError) -> None:
-        """Log a batch that cannot be read: as too large if it is that, else as damage."""
+        """Log a batch that cannot be read, as too large for TooLarge, else as damage."""
         position = chunk.file_position + int(row[headers.POSITION])
         offset = row[headers.BASE_OFFSET]
         end = position + int(row[headers.SIZE])

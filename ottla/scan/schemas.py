@@ -1,7 +1,7 @@
-"""The columns of each view, their Spark and their Arrow types. free
+"""Columns of each view, with their Spark and Arrow types. free
 
-The columns of `records` are those of Spark's own Kafka source, headers included, the producer's and the segment; the
-other views use the same names for the same things. docs/data-source.md says what each column is.
+The columns of `records` are those of Spark's own Kafka source, headers included, the producer's and the segment. The
+other views use the same names for the same things. docs/data-source.md describes each column.
 """
 
 from typing import Any
@@ -205,16 +205,16 @@ VIEWS = {
 
 
 class SchemaError(ValueError):
-    """The schema asks for a column or type that the view does not have."""
+    """The schema names a column or type that the view does not have."""
 
 
 def ddl(view: str) -> str:
-    """The view's schema as Spark DDL."""
+    """Return the view's schema as Spark DDL."""
     return ", ".join(f"`{name}` {kind}" for name, kind in VIEWS[view].items())
 
 
 def check_schema(view: str, fields: list[tuple[str, str]]) -> list[str]:
-    """The view's names of the columns that a schema names, which may be written in any case.
+    """Return the view's own names of the columns in a schema, which may write them in any case.
 
     `fields`: (name, simpleString of the type) as given to `.schema(...)`, any subset of the view's in any order.
     """
@@ -232,7 +232,7 @@ def check_schema(view: str, fields: list[tuple[str, str]]) -> list[str]:
 
 
 def arrow_schema(view: str, fields: list[tuple[str, bool]]) -> Any:
-    """A pyarrow.Schema for `fields`, (name, nullable)."""
+    """Return a pyarrow.Schema for `fields`, (name, nullable)."""
     import pyarrow as pa
 
     pair = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])

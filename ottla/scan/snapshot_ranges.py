@@ -1,9 +1,9 @@
-"""Ranges of whole segments of a large partition, which tasks walk alone from the states of a snapshot. shell
+"""Ranges of whole segments of a large partition. A task walks one range, from the states of a snapshot. shell
 
-A broker writes a producer snapshot when it rolls a segment, so the open transactions at a segment's start are known
-without a walk over what lies below (`ProducerStateManager.takeSnapshot`). It has their first offsets and no counts: a
-transaction that was carried in and ends in the range is counted by reading back to where it began. At its end every
-walk is checked against the snapshot there, with which the next one began, so that all together equal one walk.
+A broker writes a producer snapshot when it rolls a segment (`ProducerStateManager.takeSnapshot`). It has the open
+transactions at a segment's start, so no walk over lower segments is needed. It has their first offsets and no counts:
+to count a transaction that began before the range and ends in it, the task reads back to its first offset. Each walk
+checks its final states against the snapshot that the next walk begins with, so that all walks together equal one.
 """
 
 from collections.abc import Iterator
@@ -29,9 +29,9 @@ _KEY = [states.PRODUCER_ID, states.FIRST_OFFSET]
 
 
 class SnapshotRange(NamedTuple):
-    """Consecutive segments of a partition: `log` has these alone, `following` is the segment that follows, if one does.
+    """Consecutive segments of a partition. `log` has only these; `following` is the segment after them or None.
 
-    Tasks of a partition with many segments would be large with all of them, so a task that needs them lists them again.
+    A pickled task with all segments of a large partition would be large, so a task that needs them lists them again.
     """
 
     log: PartitionLog
@@ -39,20 +39,20 @@ class SnapshotRange(NamedTuple):
     begins_the_log: bool = True
 
     def load_partition(self) -> PartitionLog:
-        """The partition up to the end of the range, without what retention has taken since. Raises OSError."""
+        """Return the partition up to the range's end, without segments that retention deleted since. Raises OSError."""
         below = () if self.begins_the_log else self.below().segments
         return self.log._replace(segments=below + self.log.segments)
 
     def below(self) -> PartitionLog:
-        """The partition below the range. Raises OSError."""
+        """Return the partition below the range. Raises OSError."""
         listed = list_again(self.log._replace(segments=self.log.segments[:1]))
         return listed._replace(segments=listed.segments[:-1])
 
 
 def cut_at_snapshots(log: PartitionLog, target_bytes: int) -> list[SnapshotRange]:
-    """Ranges of up to `target_bytes`, or of one segment; each but the first begins where there is a snapshot.
+    """Cut into ranges of up to `target_bytes`, or of one segment. Each range but the first begins at a snapshot.
 
-    Only where a broker would rely on it, too: not above the recovery point.
+    A snapshot above the recovery point is not used, because a broker does not rely on it either.
     """
     known = {offset for path in log.snapshots if (offset := snapshot_offset(path)) <= log.recovery_point}
     cuts = [0]
@@ -71,12 +71,11 @@ def cut_at_snapshots(log: PartitionLog, target_bytes: int) -> list[SnapshotRange
 
 
 class SnapshotRangeWalk:
-    """An iterable of the steps of a range, to iterate once. Afterwards `leaving` has the states at its end.
+    """Iterable of the steps of a range, to iterate once. Afterwards `leaving` has the states at its end.
 
-    For a range that does not begin the log, the states are only the open transactions. Unless they are `counted`, those
-    that began before the range have only their first offsets. CRCs are checked where damage is reported: results must
-    not depend on batches that are skipped elsewhere. Raises DamagedSegment in mode `fail`, OSError if a file cannot be
-    read.
+    If the range does not begin the log, the states are only the open transactions. If not `counted`, transactions that
+    began before the range have only their first offsets. In mode `report` CRCs are checked, because results must not
+    depend on batches that other readers skip. Raises DamagedSegment in mode `fail`, OSError if a file cannot be read.
     """
 
     def __init__(self, one: SnapshotRange, damage: DamageLog, *, counted: bool = True) -> None:
@@ -107,16 +106,16 @@ class PartitionWalk(SnapshotRangeWalk):
 
 
 def segment_of(log: PartitionLog, offsets: Longs) -> Longs:
-    """Base offset of the segment of each offset; -1 for one below the first segment."""
+    """Return the base offset of the segment of each offset; -1 for an offset below the first segment."""
     bases = np.array([-1, *(segment.base_offset for segment in log.segments)], dtype=np.int64)
     found: Longs = bases[np.searchsorted(bases[1:], offsets, side="right")]
     return found
 
 
 def entering_range(one: SnapshotRange, damage: DamageLog, *, counted: bool) -> States:
-    """The states with which it is entered: without its snapshot, those that a walk up to there leaves.
+    """Return the states at a range's start. Without a sound snapshot, walk the log up to there.
 
-    With a snapshot only those of open transactions; if they are to be `counted`, those that end in the range are.
+    A snapshot gives only open transactions. With `counted`, those that end in the range are counted.
     """
     if one.begins_the_log:
         return entering(one.log)
@@ -134,7 +133,7 @@ def entering_range(one: SnapshotRange, damage: DamageLog, *, counted: bool) -> S
 
 
 def check_leaving(one: SnapshotRange, leaving: States) -> None:
-    """Raises DamagedSegment if what is open at the end is not what the next range is entered with."""
+    """Raise DamagedSegment if the open transactions at the end differ from those that the next range begins with."""
     if one.following is None:
         return
     opened = _opened_at(one.following)
@@ -166,7 +165,7 @@ def _among(rows: Longs, others: Longs) -> npt.NDArray[np.bool_]:
 
 
 def _counted_back(one: SnapshotRange, rows: Longs, damage: DamageLog) -> Longs:
-    """`rows`, by first offset, with what the log below the range has of their transactions."""
+    """Return `rows`, by first offset, with the counts of their transactions in the log below the range."""
     counted = rows.copy()
     log = one.below()
     bases = np.array([segment.base_offset for segment in log.segments], dtype=np.int64)
@@ -187,9 +186,9 @@ def _counted_back(one: SnapshotRange, rows: Longs, damage: DamageLog) -> Longs:
 
 
 def _spans(bases: Longs, rows: Longs) -> Iterator[tuple[Longs, int, int]]:
-    """(indexes of rows, first offset, behind the last) of what has to be read: those that overlap, or nearly, together.
+    """Yield (indexes of rows, first offset, offset after the last) to read. Near or overlapping transactions are one.
 
-    A producer that hangs wrote for a while and then no more, so what lies behind its last batch is not read.
+    A hanging producer has stopped writing, so the log after its last batch is not read.
     """
     begins = rows[:, states.FIRST_OFFSET]
     following = np.maximum.accumulate(rows[:, states.LAST_OFFSET] + 1)
@@ -201,7 +200,7 @@ def _spans(bases: Longs, rows: Longs) -> Iterator[tuple[Longs, int, int]]:
 
 
 def _walk(log: PartitionLog, start: States, damage: DamageLog, begin: int = 0, following: int = NO_OFFSET) -> States:
-    """The states behind the batches of [begin, behind)."""
+    """Return the states after the batches of [begin, following)."""
     for part in cut_partition(0, log, log.size_bytes + 1):
         narrowed = narrowed_range(part, ReadFilter(begin, following))
         start = Walk(narrowed, start, damage, check_crc=False, limit=following).finish().leaving

@@ -1,8 +1,8 @@
-"""The state of every producer of a partition between two batches of its log, and joining what ranges know of it. pure
+"""States of a partition's producers between two batches of its log, and the join of the states of ranges. pure
 
-A state is a row of int64. Columns EPOCH to FIRST_OFFSET are what a broker holds (`ProducerStateEntry`, so what a
-producer snapshot says); the rest is for audits. States of a range that is entered with nothing known are joined to
-those before it by `enter`, exactly: walking ranges one after the other, or all at once and joining, gives the same.
+A state is a row of int64. Columns EPOCH to FIRST_OFFSET are a broker's `ProducerStateEntry`, as in a producer snapshot;
+the rest is for audits. A walk over a range may begin with empty states. `enter` joins its final states to those before
+the range. The result is exactly that of a walk over the ranges one after the other.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,7 +22,7 @@ LAST_OFFSET = 4  # of the last data batch
 OFFSET_DELTA = 5
 LAST_TIMESTAMP = 6
 FIRST_OFFSET = 7  # of the open transaction, -1: none is open
-# The open transaction as far as the log has it: OPEN_BATCHES is 0 if all of it is before the first batch read.
+# The open transaction's batches in the log. OPEN_BATCHES is 0 if all its batches are before the first batch read.
 OPEN_LAST_OFFSET = 8
 OPEN_RECORDS = 9
 OPEN_BYTES = 10
@@ -35,7 +35,7 @@ LAST_MARKER_TYPE = 15
 LAST_MARKER_EPOCH = 16
 # The first ABORT after the last data batch, without a COMMIT between: its offset; or NO_MARKER, or HAS_COMMITTED.
 ABORTED_AT = 17
-# The next batch is checked against these: from the log only, never from a snapshot. -1: unknown.
+# Values that the next batch is checked against. They are from the log, never from a snapshot. -1: unknown.
 HIGHEST_EPOCH = 18
 EXPECTED_SEQUENCE = 19  # of the next batch in HIGHEST_EPOCH
 MISSING_SINCE = 20  # offsets that the log lacks after the producer's last batch
@@ -46,12 +46,12 @@ NEXT_OPEN = 24
 COLUMNS = 25
 
 # Flags.
-FROM_SNAPSHOT = 1  # from a snapshot; as the only flag: no batch of it is in the log
+FROM_SNAPSHOT = 1  # from a snapshot; if this is the only flag, the log has no batch of the producer
 SEEN_BATCH = 2
 SEEN_MARKER = 4
 EPOCH_CHANGED = 8  # a batch or marker had another epoch than the one before
 SEQUENCED = 16  # EXPECTED_SEQUENCE follows a batch, not a mere rise of the epoch
-FORGOTTEN = 32  # idle until a broker would expire it, then it wrote again
+FORGOTTEN = 32  # the producer was idle until a broker expires its state, then wrote again
 
 # Values of ABORTED_AT.
 NO_MARKER = -1
@@ -65,11 +65,11 @@ DEFAULT_EXPIRATION_MS = 86_400_000  # producer.id.expiration.ms
 
 
 class States(NamedTuple):
-    """All producers of a partition at one place of its log. `rows`: the columns above, in no particular order.
+    """All producers of a partition at one offset of its log. `rows`: the columns above, in no particular order.
 
-    `first_offset`: base offset of the first batch walked, -1 if none. `next_offset`: behind the last batch, -1 if
-    unknown. `missing`: offsets that were missing between the batches walked. `clock_ms`: the latest time that a broker
-    wrote itself (a marker's or an append time), -1 if none.
+    `first_offset`: base offset of the first batch walked, -1 if none. `next_offset`: after the last batch, -1 if
+    unknown. `missing`: number of offsets missing between the batches walked. `clock_ms`: the latest time of a broker's
+    clock in the log (a marker's or an append time), -1 if none.
     """
 
     rows: Longs
@@ -79,18 +79,18 @@ class States(NamedTuple):
     clock_ms: int = -1
 
     def __reduce__(self) -> tuple[Callable[..., "States"], tuple[object, ...]]:
-        """Pickled small, for states travel between tasks: a column takes the bytes that its values differ in."""
+        """Pickle each column as its smallest value and small differences, because tasks send states to each other."""
         return _unpack, (len(self.rows), *map(_pack_column, self.rows.T), *self[1:])
 
     @property
     def open_rows(self) -> Longs:
-        """The producers with an open transaction, by its first offset."""
+        """The states with an open transaction, by its first offset."""
         found = self.rows[self.rows[:, FIRST_OFFSET] >= 0]
         return found[np.argsort(found[:, FIRST_OFFSET], kind="stable")]
 
 
 def _pack_column(column: Longs) -> tuple[int, bytes, str]:
-    """(smallest value, differences from it, their type); no differences if all are the same."""
+    """Return (smallest value, differences from it, their type); no differences if all values are equal."""
     lowest, highest = (int(column.min()), int(column.max())) if len(column) else (0, 0)
     if lowest == highest:
         return lowest, b"", "u1"
@@ -108,14 +108,14 @@ def _unpack(count: int, *parts: Any) -> States:
 
 
 def empty(next_offset: int = -1) -> States:
-    """Nothing is known; the log goes on at `next_offset` (-1: anywhere)."""
+    """Return states without producers. The log continues at `next_offset`, -1 if unknown."""
     return States(np.empty((0, COLUMNS), dtype=np.int64), next_offset=next_offset)
 
 
 def from_snapshot(entries: Longs, next_offset: int) -> States:
     """Return the states below `next_offset` from a producer snapshot: columns PRODUCER_ID to FIRST_OFFSET.
 
-    No finding follows from them: a snapshot may be wrong.
+    An audit reports no finding from these states, because a snapshot may be wrong.
     """
     rows = np.full((len(entries), COLUMNS), -1, dtype=np.int64)
     rows[:, [OFFSET_DELTA, OPEN_RECORDS, OPEN_BYTES, OPEN_BATCHES, MISSING_SINCE]] = 0
@@ -127,9 +127,9 @@ def from_snapshot(entries: Longs, next_offset: int) -> States:
 
 
 def enter(first: States, leaving: Iterable[States], expiration_ms: int = DEFAULT_EXPIRATION_MS) -> States:
-    """The states with which the range behind those of `leaving` (each entered `empty()`, in order) is to be entered.
+    """Return the states at the start of a range, from the final states of the ranges before it, in order.
 
-    `first`: the states with which the first range of the partition is entered.
+    `leaving`: final states of walks that began with `empty()`. `first`: the states at the start of the first range.
     """
     table = Table(first)
     now = first._replace(missing=0)
@@ -165,7 +165,7 @@ class Table:
         self._index()
 
     def link_open(self) -> tuple[int, int]:
-        """Link the open transactions by first offset; returns the indexes of the first and the last, -1 if none."""
+        """Link the open transactions by first offset. Return the indexes of the first and the last, -1 if none."""
         rows = self.rows[: self.count]
         rows[:, [PREVIOUS_OPEN, NEXT_OPEN]] = -1
         found = np.flatnonzero(rows[:, FIRST_OFFSET] >= 0)
@@ -177,7 +177,7 @@ class Table:
         return int(order[0]), int(order[-1])
 
     def join(self, later: States, missing: int, clock_ms: int, expiration_ms: int) -> None:
-        """Join what a later range knows; `missing` offsets lie between these states and its end."""
+        """Join the states of a later range. `missing`: number of missing offsets from these states to its end."""
         expect(later.rows.nbytes)
         while self.count + len(later.rows) > len(self.rows):
             self.grow()
@@ -198,7 +198,7 @@ _FIRST_CAPACITY = 512
 
 @inline
 def slot_of(rows: Longs, slots: Longs, producer_id: Long) -> Long:
-    """The slot of `producer_id`, its own or the free one where it belongs."""
+    """Return the slot of `producer_id`, or the free slot to insert it at."""
     mask = slots.shape[0] - 1
     mixed = np.uint64(producer_id) * np.uint64(0x9E3779B97F4A7C15)
     slot = np.int64(mixed >> np.uint64(32)) & mask
@@ -218,7 +218,7 @@ def fill_slots(rows: Longs, count: Long, slots: Longs) -> None:
 def join_rows(
     rows: Longs, slots: Longs, count: Long, later: Longs, missing: Long, clock: Long, expiration_ms: Long
 ) -> Long:
-    """`Table.join`; returns the new count."""
+    """Do the work of `Table.join` and return the new count."""
     for index in range(count):
         rows[index, MISSING_SINCE] += missing
     for index in range(later.shape[0]):
@@ -240,7 +240,7 @@ def join_rows(
 
 @inline
 def _join_sequence(old: Longs, new: Longs, clock: Long, expiration_ms: Long) -> None:
-    """HIGHEST_EPOCH and EXPECTED_SEQUENCE, and whether a batch has set it."""
+    """Merge HIGHEST_EPOCH, EXPECTED_SEQUENCE and the flag SEQUENCED."""
     forgotten = new[FLAGS] & FORGOTTEN != 0 or (
         old[FLAGS] & (SEEN_BATCH | SEEN_MARKER) != 0
         and old[FIRST_OFFSET] < 0
@@ -283,7 +283,7 @@ def _join_entry(old: Longs, new: Longs) -> None:
 
 @inline
 def _join_open(old: Longs, new: Longs) -> None:
-    """The open transaction: the later one if a marker came, else both are one."""
+    """Merge the open transaction. After a marker in the later range the new one replaces it, else both are one."""
     if new[FLAGS] & SEEN_MARKER or old[FIRST_OFFSET] < 0:
         for column in range(FIRST_OFFSET, OPEN_EPOCH + 1):
             old[column] = new[column]

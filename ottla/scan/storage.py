@@ -1,8 +1,8 @@
 """Access to a log directory on local disks, or at any URI that `pyarrow.fs` takes (S3, HDFS and others). shell
 
-A path that is no URI is read with plain system calls. A URI keeps its query (`?endpoint_override=...`) in every path
-below it, so that a path is all a task needs. Remote segments are read in large ranges before they are used (`ahead`),
-small files whole and many at once. Errors are OSError with one line, as those of local files.
+A local path is read with plain system calls. Every path below a URI keeps its query (`?endpoint_override=...`), so that
+a task needs only the path. Remote segments are read in advance in large ranges (`ahead`), small files whole and many in
+parallel. Errors are OSError with one line, as those of local files.
 """
 
 import errno
@@ -49,7 +49,7 @@ class Entry(NamedTuple):
 
 
 class Status(NamedTuple):
-    """`modified_ms`: since 1970; 0 where the store does not know it."""
+    """Status of a file. `modified_ms`: since 1970; 0 where the store does not know it."""
 
     size_bytes: int
     modified_ms: int
@@ -64,11 +64,11 @@ class File(Protocol):
         ...
 
     def read_into(self, view: memoryview, position: int) -> int:
-        """Fill `view` from `position` on, or a part of it; returns how many bytes, 0 at the end."""
+        """Fill `view`, or its first part, from `position` on. Return the bytes read, 0 at the end of the file."""
         ...
 
     def read(self, size: int, position: int) -> bytes:
-        """Up to `size` bytes at `position`; fewer at the end."""
+        """Return up to `size` bytes at `position`; fewer at the end of the file."""
         ...
 
     def close(self) -> None: ...
@@ -89,7 +89,7 @@ def parent(path: str) -> str:
 
 
 def hide_secrets(path: str) -> str:
-    """A path for people: a URI without its query, and without a secret if it has one."""
+    """Return a path to print: a URI without its query and without its secret."""
     base = _split(path)[0]
     return _SECRET.sub("", base) if is_remote(path) else base
 
@@ -103,7 +103,7 @@ def stem_of(path: str) -> str:
 
 
 def with_suffix(path: str, suffix: str) -> str:
-    """The file of the same name with another suffix, such as `.index`."""
+    """Return the path of the file of the same name with another suffix, like `.index`."""
     return join(parent(path), stem_of(path) + suffix)
 
 
@@ -123,10 +123,10 @@ def _is_directory(entry: "os.DirEntry[str]") -> bool:
 
 
 def files_below(directory: str, folders: Sequence[str]) -> dict[str, list[Entry]]:
-    """The files of the named `folders` directly in a remote directory, by folder.
+    """Return the files of the named `folders` directly in a remote directory, by folder.
 
-    A store answers with a thousand names at a time, one request after the other: one listing of everything is best for
-    many small folders, and listing them side by side for large ones. A few are looked at to tell which these are.
+    A store returns a thousand names per request, one request after the other. One listing of the whole directory is
+    best for many small folders, parallel listings are best for large ones. A sample of the folders decides.
     """
     if not folders:
         return {}
@@ -159,7 +159,7 @@ def _listed_below(directory: str) -> dict[str, list[Entry]]:
 
 
 def read(path: str) -> bytes:
-    """A whole, small file. Raises OSError."""
+    """Return the content of a small file. Raises OSError."""
     if is_remote(path):
         remote = _RemoteFile(path)
         most_bytes = files.limit_of(name_of(path))
@@ -170,7 +170,7 @@ def read(path: str) -> bytes:
 
 
 def read_if_there(path: str) -> bytes | None:
-    """A whole, small file; None if it is not there. Raises OSError."""
+    """Return the content of a small file; None without the file. Raises OSError."""
     try:
         return read(path)
     except FileNotFoundError:
@@ -178,12 +178,12 @@ def read_if_there(path: str) -> bytes | None:
 
 
 def each(function: Callable[[str], T], paths: Sequence[str]) -> list[T]:
-    """The results of a function that reads a small file, of remote ones many at once. It must not call this again."""
+    """Return the results of a function that reads a small file; remote files in parallel. It must not call `each`."""
     return ahead.each(function, paths) if any(map(is_remote, paths)) else [*map(function, paths)]
 
 
 class Upcoming:
-    """Whole, small files that will be read about in this order: remote ones are on their way before their turn."""
+    """Reader of whole small files in about the given order. It fetches remote files before their turn."""
 
     def __init__(self, paths: Iterable[str], at_once: int = 16) -> None:
         self._paths = (path for path in paths if is_remote(path))
@@ -191,7 +191,7 @@ class Upcoming:
         self._at_once = at_once
 
     def read(self, path: str) -> bytes | None:
-        """The content, None if there is no such file. Raises OSError."""
+        """Return the content, None without the file. Raises OSError."""
         if not is_remote(path):
             return read_if_there(path)
         self._read_ahead()
@@ -210,7 +210,7 @@ class Upcoming:
 
 
 def status(path: str) -> Status:
-    """Raises OSError."""
+    """Return size and modification time of a regular file. Raises OSError."""
     if not is_remote(path):
         found = files.check_regular(path)
         return Status(found.st_size, int(found.st_mtime * 1000))
@@ -222,7 +222,7 @@ def status(path: str) -> Status:
 
 
 def exists(path: str) -> bool:
-    """Whether there is such a file. Raises OSError if that cannot be found out."""
+    """Return whether the file exists. Raises OSError if its status cannot be read."""
     try:
         status(path)
     except FileNotFoundError:
@@ -231,17 +231,17 @@ def exists(path: str) -> bool:
 
 
 def open_file(path: str) -> File:
-    """To read here and there. Raises OSError."""
+    """Open a file for reads at any position. Raises OSError."""
     return _RemoteFile(path) if is_remote(path) else _LocalFile(path)
 
 
 def next_data(file: File, position: int) -> int:
-    """Return the position to read on: the end of the hole of a sparse local file, else `position`."""
+    """Return the position to continue at: the end of the hole of a sparse local file, else `position`."""
     return file.next_data(position) if isinstance(file, _LocalFile) else position
 
 
 def open_range(path: str, start: int, end: int) -> File:
-    """To read [start, end) in order. A remote file is opened and read ahead in threads. Raises OSError, maybe later."""
+    """Open a file to read [start, end) in order. Threads open and read ahead a remote file: reads may raise OSError."""
     return ahead.ReadAhead(lambda: _RemoteFile(path), start, end) if is_remote(path) else _LocalFile(path)
 
 
@@ -257,7 +257,7 @@ class _LocalFile:
         return os.pread(self._fd, size, position)
 
     def next_data(self, position: int) -> int:
-        """The first position from `position` on that is not in a hole of a sparse file."""
+        """Return the first position from `position` on that is not in a hole of a sparse file."""
         return files.next_data(self._fd, position, self.size_bytes)
 
     def close(self) -> None:
@@ -265,9 +265,9 @@ class _LocalFile:
 
 
 class _RemoteFile:
-    """Opened with one request, for its size; each fetch is another.
+    """A file in a store. Opening requests its size; each fetch is another request.
 
-    Arrow's file is not closed but forgotten: another thread may still be fetching from it.
+    `close` only drops Arrow's file, because another thread may still be fetching from it.
     """
 
     def __init__(self, path: str) -> None:
@@ -293,7 +293,7 @@ class _RemoteFile:
 
 
 def connect(root: str) -> tuple[Any, str]:
-    """A file system, and what stands before the path of a URI in it, from a URI without a path. Raises OSError."""
+    """Return the file system of a URI without a path, and the prefix of paths in it. Raises OSError."""
     from pyarrow import fs
 
     filesystem, base = fs.FileSystem.from_uri(root)
@@ -306,7 +306,7 @@ def _connect_once(root: str) -> tuple[Any, str]:
 
 
 def locate(path: str) -> tuple[Any, str]:
-    """Arrow's file system of a path or URI, and the path in it. Raises OSError."""
+    """Return Arrow's file system of a path or URI, and the path in it. Raises OSError."""
     if not is_remote(path):
         from pyarrow import fs
 
@@ -323,7 +323,7 @@ def locate(path: str) -> tuple[Any, str]:
 
 
 def _list(directory: str, *, recursive: bool) -> list[tuple[str, Entry]]:
-    """Entries with the path of their directory, relative to the one listed."""
+    """Return entries with the path of their directory, relative to `directory`."""
     from pyarrow import fs
 
     filesystem, place = locate(directory)
@@ -337,7 +337,7 @@ def _list(directory: str, *, recursive: bool) -> list[tuple[str, Entry]]:
 
 
 def translate_errors(path: str, call: Callable[[], T]) -> T:
-    """Call `call`. Errors of Arrow, some of which are no OSError, become OSError of one line that names `path`."""
+    """Call `call` and convert Arrow's errors, some of which are no OSError, to an OSError of one line with `path`."""
     try:
         return call()
     except (OSError, ValueError, NotImplementedError) as error:
@@ -346,7 +346,7 @@ def translate_errors(path: str, call: Callable[[], T]) -> T:
 
 
 def _reason(error: Exception) -> tuple[int, str]:
-    """Number and text of an error; Arrow leaves the number out of most, and writes whole paragraphs."""
+    """Return number and text of an error. Arrow omits most numbers, and its texts are whole paragraphs."""
     text = str(error).partition("\n")[0]
     for code in _AWS_ERROR.findall(text):
         if code in _AWS_REASONS:
@@ -359,5 +359,5 @@ def _reason(error: Exception) -> tuple[int, str]:
 
 
 def _split(path: str) -> tuple[str, str, str]:
-    """A path or URI, `?` if a query follows, and the query. A local path may hold a `?`."""
+    """Split into path or URI, `?` if a query follows, and query. A local path may contain a `?`."""
     return path.partition("?") if is_remote(path) else (path, "", "")

@@ -1,6 +1,6 @@
-"""The columns of transactions as Arrow, from what a walk yields: for the view `transactions` and an audit's table. pure
+"""Arrow columns of transactions from the rows of a walk, for the view `transactions` and an audit's table. pure
 
--1 stands for what is not known or not there, which is null; producer ids are never so.
+-1 is an unknown or absent value and becomes null. Producer ids are always known.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ _OF_MARKERS = ("markerOffset", "markerPosition", "markerEpoch", "coordinatorEpoc
 
 
 class Place(NamedTuple):
-    """The partition of the transactions, and their ids by producer id as far as they are known."""
+    """Partition of the transactions, and the known transactional ids by producer id."""
 
     topic: str
     partition: int
@@ -28,7 +28,7 @@ class Place(NamedTuple):
 
 
 def columns_of_ended_rows(ended: "Longs") -> "Columns":
-    """From rows of the `ENDED_` columns. A marker that ends nothing has its row, without the columns of data."""
+    """Return columns from rows of the `ENDED_` columns. A marker without a transaction has a row without data."""
     import numpy as np
 
     from ottla.scan import events
@@ -57,7 +57,7 @@ def columns_of_ended_rows(ended: "Longs") -> "Columns":
 
 
 def of_open(rows: "Longs", segments: "Callable[[Longs], Longs]") -> "Columns":
-    """From rows of states that hold an open transaction. `segments`: the segment of each first offset."""
+    """Return columns from states with an open transaction. `segments` returns the segment of each first offset."""
     import numpy as np
 
     from ottla.scan import states
@@ -79,7 +79,7 @@ def of_open(rows: "Longs", segments: "Callable[[Longs], Longs]") -> "Columns":
 
 
 def to_arrow(schema: "pa.Schema", place: Place, columns: "Columns") -> "pa.RecordBatch":
-    """The columns that `schema` names."""
+    """Return a record batch of the columns that `schema` names."""
     from ottla.scan.arrow import record_batch
 
     return record_batch(schema, {name: _column(place, columns, name) for name in schema.names})

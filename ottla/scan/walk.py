@@ -1,4 +1,4 @@
-"""Ordered pass over a range, which yields the events of each chunk (columns: `events`). shell"""
+"""Ordered walk over a range, which yields the events of each chunk (columns: `events`). shell"""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -19,9 +19,9 @@ _WRITTEN_BY_COORDINATORS = ("__consumer_offsets", "__share_group_state", "__tran
 
 
 class Step(NamedTuple):
-    """Whole batches: header `rows` (positions in `buffer`, which starts at `file_position`), and what happened in them.
+    """Whole batches: header `rows` (positions in `buffer`, which starts at `file_position`), and their events.
 
-    Its arrays are valid until the next step.
+    The arrays of a step are valid until the next step.
     """
 
     piece: SegmentPiece
@@ -46,9 +46,9 @@ class Walk:
         limit: int | None = None,
         expiration_ms: int = DEFAULT_EXPIRATION_MS,
     ) -> None:
-        """`entering`: `states.empty()`, `partitions.entering(log)` or what `states.enter` gives.
+        """`entering`: `states.empty()`, or the result of `partitions.entering(log)` or `states.enter`.
 
-        `limit`: batches that begin at or behind this offset are left out.
+        `limit`: batches that begin at or after this offset are ignored.
         """
         self._part = part
         self._limit = limit
@@ -57,7 +57,7 @@ class Walk:
         self._follower = Follower(entering, part.log_start, expiration_ms, has_sequences=has_sequences)
 
     def __iter__(self) -> Iterator[Step]:
-        """Raises DamagedSegment in mode `fail`, OSError if a file cannot be read."""
+        """Yield the steps. Raises DamagedSegment in mode `fail`, OSError if a file cannot be read."""
         follower = self._follower
         self._reader.expect(self._part.pieces)
         for piece in self._part.pieces:
@@ -80,7 +80,7 @@ class Walk:
 
     @property
     def leaving(self) -> States:
-        """The states behind the last batch taken."""
+        """The states after the last batch of the last step."""
         return self._follower.leaving()
 
     @property

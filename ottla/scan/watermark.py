@@ -1,8 +1,8 @@
-"""A partition as its high watermark has it: without what is not known to be on all in-sync replicas. shell
+"""Partitions up to their high watermark: without batches that may be missing on an in-sync replica. shell
 
-A consumer is given nothing behind the high watermark (`FetchIsolation.HIGH_WATERMARK`), and a marker behind it ends no
-transaction yet. So the files are taken as if they ended there, and everything else follows. What is known is the last
-checkpoint, `replication-offset-checkpoint`, in which a partition that is missing has 0 (`Partition.createLog`).
+A consumer reads only below the high watermark (`FetchIsolation.HIGH_WATERMARK`), and a marker after it ends no
+transaction yet. So Ottla reads the files as if they ended there. The high watermark is that of the last checkpoint,
+`replication-offset-checkpoint`. A partition that is missing in it has 0 (`Partition.createLog`).
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from ottla.scan.listing import PartitionLog, SegmentFile, UnreadableDirectory, f
 
 
 def below_high_watermark(directory: str, logs: Sequence[PartitionLog], on_damage: str) -> list[PartitionLog]:
-    """The partitions of `directory`, each as far as its checkpointed high watermark. Raises UnreadableDirectory."""
+    """Return the partitions of `directory` up to their checkpointed high watermarks. Raises UnreadableDirectory."""
     watermarks = find_checkpoint(storage.join(storage_path(directory), HIGH_WATERMARKS))
     if watermarks is None:
         raise UnreadableDirectory(f"{storage.hide_secrets(directory)}: it has no readable {HIGH_WATERMARKS}")
@@ -22,7 +22,7 @@ def below_high_watermark(directory: str, logs: Sequence[PartitionLog], on_damage
 
 
 def _cut(log: PartitionLog, end: int, on_damage: str) -> PartitionLog:
-    """`log` without the batches that reach to `end` or behind it."""
+    """Return `log` without the batches that have offsets at or after `end`."""
     kept = [segment for segment in log.segments if segment.base_offset <= end] or list(log.segments[:1])
     if not kept:
         return log
@@ -33,7 +33,7 @@ def _cut(log: PartitionLog, end: int, on_damage: str) -> PartitionLog:
 
 
 def _bytes_below(log: PartitionLog, segment: SegmentFile, end: int, on_damage: str) -> int:
-    """Return the position of the first batch that reaches to `end`, or the end of the segment if there is none."""
+    """Return the position of the first batch with offsets at or after `end`, else the end of the segment."""
     from ottla.scan import headers
     from ottla.scan.chunks import SegmentReader
     from ottla.scan.narrowing import narrowed_range

@@ -1,4 +1,4 @@
-"""Control records of `__cluster_metadata-0` and of its snapshots, and the shape of a snapshot file. pure frozen
+"""Control records of `__cluster_metadata-0` and of its snapshots, and the layout of a snapshot file. pure frozen
 
 Source: `ControlRecordUtils`, `MemoryRecordsBuilder.appendControlRecord`, `RecordsSnapshotWriter`, `Snapshots` and the
 schemas LeaderChangeMessage, SnapshotHeaderRecord, SnapshotFooterRecord, KRaftVersionRecord, VotersRecord of Kafka
@@ -27,23 +27,23 @@ from ottla.protocol.records import iter_records
 _KEY = Struct(">hh")
 _PORT = Struct(">H")
 _SNAPSHOT_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
-# `BatchAccumulator` of Kafka's snapshot writer makes batches of up to 8 MiB; so many records stay far below it.
+# `BatchAccumulator` of Kafka's snapshot writer makes batches of up to 8 MiB; this many records stay far below that.
 RECORDS_PER_BATCH = 10_000
 KRAFT_VERSION_LEVEL = 1
-"""`KRaftVersion.KRAFT_VERSION_1`: the voters stand in the log, not in the configuration (KIP-853)."""
+"""`KRaftVersion.KRAFT_VERSION_1`: the voters are in the log, not in the configuration (KIP-853)."""
 
 ControlRecord = tuple[bytes, bytes]
 
 
 class SnapshotId(NamedTuple):
-    """Id of a snapshot. It holds everything below `end_offset`; `epoch` is that of its last record."""
+    """Id of a snapshot, which has all records below `end_offset`. `epoch` is the epoch of its last record."""
 
     end_offset: int
     epoch: int
 
 
 class Voter(NamedTuple):
-    """A controller as the voters record names it, with its one listener."""
+    """A controller in the voters record, with its one listener."""
 
     node_id: int
     directory_id: bytes
@@ -63,7 +63,7 @@ def parse_snapshot_name(name: str) -> SnapshotId | None:
 
 
 def leader_change(leader_id: int) -> ControlRecord:
-    """The first record of a leader's epoch, in a quorum of this one voter."""
+    """Return the first record of a leader's epoch, in a quorum of this one voter."""
     writer = _version_writer()
     writer.int32(leader_id)
     for _voters_then_granting in range(2):
@@ -93,7 +93,7 @@ def kraft_version(level: int = KRAFT_VERSION_LEVEL) -> ControlRecord:
 
 
 def kraft_voters(voter: Voter) -> ControlRecord:
-    """A quorum of one."""
+    """Return the voters record of a quorum of one voter."""
     writer = _version_writer()
     writer.array((voter,), lambda one: _voter(writer, one))
     writer.tags()
@@ -101,9 +101,9 @@ def kraft_voters(voter: Voter) -> ControlRecord:
 
 
 def build_snapshot(controls: Sequence[ControlRecord], values: Sequence[bytes], timestamp_ms: int) -> bytes:
-    """A whole snapshot file: the header and `controls` in one control batch, `values` in data batches, the footer.
+    """Build a snapshot file: the header and `controls` in one control batch, `values` in data batches, the footer.
 
-    Offsets count from 0, the leader epoch is 0: what `kafka-storage format` writes.
+    Offsets count from 0 and the leader epoch is 0, as `kafka-storage format` writes them.
     """
     out = bytearray()
     offset = 0
@@ -121,7 +121,7 @@ def build_snapshot(controls: Sequence[ControlRecord], values: Sequence[bytes], t
 
 
 def read_snapshot(content: bytes) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """(header, bytes) of every batch of a snapshot file. ProtocolError if it is broken or not whole."""
+    """Yield (header, bytes) of every batch of a snapshot file. Raises ProtocolError if it is broken or not whole."""
     data = memoryview(content)
     control_type = end = -1
     for position, header in iter_batches(data):
@@ -139,7 +139,7 @@ def read_snapshot(content: bytes) -> Iterator[tuple[BatchHeader, memoryview]]:
 
 
 def snapshot_timestamp_ms(content: bytes) -> int:
-    """The time of the last record that a snapshot holds, as its header says. ProtocolError if it does not begin so."""
+    """Return the time of a snapshot's last record from its header. Raises ProtocolError if it has no header."""
     for header, batch in read_snapshot(content):
         reader = Reader(next(iter_records(batch, header)).value or b"", flexible=True)
         reader.int16()
@@ -148,7 +148,7 @@ def snapshot_timestamp_ms(content: bytes) -> int:
 
 
 def quorum_records(header: BatchHeader, batch: memoryview) -> Iterator[tuple[int, ControlRecord]]:
-    """(type, record) of what a control batch says of the quorum itself: its version and its voters (KIP-853)."""
+    """Yield (type, record) of a control batch's records about the quorum: its version and its voters (KIP-853)."""
     for record in iter_records(batch, header) if header.is_control else ():
         if record.key is None or record.value is None or len(record.key) != _KEY.size:
             raise ProtocolError(f"a control record without key or value at offset {record.offset}")

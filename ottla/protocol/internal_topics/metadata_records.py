@@ -2,7 +2,7 @@
 
 Source: the schemas of `kafka-metadata` 4.3.1 and `AbstractApiMessageSerde` of Kafka's server-common.
 A value is unsigned varint frame version 1, record key, record version, then the message, flexible from version 0. Ids
-are 16 bytes; people see them as 22 characters of base64url (`format_uuid`).
+are 16 bytes, printed as 22 characters of base64url (`format_uuid`).
 """
 
 import base64
@@ -17,10 +17,10 @@ from ottla.protocol.internal_topics.security_records import SECURITY_DECODERS, S
 from ottla.protocol.varints import Buffer, write_unsigned_varint
 
 _FRAME_VERSION = 1
-# Frame version, key and version of a record, one byte each for those that are written here.
+# Frame version, key and version of a record, one byte each for the records of this module.
 _FRAME_SIZE = 3
 _INT32 = Struct(">i")
-# `ConfigResource.Type`: what a ConfigRecord is about.
+# `ConfigResource.Type`: the resource of a ConfigRecord.
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 BROKER_LOGGER_RESOURCE = 8
@@ -58,7 +58,7 @@ class PartitionRecord(NamedTuple):
 
 
 class PartitionChangeRecord(NamedTuple):
-    """Changed fields of a partition. None, leader -2 and recovery state -1 mean "as before"."""
+    """Changed fields of a partition. None, leader -2 and recovery state -1 mean "unchanged"."""
 
     partition_id: int
     topic_id: bytes
@@ -92,7 +92,7 @@ class FeatureLevelRecord(NamedTuple):
 
 
 class ProducerIdsRecord(NamedTuple):
-    """A block of producer ids was given out; `next_producer_id` is the first id of the next block."""
+    """Assignment of a block of producer ids; `next_producer_id` is the first id of the next block."""
 
     broker_id: int
     broker_epoch: int
@@ -131,14 +131,14 @@ MetadataRecord = (
 
 
 def encode_partition_records(first: PartitionRecord, partition_ids: Iterable[int]) -> list[bytes]:
-    """The values of records that differ from `first` in their partition alone."""
+    """Return the values of records that differ from `first` only in their partition."""
     value = encode_metadata_record(first)
     head, tail = value[:_FRAME_SIZE], value[_FRAME_SIZE + _INT32.size :]
     return [head + _INT32.pack(partition_id) + tail for partition_id in partition_ids]
 
 
 def encode_metadata_record(record: MetadataRecord) -> bytes:
-    """The record value in the version that Kafka 4.3.1 writes."""
+    """Return the record value in the version that Kafka 4.3.1 writes."""
     key, version, encode = _ENCODERS[type(record)]
     writer = Writer(flexible=True)
     for number in (_FRAME_VERSION, key, version):
@@ -148,9 +148,9 @@ def encode_metadata_record(record: MetadataRecord) -> bytes:
 
 
 def decode_metadata_record(value: Buffer) -> MetadataRecord | None:
-    """The record, or None if it is of a type that a broker of one may skip.
+    """Return the record, or None if its type is one that a single broker may skip.
 
-    Raises UnknownVersion for a newer version of a type we know, ProtocolError for bytes that are no such value.
+    Raises UnknownVersion for a newer version of a known type, ProtocolError for bytes that are no metadata record.
     """
     reader = Reader(value, flexible=True)
     frame_version = reader.unsigned_varint()
@@ -168,7 +168,7 @@ def decode_metadata_record(value: Buffer) -> MetadataRecord | None:
 
 
 def metadata_record_type(value: Buffer) -> int:
-    """The type of a record value, known or not. Raises ProtocolError for bytes that are no such value."""
+    """Return the type of a record value, known or not. Raises ProtocolError for bytes that are no metadata record."""
     reader = Reader(value, flexible=True)
     frame_version = reader.unsigned_varint()
     if frame_version != _FRAME_VERSION:
@@ -177,12 +177,12 @@ def metadata_record_type(value: Buffer) -> int:
 
 
 def format_uuid(uuid: bytes) -> str:
-    """22 characters of base64url, as `org.apache.kafka.common.Uuid` prints them."""
+    """Return the 22 characters of base64url that `org.apache.kafka.common.Uuid` prints."""
     return base64.urlsafe_b64encode(uuid).rstrip(b"=").decode()
 
 
 def parse_uuid(text: str) -> bytes:
-    """The 16 bytes of `format_uuid`'s text; ProtocolError if it is none."""
+    """Return the 16 bytes of `format_uuid`'s text. Raises ProtocolError for other texts."""
     try:
         uuid = base64.b64decode(text.encode("ascii") + b"==", altchars=b"-_", validate=True)
     except (binascii.Error, UnicodeEncodeError):

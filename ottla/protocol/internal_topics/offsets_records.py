@@ -80,7 +80,7 @@ def group_key(group: str) -> bytes:
 
 
 def read_offsets_key(key: Buffer) -> OffsetKey | GroupKey | None:
-    """None for the key types of other group protocols (consumer, share, streams): skip the record."""
+    """Return the key; None for the key types of other group protocols (consumer, share, streams): skip the record."""
     reader = Reader(key)
     key_type = reader.int16()
     found: OffsetKey | GroupKey
@@ -95,7 +95,7 @@ def read_offsets_key(key: Buffer) -> OffsetKey | GroupKey | None:
 
 
 def encode_offset_value(value: OffsetValue, version: int | None = None) -> bytes:
-    """Kafka 4.3 writes version 1 for a value that expires at a given time, else 4: the default here."""
+    """Encode a value. The default version is Kafka 4.3's: 1 for a value with an expiry time, else 4."""
     if version is None:
         if value.expire_ms == -1 and value.topic_id is None:
             return _encode_plain(value)
@@ -118,7 +118,7 @@ def encode_offset_value(value: OffsetValue, version: int | None = None) -> bytes
 
 
 def _encode_plain(value: OffsetValue) -> bytes:
-    """Version 4 without tagged fields, as a commit writes it."""
+    """Encode version 4 without tagged fields, as a commit writes it."""
     metadata = value.metadata.encode()
     out = bytearray(_HEAD_V4.pack(4, value.offset, value.leader_epoch))
     write_unsigned_varint(out, len(metadata) + 1)
@@ -128,7 +128,7 @@ def _encode_plain(value: OffsetValue) -> bytes:
 
 
 def decode_offset_value(content: Buffer) -> OffsetValue:
-    """Raises UnknownVersion above version 4, ProtocolError for bytes that are no such value."""
+    """Decode a value. Raises UnknownVersion above version 4, ProtocolError for bytes that are no offset value."""
     reader = Reader(content)
     version = reader.int16()
     if not 0 <= version <= MAX_OFFSET_VALUE_VERSION:
@@ -147,7 +147,7 @@ def decode_offset_value(content: Buffer) -> OffsetValue:
 
 
 def encode_group_value(value: GroupValue, version: int = 3) -> bytes:
-    """Version 3 is what Kafka 4.3 writes."""
+    """Encode a value. Kafka 4.3 writes version 3."""
     if not 0 <= version <= MAX_GROUP_VALUE_VERSION:
         raise ValueError(f"unknown version {version} of a group value")
     writer = Writer(flexible=version >= 4)
@@ -178,9 +178,9 @@ def encode_group_value(value: GroupValue, version: int = 3) -> bytes:
 
 
 def decode_group_value(content: Buffer) -> GroupValue:
-    """Raises UnknownVersion above version 4, ProtocolError for bytes that are no such value.
+    """Decode a value. Raises UnknownVersion above version 4, ProtocolError for bytes that are no group value.
 
-    Version 0 has no rebalance timeout: the session timeout stands for it, as in Kafka.
+    Version 0 has no rebalance timeout: the session timeout replaces it, as in Kafka.
     """
     reader = Reader(content)
     version = reader.int16()

@@ -1,4 +1,4 @@
-"""Records of `__cluster_metadata-0` that say who may do what, and how much: ACLs, SCRAM users, quotas. pure frozen
+"""Records of `__cluster_metadata-0` for security: ACLs, SCRAM users, quotas. pure frozen
 
 Source: the schemas of `kafka-metadata` 4.3.1. The codes of an ACL are those of `ottla/protocol/acls.py`.
 """
@@ -9,13 +9,13 @@ from typing import Final, NamedTuple
 from ottla.protocol.fields import Reader, Writer
 
 QuotaEntity = tuple[tuple[str, str | None], ...]
-"""(type, name) pairs, as of `user` and `client-id`; the name None is the default of the type."""
+"""(type, name) pairs, with types like `user` and `client-id`; the name None is the default of the type."""
 # Two strings of a length each, and the tags of the struct.
 _LEAST_OF_ENTITY: Final = 3
 
 
 class AccessControlEntryRecord(NamedTuple):
-    """An ACL. `id` is 16 bytes, drawn when it is made; `principal` is "User:NAME", `host` an address or "*"."""
+    """An ACL. `id` is 16 random bytes; `principal` is "User:NAME", `host` an address or "*"."""
 
     id: bytes
     resource_type: int
@@ -172,7 +172,7 @@ SECURITY_ENCODERS: Final[dict[type, tuple[int, int, Callable[..., None]]]] = {
     RemoveAccessControlEntryRecord: (19, 0, _encode_remove_acl),
     RemoveUserScramCredentialRecord: (22, 0, _encode_remove_scram),
 }
-"""By type of record: its key, the version that Kafka 4.3.1 writes, and what writes its fields."""
+"""By type of record: its key, the version that Kafka 4.3.1 writes, and the function that writes its fields."""
 SECURITY_DECODERS: Final[dict[int, tuple[int, Callable[[Reader, int], SecurityRecord]]]] = {
     11: (0, _decode_scram),
     14: (0, _decode_quota),
@@ -180,4 +180,4 @@ SECURITY_DECODERS: Final[dict[int, tuple[int, Callable[[Reader, int], SecurityRe
     19: (0, _decode_remove_acl),
     22: (0, _decode_remove_scram),
 }
-"""By key of record: its highest version, and what reads its fields."""
+"""By key of record: its highest version, and the function that reads its fields."""

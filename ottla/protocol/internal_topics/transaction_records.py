@@ -21,8 +21,8 @@ _INT32 = Struct(">i")
 _TAGGED_INT64 = Struct(">bbq")
 _TAGGED_INT16 = Struct(">bbh")
 _KEY = Struct(">hh")  # type, length of the id
-# All of a value of version 1 without partitions, whose tagged fields are the previous producer id alone, or that and
-# the client version. "3s": number of tagged fields, tag and size of the first. "2s": tag and size of the second.
+# A whole value of version 1 without partitions. Its tagged fields are the previous producer id, perhaps with the client
+# version. "3s": number of tagged fields, tag and size of the first. "2s": tag and size of the second.
 _IDLE = Struct(">hqhibBqq3sq")
 _IDLE_V2 = Struct(">hqhibBqq3sq2sh")
 # The usual end after the partitions: the times, and the same tagged fields.
@@ -59,7 +59,7 @@ def transaction_key(transactional_id: str) -> bytes:
 
 
 def read_transaction_key(key: Buffer) -> str | None:
-    """The transactional id, or None if the key is of an unknown type (skip the record)."""
+    """Return the transactional id, or None if the key is of an unknown type (skip the record)."""
     if len(key) >= _KEY.size:
         kind, length = _KEY.unpack_from(key)
         if kind == TRANSACTION_KEY_TYPE and length == len(key) - _KEY.size:
@@ -99,14 +99,14 @@ class TransactionFields(Protocol):
 
 
 def encode_transaction_value(value: TransactionValue, version: int = 1) -> bytes:
-    """`encode_transaction_fields` of a value with its partitions."""
+    """Encode a value with its partitions; see `encode_transaction_fields`."""
     return encode_transaction_fields(value, value.partitions, version)
 
 
 def encode_transaction_fields(value: TransactionFields, partitions: TopicPartitions | None, version: int = 1) -> bytes:
-    """Version 1, or 0 where the feature level `transaction.version` is 0.
+    """Encode version 1, or version 0 for the feature level 0 of `transaction.version`.
 
-    Raises ValueError if version 0 would lose the client version; it drops the other two tagged fields as Kafka does.
+    Version 0 drops the previous and next producer id, as in Kafka. Raises ValueError if it has to drop client_version.
     """
     if not 0 <= version <= MAX_TRANSACTION_VALUE_VERSION:
         raise ValueError(f"unknown version {version} of a transaction value")
@@ -131,7 +131,7 @@ def encode_transaction_fields(value: TransactionFields, partitions: TopicPartiti
     return head + _partitions(partitions) + end
 
 
-# By hand: a coordinator writes three of these values for each transaction.
+# Encoded by hand, because a coordinator writes three of these values for each transaction.
 def _partitions(partitions: TopicPartitions | None) -> bytes:
     if not partitions:
         return b"\0" if partitions is None else b"\1"
@@ -159,7 +159,7 @@ def _plain_partitions(partitions: TopicPartitions | None) -> bytes:
 
 
 def _tags(value: TransactionFields) -> list[bytes]:
-    """The tagged fields that are not at their defaults: tag, size, value."""
+    """Encode the tagged fields that are not at their defaults: tag, size, value."""
     tags = []
     if value.previous_producer_id != -1:
         tags.append(_TAGGED_INT64.pack(_PREVIOUS_PRODUCER_ID, 8, value.previous_producer_id))
@@ -171,7 +171,7 @@ def _tags(value: TransactionFields) -> list[bytes]:
 
 
 def decode_transaction_value(content: Buffer) -> TransactionValue:
-    """Raises UnknownVersion for versions above 1, ProtocolError for bytes that are no such value."""
+    """Decode a value. Raises UnknownVersion above version 1, ProtocolError for bytes that are no transaction value."""
     return _decode_idle(content) or _decode_any(content)
 
 

@@ -1,4 +1,4 @@
-"""Messages that kafka-python lacks, from Kafka's schemas: what its own classes are, with the same metaclass. pure"""
+"""Messages that kafka-python lacks, from Kafka's schemas. The classes have the metaclass of its own messages. pure"""
 
 from kafka.protocol.api_message import ApiMessage
 

@@ -1,17 +1,17 @@
-"""Messages to bytes and back: the one importer of kafka-python's codecs. pure
+"""Encode and decode messages. Only this module imports kafka-python's codecs. pure
 
     decode_request(api_key, version, body)  -> message       strict (see `walker`); ProtocolError for anything else
-    read_request(api_key, version, body)    -> (message, trailing bytes)   the same, for who counts trailing bytes
-    read_request_in_steps(...)              -> a generator that ends with it, for large bodies
+    read_request(api_key, version, body)    -> (message, trailing bytes)   the same with the count of trailing bytes
+    read_request_in_steps(...)              -> a generator that returns the same, for large bodies
     response_encoder(api_key, version)      -> encode(correlation_id, *fields)     the framed response, see `writer`
     row_writer(api_key, version, *path)     -> write(rows, *fields)                one struct of an array of it
     encode_request(message, version, correlation_id, client_id) / decode_response(api_key, version, frame)   for clients
-    read_response_in_steps(api_key, version, frame)           the message of a response, for who must not take long
+    read_response_in_steps(api_key, version, frame)           a generator that returns the message of a response
     request_class(api_key) / response_class(api_key)          kafka-python's own classes, to build messages from
 
 Messages are kafka-python's objects: attributes in snake_case, nested structs as classes on the message class
-(`codec.request_class(METADATA).MetadataRequestTopic(...)`), ids as `uuid.UUID` (None for the zero id). The broker makes
-none for its responses: it writes their values.
+(`codec.request_class(METADATA).MetadataRequestTopic(...)`), ids as `uuid.UUID` (None for the zero id). For responses
+the broker makes no objects: it writes their values.
 
 Produce bodies and Fetch responses have their own zero-copy codecs in `produce_wire` and `fetch_wire`; these work too.
 The library is imported on the first use of a message (about 0.15 s), so that `ottla --help` never pays for it.
@@ -73,7 +73,7 @@ _UNSUPPORTED_VERSION: Final = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
 
 
 def _module(api_key: int) -> str:
-    """The library's module with the messages of this API."""
+    """Return the library's module with the messages of this API."""
     groups = {"consumer": _CONSUMER, "producer": _PRODUCER, "metadata": _METADATA, "sasl": _SASL}
     return next((name for name, api_keys in groups.items() if api_key in api_keys), "admin")
 
@@ -93,18 +93,18 @@ def _message_class(api_key: int, suffix: str) -> Any:
 
 
 def request_class(api_key: int) -> Any:
-    """kafka-python's request class; ProtocolError for keys without one."""
+    """Return kafka-python's request class. Raises ProtocolError for keys without one."""
     return _message_class(api_key, "Request")
 
 
 def response_class(api_key: int) -> Any:
-    """kafka-python's response class; ProtocolError for keys without one."""
+    """Return kafka-python's response class. Raises ProtocolError for keys without one."""
     return _message_class(api_key, "Response")
 
 
 @cache
 def schema_versions(api_key: int) -> tuple[int, int]:
-    """Lowest and highest version for which both messages of the API have a schema."""
+    """Return the lowest and highest version for which both messages of the API have a schema."""
     lowest, highest = request_class(api_key).valid_versions
     return int(lowest), int(highest)
 
@@ -140,10 +140,10 @@ def _check_version(api_key: int, version: int) -> None:
 def read_request(
     api_key: int, version: int, body: memoryview | bytes, limit_bytes: int = MAX_SMALL_REQUEST_BYTES
 ) -> tuple[Any, int]:
-    """The request message and the number of bytes behind it, which Kafka ignores.
+    """Return the request message and the number of bytes after it, which Kafka ignores.
 
-    The message owns its data: the frame may be released at once. ProtocolError for an unknown key or version, a body
-    that is not what the schema says, or one above `limit_bytes` (not applied to Produce).
+    The message owns its data: the frame may be released at once. Raises ProtocolError for an unknown key or version, a
+    body that does not fit the schema, or a body above `limit_bytes` (not applied to Produce).
     """
     if len(body) > limit_bytes:
         _check_size(api_key, body, limit_bytes)
@@ -154,7 +154,7 @@ def read_request(
 def read_request_in_steps(
     api_key: int, version: int, body: memoryview | bytes, limit_bytes: int = MAX_SMALL_REQUEST_BYTES
 ) -> Generator[None, None, tuple[Any, int]]:
-    """`read_request` as a generator, which yields after every `STEP_ENTRIES` entries of arrays; `body` is copied."""
+    """Do the work of `read_request`. Yield after every `STEP_ENTRIES` entries of arrays. `body` is copied."""
     _check_size(api_key, body, limit_bytes)
     return _read_in_steps(_stepped_reader(api_key, version, "Request"), bytes(body))
 
@@ -172,13 +172,13 @@ def _check_size(api_key: int, body: memoryview | bytes, limit_bytes: int) -> Non
 def decode_request(
     api_key: int, version: int, body: memoryview | bytes, limit_bytes: int = MAX_SMALL_REQUEST_BYTES
 ) -> Any:
-    """`read_request` without the count of trailing bytes."""
+    """Return the message of `read_request`, without the count of trailing bytes."""
     return read_request(api_key, version, body, limit_bytes)[0]
 
 
 @cache
 def row_writer(api_key: int, version: int, *path: str) -> Writer:
-    """The writer of the structs in the array at `path` of the response; without a path that of the response itself."""
+    """Return the writer of the structs in the response's array at `path`, or without a path of the response itself."""
     _check_version(api_key, version)
     fields = response_class(api_key).fields
     for name in path:
@@ -198,7 +198,7 @@ def error_place(api_key: int, *path: str) -> int | None:
 
 @cache
 def response_encoder(api_key: int, version: int) -> Encoder:
-    """The encoder of the framed response from its correlation id and fields."""
+    """Return the encoder of the framed response from its correlation id and fields."""
     _check_version(api_key, version)
     return compile_response(
         _title(api_key),
@@ -210,13 +210,13 @@ def response_encoder(api_key: int, version: int) -> Encoder:
 
 
 def encode_unsupported_api_versions(correlation_id: int, lowest: int, highest: int) -> bytes:
-    """The reply to an ApiVersions request that is too new: header and body v0, with our range for the API itself."""
+    """Encode the reply to a too new ApiVersions request: header and body v0, with the versions served of this API."""
     body = _UNSUPPORTED.pack(ErrorCode.UNSUPPORTED_VERSION, 1, ApiKey.API_VERSIONS, lowest, highest)
     return response_prefix(ApiKey.API_VERSIONS, 0, correlation_id, len(body)) + body
 
 
 def encode_request(message: Any, version: int, correlation_id: int, client_id: str) -> bytes:
-    """The framed request: size, header, body."""
+    """Return the framed request: size, header, body."""
     api_key = message.API_KEY
     _check_version(api_key, version)
     header = encode_request_header(RequestHeader(api_key, version, correlation_id, client_id))
@@ -225,7 +225,7 @@ def encode_request(message: Any, version: int, correlation_id: int, client_id: s
 
 
 def decode_response(api_key: int, version: int, frame: memoryview | bytes) -> tuple[int, Any]:
-    """(correlation id, response message) of a frame without its size; ProtocolError if it is not exactly that."""
+    """Return (correlation id, response message) of a frame without its size. Raises ProtocolError for other bytes."""
     correlation_id, version, body = _response_body(api_key, version, frame)
     message, taken = _reader(api_key, version, "Response")(body)
     _check_end(api_key, version, body, taken)
@@ -233,7 +233,7 @@ def decode_response(api_key: int, version: int, frame: memoryview | bytes) -> tu
 
 
 def read_response_in_steps(api_key: int, version: int, frame: memoryview | bytes) -> Generator[None, None, Any]:
-    """The message of `decode_response` as a generator, which yields after every `STEP_ENTRIES` entries of arrays."""
+    """Return the message of `decode_response`. Yield after every `STEP_ENTRIES` entries of arrays."""
     _, version, body = _response_body(api_key, version, frame)
     message, taken = yield from _stepped_reader(api_key, version, "Response")(body)
     _check_end(api_key, version, body, taken)
@@ -241,7 +241,7 @@ def read_response_in_steps(api_key: int, version: int, frame: memoryview | bytes
 
 
 def _response_body(api_key: int, version: int, frame: memoryview | bytes) -> tuple[int, int, bytes]:
-    """(correlation id, version of the body, body); ProtocolError for a header that is cut short."""
+    """Return (correlation id, version of the body, body). Raises ProtocolError for a header that is cut short."""
     data = bytes(frame)
     if len(data) < 4:
         raise ProtocolError(f"response header cut short: {len(data)} bytes")

@@ -1,9 +1,9 @@
 """Fetch responses, versions 4-18, as a list of buffers that contains the records without a copy. pure
 
-The buffers are one frame in order, for `writelines`. Records up to `INLINE_BYTES` are copied into the buffer before
-them, because a short copy is cheaper than one more buffer; larger ones are passed on as they are, so they must not
-change before the transport has written them, and what has a length and no bytes yet (a part of a file) is passed on
-whatever its size. Fetch requests go through `codec` (about 2 us for three partitions).
+The buffers, in order, are one frame for `writelines`. Records up to `INLINE_BYTES` are copied into the buffer before
+them, because a short copy is cheaper than one more buffer. Larger records are passed on without a copy, so they must
+not change before the transport has written them. A part of a file (`InFile`) of any size is passed on too. `codec`
+reads Fetch requests (about 2 us for three partitions).
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,7 +35,7 @@ _ROW_US: Final = 2.0
 _PLAIN_ROW_V11: Final = Struct(">ihqqqiii").pack
 _PLAIN_ROW_V12: Final = Struct(">ihqqqBi").pack
 _ABORTED: Final = {
-    # By whether the version is flexible: an entry, many of them.
+    # By whether the version is flexible: packs one entry, or many.
     False: (Struct(">qq").pack, Struct(f">{'qq' * _ABORTED_AT_ONCE}").pack),
     True: (Struct(">qqx").pack, Struct(f">{'qqx' * _ABORTED_AT_ONCE}").pack),
 }
@@ -44,7 +44,7 @@ _DIVERGING: Final = Struct(">BBiqB").pack
 
 
 class InFile(Protocol):
-    """Records whose bytes are taken from their file when they are sent."""
+    """Records whose bytes are read from their file when they are sent."""
 
     def __len__(self) -> int: ...
 
@@ -90,7 +90,7 @@ def encode_fetch_response(
     throttle_time_ms: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> list[Part]:
-    """The framed response; `error` and `session_id` are sent from version 7."""
+    """Return the framed response. Versions from 7 on send `error` and `session_id`."""
     buffers: list[Part] = []
     rest = error, session_id, throttle_time_ms, node_endpoints
     for _ in fetch_response_steps(buffers, topics, version, correlation_id, *rest):
@@ -151,7 +151,7 @@ def fetch_response_steps(
 
 
 def _write_row(out: bytearray, row: FetchPartitionData, version: int, flexible: bool) -> None:
-    """Everything of a partition up to the size of its records."""
+    """Append all fields of a partition up to the size of its records."""
     aborted = row.aborted
     if version >= 11 and not aborted:  # the usual case, packed in one piece
         head = row.partition, row.error, row.high_watermark, row.last_stable_offset, row.log_start_offset

@@ -1,6 +1,6 @@
-"""Frames and headers: buffer in, frames out, request headers by hand. pure
+"""Frames and headers: split received bytes into frames, read and write headers. pure
 
-A frame is an int32 size (which excludes itself) and a payload. `ReceiveBuffer` is the memory behind an
+A frame is an int32 size (which excludes itself) and a payload. `ReceiveBuffer` is the receive memory of an
 `asyncio.BufferedProtocol` or a blocking socket:
 
     buffer.get_buffer() -> writable memoryview      receive into it, then
@@ -8,21 +8,21 @@ A frame is an int32 size (which excludes itself) and a payload. `ReceiveBuffer` 
     buffer.next_frame() -> memoryview | None        handle it, then
     buffer.release()                                once per frame, when nothing refers to its bytes any more
 
-Memory: a frame and what is sliced from it stay valid until `release()`, however many bytes arrive meanwhile: bytes are
-only moved while no frame is out, otherwise the receive buffer goes on in fresh memory. Nothing is ever resized in place
-(the event loop still exports the old memory when it calls `buffer_updated`). A frame's size is not believed: the buffer
-grows by `GROWTH` when it is full, so four bytes cannot make us allocate 100 MiB, nor a thousand peers a GiB.
-Memory above `RETAINED_BYTES` is given back with the frame that needed it, memory above `INITIAL_BYTES` after
-`SHRINK_AFTER_FRAMES` small frames in a row or by `trim()`.
+Memory: a frame and its slices stay valid until `release()`, however many bytes arrive meanwhile. Bytes are moved only
+while all frames are released; otherwise the receive buffer continues in new memory. Memory is never resized in place
+(the event loop still exports the old memory when it calls `buffer_updated`). A frame's size is not trusted: the buffer
+grows by `GROWTH` when it is full, so four bytes cannot allocate 100 MiB, nor a thousand peers a GiB. Memory above
+`RETAINED_BYTES` is freed with the frame that needed it, memory above `INITIAL_BYTES` after `SHRINK_AFTER_FRAMES` small
+frames in a row or by `trim()`.
 
-Many connections of one loop share the memory that small frames are received into (`SharedMemory`), because only one of
-them receives at a time: `settle()`, once per receive, takes what is not a complete frame into memory of its own. So a
-connection that waits for nothing but the next request has no memory at all.
+The connections of one loop share the memory that receives small frames (`SharedMemory`), because only one of them
+receives at a time. `return_shared()`, once per receive, copies an incomplete frame to the connection's own memory. So a
+connection that only waits for the next request has no memory.
 
 Header rules: KIP-482 and `org.apache.kafka.common.requests.RequestHeader`. Version 1 of the request header ends with a
 client id of int16 length; version 2 (for flexible requests) appends tagged fields, and its client id keeps the int16
-length. Responses of flexible versions have one byte of (empty) tagged fields behind the correlation id, those of
-ApiVersions never (KIP-511).
+length. Responses of flexible versions have one byte of (empty) tagged fields after the correlation id, but those of
+ApiVersions never do (KIP-511).
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ from ottla.protocol.varints import read_unsigned_varint
 MAX_FRAME_BYTES: Final = 104_857_600
 """Kafka's default of `socket.request.max.bytes`."""
 MAX_SMALL_REQUEST_BYTES: Final = 1_048_576
-"""Limit for every request but Produce, whose body is the only one with records."""
+"""Limit for every request except Produce, the only one whose body has records."""
 MAX_TAGS: Final = 64
 """Most tagged fields that one struct may carry."""
 MAX_ENTRIES: Final = 16_384
@@ -66,7 +66,7 @@ _KEYS_BY_FIRST_FLEXIBLE: Final = (
 FIRST_FLEXIBLE_VERSION: Final[Mapping[int, int]] = {
     api_key: version for version, api_keys in _KEYS_BY_FIRST_FLEXIBLE for api_key in api_keys
 }
-"""API key to the first version with compact types and tagged fields (Kafka 4.3.1); 17 and 47 have none."""
+"""First version with compact types and tagged fields by API key (Kafka 4.3.1); 17 and 47 have no such version."""
 
 _SIZE: Final = Struct(">i")
 _SIZE_AND_KEY: Final = Struct(">ih")
@@ -88,15 +88,15 @@ class RequestHeader(NamedTuple):
 
 
 def is_flexible(api_key: int, api_version: int) -> bool:
-    """Whether this version has compact types and tagged fields; False for keys that Kafka does not have."""
+    """Return whether this version has compact types and tagged fields; False for keys that Kafka does not have."""
     return api_version >= FIRST_FLEXIBLE_VERSION.get(api_key, _NEVER)
 
 
 def parse_request_header(frame: memoryview) -> tuple[RequestHeader, memoryview]:
-    """The header of a frame and the body behind it (a slice, not a copy).
+    """Return the header of a frame and the body after it (a slice, not a copy).
 
-    Keys and versions are not judged here: an unknown one parses as far as its header rule is known, so that the caller
-    can name it when it closes the connection. ProtocolError if the header is cut short, has a client id that is not
+    Keys and versions are not checked. The header of an unknown key or version is read too, so that the caller can log
+    it when it closes the connection. Raises ProtocolError if the header is cut short, has a client id that is not
     UTF-8, or too many tags.
     """
     size = len(frame)
@@ -124,7 +124,7 @@ def parse_request_header(frame: memoryview) -> tuple[RequestHeader, memoryview]:
 
 
 def skip_tags(buffer: memoryview, position: int) -> int:
-    """Position behind the tagged fields at `position`; ProtocolError if they exceed the buffer or `MAX_TAGS`."""
+    """Return the position after the tagged fields at `position`. Raises ProtocolError past the buffer or `MAX_TAGS`."""
     count, position = read_unsigned_varint(buffer, position)
     if count > MAX_TAGS:
         raise ProtocolError(f"{count} tagged fields at position {position}, at most {MAX_TAGS} are allowed")
@@ -138,19 +138,19 @@ def skip_tags(buffer: memoryview, position: int) -> int:
 
 
 def encode_request_header(header: RequestHeader) -> bytes:
-    """A request header with an empty tag section where the version is flexible; for clients."""
+    """Return a request header, with an empty tag section in a flexible version; for clients."""
     client_id = header.client_id.encode()
     fixed = _HEADER.pack(header.api_key, header.api_version, header.correlation_id, len(client_id))
     return fixed + client_id + (b"\0" if is_flexible(header.api_key, header.api_version) else b"")
 
 
 def response_header_size(api_key: int, api_version: int) -> int:
-    """4 (correlation id), or 5 with the tag section of flexible versions; ApiVersions always has 4 (KIP-511)."""
+    """Return 4 (correlation id), or 5 with the tag section of flexible versions; 4 for ApiVersions (KIP-511)."""
     return 5 if api_key != _API_VERSIONS and is_flexible(api_key, api_version) else 4
 
 
 def response_prefix(api_key: int, api_version: int, correlation_id: int, body_size_bytes: int) -> bytes:
-    """Frame size and response header for a body of `body_size_bytes` that is sent behind it."""
+    """Return frame size and response header for a body of `body_size_bytes`, which is sent after them."""
     if response_header_size(api_key, api_version) == 5:
         return _RESPONSE.pack(body_size_bytes + 5, correlation_id) + b"\0"
     return _RESPONSE.pack(body_size_bytes + 4, correlation_id)
@@ -159,9 +159,9 @@ def response_prefix(api_key: int, api_version: int, correlation_id: int, body_si
 class ReceiveBuffer:
     """The receive side of one connection (see the module docstring). Not thread-safe.
 
-    `small_limit_bytes` bounds requests other than Produce as soon as their key has arrived; None (for clients, whose
-    frames start with a correlation id) leaves only `limit_bytes`. With `shared`, the receiver calls
-    `return_shared()` after it has looked for frames.
+    `small_limit_bytes` bounds requests other than Produce as soon as their key has arrived. With None only
+    `limit_bytes` applies (for clients, whose frames start with a correlation id). With `shared`, the receiver calls
+    `return_shared()` after `next_frame()` has returned None.
     """
 
     __slots__ = (
@@ -189,7 +189,7 @@ class ReceiveBuffer:
         self.limit(limit_bytes, small_limit_bytes)
         self._shared = shared
         self.may_grow = True
-        """Whether memory may be taken for more than has arrived."""
+        """Whether the buffer may allocate memory for bytes that have not arrived."""
         self._borrows = False  # what get_buffer returned last, and from commit to settle _view, is shared
         self._own = self._view = _NOTHING if shared is not None else memoryview(bytearray(INITIAL_BYTES))
         self._start = 0  # first byte not handed out
@@ -199,7 +199,7 @@ class ReceiveBuffer:
         self._small_streak = 0  # frames in a row that an initial buffer would have held
 
     def limit(self, limit_bytes: int, small_limit_bytes: int | None) -> None:
-        """Bound the frames that are looked at from now on."""
+        """Set the limits for the next frames."""
         self._limit = limit_bytes
         self._small_limit = small_limit_bytes
         self._any_limit = limit_bytes if small_limit_bytes is None else min(limit_bytes, small_limit_bytes)
@@ -216,27 +216,27 @@ class ReceiveBuffer:
 
     @property
     def needed_api_key(self) -> int:
-        """API key of the request that is being received; while `needed_bytes` is known."""
+        """API key of the request that is being received. Valid only while `needed_bytes` is known."""
         return int.from_bytes(self._view[self._start + 4 : self._start + 6], "big", signed=True)
 
     @property
     def most_ahead_bytes(self) -> int:
-        """Bytes that may be received of requests that are not parsed yet."""
+        """Most bytes to receive of requests that are not parsed yet."""
         return INITIAL_BYTES if self._shared is None else self._shared.most_bytes
 
     @property
     def is_full(self) -> bool:
-        """Whether the next receive would take as much memory again, because a large frame is out and there is no room
-        behind it."""
+        """Whether the next receive doubles the memory, because a large frame is not released and the memory after it is
+        full."""
         return self._leased > 0 and self._end == len(self._own) > INITIAL_BYTES
 
     @property
     def capacity_bytes(self) -> int:
-        """Memory held for receiving, without what is shared."""
+        """Memory held for receiving, without shared memory."""
         return len(self._own)
 
     def get_buffer(self, sizehint: int = -1) -> memoryview:
-        """Writable memory for the next receive, never empty. `sizehint` is what asyncio passes; it is not needed."""
+        """Return writable memory for the next receive, never empty. `sizehint` is asyncio's and is ignored."""
         if self._borrows:
             self.return_shared()
         capacity = len(self._own)
@@ -253,7 +253,7 @@ class ReceiveBuffer:
         return self._view[self._end :]
 
     def commit(self, nbytes: int) -> None:
-        """`nbytes` were received into the start of what `get_buffer` returned last."""
+        """Add `nbytes` that were received at the start of the memory that `get_buffer` returned last."""
         if self._borrows and self._shared is not None:
             shared = self._shared
             shared.filled = True
@@ -264,7 +264,7 @@ class ReceiveBuffer:
             self._end += nbytes
 
     def return_shared(self) -> None:
-        """Return the shared memory, except frames that are out. An incomplete frame is copied to memory of its own."""
+        """Return the shared memory, except that of unreleased frames. Copy an incomplete frame to own memory."""
         if not self._borrows:
             if self._own:
                 self._drop()
@@ -283,10 +283,10 @@ class ReceiveBuffer:
             self._start = self._end = 0
 
     def next_frame(self) -> memoryview | None:
-        """The payload of the next complete frame, without its size, or None if more bytes are needed.
+        """Return the payload of the next complete frame, without its size, or None if more bytes are needed.
 
-        ProtocolError if the size is not in 1..limit (the connection must be closed: there is no way to find the next
-        frame); it is raised before memory is allocated for the frame.
+        Raises ProtocolError if the size is not in 1..limit, before memory is allocated for the frame. The connection
+        must then be closed, because the next frame cannot be found.
         """
         available = self._end - self._start
         if available < 4:
@@ -308,7 +308,7 @@ class ReceiveBuffer:
         return frame
 
     def release(self) -> None:
-        """The oldest frame's bytes are needed no more. One call per frame, in any order."""
+        """Release a frame whose bytes are no longer needed. Call it once per frame, in any order."""
         if self._leased == 0:
             raise RuntimeError("release() without a frame")
         self._leased -= 1
@@ -320,7 +320,7 @@ class ReceiveBuffer:
             self._drop()
 
     def trim(self) -> None:
-        """Go back to the initial memory, or to none, if nothing needs more; for idle connections."""
+        """Return to the initial memory, or to none, if no frame needs more; for idle connections."""
         if self._leased or self._borrows:
             return
         if self._shared is not None and self._start == self._end:
@@ -330,24 +330,24 @@ class ReceiveBuffer:
             self._move(INITIAL_BYTES)
 
     def shrink(self) -> None:
-        """Keep no memory for what has not arrived; for who must wait before it goes on. Others may have to, too."""
+        """Free memory for bytes that have not arrived, while this connection, and perhaps others, must wait."""
         if self._shared is not None:
             self._shared.most_bytes = LITTLE_BYTES
         if not self._leased and not self._borrows and len(self._own) > INITIAL_BYTES:
             self._move(max(SMALLEST_BYTES, self._end - self._start + 1))
 
     def _drop(self) -> None:
-        """Go back to the shared memory if what was received on our own was little, and is used up."""
+        """Return to the shared memory if the own memory is small and all its bytes are handed out."""
         if self._start == self._end and len(self._own) <= INITIAL_BYTES:
             self.trim()
 
     @property
     def first_bytes(self) -> bytes:
-        """The first of those that are no frame yet: what a peer says that speaks something else."""
+        """The first 8 bytes, or fewer, of the incomplete frame, to detect a client of another protocol."""
         return bytes(self._view[self._start : min(self._start + 8, self._end)])
 
     def _read_size(self, available: int) -> int:
-        """Size of the next frame with its length field; 0 < payload <= limit."""
+        """Return the size of the next frame with its length field. Raises ProtocolError if it is not in 1..limit."""
         if available >= 6:
             size, api_key = _SIZE_AND_KEY.unpack_from(self._view, self._start)
             if self._small_limit is not None and size > self._small_limit and api_key != ApiKey.PRODUCE:
@@ -361,7 +361,7 @@ class ReceiveBuffer:
         return int(size) + 4
 
     def _make_space(self) -> None:
-        """Room for at least one more byte; for the whole next frame if what has arrived of it warrants that."""
+        """Make room for at least one more byte, and for the whole next frame if enough of it has arrived."""
         if not self._leased:
             self._compact()
         if self._end == len(self._own):
@@ -381,14 +381,14 @@ class ReceiveBuffer:
         self._move(size_bytes)
 
     def _compact(self) -> None:
-        """Move what is not handed out to the front. memoryview assignment of overlapping ranges is a memmove."""
+        """Move the bytes not handed out to the front. memoryview assignment of overlapping ranges is a memmove."""
         pending = self._end - self._start
         if self._start:
             self._view[:pending] = self._view[self._start : self._end]
             self._start, self._end = 0, pending
 
     def _move(self, capacity: int) -> None:
-        """Go on in fresh memory; frames that are out keep the old one alive."""
+        """Continue in new memory. Unreleased frames keep the old memory alive."""
         pending = self._end - self._start
         view = memoryview(bytearray(capacity))
         view[:pending] = self._view[self._start : self._end]
@@ -408,15 +408,15 @@ class SharedMemory:
     def __init__(self) -> None:
         self.view = memoryview(bytearray(SHARED_BYTES))
         self.most_bytes = INITIAL_BYTES
-        """What is received at once. `LITTLE_BYTES` while large requests have to wait: each keeps what was received of
-        it, and the rest stays in the kernel."""
+        """Most bytes of one receive. `LITTLE_BYTES` while large requests wait: each holds its received bytes, and the
+        rest stays in the kernel."""
         self.start = 0
-        """Where the next receive begins; before that are frames that are out."""
+        """Position at which the next receive begins, after the unreleased frames."""
         self.filled = False
-        """Whether something was received that is not settled."""
+        """Whether a connection has received bytes and not yet called `return_shared()`."""
 
     def borrow(self) -> memoryview | None:
-        """Memory to receive into; None if what another has received is not settled (its receive has led to ours)."""
+        """Return memory to receive into; None while `filled`, because another connection's receive led to this one."""
         if self.filled:
             return None
         start = self.start

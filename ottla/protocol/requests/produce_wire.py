@@ -1,8 +1,8 @@
 """Produce requests in and Produce responses out, versions 3-13, by hand and without copying records. pure
 
 The decoded request refers to the frame: its records are slices of the receive buffer, so the frame must not be released
-before they are written. Strict like `walker`: whatever exceeds the body, is null where it may not be, or has more than
-`MAX_TAGS` tagged fields in one struct is a ProtocolError.
+before they are written. Reading is as strict as in `walker`: a field beyond the body, an illegal null, and more than
+`MAX_TAGS` tagged fields in one struct raise ProtocolError.
 """
 
 from collections.abc import Iterator, Sequence
@@ -60,7 +60,7 @@ class ProduceBody(NamedTuple):
 
 
 class PartitionResponse(NamedTuple):
-    """Partition row of a Produce response; rows of one topic stand together. `record_errors` are (batch index,
+    """Partition row of a Produce response; rows of one topic are consecutive. `record_errors` are (batch index,
     message) from version 8; `current_leader` is (node id, leader epoch) from version 10."""
 
     topic: str
@@ -76,7 +76,7 @@ class PartitionResponse(NamedTuple):
 
 
 def decode_produce_request(version: int, body: memoryview) -> ProduceBody:
-    """The request in `body` (without its header); ProtocolError for anything else."""
+    """Return the request in `body` (without its header). Raises ProtocolError for other bytes."""
     found: list[ProduceBody] = []
     try:
         for _ in _decode(version, body, found):
@@ -238,7 +238,7 @@ def _text(body: memoryview, start: int, stop: int) -> tuple[str, int]:
 
 
 def _check_count(count: int, remaining: int, smallest: int, what: str) -> None:
-    """`smallest` is the size in bytes of the smallest entry. None of Produce's arrays may be null."""
+    """Check the count of an array, which may not be null. `smallest` is the size in bytes of the smallest entry."""
     if count > MAX_ENTRIES:
         raise ProtocolError(f"more than {MAX_ENTRIES} {what}")
     if not 0 <= count <= remaining // smallest:
@@ -252,7 +252,7 @@ def encode_produce_response(
     throttle_time_ms: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> Buffer:
-    """The framed response with one row per partition, in the order of `rows`."""
+    """Return the framed response with one row per partition, in the order of `rows`."""
     if len(rows) == 1 and _FLEXIBLE <= version < _TOPIC_IDS and not node_endpoints:
         plain = _encode_plain(rows[0], correlation_id, throttle_time_ms)
         if plain is not None:
@@ -279,7 +279,7 @@ def encode_produce_response(
 
 
 def _encode_plain(row: PartitionResponse, correlation_id: int, throttle_time_ms: int) -> bytes | None:
-    """The response to a client that has written to one partition, versions 9 to 12; None unless all of it is plain."""
+    """Return a response of one partition, versions 9 to 12; None if the row has errors, a message or a leader."""
     topic, partition, error, base_offset, append_time_ms, start_offset, record_errors, message, _, leader = row
     name = topic.encode()
     size = len(name)

@@ -1,8 +1,8 @@
-"""The checks of a batch that a client produced: everything that needs no topic configuration. pure
+"""Checks of a produced batch that need no topic configuration. pure
 
-Source: `LogValidator`, `UnifiedLog.analyzeAndValidateRecords`, `ProduceRequest.validateRecords` of Kafka 4.3.1. Where
-Kafka lets broken frames into the log (wrong offset deltas, a key of length -2, a producer id without an epoch), this
-check does not: consumers would stop on them.
+Source: `LogValidator`, `UnifiedLog.analyzeAndValidateRecords`, `ProduceRequest.validateRecords` of Kafka 4.3.1. Kafka
+appends some broken batches (wrong offset deltas, a key of length -2, a producer id without an epoch). This check
+refuses them, because consumers would stop at them.
 """
 
 from struct import Struct
@@ -35,7 +35,7 @@ DEFAULT_MAX_DECOMPRESSED_BYTES = 100 * 1024 * 1024
 _SLICE_BYTES: Final = 1 << 20
 """Bytes whose CRC is computed in one step."""
 
-# Smallest size field of the oldest format, and where the magic stands in all of them (`LegacyRecord`, `Records`).
+# Smallest size field of the oldest format, and position of the magic in all formats (`LegacyRecord`, `Records`).
 _MIN_LEGACY_LENGTH = 14
 _UP_TO_MAGIC = 17
 _CODEC_AT = ATTRIBUTES_OFFSET + 1
@@ -44,7 +44,7 @@ _MAX_INT64 = 2**63 - 1
 
 
 class BatchCheck(NamedTuple):
-    """The verdict. With `error` NONE the batch may be appended as `buffer[:header.size_bytes]`.
+    """Result of a check. With `error` NONE the batch may be appended as `buffer[:header.size_bytes]`.
 
     Timestamps are in ms, over all records (those of a LogAppendTime batch all have the header's maximum); -1 is a
     record without timestamp. `first_null_key` is the index of the first record without key, -1 if all have one.
@@ -63,7 +63,7 @@ class BatchCheck(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """The verdict, and the decompressed records: those of `buffer` where there is no codec, None if it is no batch."""
+    """Result of a check, and the decompressed records: a slice of `buffer` without a codec, None if refused."""
 
     check: BatchCheck
     raw: Buffer | None
@@ -109,7 +109,7 @@ def check_at_once(buffer: memoryview) -> Checked | None:
 
 
 def check_steps(buffer: memoryview, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> Steps[Checked]:
-    """`check_produced_batch` in steps. `buffer` must not change meanwhile."""
+    """Do the work of `check_produced_batch` in steps. `buffer` must not change meanwhile."""
     refused = _check_envelope(buffer)
     if refused is not None:
         return Checked(refused, None)
@@ -140,7 +140,7 @@ def check_steps(buffer: memoryview, *, max_decompressed_bytes: int = DEFAULT_MAX
 
 
 def _accept(header: BatchHeader, raw: Buffer, high: int, low: int, first_null_key: int) -> Checked:
-    """The verdict on a batch whose records were walked; `high` and `low` are twice the timestamp deltas."""
+    """Return the result for a batch whose records were walked. `high` and `low` are twice the timestamp deltas."""
     if header.attributes & TIMESTAMP_TYPE:
         high = low = header.max_timestamp
     else:
@@ -161,7 +161,7 @@ def _refuse(error: ErrorCode, message: str, header: BatchHeader | None = None) -
 
 
 def _check_envelope(buffer: memoryview) -> BatchCheck | None:
-    """Exactly one complete batch of magic 2. A cut batch behind it does not count, as in `ByteBufferLogInputStream`."""
+    """Refuse all but one complete batch of magic 2. A cut batch after it is ignored (`ByteBufferLogInputStream`)."""
     error, magic, end = _next_batch(buffer, 0)
     if error is not None:
         return _refuse(ErrorCode.CORRUPT_MESSAGE, error)
@@ -181,7 +181,7 @@ def _check_envelope(buffer: memoryview) -> BatchCheck | None:
 
 
 def _next_batch(buffer: memoryview, position: int) -> tuple[str | None, int, int]:
-    """(what is corrupt or None, magic, end) of the batch at `position`; end -1 if it is not complete."""
+    """Return (corruption or None, magic, end) of the batch at `position`; end -1 if it is not complete."""
     remaining = len(buffer) - position
     if remaining < LOG_OVERHEAD:
         return None, MAGIC, -1
@@ -199,7 +199,7 @@ def _next_batch(buffer: memoryview, position: int) -> tuple[str | None, int, int
 
 
 def _check_header(header: BatchHeader, crc: int) -> BatchCheck | None:
-    """The fields of a complete batch whose bytes have this CRC, which decides whether they mean anything."""
+    """Check the fields of a complete batch. `crc` is the CRC of its bytes; if it differs, most fields mean nothing."""
     if header.base_offset != 0:
         return _refuse(ErrorCode.INVALID_RECORD, f"base offset {header.base_offset} instead of 0", header)
     if header.batch_length < MIN_BATCH_LENGTH or crc != header.crc:

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 ERROR_FIELDS: Final = frozenset({"error_code", "partition_error_code"})
-"""Where messages have error codes."""
+"""Names of the fields with error codes."""
 
 
 def structs(message: Any) -> Iterator[Any]:
-    """The message and every struct in its arrays, from the outside in."""
+    """Yield the message and every struct in its arrays, from the outside in."""
     yield message
     for name, field in type(message).fields.items():
         if field.is_array() and field.is_struct_array():
@@ -17,7 +17,7 @@ def structs(message: Any) -> Iterator[Any]:
 
 
 def error_codes(reply: Any) -> Iterator[int]:
-    """Every error code of a reply, wherever it stands."""
+    """Yield all error codes of a reply, at any depth."""
     for struct in structs(reply):
         for name in ERROR_FIELDS & type(struct).fields.keys():
             code = getattr(struct, name)

@@ -1,7 +1,7 @@
 """Position of `throttle_time_ms` in an encoded response, to set it after encoding. pure
 
-It is mostly the first field. In Produce it is the last; in ApiVersions it follows the APIs, and in OffsetDelete the
-error. Old versions, and WriteTxnMarkers, have none.
+The field is mostly the first one. In Produce it is the last; in ApiVersions it follows the APIs, and in OffsetDelete
+the error. Old versions, and WriteTxnMarkers, do not have it.
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ _SIZE_BYTES: Final = 4
 _INT16_BYTES: Final = 2
 _INT32: Final = Struct(">i")
 _COUNT_AT: Final = 10
-"""In ApiVersions, behind the frame's size, the correlation id and the error."""
+"""Position of the count of APIs in ApiVersions, after the frame's size, the correlation id and the error."""
 
 
 def with_throttle_time(buffers: Sequence[Any], api_key: int, version: int, throttle_ms: int) -> Sequence[Any]:
-    """The frame with this time, in place where that is possible; as it is where the version has no room for it."""
+    """Set the throttle time in a frame, in place if possible. Return it unchanged if the version has no such field."""
     place = _place(api_key, version)
     if place is None:
         return buffers
@@ -39,7 +39,7 @@ def with_throttle_time(buffers: Sequence[Any], api_key: int, version: int, throt
 
 @cache
 def _place(api_key: int, version: int) -> int | None:
-    """Bytes from the beginning of the first buffer, below 0 from the end of the last one; None if there is none."""
+    """Return the field's position in the first buffer, if negative from the end of the last; None without the field."""
     fields = [field for field in codec.response_class(api_key).fields.values() if field.for_version_q(version)]
     names = [field.name for field in fields]
     if _FIELD not in names:
@@ -51,7 +51,7 @@ def _place(api_key: int, version: int) -> int | None:
 
 
 def _end_of_apis(buffer: Any, version: int) -> int:
-    """A count, and a row of three numbers for each API, with the tags of a struct where there are any."""
+    """Return the position after the count and the rows of three numbers per API, with tags in flexible versions."""
     if version < 3:
         apis = int.from_bytes(buffer[_COUNT_AT : _COUNT_AT + 4], "big")
         return _COUNT_AT + 4 + apis * 6

@@ -1,23 +1,23 @@
 """Writers of structs, generated from the library's own message schemas: the other half of `walker`. pure
 
-`compile_writer` turns the fields of one struct of a response (the response itself, or what one of its arrays holds) in
+`compile_writer` turns the fields of one struct of a response (the response itself, or an entry of one of its arrays) in
 one version into a Python function
 
-    write(rows, first_field, second_field, ...) -> how many structs and strings of arrays it wrote, itself included
+    write(rows, first_field, second_field, ...) -> number of structs and strings of arrays written, itself included
 
 which appends the struct to `rows`, and `compile_response` the whole response into
 
     encode(correlation_id, first_field, second_field, ...) -> the framed response, in pieces
 
 Both take every field that the schema has in any version, in the schema's order or by name in snake_case, with the
-schema's defaults; what the version does not have is left out. Values:
+schema's defaults. Fields that the version does not have are not written. Values:
 
 - ids are 16 bytes, bit fields an int32, as on the wire
-- an array of structs is a sequence of tuples with all fields in order, or `Rows` that were written before, of which
-  large ones are not copied; a struct that stands alone is such a tuple
-- None is null where the version has null, and a bug of the caller where it has none
+- an array of structs is a sequence of tuples with all fields in order, or `Rows` that were written before (large ones
+  are not copied); a struct outside an array is one tuple of this kind
+- None is null if the field is nullable in the version, else a bug of the caller
 
-A tagged field is written when it has not its default. Unwritable is raised for a string of more than 32,767 bytes, as
+A tagged field is written if it differs from its default. Unwritable is raised for a string of over 32,767 bytes, as
 Kafka's writers do in every version, and for a response that is too long for the int32 of its frame; an `error_message`
 is cut short instead. A writer costs 1 ms to generate, so callers keep it (see `codec`).
 """
@@ -34,13 +34,13 @@ Writer = Callable[..., int]
 Encoder = Callable[..., Sequence[bytes | bytearray]]
 
 MAX_RESPONSE_BYTES: Final = (1 << 31) - 1
-"""What the size of a frame can say; clients set no lower limit."""
+"""Largest size of a frame; clients set no lower limit."""
 
 MOST_CHARS: Final = 1_000
-"""Characters of an `error_message`, which may quote what a client has sent."""
+"""Most characters of an `error_message`, which may quote a client's request."""
 
 SPLICED_BYTES: Final = 4_096
-"""Rows of fewer bytes are copied into what is around them: to send a piece costs as much as to copy this."""
+"""Rows of fewer bytes are copied into the piece before them: to send a piece costs as much as to copy this much."""
 
 _FORMATS: Final = {**FORMATS, "uuid": "16s", "bitfield": "i"}
 _LENGTHS: Final = {"string": Struct(">h").pack, "bytes": Struct(">i").pack, "records": Struct(">i").pack}
@@ -49,11 +49,11 @@ _NO_BITS: Final = -(1 << 31)
 
 
 class Unwritable(Exception):
-    """A value for which the version's schema, or the frame of a response, has no room."""
+    """A value does not fit the version's schema, or a response does not fit its frame."""
 
 
 class Rows:
-    """The structs of one array as they are sent: how many, and their bytes in pieces that are not joined."""
+    """Encoded structs of one array: their number, and their bytes in pieces that are not joined."""
 
     __slots__ = ("count", "out", "pieces", "sealed_bytes")
 
@@ -77,7 +77,7 @@ class Rows:
         self.pieces.append(self.out)
 
     def splice(self, rows: "Rows") -> bytearray:
-        """Append the bytes of `rows`, which must not change any more; the piece to go on with."""
+        """Append the bytes of `rows`, which must not change any more. Return the piece to continue with."""
         if rows.sealed_bytes + len(rows.out) < SPLICED_BYTES:
             for piece in rows.pieces:
                 self.out += piece
@@ -89,17 +89,17 @@ class Rows:
 
 
 def compile_writer(name: str, fields: Iterable[Any], version: int, *, flexible: bool) -> Writer:
-    """The writer of the struct with these fields of kafka-python's schemas in `version`; `name` is for errors."""
+    """Return the writer of a struct with these fields of kafka-python's schemas in `version`. `name` is for errors."""
     return _Generator(f"{name} v{version}", list(fields), version, flexible).writer()
 
 
 def compile_response(name: str, fields: Iterable[Any], version: int, *, flexible: bool, header_size: int) -> Encoder:
-    """The encoder of a response with these fields, behind a header of 4 bytes, or of 5 with its empty tag section."""
+    """Return the encoder of a response with these fields and a header of 4 bytes, or of 5 with empty tag section."""
     return _Generator(f"{name} v{version}", list(fields), version, flexible).response(header_size)
 
 
 def _frame(rows: Rows) -> list[bytearray]:
-    """The pieces of a response, the first of which begins with room for the size."""
+    """Write the frame size at the start of the first piece of a response, where room is left, and return the pieces."""
     size_bytes = rows.sealed_bytes + len(rows.out) - 4
     if size_bytes > MAX_RESPONSE_BYTES:
         raise Unwritable(f"a response of {size_bytes} bytes: a frame holds at most {MAX_RESPONSE_BYTES}")
@@ -112,12 +112,12 @@ def _too_long(name: str, size_bytes: int) -> NoReturn:
 
 
 def _shorten(message: str) -> str:
-    """Return a message for people, cut where it quotes a very long name."""
+    """Return an error message, cut short if it is very long, because it may quote a long name."""
     return message if len(message) <= MOST_CHARS else f"{message[:MOST_CHARS]}... ({len(message)} characters)"
 
 
 class _Generator:
-    """Writes the source of one writer. Names of its own begin with an underscore, as no field does."""
+    """Writes the source of one writer. Its own names begin with an underscore; names of fields never do."""
 
     def __init__(self, name: str, fields: list[Any], version: int, flexible: bool) -> None:
         self._name = name
@@ -162,7 +162,7 @@ class _Generator:
         return self._compile("_correlation")
 
     def _compile(self, first: str) -> Callable[..., Any]:
-        """The function of `first` and the fields that the lines so far are the body of."""
+        """Compile the lines so far as the body of a function of `first` and the fields."""
         parameters = "".join(f", {field.name}={self._constant('d', _default(field))}" for field in self._fields)
         source = "\n".join([f"def write({first}{parameters}):", *self._lines])
         exec(compile(source, f"<writer of {self._name}>", "exec"), self._names)
@@ -201,7 +201,7 @@ class _Generator:
             self._tags(tagged, names, depth)
 
     def _fixed_run(self, run: list[Any], names: dict[str, str], depth: int, end: str = "") -> None:
-        """Neighbouring fields of fixed size are packed together."""
+        """Pack neighbouring fields of fixed size together."""
         if run or end:
             layout = Struct(">" + "".join(_FORMATS[field.type_str] for field in run) + end)
             values = ", ".join(names[field.name] for field in run)
@@ -240,7 +240,7 @@ class _Generator:
         return {field.name: self._fresh("v") for field in fields}
 
     def _compact_length(self, length: str, depth: int) -> None:
-        """A length or count in flexible versions: an unsigned varint of one more, mostly a byte."""
+        """Write a length or count of a flexible version: an unsigned varint of length + 1, mostly a byte."""
         self._emit(depth, f"if {length} < 127: {self._out}.append({length} + 1)")
         self._emit(depth, f"else: _varint({self._out}, {length} + 1)")
 
@@ -294,7 +294,7 @@ class _Generator:
             self._value(item, entry, depth + 1, nullable=False)
 
     def _fixed_array(self, value: str, count: str, code: str, depth: int) -> None:
-        """Numbers; mostly there is one (this broker) or none."""
+        """Write an array of numbers. Most have one entry (this broker) or none."""
         one = self._constant("pack", Struct(">" + code).pack)
         self._emit(depth, f"if {count} == 1: {self._out} += {one}({value}[0])")
         if code != "16s":
@@ -303,7 +303,7 @@ class _Generator:
             self._emit(depth, f"else: {self._out} += b''.join({value})")
 
     def _tags(self, tagged: list[Any], names: dict[str, str], depth: int) -> None:
-        """The tag section: each value is written apart, because its size precedes it."""
+        """Write the tag section. Each value is encoded separately, because its size precedes it."""
         outer, count, section = self._out, self._fresh("n"), self._fresh("tags")
         self._emit(depth, f"{count} = 0")
         self._emit(depth, f"{section} = bytearray()")
@@ -324,7 +324,7 @@ class _Generator:
 
 
 def _default(field: Any) -> Any:
-    """The schema's default in the form that writers take."""
+    """Return the schema's default as a value for writers."""
     if not field.is_array() and not field.is_struct():
         if field.type_str == "bitfield":
             return _NO_BITS if field.default is None else sum(1 << bit for bit in field.default)

@@ -19,13 +19,13 @@ from ottla.scan.compiled.kernels import report_compilation
 
 
 def cache_on_disk(function: Callable[..., Any]) -> Any:
-    """Return a dispatcher whose compiled kernel is cache_on_disk on disk, or not at all if no folder is writable.
+    """Return a dispatcher whose compiled kernel is cached on disk, or not cached if no folder is writable.
 
-    The cache is next to the sources if these are files in a writable folder, else where `kernel_cache` finds a place.
-    A kernel that was compiled from other sources is not loaded, whichever of them changed.
+    The cache is next to the sources if these are files in a writable folder, else where `kernel_cache` finds a folder.
+    A kernel is compiled again if any of its sources has changed.
 
-    Without numba's runtime (`_nrt`) arrays are not reference-counted inside: the callers hold them. Counting took 145
-    of the 155 ns that a batch cost, for each slice and each argument of a helper is counted.
+    Without numba's runtime (`_nrt`) a kernel does not count references to arrays; its callers hold them. Counting took
+    145 of the 155 ns that a batch cost, because each slice and each argument of a helper is counted.
     """
     compiled = numba.njit(nogil=True, boundscheck=False, _nrt=False)(function)
     with contextlib.suppress(RuntimeError):
@@ -46,7 +46,7 @@ def inline(function: Callable[..., Any]) -> Any:
 def big_endian(size: int, *, is_signed: bool) -> Any:
     """Return a function that loads the integer of `size` bytes at a position of a byte array.
 
-    It is one load. Combining single bytes would cost the compiler as much as the rest of a walk over headers.
+    The function is one load. To combine single bytes costs the compiler as much as the rest of a walk over headers.
     """
 
     def load(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -68,7 +68,7 @@ def big_endian(size: int, *, is_signed: bool) -> Any:
 
 
 class _Compiling(event.Listener):
-    """Listener of numba that reports compilations and pauses garbage collection, a fifth of their time."""
+    """Listener of numba that reports compilations and pauses garbage collection, which takes a fifth of their time."""
 
     _depth = 0
     _collects = False

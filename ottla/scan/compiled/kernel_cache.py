@@ -1,8 +1,8 @@
 """Folder of compiled kernels, named after the sources that they were compiled from. shell
 
-Numba writes them next to the sources, below NUMBA_CACHE_DIR or below the home. For an archive, as executors get the
-code, it uses the home only, with a folder for each path of the archive. That path differs by application, so each would
-compile, and a container without a home would fail. Here the content of the package names the folder.
+Numba writes kernels next to the sources, below NUMBA_CACHE_DIR or below the home. Executors get the code as an archive.
+For it numba uses only the home, with a folder per path of the archive. That path differs by application, so each
+application would compile, and a container without a home would fail. Here a hash of the package names the folder.
 """
 
 import contextlib
@@ -23,15 +23,15 @@ _SOURCES = ("protocol", "scan", "audit/checks")
 
 
 class _Files(IndexDataCacheFile):
-    """The index of a kernel and the data that it names, which processes may write and read at once.
+    """Index of a kernel and its data files, which several processes may write and read at the same time.
 
-    Each file is written under another name and renamed. Numba writes the index first and counts the data files: until
-    the data is there, and for good after a kill, a new index names what was compiled of older sources. Here the data
-    comes first, under a name that goes by all that it was compiled of.
+    Each file is written under another name and renamed. Numba writes the index first and numbers the data files, so a
+    new index names data of older sources until the data is written, or always after a kill. Here the data is written
+    first, under a name that is a hash of its sources and types.
     """
 
     def save(self, key: Any, data: Any) -> None:
-        """Keep what was compiled for `key`, and nothing that was compiled of other sources."""
+        """Write the kernel that was compiled for `key`, and remove kernels that were compiled from other sources."""
         known = self._load_index()
         name = f"{self._prefix}{hashlib.sha256(repr((self._source_stamp, key)).encode()).hexdigest()[:20]}.nbc"
         self._save_data(name, data)
@@ -52,9 +52,9 @@ class _Files(IndexDataCacheFile):
 
 
 class KernelCache(FunctionCache):
-    """For `_cache` of a dispatcher, where numba finds a place. Raises RuntimeError if it finds none.
+    """Cache for `_cache` of a dispatcher, in a folder that numba finds. Raises RuntimeError if it finds none.
 
-    Numba looks at the file of the kernel alone, not at those of its constants and of what it calls: `content` does.
+    Numba checks only the kernel's own file for changes. `content` also covers its constants and the helpers it calls.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -64,7 +64,7 @@ class KernelCache(FunctionCache):
 
 
 class _Locator(_CacheLocator):
-    """Below NUMBA_CACHE_DIR, the user's cache or a folder of the user's in the one for temporary files."""
+    """Locator of a folder below NUMBA_CACHE_DIR, the user's cache or the user's folder for temporary files."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._line = function.__code__.co_firstlineno
@@ -92,14 +92,14 @@ class _Kernels(CompileResultCacheImpl):
 
 
 class PlacelessKernelCache(KernelCache):
-    """For `_cache` of a dispatcher, where numba finds none. Raises RuntimeError if there is no place at all."""
+    """Cache for `_cache` of a dispatcher if numba finds no folder. Raises RuntimeError if no folder is writable."""
 
     _impl_class = _Kernels
 
 
 @functools.cache
 def _folder() -> Path:
-    """Ours alone, for what is read from there is run. Raises OSError."""
+    """Return a folder that only this user can write, because its content is executed. Raises OSError."""
     for parent in _parents():
         folder = parent / content()
         try:
@@ -126,7 +126,7 @@ def _parents() -> Iterator[Path]:
 
 @functools.cache
 def content() -> str:
-    """A hash of all that a kernel can be made of: the archive, or the sources of kernels and of their constants."""
+    """Return a hash of all sources of a kernel: the archive, or the files of kernels and of their constants."""
     archive = next((one for one in (_PACKAGE, *_PACKAGE.parents) if one.is_file()), None)
     digest = hashlib.sha256()
     sources = (path for folder in _SOURCES for path in sorted((_PACKAGE / folder).rglob("*.py")))

@@ -1,8 +1,8 @@
-"""Building blocks of the scan, compiled where it pays: the decorator, big-endian integers and varints over bytes. pure
+"""Building blocks of compiled kernels: the decorator, big-endian integers and varints over bytes. pure
 
-Every kernel works on preallocated numpy arrays. It is a function as any other, and runs as one while its process has
-little to read: to compile takes seconds, and to load what was compiled as long as a small log does. With more to read
-it is compiled, releases the GIL and is cache_on_disk on disk. Either way the results are the same.
+Every kernel works on preallocated numpy arrays. While its process has little to read, it runs as plain Python, because
+compiling takes seconds, and loading a compiled kernel takes as long as reading a small log. With more to read it is
+compiled, releases the GIL and is cached on disk. The results are the same.
 """
 
 import dis
@@ -30,14 +30,14 @@ PLAIN_BYTES = 4 * 1024 * 1024
 
 
 class _Process:
-    """State of this process: bytes to be read, and the function to call when a kernel is compiled."""
+    """State of this process: number of bytes to read, and the function to call when a kernel is compiled."""
 
     expected_bytes = 0
     on_compile: Callable[[], None] | None = None
 
 
 def expect(size_bytes: int) -> None:
-    """Kernels are about to go over so many bytes; beyond PLAIN_BYTES in all it pays to compile them."""
+    """Announce bytes that kernels will read. Beyond a total of PLAIN_BYTES it pays to compile them."""
     _Process.expected_bytes += size_bytes
 
 
@@ -60,7 +60,7 @@ class Callee:
     """Function that kernels call: Python without numba, else its compiled or inlined form."""
 
     def __init__(self, plain: Callable[[], Callable[..., Any]], compiled: Callable[[], Callable[..., Any]]) -> None:
-        """Both forms are made at first use."""
+        """Take the makers of both forms; each form is made at its first use."""
         self._made: dict[str, Callable[..., Any]] = {}
         self._makers = {"plain": plain, "compiled": compiled}
 
@@ -84,7 +84,7 @@ _making = threading.RLock()
 
 
 def _calling(function: FunctionType, kind: str) -> Callable[..., Any]:
-    """`function`, which calls others of this kind."""
+    """Return a copy of `function` that calls the forms of this kind."""
     names = {code.argval for code in dis.get_instructions(function) if code.opname == "LOAD_GLOBAL"}
     named = {name: function.__globals__.get(name) for name in names}
     called = {name: value.of_kind(kind) for name, value in named.items() if isinstance(value, Callee)}
@@ -99,7 +99,7 @@ def _python(result: Any) -> Any:
 
 
 def kernel(function: F) -> F:
-    """A function that Python and kernels call. It must not allocate."""
+    """Make a kernel of a function that Python and kernels call. The function must not allocate."""
     return _callee(function, lambda compiling: compiling.cache_on_disk)
 
 
@@ -109,7 +109,7 @@ def inline(function: F) -> F:
 
 
 def plainly(quick: F) -> Callable[[F], F]:
-    """A kernel for which `quick` does the same, in less time, where nothing is compiled."""
+    """Make a kernel that runs `quick` while kernels are not compiled. `quick` does the same in less time."""
     return lambda function: _callee(function, lambda compiling: compiling.cache_on_disk, quick)
 
 
@@ -125,7 +125,7 @@ def _callee(function: F, how: Callable[[Any], Callable[..., Any]], quick: F | No
 
 
 def _big_endian(layout: str) -> Callable[[Bytes, Long], Long]:
-    """The integer at a place, of this layout of `struct`, as an int64."""
+    """Return a function that reads the integer of this `struct` layout at a position, as an int64."""
     integer = struct.Struct(layout)
 
     def plain(buffer: Any, at: Long) -> Long:
@@ -147,15 +147,15 @@ uint32 = _big_endian(">I")
 
 @inline
 def zigzag(byte: Long) -> Long:
-    """The value of a varint of one byte."""
+    """Return the value of a varint of one byte."""
     return (np.int64(byte) >> 1) ^ -(np.int64(byte) & 1)
 
 
 @kernel
 def varint(buffer: Bytes, at: Long, end: Long) -> tuple[Long, Long]:
-    """(value, position behind it) of the zig-zag varint at `at`, of ten bytes at most; position -1 if it is cut.
+    """Return (value, position after it) of the zig-zag varint at `at`, of at most ten bytes; position -1 if cut short.
 
-    A call costs more than a varint of one byte does, so hot loops read those themselves.
+    A call costs more than reading a varint of one byte, so hot loops read such varints inline.
     """
     raw = np.uint64(0)
     shift = np.uint64(0)
