@@ -72,13 +72,13 @@ def single(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach this host. Of names, this is known of `localhost` only."""
+    """Return whether only this machine can reach this host. Of names, this is known of `localhost` only."""
     address = _address(host)
     return host.lower().rstrip(".") == LOCALHOST if address is None else address.is_loopback
 
 
 def is_every_interface(host: str) -> bool:
-    """Whether listening on this host is listening on every address of the machine."""
+    """Return whether listening on this host is listening on every address of the machine."""
     address = _address(host)
     return not host if address is None else address.is_unspecified
 
@@ -107,7 +107,7 @@ def _same(host: str, other: str) -> bool:
 
 
 def _opens_a_page(headers: Mapping[bytes, bytes]) -> bool:
-    """Whether a browser fetches a page to show it in a window: no script of another page can read that."""
+    """Return whether a browser fetches a page to show it in a window: no script of another page can read that."""
     return headers.get(b"sec-fetch-mode") == b"navigate" and headers.get(b"sec-fetch-dest") == b"document"
 
 

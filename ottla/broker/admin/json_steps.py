@@ -181,7 +181,7 @@ class _Reader:
         return self._text[self._at : self._at + 1]
 
     def _takes(self, character: str) -> bool:
-        """Whether this character comes next, after spaces; then it is read."""
+        """Return whether this character comes next, after spaces; then it is read."""
         self._skip_space()
         if self._peek() != character:
             return False

@@ -154,7 +154,7 @@ class Router:
         return Found(route, path, parameters, _read_query(query, route))
 
     def is_public(self, method: str, target: str) -> bool:
-        """Whether the route of this request needs no token."""
+        """Return whether the route of this request needs no token."""
         segments = [unquote(segment) for segment in _segments_of(target.partition("?")[0])]
         route = self._methods.get(self._pattern_of(segments) or (), {}).get("GET" if method == "HEAD" else method)
         return route is not None and route.is_public

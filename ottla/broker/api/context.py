@@ -79,7 +79,7 @@ class Broker:
         self.long_work = LongWork(self.turns, workers or DeferredWorkers(self.turns.next_turn), memory_bytes // 4)
 
     def may(self, request: "Request", need: Need, name: str) -> bool:
-        """Whether the client has this right to the resource. The check is charged."""
+        """Return whether the client has this right to the resource. The check is charged."""
         authorizer = self.authorizer
         if authorizer is None:
             return True

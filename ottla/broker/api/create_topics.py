@@ -82,7 +82,7 @@ async def _may_not_create(broker: Broker, request: Request, names: Iterable[str]
 
 
 async def _are_too_many(broker: Broker, topics: Sequence[Any], refused: Container[str]) -> bool:
-    """Whether the request has more partitions than one request may; each mention of a topic counts."""
+    """Return whether the request has more partitions than one request may; each mention of a topic counts."""
     count = 0
     for topic in topics:
         count += 0 if topic.name in refused else _partition_count(broker, topic)

@@ -87,7 +87,7 @@ def _describe(request: Request, duplicate: Duplicate) -> str:
 
 
 async def _is_another(broker: Broker, duplicate: Duplicate) -> bool:
-    """Whether the duplicate is known to have other keys, values or headers than the batch in the log."""
+    """Return whether the duplicate is known to have other keys, values or headers than the batch in the log."""
     partition, header, batch, result = duplicate
     broker.turns.charge(FILE_CALL_US + ROW_US)
     stored = partition.batch_header(result.base_offset)

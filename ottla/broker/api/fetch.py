@@ -120,7 +120,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 
 def _may_fetch(broker: Broker, request: Request, topic: str) -> bool:
-    """Whether the client may fetch the topic. Only a broker may have a replica id (CVE-2018-1288)."""
+    """Return whether the client may fetch the topic. Only a broker may have a replica id (CVE-2018-1288)."""
     if request.body.replica_id >= 0:
         return broker.may(request, _ACT, CLUSTER_NAME)
     return broker.may(request, _READ, topic)

@@ -57,7 +57,7 @@ class Pattern:
         return ROW_US + self._step_us * len(text)
 
     def matches(self, text: str) -> bool:
-        """Whether all of `text` matches; PatternError if it is too long for so large an expression."""
+        """Return whether all of `text` matches; PatternError if it is too long for so large an expression."""
         encoded = text.encode()
         if self._step_us * len(encoded) > MAX_MATCH_US:
             raise PatternError("the expression is too large to be matched against the existing ids")

@@ -146,7 +146,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 
 async def _may_use_id(broker: Broker, request: Request) -> bool:
-    """Whether no batch is transactional, or the client may write with the transactional id.
+    """Return whether no batch is transactional, or the client may write with the transactional id.
 
     The batches' own flag decides, whether they can be written or not (CVE-2018-17196).
     """

@@ -70,7 +70,7 @@ async def _join(broker: Broker, request: Request) -> ErrorCode:
 
 
 async def _names_partitions(broker: Broker, request: Request) -> bool:
-    """Whether one of the partitions exists and may be read: mostly the first."""
+    """Return whether one of the partitions exists and may be read: mostly the first."""
     exists, turns = broker.cluster.has_partition, broker.turns
     for topic in request.body.topics:
         if not broker.may(request, READ_TOPIC, topic.name):

@@ -258,7 +258,8 @@ class Controller:
         )
 
     def delete_topic(self, topic: TopicImage) -> None:
-        """Log the deletion of a topic. Its metadata goes when durable, its files `file.delete.delay.ms` later."""
+        """Log the deletion of a topic. Its metadata is removed when that is durable, its files
+        `file.delete.delay.ms` later."""
         record = RemoveTopicRecord(topic.topic_id)
 
         def apply() -> None:

@@ -32,7 +32,8 @@ class FeatureUpdate(NamedTuple):
 
 
 def update_problem(finalized: Mapping[str, int], updates: Sequence[FeatureUpdate], node_id: int) -> str | None:
-    """Return why the updates are refused, None if they are allowed. One refused update refuses all of them."""
+    """Return the reason why the updates are refused, None if they are allowed. One refused update refuses all of
+    them."""
     for update in updates:
         problem = _problem(finalized.get(update.feature, 0), update, node_id)
         if problem is not None:

@@ -117,7 +117,7 @@ class MetadataLog:
         self._choose_epoch(max(partition.log.epochs.latest_epoch, snapshot.epoch))
         self._log_skips()
         image = self.image
-        # Also after a kill within the bootstrap records: they are written again (`ActivationRecordsGenerator`).
+        # This also covers a kill within the bootstrap records: they are written again (`ActivationRecordsGenerator`).
         self.began_empty = not image.features and not image.topics
         if self.began_empty:
             yield from self._bootstrap()

@@ -61,10 +61,13 @@ class Cluster:
         metadata_settings: LogConfig = METADATA_SETTINGS,
         first_users: Callable[[], Iterable[MetadataRecord]] = tuple,
     ) -> None:
-        """`new_topic_id` returns a random new id; `settings_of` returns the log settings for a topic's configs;
-        `internal_topics` has the partition count and the forced configs of each; `transaction_version` is the level
-        of that feature in a directory without metadata; `first_users` are the user records of such a directory;
-        `metadata_settings` are those of the metadata log."""
+        """Create the cluster without its state, which `open` reads.
+
+        `new_topic_id` returns a random new id. `settings_of` returns the log settings for a topic's configs.
+        `internal_topics` has the partition count and the forced configs of each. `transaction_version` is the level of
+        that feature in a directory without metadata. `first_users` are the user records of a directory without
+        metadata. `metadata_settings` are those of the metadata log.
+        """
         self.node_id = node_id
         self.default_partitions = default_partitions
         self._transaction_version = transaction_version
@@ -264,7 +267,7 @@ class Cluster:
         return await self.controller.producer_ids()
 
     def name_problem(self, name: str | None) -> tuple[ErrorCode, str] | None:
-        """Return why a topic of this name cannot be created, or None."""
+        """Return the reason why a topic of this name cannot be created, or None."""
         problem = detect_invalid_topic(name)
         if problem is not None:
             return ErrorCode.INVALID_TOPIC_EXCEPTION, problem

@@ -426,11 +426,11 @@ class Config:
         return parse_protocol_map(self.listener_security_protocol_map or DEFAULT_PROTOCOL_MAP)[listener.name]
 
     def is_encrypted(self, listener: Listener) -> bool:
-        """Whether a listener uses TLS."""
+        """Return whether a listener uses TLS."""
         return self.protocol(listener) in ENCRYPTED
 
     def has_logins(self, listener: Listener) -> bool:
-        """Whether clients of a listener log in by SASL."""
+        """Return whether clients of a listener log in by SASL."""
         return self.protocol(listener) in WITH_LOGIN
 
     def origin(self, key: str) -> Origin:

@@ -113,7 +113,7 @@ class GroupCoordinator:
         return ErrorCode.NONE, self._manager.groups()
 
     def describe(self, group_id: str) -> tuple[GroupMetadata | None, ErrorCode]:
-        """Return one group, for DescribeGroups; neither metadata nor an error if the group does not exist."""
+        """The cost of waking one waiting request and sending its reply."""
         return self._manager.find(group_id)
 
     # -- membership -----------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ class GroupCoordinator:
     def leave(
         self, group_id: str, who: Sequence[tuple[str, str | None]], client_reason: str | None = None
     ) -> tuple[ErrorCode, Sequence[ErrorCode]]:
-        """Handle LeaveGroup of (member id, instance id) each: the error of the request, and one per member.
+        """Handle LeaveGroup of (member id, instance id) each: return the error of the request, and one per member.
 
         A static member may leave by its instance id alone.
         """

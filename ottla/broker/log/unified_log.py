@@ -86,7 +86,7 @@ class UnifiedLog:
         turns: Turns | None,
         failed: Callable[[OSError], None],
     ) -> None:
-        """`failed` is called with the error of IO in the background, which no caller waits for."""
+        """Create the log. `failed` is called with the error of IO in the background, for which no caller waits."""
         self.directory = loaded.directory
         self.config = settings
         self.segments = loaded.segments

@@ -32,7 +32,7 @@ class Filter(NamedTuple):
     strict: bool
 
     def matches(self, entity: QuotaEntity) -> bool:
-        """Whether the entity matches the filter."""
+        """Return whether the entity matches the filter."""
         names = dict(entity)
         if self.strict and len(names) != len(self.components):
             return False

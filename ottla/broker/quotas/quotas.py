@@ -207,7 +207,7 @@ class RequestQuota:
         return self._managers.fetch.most_at_once(self._user, self._client_id)
 
     def may_fetch(self, size_bytes: int) -> bool:
-        """Whether a Fetch may return so many bytes; if not, it returns none and the client is throttled.
+        """Return whether a Fetch may return so many bytes; if not, it returns none and the client is throttled.
 
         A single batch that is larger than the whole window allows is returned, and throttled afterwards. Otherwise the
         client would never get it.

@@ -225,7 +225,7 @@ class AclAuthorizer:
     # ---- decisions
 
     def authorize(self, session: Session, need: Need, name: str) -> bool:
-        """Whether the client may do this to the resource of that name."""
+        """Return whether the client may do this to the resource of that name."""
         key = (session.principal, session.host, need.operation, need.resource_type, name)
         allowed = self._decisions.get(key)
         if allowed is None:
@@ -235,10 +235,10 @@ class AclAuthorizer:
         return allowed
 
     def authorize_by_resource_type(self, session: Session, need: Need) -> bool:
-        """Whether the client may do this to any resource of that type, there or not.
+        """Return whether the client may do this to any resource of that type, there or not.
 
-        One name or prefix with an ALLOW is enough, if no DENY covers all of it. The cost is one decision for each
-        name or prefix that a DENY covers.
+        One name or prefix with an ALLOW is enough, if no DENY covers all of it. The cost is one decision for each name
+        or prefix that a DENY covers.
         """
         key = (session.principal, session.host, need.operation, need.resource_type, None)
         allowed = self._decisions.get(key)

@@ -97,7 +97,7 @@ class Authenticator:
         return self._state is not _State.AUTHENTICATE
 
     def is_login(self, api_key: int) -> bool:
-        """Whether a request belongs to a login, the first or a later one."""
+        """Return whether a request belongs to a login, the first or a later one."""
         return not self._mechanism or api_key in (_HANDSHAKE, _AUTHENTICATE)
 
     def objection(self, api_key: int) -> str:

@@ -151,8 +151,8 @@ def verify_partitions(
 
 
 def is_ending(state: TransactionState | None, transient: TransientState) -> bool:
-    """Whether an outcome is being logged or its markers written. A request can be decided again when Complete is
-    applied."""
+    """Return whether an outcome is being logged or its markers written. A request can be decided again when Complete
+    is applied."""
     if state is None:
         return False
     pending = transient.pending
@@ -160,7 +160,8 @@ def is_ending(state: TransactionState | None, transient: TransientState) -> bool
 
 
 def has_timed_out(state: TransactionState, transient: TransientState, now_ms: int) -> bool:
-    """Whether the coordinator must abort the open transaction. The timeout runs from the first added partition."""
+    """Return whether the coordinator must abort the open transaction. The timeout runs from the first added
+    partition."""
     return (
         state.status is ONGOING
         and transient.pending is None
@@ -170,7 +171,7 @@ def has_timed_out(state: TransactionState, transient: TransientState, now_ms: in
 
 
 def has_expired(state: TransactionState, transient: TransientState, now_ms: int, expiration_ms: int) -> bool:
-    """Whether the transactional id has expired and is to be removed."""
+    """Return whether the transactional id has expired and is to be removed."""
     return state.status in RESTING and transient.pending is None and state.last_update_ms <= now_ms - expiration_ms
 
 

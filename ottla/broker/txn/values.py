@@ -88,7 +88,8 @@ NEED_PRODUCER_ID: Final = Decision(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 def is_exhausted(epoch: int) -> bool:
-    """Whether the producer id must be replaced before another producer may use it (epoch 32767 is kept for fencing)."""
+    """Return whether the producer id must be replaced before another producer may use it (epoch 32767 is kept for
+    fencing)."""
     return epoch >= MAX_PRODUCER_EPOCH - 1
 
 

@@ -208,7 +208,8 @@ class Trace:
         return await self._drive(describe_steps(passed, listener.verbose, self._name_of))
 
     async def _is_about(self, request: TracedRequest, filter: TraceFilter) -> bool:
-        """Whether a request matches the filter. A request that is large or cannot be decoded counts as a match."""
+        """Return whether a request matches the filter. A request that is large or cannot be decoded counts as a
+        match."""
         if filter not in request.verdicts:
             message = None
             if request.held_bytes <= DECODED_BYTES:
