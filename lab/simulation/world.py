@@ -1,7 +1,7 @@
 """The world of one run: the broker's lives, its clients, the faults, and the violations found. free
 
-A run has three parts. First, clients work while the faults of the plan happen. Then the world rests: there are no more
-faults, the broker runs, and every transaction must end by itself. Last, fresh consumers read everything from the start.
+A run has three parts. First, clients work while the faults of the plan happen. Then the faults and the clients end, the
+broker runs, and every transaction must end by itself. Last, fresh consumers read everything from the start.
 """
 
 import logging

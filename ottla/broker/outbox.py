@@ -153,7 +153,7 @@ class Outbox:
         self._write(buffers)
 
     def _take_rest(self, part: FileSlice) -> None:
-        """Replace the slice in front by its last bytes."""
+        """Replace the first part, a slice, by its last bytes."""
         self.slices -= 1
         self.parts.popleft()
         if part:

@@ -72,7 +72,7 @@ def single(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach this host. Of names, this is known of `localhost` only."""
+    """Return whether only this machine can reach this host. A name is known to be local only if it is `localhost`."""
     address = _address(host)
     return host.lower().rstrip(".") == LOCALHOST if address is None else address.is_loopback
 
@@ -93,7 +93,7 @@ def _address(host: str) -> IPv4Address | IPv6Address | None:
 
 
 def _host_of(authority: str) -> str:
-    """The host of `HOST`, `HOST:PORT` or `[ADDRESS]:PORT`."""
+    """Return the host of `HOST`, `HOST:PORT` or `[ADDRESS]:PORT`."""
     if authority.startswith("["):
         return authority[1:].partition("]")[0]
     return authority.partition(":")[0]

@@ -34,7 +34,7 @@ MODULES: Final = (
     "broker.js",
     "main.js",
 )
-"""Each module stands after those that it imports."""
+"""The modules, each after those that it imports."""
 _FILES: Final = (*MODULES, "style.css", "icon.svg")
 
 _NOTHING: Final = "default-src 'none'; base-uri 'none'; form-action 'none'; img-src 'self' data:"

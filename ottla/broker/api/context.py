@@ -158,7 +158,7 @@ class Encoded(NamedTuple):
     error_code: int = 0
     """The error of the whole request, if the API has one."""
     closes: str = ""
-    """Why the connection is closed after this reply; empty if it stays open."""
+    """The reason why the connection is closed after this reply; empty if it stays open."""
 
 
 class Close(NamedTuple):

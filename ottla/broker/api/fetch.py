@@ -208,8 +208,8 @@ async def _wait_for_data(
 
 
 def _cause(isolation: FetchIsolation, partitions: Sequence[Partition]) -> str:
-    """Return what the reader waits for: the end of a transaction, if one of the first partitions has records after its
-    last stable offset."""
+    """Return the reason for the wait: the end of a transaction if one of the first partitions has records after its
+    last stable offset, else data."""
     if isolation is _TXN_COMMITTED:
         for partition in partitions[:ROWS_AT_ONCE]:
             if partition.last_stable_offset < partition.high_watermark:

@@ -79,7 +79,8 @@ def _check_replacement(rule: PrincipalRule) -> PrincipalRule:
 
 
 def _expand_group(match: re.Match[str], digits: str) -> str:
-    """Expand `$` and digits: the longest number that is a group counts. Without such a group, return the text."""
+    """Expand `$` and digits: the longest number of a group counts. If even the first digit is no group, return the
+    text."""
     groups = match.re.groups
     size = 1
     while size < len(digits) and int(digits[: size + 1]) <= groups:

@@ -2,11 +2,13 @@
 
 Rules
 
-1. A group is created Empty. It is Empty again when its last member has left; only then may it be deleted. 2. The first
-member, a new member, a member that leaves or changes its protocols: PreparingRebalance. Members join. 3. All members
-have joined, or the rebalance timeout has passed: a new generation, CompletingRebalance. The leader computes the
-assignment. 4. The leader's SyncGroup is logged: Stable. 5. Dead is the last state: the group was deleted, and its
-members get an error that makes them find the coordinator again.
+1. A group is created Empty. It is Empty again when its last member has left; only then may it be deleted.
+2. The first member, a new member, a member that leaves or changes its protocols: PreparingRebalance. Members join.
+3. All members have joined, or the rebalance timeout has passed: a new generation, CompletingRebalance. The leader
+   computes the assignment.
+4. The leader's SyncGroup is logged: Stable.
+5. Dead is the last state: the group was deleted, and its members get an error that makes them find the coordinator
+   again.
 
 Source: `org.apache.kafka.coordinator.group.classic.ClassicGroupState`.
 """

@@ -123,7 +123,8 @@ class ClientQuotaManager:
             found[0].record(-value, now_ms)
 
     def most_at_once(self, user: str, client_id: str) -> float | None:
-        """Return what an idle client may take at once without being throttled; None if it is not limited."""
+        """Return the largest amount that an idle client may use at once without being throttled; None if it is not
+        limited."""
         limit = self.sensors.limit(user, client_id)
         return None if limit is None else limit * self._whole_s
 

@@ -203,7 +203,8 @@ class RequestQuota:
     # --- for handlers ---------------------------------------------------------------------------------------------
 
     def unthrottled_fetch_bytes(self) -> float | None:
-        """Return how many bytes a fetch may certainly return without being throttled; None if it is not limited."""
+        """Return the number of bytes that a fetch may certainly return without being throttled; None if it is not
+        limited."""
         return self._managers.fetch.most_at_once(self._user, self._client_id)
 
     def may_fetch(self, size_bytes: int) -> bool:

@@ -28,10 +28,10 @@ class Authorizer(Protocol):
     """Interface of authorizers, which decide without waiting."""
 
     def authorize(self, session: Session, need: Need, name: str) -> bool:
-        """Return whether the client may do this to the resource of that name."""
+        """Return whether the client may perform this operation on the resource of that name."""
 
     def has(self, entry: AccessControlEntryRecord) -> bool:
         """Return whether there is an equal entry."""
 
     def authorize_by_resource_type(self, session: Session, need: Need) -> bool:
-        """Return whether the client may do this to any resource of that type, there or not."""
+        """Return whether the client may perform this operation on any resource of that type, existing or not."""

@@ -168,8 +168,8 @@ class TransactionCoordinator:
     async def end(self, transactional_id: str, producer_id: int, epoch: int, commit: bool, *, v2: bool) -> Decision:
         """Handle EndTxn. Returns when the outcome is durable. `v2`: request version 5, which bumps the epoch (KIP-890).
 
-        It does not wait for the marker phase: only a client that has lost the reply repeats EndTxn, and it is in no
-        hurry.
+        It does not wait for the marker phase: only a client that has lost the reply repeats EndTxn, and that client can
+        retry.
         """
         now_ms = self._clock.now_ms()
 

@@ -201,7 +201,7 @@ _EFFECTS: Final[dict[tuple[TransactionStatus | None, TransactionStatus], tuple[E
     (_S.EMPTY, _S.PREPARE_ABORT): (Effect.SEND_MARKERS,),
     (_S.COMPLETE_COMMIT, _S.PREPARE_ABORT): (Effect.SEND_MARKERS,),
     (_S.COMPLETE_ABORT, _S.PREPARE_ABORT): (Effect.SEND_MARKERS,),
-    # A recovered id: nothing is known of the record before.
+    # A recovered id: the previous record is not known.
     (None, _S.ONGOING): (Effect.START_TIMEOUT,),
     (None, _S.PREPARE_COMMIT): (Effect.SEND_MARKERS,),
     (None, _S.PREPARE_ABORT): (Effect.SEND_MARKERS,),
@@ -228,7 +228,7 @@ def check_step(before: TransactionState | None, after: TransactionState) -> None
         sound = (after.producer_epoch == 0 or (same_id and epoch_step in (0, 1))) and after.start_ms == NO_TIMESTAMP
         sound = sound and not after.partitions
     elif after.status is ONGOING:
-        # A fence whose append failed has moved the epoch in memory.
+        # A fence whose append failed has bumped the epoch in memory.
         sound = same_id and epoch_step in (0, 1) and before.partitions.keys() <= after.partitions.keys()
     elif after.status in PREPARED:
         sound = same_id and epoch_step in (0, 1) and after.partitions == before.partitions

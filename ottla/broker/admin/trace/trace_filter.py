@@ -1,7 +1,7 @@
 """The filter of a listener: the requests that it wants to receive. pure
 
-Each request is checked while there are listeners, so the check uses the bytes where it can: an id stands in a body
-after its length. Where another field may have the same bytes, `is_about` decides later, after the body is decoded.
+Each request is checked while there are listeners, so the check uses the bytes where it can: a body contains an id after
+its length. Where another field may have the same bytes, `is_about` decides later, after the body is decoded.
 """
 
 from collections.abc import Mapping
@@ -87,7 +87,7 @@ def read_filter(query: Mapping[str, str]) -> TraceFilter:
 
 
 def _holds(header: RequestHeader, body: memoryview, text: str, api_keys: frozenset[ApiKey]) -> bool:
-    """Return whether a string stands somewhere in the body; in a Produce, at the place of the transactional id."""
+    """Return whether the body contains a string anywhere; in a Produce, at the place of the transactional id."""
     if header.api_key not in api_keys:
         return False
     content, written = text.encode(), bytearray()
