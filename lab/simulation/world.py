@@ -339,7 +339,7 @@ class World:
         self._links.append(link)
         return link
 
-    # --- what the parts of the world ask for
+    # --- for the parts of the world
 
     def start_of(self, place: TopicPartition) -> int:
         """Return the log start offset of a partition; 0 while the broker is down."""

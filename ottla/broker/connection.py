@@ -431,8 +431,8 @@ class Connection(asyncio.BufferedProtocol):
         self._resume()
 
     def _send_out(self) -> None:
-        """Send what the socket takes. The rest follows when the socket takes more, or in a later turn if there is
-        much."""
+        """Send as much as the socket takes. The rest follows when the socket takes more, or in a later turn if there
+        is much."""
         outbox = self._outbox
         try:
             outbox.send()

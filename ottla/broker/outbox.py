@@ -117,7 +117,7 @@ class Outbox:
         self.slices = self.unsent_bytes = 0
 
     def send(self) -> None:
-        """Send what the socket takes, while the turn budget lasts. Raises OSError and CutShort."""
+        """Send as much as the socket takes, while the turn budget lasts. Raises OSError and CutShort."""
         parts = self.parts
         while parts and not self.paused:
             if not self.slices:

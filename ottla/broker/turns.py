@@ -83,7 +83,7 @@ class Wait(Generic[T]):
         self._activity = self.on_discard = None
 
     def discard(self) -> None:
-        """Drop the handler and undo what it registered."""
+        """Drop the handler and undo its registrations."""
         self.done = True
         self._activity = None
         on_discard, self.on_discard = self.on_discard, None

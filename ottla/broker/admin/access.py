@@ -1,9 +1,9 @@
 """Access to the admin port: no web page of another site, and only clients with the token if there is one. pure
 
-A web page can make a browser send requests to any address. So the port checks two things of each request: the host
-name that it was sent to (else a page could point its own name at this machine: DNS rebinding), and the site that it
-comes from. Programs that are no browsers send neither `Origin` nor `Sec-Fetch-Site`. A public route shows at most
-whether the broker serves. It is answered without the token, and a link on any site may open its entry page.
+A web page can make a browser send requests to any address. So the port checks two things of each request: the host name
+in the request (else a page could point its own name at this machine: DNS rebinding), and the site whose page sends it.
+Programs that are no browsers send neither `Origin` nor `Sec-Fetch-Site`. A public route shows at most whether the
+broker serves. It is answered without the token, and a link on any site may open its entry page.
 """
 
 import secrets

@@ -134,7 +134,7 @@ class HttpConnection(StreamProtocol):
 
     @property
     def has_unread(self) -> bool:
-        """Whether its client has not taken what was sent to it."""
+        """Whether the client has not taken all bytes of the reply."""
         return self._departure is not None
 
     def connection_made(self, transport: Any) -> None:

@@ -1,4 +1,4 @@
-"""Feature levels: what is supported, and what UpdateFeatures may change. pure
+"""Feature levels: the supported ones, and the changes that UpdateFeatures may make. pure
 
 Source: `FeatureControlManager`, `Feature`, `TransactionVersion` of Kafka 4.3.1; KIP-584, KIP-1022.
 """

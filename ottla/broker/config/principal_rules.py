@@ -3,7 +3,7 @@
     RULE:PATTERN/REPLACEMENT/[L|U],...,DEFAULT
 
 The first rule whose pattern matches the whole name decides. Source: `SslPrincipalMapper` of Kafka 4.3.1, Java's
-`Matcher.replaceAll`; patterns are Python's, which agree with Java's for what rules use.
+`Matcher.replaceAll`. Patterns are Python's, which agree with Java's in the syntax that rules use.
 """
 
 import re

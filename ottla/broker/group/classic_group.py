@@ -1,8 +1,8 @@
 """A classic consumer group: its members and its rebalances. pure
 
 Every method takes the time as an argument and returns an `Outcome`: replies to waiting members, and the step to log.
-Membership between two generations is in memory only and changes at once. What the group's last record (`value`) holds
-is changed by `logged` alone, after the step's record was appended. `next_deadline_ms` and `tick` are its timers.
+Membership between two generations is in memory only and changes at once. Only `on_logged` changes the state that the
+group's last record (`value`) holds, after the step's record was appended. `next_deadline_ms` and `tick` are its timers.
 
 Source: `org.apache.kafka.coordinator.group.GroupMetadataManager` (classicGroup...), `classic.ClassicGroup` of Kafka
 4.3.1.

@@ -113,7 +113,7 @@ class GroupCoordinator:
         return ErrorCode.NONE, self._manager.groups()
 
     def describe(self, group_id: str) -> tuple[GroupMetadata | None, ErrorCode]:
-        """The cost of waking one waiting request and sending its reply."""
+        """Return one group, for DescribeGroups; neither metadata nor an error if the group does not exist."""
         return self._manager.find(group_id)
 
     # -- membership -----------------------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ class UnifiedLog:
         self.log_end_offset = loaded.segments.end_offset
         self.recovery_point = loaded.recovery_point
         self.unsynced = list(loaded.unsynced)
-        # Loading has synced what it found.
+        # Loading has synced the files that it found.
         self.flushed_offset = loaded.segments.end_offset
         self._disk = disk
         self._clock = clock

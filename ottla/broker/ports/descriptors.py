@@ -131,7 +131,7 @@ class Descriptors:
         self._open.pop(file, None)
 
     def find(self, call: Callable[[], T]) -> T:
-        """Return the result of a call that needs a descriptor; try once more after closing an idle one.
+        """Return the result of a call that needs a descriptor; try again after closing an idle one.
 
         Raises Shortage if no descriptor is available, and OSError.
         """

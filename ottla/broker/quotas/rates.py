@@ -123,5 +123,5 @@ class TokenBucket:
 
 
 def round_throttle(throttle_ms: float) -> int:
-    """Round a time to milliseconds, at most what a reply can hold."""
+    """Round a time to milliseconds, at most to the largest throttle time of a reply."""
     return _NEVER_MS if throttle_ms >= _NEVER_MS else round(throttle_ms)

@@ -14,7 +14,7 @@ from ottla.protocol.internal_topics.security_records import AccessControlEntryRe
 class Need(NamedTuple):
     """A right that an API needs, and the error if the client lacks it.
 
-    `is_quiet`: a missing right is not logged as a denial, because it only decides what the reply shows, or because
+    `is_quiet`: a missing right is not logged as a denial, because it only decides the content of the reply, or because
     another right may be sufficient.
     """
 

@@ -97,7 +97,7 @@ class ListenerTls:
         return ""
 
     def begin(self, start: Callable[[], None]) -> None:
-        """Start a handshake when its turn comes, so that many handshakes do not delay other work."""
+        """Start a handshake in its turn, so that many handshakes do not delay other work."""
 
         def run() -> None:
             self._turns.charge(HANDSHAKE_US)

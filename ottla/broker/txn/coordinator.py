@@ -156,7 +156,7 @@ class TransactionCoordinator:
     ) -> list[ErrorCode]:
         """Return for each partition, in order, whether it is in the open transaction. For Produce and TxnOffsetCommit.
 
-        Does not suspend. PRODUCER_FENCED is returned as it is; Produce and TxnOffsetCommit send 47 for it.
+        Does not suspend. PRODUCER_FENCED is returned unchanged; Produce and TxnOffsetCommit send 47 instead.
         """
         shard = self.states.shard_of(transactional_id)
         if not isinstance(shard, Shard):

@@ -63,7 +63,8 @@ class TransactionCluster(ClusterView, Protocol):
 
 
 class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
-    """The shards of `__transaction_state`. Markers go to `sink`, `markers_delay_ms` after the outcome is durable."""
+    """The shards of `__transaction_state`. Markers are passed to `sink`, `markers_delay_ms` after the outcome is
+    durable."""
 
     empty_id = ErrorCode.INVALID_REQUEST
     _cluster: TransactionCluster

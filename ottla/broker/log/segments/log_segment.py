@@ -147,7 +147,7 @@ class LogSegment:
     def should_roll(
         self, size_bytes: int, last_offset: int, max_timestamp_ms: int, clock: Clock, settings: LogConfig
     ) -> bool:
-        """Return whether this batch must go to a new segment (`LogSegment.shouldRoll`)."""
+        """Return whether this batch must be written to a new segment (`LogSegment.shouldRoll`)."""
         held_bytes = self.size_bytes
         if held_bytes == 0:
             return False
