@@ -4,7 +4,7 @@ from typing import Final
 
 AGAIN_MS: Final = 60_000
 MOST_ADDRESSES: Final = 1_000
-"""The number of addresses that are remembered. If there are more, an address may be logged more often."""
+"""The number of addresses that are remembered. If more addresses fail, one may be logged more often."""
 
 _TLS_HANDSHAKE: Final = b"\x16\x03"
 _HTTP: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN", b"TRAC", b"PRI ")

@@ -128,7 +128,7 @@ class Cluster:
     def open(self) -> None:
         """Replay the metadata log and, after a crash, open every partition that it names. Raises LogDirectoryError.
 
-        After a clean stop there is nothing to recover, and partitions are opened on their first use.
+        A clean stop leaves nothing to recover, so partitions are opened on their first use.
         """
         to_the_end(self.open_steps())
 
@@ -263,7 +263,7 @@ class Cluster:
         return self.controller.next_producer_id()
 
     async def producer_ids(self) -> bool:
-        """Wait until there is a producer id; False if none can be logged."""
+        """Wait until a producer id is available; return False if none can be logged."""
         return await self.controller.producer_ids()
 
     def name_problem(self, name: str | None) -> tuple[ErrorCode, str] | None:

@@ -1,4 +1,4 @@
-"""The broker's options: each field of `Config` is one, and there is no other list. pure
+"""The broker's options: each field of `Config` is one, and this is the only list. pure
 
 A key is the field's name with dots. Names, defaults and ranges are Kafka's (`AbstractKafkaConfig.CONFIG_DEF` of 4.3.1);
 where Ottla's default differs, the meaning has the reason. Kafka's other options are ignored (`kafka_names.py`).

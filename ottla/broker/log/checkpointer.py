@@ -66,7 +66,7 @@ class Checkpointer:
         self._forgotten: set[TopicPartition] = set()
         self._files = CheckpointFiles(disk, clock, directory, failed)
         self._sync: _Sync | None = None
-        # The round in progress: whether there is one, and the partitions found with sealed segments to sync.
+        # The round in progress: whether one is running, and the partitions found with sealed segments to sync.
         self._busy = False
         self._round: Activity[None] | None = None
         self._sealed: list[Partition] = []

@@ -109,7 +109,7 @@ class LogManager:
         return [name for name in self._disk.list(self.directory) if checkpoints.parse_directory_name(name) is not None]
 
     def topic_id_on_disk(self, topic: str, index: int) -> bytes | None:
-        """Return the topic id in a partition directory; None if there is none."""
+        """Return the topic id in a partition directory; None if it has none."""
         path = f"{self._path(f'{topic}-{index}')}/{checkpoints.PARTITION_METADATA}"
         try:
             return checkpoints.decode_partition_metadata(self._disk.read(path))

@@ -43,7 +43,7 @@ class Filter(NamedTuple):
 
 
 def read_filter(components: Iterable[Component], strict: bool) -> Filter | ApiError:
-    """Return the filter of a request, or an error. Reads at most one component more than there are types."""
+    """Return the filter of a request, or an error. Reads at most one component more than the number of types."""
     found: dict[str, Component] = {}
     for component in components:
         problem = _problem(component, found)

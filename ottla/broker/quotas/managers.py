@@ -47,7 +47,7 @@ class Sensors(Generic[Meter]):
 
     @property
     def limited(self) -> bool:
-        """Whether there is any quota of this kind."""
+        """Whether any quota of this kind is set."""
         return bool(self._limits)
 
     def set(self, entity: Mapping[str, str | None], limit: float | None) -> None:

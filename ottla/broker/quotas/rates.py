@@ -107,7 +107,7 @@ class TokenBucket:
         self._filled_ms = 0.0
 
     def record(self, value: float, limit: float, now_ms: float) -> None:
-        """Take tokens, even more than there are; `limit` are added per second."""
+        """Take tokens, even more than the bucket holds; `limit` are added per second."""
         self._fill(limit, now_ms)
         self._tokens -= value
 

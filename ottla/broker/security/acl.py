@@ -138,7 +138,7 @@ class AclAuthorizer:
         self.entries: dict[bytes, AccessControlEntryRecord] = {}
         """Entries by id."""
         self._types: dict[int, _Patterns] = {}
-        # Number of entries for each host except the wildcard. Usually there are none, so no look-up by host is needed.
+        # Number of entries for each host except the wildcard. Usually it is empty, so no look-up by host is needed.
         self._hosts: dict[str, int] = {}
         # (resource type, bit of an operation, holder) -> (kind, name) of the patterns with an ALLOW, in order.
         self._allowed: dict[tuple[int, int, _Holder], dict[tuple[int, str], None]] = {}
@@ -164,7 +164,7 @@ class AclAuthorizer:
                 self.remove(record.id)
 
     def has(self, entry: AccessControlEntryRecord) -> bool:
-        """Return whether there is an equal entry."""
+        """Return whether an equal entry exists."""
         resource_type, kind, name, holder, bit = _unpack_entry(entry)
         patterns = self._types.get(resource_type)
         if patterns is None:
@@ -195,7 +195,7 @@ class AclAuthorizer:
             self._allowed.setdefault((resource_type, bit, holder), {})[kind, name] = None
 
     def remove(self, entry_id: bytes) -> None:
-        """Remove the entry with this id, if there is one."""
+        """Remove the entry with this id, if it exists."""
         entry = self.entries.pop(entry_id, None)
         if entry is None:
             return

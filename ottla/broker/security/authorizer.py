@@ -31,7 +31,7 @@ class Authorizer(Protocol):
         """Return whether the client may perform this operation on the resource of that name."""
 
     def has(self, entry: AccessControlEntryRecord) -> bool:
-        """Return whether there is an equal entry."""
+        """Return whether an equal entry exists."""
 
     def authorize_by_resource_type(self, session: Session, need: Need) -> bool:
         """Return whether the client may perform this operation on any resource of that type, existing or not."""

@@ -117,7 +117,7 @@ class ScramUsers:
         self._forms.clear()
 
     def has(self, name: str, mechanism: ScramMechanism) -> bool:
-        """Return whether there is a credential of this name."""
+        """Return whether a credential of this name exists."""
         return (name, mechanism) in self._by_name
 
     def find(self, name: str, mechanism: ScramMechanism) -> tuple[UserScramCredentialRecord, bool]:

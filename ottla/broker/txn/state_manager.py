@@ -56,7 +56,7 @@ class TransactionCluster(ClusterView, Protocol):
         """Return a producer id that was never returned before, or None while none is durable."""
 
     async def producer_ids(self) -> bool:
-        """Wait until there is a producer id. Return False if none can be logged."""
+        """Wait until a producer id is available. Return False if none can be logged."""
 
     def feature(self, name: str) -> int:
         """Return the finalized level of a feature."""

@@ -337,7 +337,7 @@ class LogSegment:
         return index
 
     def first_timestamp_ms(self) -> int:
-        """Return the largest timestamp of the first batch, -1 if there is none."""
+        """Return the largest timestamp of the first batch, -1 if the segment has none."""
         try:
             return read_header(self.file.pread(HEADER_SIZE, 0)).max_timestamp
         except ProtocolError:
