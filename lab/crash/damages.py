@@ -127,7 +127,7 @@ class StoppedLog:
             yield Damage(path, kind, at)
 
     def play(self, damage: Damage) -> Outcome:
-        """Start the broker on the damaged files and check what it serves. Raises Wrong."""
+        """Start the broker on the damaged files and check the records that it serves. Raises Wrong."""
         logger = logging.getLogger("ottla")
         logger.addHandler(self.loudness)
         propagate, logger.propagate = logger.propagate, False

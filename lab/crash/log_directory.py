@@ -1,4 +1,4 @@
-"""A log directory in memory with its manager, on a clock that stands still. free"""
+"""A log directory in memory with its manager, on a clock that does not advance. free"""
 
 from collections.abc import Callable, Mapping
 from random import Random
@@ -18,7 +18,7 @@ TOPIC_ID: Final = bytes(range(16))
 
 
 class StillClock:
-    """A clock whose time does not pass. Timers never fire, and `run` runs the callbacks of `next_turn`."""
+    """A clock that does not advance. Timers never fire, and `run` runs the callbacks of `next_turn`."""
 
     def __init__(self) -> None:
         self.enter: Callable[[Callable[[], None]], None] = _raise_unconnected

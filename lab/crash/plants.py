@@ -1,7 +1,7 @@
 """Bugs on purpose: each breaks one rule of durability or recovery, to check that the crash tests detect it. free
 
-Each hunt looks for the loss that defines the bug. Most bugs have other effects as well, and the effect that the first
-state shows depends on the numbers of the port calls.
+Each hunt searches for the loss that defines the bug. Most bugs have other effects as well, and the effect that the
+first state shows depends on the numbers of the port calls.
 """
 
 from collections.abc import Callable, Iterator
@@ -49,7 +49,7 @@ class _Enough(BaseException):
 
 
 def _in_states(loss: str) -> Notice | None:
-    """Look for the loss in crash states of a broker that flushes."""
+    """Search for the loss in crash states of a broker that flushes."""
     found: list[Notice] = []
     tries = 0
 
@@ -71,7 +71,7 @@ def _in_states(loss: str) -> Notice | None:
 
 
 def _in_damage(loss: str, kind: Kind, every: int) -> Notice | None:
-    """Look for the loss in damages of a log of 16 KiB."""
+    """Search for the loss in damages of a log of 16 KiB."""
     stopped = StoppedLog(SMALL, 0)
     tries = 0
     for each in stopped.damages(stopped.path("log"), kind):
@@ -87,7 +87,7 @@ def _in_damage(loss: str, kind: Kind, every: int) -> Notice | None:
 
 
 def _in_failures(loss: str, only_syncs: bool, every: int = 7) -> Notice | None:
-    """Look for the loss after failing calls of a broker that flushes."""
+    """Search for the loss after failing calls of a broker that flushes."""
     tries, at = 0, 1
     while True:
         name, found = play(Failure(at, *KINDS[0]), flushing=True)
@@ -207,7 +207,7 @@ def _flush_again(end: Original, flusher: Flusher) -> None:
 
 
 class Hunted(NamedTuple):
-    """A bug, and the function that looks for it."""
+    """A bug, and the function that searches for it."""
 
     bug: Plant
     hunt: Hunt
@@ -305,7 +305,7 @@ PLANTS: Final[dict[str, Hunted]] = {
 
 
 def hunt_plant(name: str, loss: str) -> Notice | None:
-    """Look for a plant by its `loss`, a part of a problem's text. Return None if no test finds it."""
+    """Search for a plant by its `loss`, a part of a problem's text. Return None if no test finds it."""
     bug, hunt = PLANTS[name]
     with bug():
         return hunt(loss)

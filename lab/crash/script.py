@@ -1,4 +1,4 @@
-"""A scripted transactional workload and its ledger: the requests and answers that the disk is compared with. free
+"""A scripted transactional workload and its ledger: the requests and answers that the tests compare with the disk. free
 
 The script has rolls, checkpoints and metadata snapshots; creates, deletes and recreates topics; commits and aborts
 transactions V1 and V2 over three partitions, with several open at once; pipelines records without transactions; commits
@@ -153,7 +153,8 @@ class Script:
         return cls(lambda: life)
 
     def run(self, lives: int = 4, transactions: int = 9) -> None:
-        """Run the workload over several lives of the broker. Kills and clean stops alternate; the last life goes on."""
+        """Run the workload over several lives of the broker. Kills and clean stops alternate; the last life does not
+        end."""
         for kind, name in enumerate((GROUP, "one")):
             self.patiently(partial(_find_coordinator, name, kind))
         self.life.shrink_segments()

@@ -77,7 +77,7 @@ class PeerLink:
         world.met["marker replies lost" if what < 0.4 else "marker requests lost"] += 1
         if what < 0.4:
             self._deliver(topic, index, marker)
-        elif what < 0.7:  # the request is late: it has been sent again when it comes
+        elif what < 0.7:  # the request is late: it was sent again before it arrives
             delay_ms = faults.random.random() ** 2 * LATEST_MARKER_MS
             world.schedule.after(delay_ms, lambda: self._arrive_late(topic, index, marker))
         return ErrorCode.REQUEST_TIMED_OUT

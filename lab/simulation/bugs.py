@@ -258,7 +258,7 @@ class UnrepeatedMarkers:
 
     @property
     def flushing(self) -> bool:
-        """Return what the sink returns."""
+        """Return the result of the sink."""
         return self._sink.flushing
 
     def when_durable(self, topic: str, index: int, callback: Callable[[ErrorCode], None]) -> None:

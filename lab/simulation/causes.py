@@ -50,7 +50,7 @@ class Causes:
         self._expected[f"{link}:0", correlation_id] = attempt
 
     def on_served(self, assembly: Assembly, frame: memoryview, peer: str) -> None:
-        """Note a request that the broker handles too late: it may hit the sender's next transaction (KAFKA-17754)."""
+        """Record a request that the broker handles too late: it may hit the sender's next transaction (KAFKA-17754)."""
         attempt = self._expected.get((peer, int.from_bytes(frame[4:8], "big")))
         if attempt is None or not isinstance(attempt.process, Producer):
             return
@@ -77,7 +77,7 @@ class Causes:
         return any(entry["f"] == "cause" and entry["txn"] == txn for entry in self._history.entries)
 
     def _find_successor(self, attempt: Attempt, state: TransactionState) -> None:
-        """Note an EndTxn of transactions V2 whose next epoch belongs to a successor that uses V1.
+        """Record an EndTxn of transactions V2 whose next epoch belongs to a successor that uses V1.
 
         No broker can detect this: `TransactionCoordinator.endTransaction` of Kafka 4.3.1 takes the request for a retry.
         """
@@ -94,7 +94,7 @@ class Causes:
         )
 
     def on_delivered(self, assembly: Assembly, topic: str, index: int, marker: TransactionMarker) -> None:
-        """Note a marker that arrives after it was sent again: in transactions V1 it ends the transaction open now."""
+        """Record a marker that arrives after it was sent again: in transactions V1 it ends the transaction open now."""
         partition = assembly.broker.cluster.partition(topic, index)
         if partition is None or marker.transaction_version >= V2:
             return
@@ -116,7 +116,7 @@ class Causes:
         return next(begun, None)
 
     def _find_last_end(self, name: str) -> str | None:
-        """Return the last transaction that a client asked to end, or None."""
+        """Return the last transaction for which a client sent EndTxn, or None."""
         ended = (entry["txn"] for entry in reversed(self._history.entries) if _requests_end(entry, name))
         return next(ended, None)
 
@@ -165,7 +165,7 @@ class Generations:
     def of(self, owner: str) -> wire.Generation:
         """Return the version that a client uses from now on.
 
-        A client asks when it is initialised and when it ends a transaction, as Kafka's `TransactionManager` does.
+        A client calls this when it is initialised and when it ends a transaction, as Kafka's `TransactionManager` does.
         """
         now, moves = self._level() >= V2, self._profile.level_changes[1] > 0
         if owner not in self._can:

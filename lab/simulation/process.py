@@ -85,7 +85,7 @@ class Process:
 
         self.world.schedule.after(delay_ms, begin)
 
-    # --- what scripts use
+    # --- for scripts
 
     def sleep(self, delay_ms: float) -> Script:
         yield Pause(delay_ms)
@@ -125,7 +125,7 @@ class Process:
         return answer
 
     def on_answer(self, request: Request, attempt: Attempt | None) -> None:
-        """Called after the reply to a request."""
+        """Do nothing by default. Called after the reply to a request."""
 
     def send_again(self, request: Request, attempt: Attempt | None) -> None:
         """Repeat a request if there is a connection. The script does not read the reply."""

@@ -60,7 +60,7 @@ MEASURED: Final[dict[str, tuple[str, int | None]]] = {
 """The profile made for each plant's rule, and the `transaction.version` if it matters (None: that of the seed)."""
 
 CRASHES: Final = frozenset({"exhausted-id-kept"})
-"""Plants that make the broker fail: there is no epoch 32,768."""
+"""Plants that make the broker fail, because epoch 32,768 does not exist."""
 
 
 def measure(plant: str) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def _producer_differences(partition: Partition) -> Iterator[str]:
 
 
 def _compacted_differences(partition: Partition, copies: UncompactedCopies) -> Iterator[str]:
-    """Compare as `_producer_differences` does, but only what a start from a compacted log can restore.
+    """Compare as `_producer_differences` does, but only the state that a start from a compacted log can restore.
 
     That is a producer's epoch, open transaction and last sequence. It is not the time or the coordinator epoch of a
     marker that compaction replaced by an empty batch. If the start of the log was deleted, a producer may be missing.

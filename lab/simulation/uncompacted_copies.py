@@ -1,4 +1,4 @@
-"""Uncompacted copies of compacted logs, and checks of what compaction has removed. pure
+"""Uncompacted copies of compacted logs, and checks of the records that compaction has removed. pure
 
 A copy follows its log batch by batch, and loses at a restart the batches that the log has lost. The names in this code
 call it a ghost. The files, the answers to consumers, and the state of producers and coordinators are compared with it.
@@ -36,7 +36,8 @@ class Seen(NamedTuple):
 
 
 class UncompactedCopies:
-    """The uncompacted copies of one world's logs, by partition name. `met` counts what compaction has removed."""
+    """The uncompacted copies of one world's logs, by partition name. `met` counts the records that compaction has
+    removed."""
 
     def __init__(self, met: Counter[str]) -> None:
         self._met = met
@@ -92,7 +93,7 @@ class UncompactedCopies:
         return scan_contents([(Path(name), b"".join(bytes(batch) for _, batch in self._batches[name]))])
 
     def add_to_history(self, history: History, places: Sequence[TopicPartition]) -> None:
-        """Add to the history what readers of the whole uncompacted logs would have got, for the checker."""
+        """Add to the history the records that readers of the whole uncompacted logs would have got, for the checker."""
         for place, committed in product(places, (True, False)):
             whole = self.scan(f"{place[0]}-{place[1]}")
             records = [

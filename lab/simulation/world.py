@@ -1,7 +1,7 @@
 """The world of one run: the broker's lives, its clients, the faults, and the violations found. free
 
-A run has three parts. First, clients work while the faults of the plan happen. Then the world rests: there are no more
-faults, the broker runs, and every transaction must end by itself. Last, fresh consumers read everything from the start.
+A run has three parts. First, clients work while the faults of the plan happen. Then the faults and the clients end, the
+broker runs, and every transaction must end by itself. Last, fresh consumers read everything from the start.
 """
 
 import logging
@@ -339,7 +339,7 @@ class World:
         self._links.append(link)
         return link
 
-    # --- what the parts of the world ask for
+    # --- for the parts of the world
 
     def start_of(self, place: TopicPartition) -> int:
         """Return the log start offset of a partition; 0 while the broker is down."""

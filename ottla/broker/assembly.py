@@ -205,7 +205,7 @@ class Assembly:
         self._start_parts("reconfigure", self._reconfigure)
 
     async def _reconfigure(self) -> None:
-        """Apply the broker's configs to every log, again if they have changed in the meantime."""
+        """Apply the broker's configs to every log; repeat this if they have changed in the meantime."""
         done = None
         while done is not self.broker.config:
             done = self.broker.config

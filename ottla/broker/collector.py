@@ -5,7 +5,7 @@ almost all objects of a broker; the collector hardly ever frees one. So objects 
 frozen (`gc.freeze`) as soon as there are many of them, and the next full collection visits only newer ones. Young
 collections are not changed: they find cycles that are dropped early (exceptions, mostly).
 
-A frozen object is still freed when its last reference goes. Cycles that were alive when they were frozen and are
+A frozen object is still freed when its last reference is dropped. Cycles that were alive when they were frozen and are
 dropped later are never freed: at most those in use at that moment, once per `FREEZE_ABOVE` objects that stay.
 """
 

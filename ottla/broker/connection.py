@@ -222,7 +222,7 @@ class Connection(asyncio.BufferedProtocol):
         intervals."""
         self.idle_sweeps += 1
         if self._muted is not None or (self._memory is not None and self._memory.waits):
-            self.idle_sweeps = 0  # the broker lets it wait
+            self.idle_sweeps = 0  # the broker delays it
         self._inbox.trim()
         if self.idle_sweeps > most_sweeps and not self._busy:
             self.abort()  # `close` would wait for a peer that has stopped reading, and keep its replies
@@ -358,7 +358,7 @@ class Connection(asyncio.BufferedProtocol):
             if dispatcher.observer.on_request is not None and not self.session.sends_tokens:
                 send, refuse = dispatcher.observer.on_request(frame, self.session.peer, send, refuse)
             self._activity = dispatcher.start(frame, self.session, send, refuse, reservation)
-            del reservation  # the request has it
+            del reservation  # the request has the reservation
             if self._activity is not None:
                 self._produces = int.from_bytes(frame[:2], "big") == PRODUCE
                 if not self._produces:  # the message owns its data
@@ -431,8 +431,8 @@ class Connection(asyncio.BufferedProtocol):
         self._resume()
 
     def _send_out(self) -> None:
-        """Send what the socket takes. The rest follows when the socket takes more, or in a later turn if there is
-        much."""
+        """Send as much as the socket takes. The rest follows when the socket takes more, or in a later turn if there
+        is much."""
         outbox = self._outbox
         try:
             outbox.send()
@@ -458,7 +458,7 @@ class Connection(asyncio.BufferedProtocol):
             self._serve_later()
 
     def _refuse(self, reason: str) -> None:
-        """Close because of what the peer sent. Replies already queued are still sent."""
+        """Close because of the bytes that the peer sent. Replies already queued are still sent."""
         self._activity = None
         if self._broken:
             return

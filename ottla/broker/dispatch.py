@@ -89,7 +89,7 @@ class Dispatcher:
         return reason is not None
 
     def record_close(self, peer: str, reason: str) -> None:
-        """Record that a connection is closed because of what it sent. `reason` is the text of the log; it begins with
+        """Record that a connection is closed because of its request. `reason` is the text of the log; it begins with
         the API."""
         if self._broker.events is not None:
             self._broker.events.record_refusal(reason.partition(" ")[0], CLOSED, "", peer, None, reason)
@@ -248,7 +248,7 @@ class Dispatcher:
         except ProtocolError as error:
             gate.leave()
             return Close(f"{api.title} v{request.api_version}: {error}")
-        except Exception:  # a discarded handler does not come here: `on_discard` of its `share` leaves the gate
+        except Exception:  # a discarded handler does not reach this line: `on_discard` of its `share` leaves the gate
             gate.leave()
             raise
         gate.leave()

@@ -14,7 +14,7 @@ MIB: Final = 1 << 20
 
 
 class BrokerState(IntEnum):
-    """`BrokerState` of Kafka 4.3.1, with its numbers, which stand in a metric; without controlled shutdown."""
+    """`BrokerState` of Kafka 4.3.1, with its numbers, which a metric has; without controlled shutdown."""
 
     NOT_RUNNING = 0
     STARTING = 1
@@ -69,7 +69,8 @@ class Health:
         }
 
     def problem(self) -> str | None:
-        """Return why the broker is not ready, or None. The sentence contains nothing that only its owner may know."""
+        """Return the reason why the broker is not ready, or None. The sentence contains only facts that every client
+        may know."""
         state, remaining = self.state, self.remaining()
         if state is BrokerState.SHUTTING_DOWN:
             return "The broker is stopping"

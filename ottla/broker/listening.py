@@ -41,7 +41,8 @@ class Listeners:
     """The sockets of all listeners, and the connections that they accept."""
 
     def __init__(self, assembly: Assembly, turns: Turns, network: LoopNetwork) -> None:
-        """Raises OSError if a limit names an unknown host, or if a listener's keystore cannot be used."""
+        """Read the limits and the keystores. Raises OSError if a limit names an unknown host, or if a listener's
+        keystore cannot be used."""
         self._assembly = assembly
         self._turns = turns
         self._network = network

@@ -1,9 +1,9 @@
 """Counters of a running broker: plain numbers, incremented where the event happens. pure
 
-Nothing is created, named or formatted when an event is counted, and nothing here grows with what clients send. Counters
-by API have an entry for each API that was served, and error counters one for each of Kafka's codes. Counters by topic
-are in the partition itself (`Partition.bytes_in`) and are deleted with it. The readers collect the numbers: the page
-for Prometheus, the overview of the admin port.
+Nothing is created, named or formatted when an event is counted, and no structure here grows with the requests of
+clients. Counters by API have an entry for each API that was served, and error counters one for each of Kafka's codes.
+Counters by topic are in the partition itself (`Partition.bytes_in`) and are deleted with it. The readers collect the
+numbers: the page for Prometheus, the overview of the admin port.
 
 Durations are measured once a reader exists (`Metrics.measure`), with the machine's clock, whatever the broker's clock
 is. Until then `now_ms` returns 0. Code that runs more often than once for each transaction checks `measured` first.

@@ -4,14 +4,14 @@ from typing import Final
 
 AGAIN_MS: Final = 60_000
 MOST_ADDRESSES: Final = 1_000
-"""The number of addresses that are remembered. If there are more, an address may be logged more often."""
+"""The number of addresses that are remembered. If more addresses fail, one may be logged more often."""
 
 _TLS_HANDSHAKE: Final = b"\x16\x03"
 _HTTP: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN", b"TRAC", b"PRI ")
 
 
 def foreign_protocol(first: bytes) -> str | None:
-    """Return which other protocol the bytes begin and what to do about it, or None. No Kafka frame has such a size."""
+    """Return which other protocol the bytes begin, with advice, or None. No Kafka frame has such a size."""
     if first.startswith(_TLS_HANDSHAKE):
         return (
             "a TLS handshake arrived on a listener without TLS: give the client security.protocol=PLAINTEXT, or the "
@@ -23,7 +23,7 @@ def foreign_protocol(first: bytes) -> str | None:
 
 
 def foreign_to_tls(first: bytes) -> str:
-    """Return which protocol other than TLS the bytes begin, and what to do about it."""
+    """Return which protocol other than TLS the bytes begin, with advice."""
     if first.startswith(_HTTP):
         return "an HTTP request arrived on a listener with SSL: this port is for Kafka clients"
     return (

@@ -117,7 +117,7 @@ class Outbox:
         self.slices = self.unsent_bytes = 0
 
     def send(self) -> None:
-        """Send what the socket takes, while the turn budget lasts. Raises OSError and CutShort."""
+        """Send as much as the socket takes, while the turn budget lasts. Raises OSError and CutShort."""
         parts = self.parts
         while parts and not self.paused:
             if not self.slices:
@@ -153,7 +153,7 @@ class Outbox:
         self._write(buffers)
 
     def _take_rest(self, part: FileSlice) -> None:
-        """Replace the slice in front by its last bytes."""
+        """Replace the first part, a slice, by its last bytes."""
         self.slices -= 1
         self.parts.popleft()
         if part:

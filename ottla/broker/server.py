@@ -73,7 +73,7 @@ class BrokerParts:
         return RealDisk(open_files_max)
 
     def on_assembled(self, assembly: Assembly) -> None:
-        """Called when the broker is built, before it accepts connections."""
+        """Do nothing by default. Called when the broker is built, before it accepts connections."""
 
 
 class Server:

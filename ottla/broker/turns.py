@@ -78,12 +78,12 @@ class Wait(Generic[T]):
         self._activity = activity
 
     def on_resume(self) -> None:
-        """Clear `on_discard`, because the handler resumes. Both may refer to each other, which would keep the handler
-        and its request until a garbage collection. Only the driver calls this."""
+        """Clear `on_discard`, because the handler resumes. Otherwise a reference cycle could keep the handler and
+        its request until a garbage collection. Only the driver calls this."""
         self._activity = self.on_discard = None
 
     def discard(self) -> None:
-        """Drop the handler and undo what it registered."""
+        """Drop the handler and undo its registrations."""
         self.done = True
         self._activity = None
         on_discard, self.on_discard = self.on_discard, None

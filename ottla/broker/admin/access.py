@@ -1,9 +1,9 @@
 """Access to the admin port: no web page of another site, and only clients with the token if there is one. pure
 
-A web page can make a browser send requests to any address. So the port checks two things of each request: the host
-name that it was sent to (else a page could point its own name at this machine: DNS rebinding), and the site that it
-comes from. Programs that are no browsers send neither `Origin` nor `Sec-Fetch-Site`. A public route shows at most
-whether the broker serves. It is answered without the token, and a link on any site may open its entry page.
+A web page can make a browser send requests to any address. So the port checks two things of each request: the host name
+in the request (else a page could point its own name at this machine: DNS rebinding), and the site whose page sends it.
+Programs that are no browsers send neither `Origin` nor `Sec-Fetch-Site`. A public route shows at most whether the
+broker serves. It is answered without the token, and a link on any site may open its entry page.
 """
 
 import secrets
@@ -72,13 +72,13 @@ def single(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach this host. Of names, this is known of `localhost` only."""
+    """Return whether only this machine can reach this host. A name is known to be local only if it is `localhost`."""
     address = _address(host)
     return host.lower().rstrip(".") == LOCALHOST if address is None else address.is_loopback
 
 
 def is_every_interface(host: str) -> bool:
-    """Whether listening on this host is listening on every address of the machine."""
+    """Return whether listening on this host is listening on every address of the machine."""
     address = _address(host)
     return not host if address is None else address.is_unspecified
 
@@ -93,7 +93,7 @@ def _address(host: str) -> IPv4Address | IPv6Address | None:
 
 
 def _host_of(authority: str) -> str:
-    """The host of `HOST`, `HOST:PORT` or `[ADDRESS]:PORT`."""
+    """Return the host of `HOST`, `HOST:PORT` or `[ADDRESS]:PORT`."""
     if authority.startswith("["):
         return authority[1:].partition("]")[0]
     return authority.partition(":")[0]
@@ -107,7 +107,7 @@ def _same(host: str, other: str) -> bool:
 
 
 def _opens_a_page(headers: Mapping[bytes, bytes]) -> bool:
-    """Whether a browser fetches a page to show it in a window: no script of another page can read that."""
+    """Return whether a browser fetches a page to show it in a window: no script of another page can read that."""
     return headers.get(b"sec-fetch-mode") == b"navigate" and headers.get(b"sec-fetch-dest") == b"document"
 
 

@@ -38,7 +38,7 @@ class EventStreams:
         self._streams: WeakSet[_EventStream] = WeakSet()
 
     def route(self) -> Route:
-        """The route."""
+        """Return the route."""
         handler: AdminHandler = self._open_stream
         query = {"since": "Events after this seq that are still kept; by default new events only."}
         summary = "Stream the events of transactions as server-sent events: txn, overview, gap"

@@ -98,7 +98,7 @@ def _check_range(value: Any, schema: Schema, place: str) -> None:
 
 
 def _is_a(value: Any, kind: str) -> bool:
-    """Whether a value has a type of JSON Schema: true is not a number, and 2.0 is an integer."""
+    """Return whether a value has a type of JSON Schema: true is not a number, and 2.0 is an integer."""
     if isinstance(value, bool):
         return kind == "boolean"
     if kind == "integer" and isinstance(value, float):

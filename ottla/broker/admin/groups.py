@@ -1,4 +1,4 @@
-"""`GET /v1/groups`: consumer groups, what their members read, and what they have committed. free"""
+"""`GET /v1/groups`: consumer groups, their members' assigned partitions, and their committed offsets. free"""
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -82,7 +82,7 @@ Owners = Mapping[int, tuple[str, int]]
 
 
 def groups_route(broker: Broker) -> Route:
-    """The route."""
+    """Return the route."""
 
     async def show(request: AdminRequest) -> AdminResponse:
         found = await _found(broker, limit_of(request), request.query.get("prefix", ""))

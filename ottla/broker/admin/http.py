@@ -91,7 +91,8 @@ class HttpConnection(StreamProtocol):
         on_refused: Callable[[str, str], None],
         take_place: Callable[["HttpConnection"], bool],
     ) -> None:
-        """`clock` is the real one, whatever clock the broker has: the clients here wait in real time.
+        """Create the protocol object. `clock` is the real one, whatever clock the broker has: the clients here wait in
+        real time.
 
         `on_refused` is called with the address of a client without access, and the reason. `take_place` is called
         before a request is served, except for health checks.
@@ -122,7 +123,8 @@ class HttpConnection(StreamProtocol):
 
     @property
     def may_be_closed(self) -> bool:
-        """Whether it may be closed to free its place: no complete request has come, or the last one is answered."""
+        """Whether the connection may be closed to free its place, because no complete request has arrived or the
+        last one is answered."""
         return self._arrival is not None or self._between
 
     @property
@@ -132,7 +134,7 @@ class HttpConnection(StreamProtocol):
 
     @property
     def has_unread(self) -> bool:
-        """Whether its client has not taken what was sent to it."""
+        """Whether the client has not taken all bytes of the reply."""
         return self._departure is not None
 
     def connection_made(self, transport: Any) -> None:
@@ -169,7 +171,7 @@ class HttpConnection(StreamProtocol):
         self._on_lost(self)
 
     def close(self) -> None:
-        """Close now: what is in progress is discarded."""
+        """Close now and discard the request in progress."""
         self._discard()
         if self._transport is not None:
             self._transport.abort()
@@ -255,7 +257,7 @@ class HttpConnection(StreamProtocol):
             self._between = False
 
     async def _comes(self) -> bool:
-        """Wait for the first byte of a request, and return whether it came."""
+        """Wait for the first byte of a request, and return whether it arrived."""
         self._limit(IDLE_MS)
         while True:
             self._received = self._received.lstrip(b"\r\n")  # old clients send them after a body
@@ -273,7 +275,7 @@ class HttpConnection(StreamProtocol):
         await wait
 
     async def _more(self) -> None:
-        """Wait for more bytes of an incomplete request. AdminError 408 or 400 if they do not come."""
+        """Wait for more bytes of an incomplete request. AdminError 408 or 400 if they do not arrive."""
         size_bytes = len(self._received)
         if not self._ended and not self._is_late:
             await self._arrive()

@@ -138,7 +138,7 @@ class _Reader:
                     raise self._bad("a string contains a control character that is not escaped")
 
     def _read_escape(self) -> str:
-        """The character of an escape, or of two that are a pair of surrogates."""
+        """Return the character of an escape, or of two escapes that form a surrogate pair."""
         place = self._at
         kind = self._text[place + 1 : place + 2]
         if kind in _ESCAPES:
@@ -155,7 +155,7 @@ class _Reader:
         return chr(unit)
 
     def _unit(self) -> int:
-        """The number of an escape such as \\u00e9."""
+        r"""Return the number of an escape such as \u00e9."""
         digits = _HEX.match(self._text, self._at + 2) if self._text.startswith("\\u", self._at) else None
         if digits is None:
             raise self._bad("an unknown escape")
@@ -177,11 +177,11 @@ class _Reader:
         return number
 
     def _peek(self) -> str:
-        """The next character, or nothing at the end."""
+        """Return the next character, or an empty string at the end."""
         return self._text[self._at : self._at + 1]
 
     def _takes(self, character: str) -> bool:
-        """Whether this character comes next, after spaces; then it is read."""
+        """Skip spaces, and return whether this character is the next one; if so, read it."""
         self._skip_space()
         if self._peek() != character:
             return False

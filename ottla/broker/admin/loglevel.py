@@ -46,7 +46,7 @@ _LEVELS: Final = {
 
 
 class _Change(NamedTuple):
-    """A level that does not last."""
+    """A temporary change of a level."""
 
     before: int
     until_ms: int
@@ -62,7 +62,7 @@ class LogLevels:
 
     @property
     def routes(self) -> Sequence[Route]:
-        """The routes."""
+        """Return the routes."""
         named = "/v1/loglevel/{logger}"
         return (
             Route("GET", "/v1/loglevel", self.show, "List the levels of loggers", response_schema=_LEVELS),

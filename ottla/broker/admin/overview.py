@@ -76,7 +76,7 @@ class Overview:
         self._summed_ms: float | None = None
 
     def route(self) -> Route:
-        """The route."""
+        """Return the route."""
 
         async def show(request: AdminRequest) -> AdminResponse:
             return AdminResponse(body=await self.overview())

@@ -34,7 +34,7 @@ MODULES: Final = (
     "broker.js",
     "main.js",
 )
-"""Each module stands after those that it imports."""
+"""The modules, each after those that it imports."""
 _FILES: Final = (*MODULES, "style.css", "icon.svg")
 
 _NOTHING: Final = "default-src 'none'; base-uri 'none'; form-action 'none'; img-src 'self' data:"
@@ -48,7 +48,7 @@ _END_OF_TAG: Final = re.compile(r"</(?:script|style)|<!--", re.IGNORECASE)
 
 
 def page_routes() -> Sequence[Route]:
-    """`GET /` and the files that it loads. They hold no data of the broker, so they are public."""
+    """Return `GET /` and the routes of the files that it loads. They hold no data of the broker, so they are public."""
     contents = {name: _read(name) for name in _FILES}
     index = _read("index.html")
 

@@ -68,7 +68,7 @@ Owners = Mapping[int, tuple[str, int]]
 
 
 def partitions_route(broker: Broker) -> Route:
-    """The route."""
+    """Return the route."""
 
     async def show(request: AdminRequest) -> AdminResponse:
         found, unopened = await _found(broker, limit_of(request), request.query.get("prefix", ""))

@@ -35,7 +35,7 @@ class AdminPort:
     """The admin port: `bind` it, set its routes with `answer`, then `listen`. `answer` may set other routes later."""
 
     def __init__(self, settings: AdminSettings, network: LoopNetwork, clock: Clock) -> None:
-        """`clock` is the real one, also where the broker's is simulated."""
+        """Create a port that is not bound yet. `clock` is the real one, also where the broker's is simulated."""
         self._settings = settings
         self._network = network
         self._clock = clock

@@ -78,10 +78,10 @@ AdminHandler = Callable[[AdminRequest], Coroutine[Wait[Any], None, AdminResponse
 class Route:
     """A method and a path with their handler: `Route("DELETE", "/v1/faults/{id}", remove, "Remove a fault")`.
 
-    The schemas are JSON Schema (`fields.py` lists the supported part), and stand in the description at
-    `/openapi.json`. A handler gets a body that `request_schema` allows, and none without a schema. `query` has the
-    allowed names of the query, each with its meaning; others are refused. `status` is that of success. A route that
-    `is_public` is answered without the token, so it must show nothing that needs the token.
+    The schemas are JSON Schema (`fields.py` lists the supported part), and the description at `/openapi.json` contains
+    them. A handler gets a body that `request_schema` allows, and none without a schema. `query` has the allowed names
+    of the query, each with its meaning; others are refused. `status` is that of success. A route that `is_public` is
+    answered without the token, so it must show nothing that needs the token.
     """
 
     method: str
@@ -154,7 +154,7 @@ class Router:
         return Found(route, path, parameters, _read_query(query, route))
 
     def is_public(self, method: str, target: str) -> bool:
-        """Whether the route of this request needs no token."""
+        """Return whether the route of this request needs no token."""
         segments = [unquote(segment) for segment in _segments_of(target.partition("?")[0])]
         route = self._methods.get(self._pattern_of(segments) or (), {}).get("GET" if method == "HEAD" else method)
         return route is not None and route.is_public

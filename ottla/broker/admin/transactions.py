@@ -145,7 +145,7 @@ def first_offset(broker: Broker, topic: str, index: int, producer_id: int) -> in
 
 
 def waits_for(state: TransactionState, transient: TransientState, now_ms: int) -> str | None:
-    """Return what a transaction needs to end, in words; None for an id without an open transaction."""
+    """Return the event that a transaction needs to end, in words; None for an id without an open transaction."""
     if state.status in PREPARED:
         return _markers(list(transient.awaiting)[:1], len(transient.awaiting))
     if state.status is not ONGOING:

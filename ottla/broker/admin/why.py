@@ -1,4 +1,4 @@
-"""`GET /v1/partitions/{topic}/{partition}/why`: what `ottla txn why` prints, from the broker's own state. free"""
+"""`GET /v1/partitions/{topic}/{partition}/why`: the content of `ottla txn why`, from the broker's own state. free"""
 
 from itertools import islice
 from typing import Any, Final
@@ -44,7 +44,7 @@ SCHEMA: Final[dict[str, Any]] = {
 
 
 def why_route(broker: Broker) -> Route:
-    """The route."""
+    """Return the route."""
 
     async def show_why(request: AdminRequest) -> AdminResponse:
         partition = await _partition(broker, request)
@@ -94,7 +94,7 @@ async def explain(broker: Broker, partition: Partition) -> Explanation:
 
 
 def _gaps(broker: Broker) -> tuple[str, ...]:
-    """Return why the coordinator may hold transactions open that it does not know at this moment."""
+    """Return the reasons why the coordinator may hold transactions open that it does not know at this moment."""
     if broker.transactions.loading:
         return ("the coordinator is still loading its transactions",)
     topic = broker.cluster.image.topics.get(TRANSACTION_STATE_TOPIC)

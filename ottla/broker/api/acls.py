@@ -22,7 +22,7 @@ _ANY: Final = 1
 
 
 def refusal(broker: Broker, request: Request, need: Need, disabled: str) -> ApiError | None:
-    """Return why the request is refused, or None. `disabled` is Kafka's message without an authorizer."""
+    """Return the reason why the request is refused, or None. `disabled` is Kafka's message without an authorizer."""
     if broker.authorizer is None:
         return ApiError(ErrorCode.SECURITY_DISABLED, disabled)
     if not broker.may(request, need, CLUSTER_NAME):
@@ -44,10 +44,10 @@ def filter_of(body: Any) -> AclFilter:
 
 
 def entry_problem(entry: AccessControlEntryRecord) -> str:
-    """Return why the entry is invalid, or an empty string; in Kafka's words where Kafka refuses it too.
+    """Return the reason why the entry is invalid, or an empty string; in Kafka's words where Kafka refuses it too.
 
-    An empty host matches no client. Kafka accepts it, but then the entry never has an effect, and its author does not
-    know.
+    An empty host matches no client. Kafka accepts it, but the entry then has no effect, without any message to its
+    author.
     """
     if entry.resource_type == ResourceType.CLUSTER and entry.resource_name != CLUSTER_NAME:
         return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"

@@ -110,7 +110,7 @@ async def _alter(
 
 
 def _refuse(broker: Broker, resource: Resource) -> ApiError | None:
-    """Return why the request for this resource is invalid, before its values are checked, or None."""
+    """Return the reason why the request for this resource is invalid, before its values are checked, or None."""
     invalid = ErrorCode.INVALID_REQUEST
     if len(set(resource.config_names)) < len(resource.config_names):
         return ApiError(invalid, "Error due to duplicate config keys")
@@ -126,7 +126,7 @@ def _refuse(broker: Broker, resource: Resource) -> ApiError | None:
 
 
 def _refuse_kind(resource: Resource) -> ApiError | None:
-    """Return why configs of such a resource cannot be changed by any client, or None."""
+    """Return the reason why no client can change configs of this resource, or None."""
     invalid = ErrorCode.INVALID_REQUEST
     if resource.kind == TOPIC_RESOURCE and not resource.name:
         return ApiError(invalid, "Default topic resources are not allowed.")
@@ -170,8 +170,8 @@ def _decide(broker: Broker, request: Request, resource: Resource) -> tuple[ApiEr
 
 
 def _tls_problem(broker: Broker, name: str, values: Mapping[str, str | None]) -> str:
-    """Return why the listeners cannot use these configs, or an empty string. With them no client could connect any
-    more."""
+    """Return the reason why the listeners cannot use these configs, or an empty string. With unusable configs
+    clients could not connect any more."""
     broker.turns.charge(TLS_US)
     node_id, image = broker.cluster.node_id, broker.cluster.image
     configs = {**image.broker_configs, name: {key: value for key, value in values.items() if value is not None}}

@@ -34,8 +34,8 @@ def config_needs(operation: AclOperation) -> dict[int, Need]:
 
 
 def refusal(broker: Broker, request: Request, needs: Mapping[int, Need], kind: int, name: str) -> ApiError | None:
-    """Return why the client may not access the configs, or None. Unknown types give None: every client is refused
-    later."""
+    """Return the reason why the client may not access the configs, or None. Unknown types give None: every client is
+    refused later."""
     need = needs.get(kind)
     if need is None:
         return None

@@ -79,7 +79,7 @@ class Broker:
         self.long_work = LongWork(self.turns, workers or DeferredWorkers(self.turns.next_turn), memory_bytes // 4)
 
     def may(self, request: "Request", need: Need, name: str) -> bool:
-        """Whether the client has this right to the resource. The check is charged."""
+        """Return whether the client has this right to the resource. The check is charged."""
         authorizer = self.authorizer
         if authorizer is None:
             return True
@@ -158,7 +158,7 @@ class Encoded(NamedTuple):
     error_code: int = 0
     """The error of the whole request, if the API has one."""
     closes: str = ""
-    """Why the connection is closed after this reply; empty if it stays open."""
+    """The reason why the connection is closed after this reply; empty if it stays open."""
 
 
 class Close(NamedTuple):

@@ -84,7 +84,8 @@ class _Adding:
 
 
 def _refuse(node_id: int, topic: TopicImage | None, item: Any, left: int) -> ApiError | None:
-    """Return why partitions cannot be added, or None. Source: `ReplicationControlManager.createPartitions`."""
+    """Return the reason why partitions cannot be added, or None. Source:
+    `ReplicationControlManager.createPartitions`."""
     if topic is None:
         return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if topic.internal:

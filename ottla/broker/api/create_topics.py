@@ -82,7 +82,7 @@ async def _may_not_create(broker: Broker, request: Request, names: Iterable[str]
 
 
 async def _are_too_many(broker: Broker, topics: Sequence[Any], refused: Container[str]) -> bool:
-    """Whether the request has more partitions than one request may; each mention of a topic counts."""
+    """Return whether the request has more partitions than one request may; each mention of a topic counts."""
     count = 0
     for topic in topics:
         count += 0 if topic.name in refused else _partition_count(broker, topic)
@@ -120,7 +120,8 @@ async def _create(
 
 
 def _log_refused_replicas(request: Request, names: Sequence[str], refusal: ApiError | bytes) -> None:
-    """Log topics that want replicas which one broker cannot have: few applications print the message of the reply."""
+    """Log topics that want replicas which one broker cannot have, because few applications print the message of the
+    reply."""
     assert isinstance(refusal, ApiError)
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     log.warning(
@@ -143,7 +144,7 @@ def _refuse(broker: Broker, topic: Any) -> ApiError | None:
 
 
 def _refuse_counts(topic: Any) -> ApiError | None:
-    """Return why the counts are invalid, or None. Source: `ReplicationControlManager.createTopic`,
+    """Return the reason why the counts are invalid, or None. Source: `ReplicationControlManager.createTopic`,
     `StripedReplicaPlacer`."""
     factor = topic.replication_factor
     if factor < -1 or factor == 0:

@@ -42,7 +42,7 @@ class Outcome(NamedTuple):
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
-    """Delete each topic that exists; one row per topic asked for."""
+    """Delete each topic that exists; one row per requested topic."""
     body = request.body
     topics: list[NameOrId]
     if request.api_version >= 6:

@@ -23,7 +23,7 @@ NEEDS: Final = tuple(dict.fromkeys(_NEEDS.values()))
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
-    """Describe each resource asked for, once."""
+    """Describe each requested resource once."""
     body = request.body
     documentation = request.api_version >= 3 and body.include_documentation
     reply = ReplyBuilder(broker, request)

@@ -20,7 +20,7 @@ NEEDS: Final = (_DESCRIBE,)
 
 
 async def handle(broker: Broker, request: Request) -> Reply:
-    """Describe each group asked for, once."""
+    """Describe each requested group once."""
     asked_for_operations = request.api_version >= 3 and request.body.include_authorized_operations
     reply = ReplyBuilder(broker, request)
     groups = reply.rows("groups")

@@ -1,15 +1,15 @@
 """Duplicates with other content than the batch in the log. free
 
 A batch with the sequences of one of its producer's last five batches is a duplicate, and is acknowledged without being
-written: `log/producer_state_manager.py` recognizes it. That is right for a retry. But a client may use the sequences of
-a batch whose answer it lost, or still waits for, for other records. They would be acknowledged and lost
-(`docs/in-the-log.md`). So keys, values and headers are compared. That has no side effects: a duplicate does not change
-the state of its producer.
+written: `log/producer_state_manager.py` recognizes it. That is right for a retry. But a client may reuse the sequences
+of a batch whose answer is lost or outstanding for other records. These records would be acknowledged and lost
+(`docs/in-the-log.md`). So keys, values and headers are compared. The comparison has no side effects: a duplicate does
+not change the state of its producer.
 
 If the bytes are the same, as in the retries of most clients, only a header is compared. If not, the batch is read, and
 both are decompressed, one after the other, as in the check of a produced batch (`long_work`). A batch that cannot be
 compared counts as the same, as in Kafka: some of its records are deleted, or it cannot be read, or it is larger than
-the memory for replies, which holds what was read.
+the memory for replies, which holds the read bytes.
 """
 
 import logging
@@ -40,9 +40,9 @@ class Duplicate(NamedTuple):
 
 
 async def judge(broker: Broker, request: Request, duplicate: Duplicate, others: list[Duplicate]) -> AppendResult:
-    """Return the answer to a duplicate, or a refusal if its content differs and such duplicates are refused.
+    """Return the answer to a duplicate, or a refusal if its content differs and differing duplicates are refused.
 
-    One that is acknowledged although it differs is added to `others`, for `tell`.
+    A duplicate that differs and is acknowledged is added to `others`, for `log_duplicates`.
     """
     if not await _is_another(broker, duplicate):
         return duplicate.result
@@ -57,7 +57,7 @@ async def judge(broker: Broker, request: Request, duplicate: Duplicate, others: 
 
 
 def log_duplicates(broker: Broker, request: Request, others: list[Duplicate]) -> None:
-    """Log that batches were acknowledged which are not in the log."""
+    """Log that batches were acknowledged although the log has other records in their place."""
     first = others[0]
     log.warning(
         "Acknowledged records of %(peer)s that are not in the log: %(named)r-%(partition)d: %(why)s%(more)s; "
@@ -87,7 +87,7 @@ def _describe(request: Request, duplicate: Duplicate) -> str:
 
 
 async def _is_another(broker: Broker, duplicate: Duplicate) -> bool:
-    """Whether the duplicate is known to have other keys, values or headers than the batch in the log."""
+    """Return whether the duplicate is known to have other keys, values or headers than the batch in the log."""
     partition, header, batch, result = duplicate
     broker.turns.charge(FILE_CALL_US + ROW_US)
     stored = partition.batch_header(result.base_offset)

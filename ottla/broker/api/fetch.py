@@ -120,7 +120,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 
 def _may_fetch(broker: Broker, request: Request, topic: str) -> bool:
-    """Whether the client may fetch the topic. Only a broker may have a replica id (CVE-2018-1288)."""
+    """Return whether the client may fetch the topic. Only a broker may have a replica id (CVE-2018-1288)."""
     if request.body.replica_id >= 0:
         return broker.may(request, _ACT, CLUSTER_NAME)
     return broker.may(request, _READ, topic)
@@ -208,8 +208,8 @@ async def _wait_for_data(
 
 
 def _cause(isolation: FetchIsolation, partitions: Sequence[Partition]) -> str:
-    """Return what the reader waits for: the end of a transaction, if one of the first partitions has records after its
-    last stable offset."""
+    """Return the reason for the wait: the end of a transaction if one of the first partitions has records after its
+    last stable offset, else data."""
     if isolation is _TXN_COMMITTED:
         for partition in partitions[:ROWS_AT_ONCE]:
             if partition.last_stable_offset < partition.high_watermark:

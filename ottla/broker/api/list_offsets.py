@@ -41,7 +41,7 @@ _FIRST_VERSION = {
 
 
 class Found(NamedTuple):
-    """The answer for one partition; offset and timestamp are -1 when there is none."""
+    """The answer for one partition; offset and timestamp are -1 if no offset was found."""
 
     error: ErrorCode
     offset: int = UNKNOWN_OFFSET
@@ -79,7 +79,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 async def _find(broker: Broker, version: int, topic: str, row: Any, isolation: FetchIsolation) -> Found:
     if row.timestamp < 0 and version < _FIRST_VERSION.get(row.timestamp, version + 1):
         return Found(ErrorCode.UNSUPPORTED_VERSION)
-    await broker.turns.yield_if_due()  # looking at a partition may open it
+    await broker.turns.yield_if_due()  # accessing a partition may open it
     partition = await broker.cluster.get_or_open(topic, row.partition_index)
     if partition is None:
         return Found(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

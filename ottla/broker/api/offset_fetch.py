@@ -59,7 +59,8 @@ class _Answer:
         self._stable = request.api_version >= 7 and request.body.require_stable
 
     async def of_group(self, group_id: str, mentions: Sequence[Sequence[Any] | None]) -> tuple[ErrorCode, ReplyRows]:
-        """Return the offsets of one group, each as it is when its row is written; all of them if a mention is None."""
+        """Return the offsets of one group, each with its value when its row is written; all of them if a mention is
+        None."""
         topics = self.reply.rows(*self._path)
         if not self._broker.may(self._request, _DESCRIBE_GROUP, group_id):
             return _DESCRIBE_GROUP.error, topics

@@ -1,14 +1,14 @@
 """Regular expressions of clients: RE2's syntax as RE2/J reads it, matched in time that is linear in the text. pure
 
-Python's `re` backtracks: a pattern such as `(a+)+b` would stop the broker for everybody. RE2 does not, and what an
-expression may cost at all is bounded by its length and by the memory of its program.
+Python's `re` backtracks: a pattern such as `(a+)+b` would block the broker. RE2 does not backtrack. The length of an
+expression and the memory of its program limit its cost.
 
-    pattern = compile_pattern("orders-[0-9]+")    PatternError says what is wrong with it
+    pattern = compile_pattern("orders-[0-9]+")    PatternError has the fault
     pattern.matches("orders-12")                  the whole text must match, as in `Matcher.matches` of RE2/J
-    pattern.cost_us("orders-12")                  what that costs at most
+    pattern.cost_us("orders-12")                  the maximum cost of this match
 
-RE2 has no wheel for every platform; where it is not installed, `AVAILABLE` is False and the broker does not serve what
-needs it. Source: RE2/J, with the flags that Kafka's `ListTransactions` uses (KIP-1152).
+RE2 has no wheel for every platform. Where it is not installed, `AVAILABLE` is False and the broker does not serve the
+requests that need it. Source: RE2/J, with the flags that Kafka's `ListTransactions` uses (KIP-1152).
 """
 
 import re
@@ -57,7 +57,8 @@ class Pattern:
         return ROW_US + self._step_us * len(text)
 
     def matches(self, text: str) -> bool:
-        """Whether all of `text` matches; PatternError if it is too long for so large an expression."""
+        """Return whether all of `text` matches. Raises PatternError if the text is too long for an expression of
+        this size."""
         encoded = text.encode()
         if self._step_us * len(encoded) > MAX_MATCH_US:
             raise PatternError("the expression is too large to be matched against the existing ids")

@@ -3,10 +3,10 @@
 Version notes: 3 carries the transactional id and only batch v2; 5 adds the log start offset; 7 allows zstd; 8 adds
 record errors; 9 is flexible; 10 adds leader hints (empty here: one broker leads everything); 11 may answer
 TRANSACTION_ABORTABLE; 12 adds the partitions of transactional batches to the transaction (KIP-890); 13 has topic ids
-in the place of names and may answer UNKNOWN_TOPIC_ID.
+instead of names and may answer UNKNOWN_TOPIC_ID.
 
-A batch is checked before the transaction is verified, and the last verification and the append share one step without
-a suspension, so a marker cannot come between them (`verification.py`).
+A batch is checked before the transaction is verified. The last verification and the append share one step without a
+suspension, so no marker is written between them (`verification.py`).
 """
 
 import logging
@@ -146,7 +146,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 
 async def _may_use_id(broker: Broker, request: Request) -> bool:
-    """Whether no batch is transactional, or the client may write with the transactional id.
+    """Return whether no batch is transactional, or the client may write with the transactional id.
 
     The batches' own flag decides, whether they can be written or not (CVE-2018-17196).
     """
@@ -358,7 +358,7 @@ async def _judge_duplicate(
 
 
 def _log_start_for(write: Write) -> int:
-    """Return the log start offset for an error that the log itself would have answered with it, else -1."""
+    """Return the log start offset if the log itself would have answered this error with it, else -1."""
     if write.error is ErrorCode.INVALID_RECORD and write.partition and write.check and write.check.header:
         return write.partition.log_start_offset
     return -1

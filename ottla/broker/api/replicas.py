@@ -7,7 +7,7 @@ ONE_BROKER: Final = "Ottla is one broker: use a replication factor of 1, or -1."
 
 
 def replicas_problem(node_id: int, replicas: Sequence[int]) -> str:
-    """Return why a partition cannot have these replicas; empty if it can.
+    """Return the reason why a partition cannot have these replicas; empty if it can.
 
     Source: `ReplicationControlManager.validateManualPartitionAssignment`.
     """

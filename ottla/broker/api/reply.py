@@ -5,7 +5,7 @@
     for topic in requested:
         partitions = reply.rows("topics", "partitions")
         for index in topic.partitions:
-            await partitions.add(index, error)       # goes on in a later turn when the share is spent
+            await partitions.add(index, error)       # continues in a later turn when the turn budget is spent
         await topics.add(topic.name, partitions)
     return reply.finish(topics=topics)
 

@@ -70,7 +70,7 @@ async def _join(broker: Broker, request: Request) -> ErrorCode:
 
 
 async def _names_partitions(broker: Broker, request: Request) -> bool:
-    """Whether one of the partitions exists and may be read: mostly the first."""
+    """Return whether any of the partitions exists and may be read. Mostly the first one does."""
     exists, turns = broker.cluster.has_partition, broker.turns
     for topic in request.body.topics:
         if not broker.may(request, READ_TOPIC, topic.name):
@@ -99,8 +99,8 @@ def _verify(broker: Broker, request: Request) -> ErrorCode:
 
 
 def _local_verification(broker: Broker, request: Request) -> tuple[TopicPartition, ErrorCode | None]:
-    """Return the group's partition and the error known without its coordinator, or None if the coordinator must be
-    asked."""
+    """Return the group's partition and the error that is known without its coordinator, or None if the coordinator
+    must decide."""
     body = request.body
     if not body.group_id:
         return (CONSUMER_OFFSETS_TOPIC, -1), ErrorCode.INVALID_GROUP_ID

@@ -25,8 +25,8 @@ _LATE: Final = ErrorCode.INVALID_TXN_STATE
 
 
 def local_verification(partition: Partition, producer_id: int, epoch: int) -> ErrorCode | None:
-    """Return NONE if the log has the transaction open at this epoch, a refusal, or None: the coordinator must be
-    asked."""
+    """Return NONE if the log has the transaction open at this epoch, a refusal, or None if the coordinator must
+    decide."""
     producer = partition.producer_of(producer_id)
     if producer is None:
         return None

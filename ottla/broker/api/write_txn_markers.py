@@ -62,7 +62,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
 
 
 async def _flush(broker: Broker, results: Results) -> None:
-    """Wait until the markers that were written are durable."""
+    """Wait until the written markers are durable."""
     for topics in results.values():
         for name, errors in topics.items():
             for index, error in errors.items():

@@ -1,7 +1,7 @@
 """Topics of a log directory without metadata, found by its partition directories. pure
 
-ZooKeeper clusters, and a Kafka whose `metadata.log.dir` is elsewhere or whose metadata was lost, leave such directories
-behind. Configs, features and producer ids are in no directory. They are chosen so that no data is lost:
+ZooKeeper clusters leave such directories, and so does a Kafka whose `metadata.log.dir` is elsewhere or whose metadata
+was lost. No directory has configs, features or producer ids. They are chosen so that no data is lost:
 docs/decisions/kafka-directories.md.
 """
 

@@ -258,7 +258,8 @@ class Controller:
         )
 
     def delete_topic(self, topic: TopicImage) -> None:
-        """Log the deletion of a topic. Its metadata goes when durable, its files `file.delete.delay.ms` later."""
+        """Log the deletion of a topic. Its metadata is removed when that is durable, its files
+        `file.delete.delay.ms` later."""
         record = RemoveTopicRecord(topic.topic_id)
 
         def apply() -> None:
@@ -402,7 +403,7 @@ class Controller:
         return free[0]
 
     async def producer_ids(self) -> bool:
-        """Wait until there is a producer id; False if none can be logged."""
+        """Wait until a producer id is available; return False if none can be logged."""
         while not self._free_producer_ids and not self._next_block:
             if not self._reserve_producer_ids():
                 return False

@@ -1,4 +1,4 @@
-"""Feature levels: what is supported, and what UpdateFeatures may change. pure
+"""Feature levels: the supported ones, and the changes that UpdateFeatures may make. pure
 
 Source: `FeatureControlManager`, `Feature`, `TransactionVersion` of Kafka 4.3.1; KIP-584, KIP-1022.
 """
@@ -32,7 +32,8 @@ class FeatureUpdate(NamedTuple):
 
 
 def update_problem(finalized: Mapping[str, int], updates: Sequence[FeatureUpdate], node_id: int) -> str | None:
-    """Return why the updates are refused, None if they are allowed. One refused update refuses all of them."""
+    """Return the reason why the updates are refused, None if they are allowed. One refused update refuses all of
+    them."""
     for update in updates:
         problem = _problem(finalized.get(update.feature, 0), update, node_id)
         if problem is not None:

@@ -55,7 +55,7 @@ def security_records(image: MetadataImage) -> Iterator[SecurityRecord]:
 
 def cluster_records(image: MetadataImage, node_id: int) -> list[MetadataRecord]:
     """Return the first records of a snapshot: features, configs of brokers and groups, producer ids."""
-    # `FeaturesImage.write`: the metadata.version comes first, because it determines how the next records are read.
+    # `FeaturesImage.write`: the metadata.version is first, because it determines how the next records are read.
     features = sorted(image.features.items(), key=lambda feature: (feature[0] != METADATA_FEATURE, feature))
     records: list[MetadataRecord] = [FeatureLevelRecord(name, level) for name, level in features]
     for kind, of_kind in ((BROKER_RESOURCE, image.broker_configs), (GROUP_RESOURCE, image.group_configs)):

@@ -87,7 +87,7 @@ class MetadataLog:
         self.newest_snapshot = SnapshotId(0, NO_PARTITION_LEADER_EPOCH)
         """Newest snapshot that is known to be complete, because it was read or written."""
         self.last_timestamp_ms = NO_TIMESTAMP
-        """Timestamp of the last record that was read or appended; -1 if there was none after the snapshot."""
+        """Timestamp of the last record that was read or appended; -1 if no record follows the snapshot."""
         self.began_empty = False
         """Whether the log had no features and topics at the start; a bootstrap.checkpoint may have existed."""
         self.partition: Partition
@@ -117,7 +117,7 @@ class MetadataLog:
         self._choose_epoch(max(partition.log.epochs.latest_epoch, snapshot.epoch))
         self._log_skips()
         image = self.image
-        # Also after a kill within the bootstrap records: they are written again (`ActivationRecordsGenerator`).
+        # This also covers a kill within the bootstrap records: they are written again (`ActivationRecordsGenerator`).
         self.began_empty = not image.features and not image.topics
         if self.began_empty:
             yield from self._bootstrap()

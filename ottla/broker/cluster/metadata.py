@@ -61,10 +61,13 @@ class Cluster:
         metadata_settings: LogConfig = METADATA_SETTINGS,
         first_users: Callable[[], Iterable[MetadataRecord]] = tuple,
     ) -> None:
-        """`new_topic_id` returns a random new id; `settings_of` returns the log settings for a topic's configs;
-        `internal_topics` has the partition count and the forced configs of each; `transaction_version` is the level
-        of that feature in a directory without metadata; `first_users` are the user records of such a directory;
-        `metadata_settings` are those of the metadata log."""
+        """Create the cluster without its state, which `open` reads.
+
+        `new_topic_id` returns a random new id. `settings_of` returns the log settings for a topic's configs.
+        `internal_topics` has the partition count and the forced configs of each. `transaction_version` is the level of
+        that feature in a directory without metadata. `first_users` are the user records of a directory without
+        metadata. `metadata_settings` are those of the metadata log.
+        """
         self.node_id = node_id
         self.default_partitions = default_partitions
         self._transaction_version = transaction_version
@@ -125,7 +128,7 @@ class Cluster:
     def open(self) -> None:
         """Replay the metadata log and, after a crash, open every partition that it names. Raises LogDirectoryError.
 
-        After a clean stop there is nothing to recover, and partitions are opened on their first use.
+        A clean stop leaves nothing to recover, so partitions are opened on their first use.
         """
         to_the_end(self.open_steps())
 
@@ -260,11 +263,11 @@ class Cluster:
         return self.controller.next_producer_id()
 
     async def producer_ids(self) -> bool:
-        """Wait until there is a producer id; False if none can be logged."""
+        """Wait until a producer id is available; return False if none can be logged."""
         return await self.controller.producer_ids()
 
     def name_problem(self, name: str | None) -> tuple[ErrorCode, str] | None:
-        """Return why a topic of this name cannot be created, or None."""
+        """Return the reason why a topic of this name cannot be created, or None."""
         problem = detect_invalid_topic(name)
         if problem is not None:
             return ErrorCode.INVALID_TOPIC_EXCEPTION, problem

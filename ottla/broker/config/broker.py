@@ -1,4 +1,4 @@
-"""The broker's options: each field of `Config` is one, and there is no other list. pure
+"""The broker's options: each field of `Config` is one, and this is the only list. pure
 
 A key is the field's name with dots. Names, defaults and ranges are Kafka's (`AbstractKafkaConfig.CONFIG_DEF` of 4.3.1);
 where Ottla's default differs, the meaning has the reason. Kafka's other options are ignored (`kafka_names.py`).
@@ -426,11 +426,11 @@ class Config:
         return parse_protocol_map(self.listener_security_protocol_map or DEFAULT_PROTOCOL_MAP)[listener.name]
 
     def is_encrypted(self, listener: Listener) -> bool:
-        """Whether a listener uses TLS."""
+        """Return whether a listener uses TLS."""
         return self.protocol(listener) in ENCRYPTED
 
     def has_logins(self, listener: Listener) -> bool:
-        """Whether clients of a listener log in by SASL."""
+        """Return whether clients of a listener log in by SASL."""
         return self.protocol(listener) in WITH_LOGIN
 
     def origin(self, key: str) -> Origin:

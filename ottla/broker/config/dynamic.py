@@ -1,7 +1,7 @@
 """Dynamic configs of the broker: their names, their allowed values, and the values in force. pure
 
-They stand in `__cluster_metadata`, for one broker (by its node id) or for all of the cluster (""). The broker's own
-values take precedence over the cluster's, and these over the values that the broker was started with. Source:
+`__cluster_metadata` holds them, for one broker (by its node id) or for all of the cluster (""). The broker's own values
+take precedence over the cluster's, and these over the values that the broker was started with. Source:
 `DynamicBrokerConfig` of Kafka 4.3.1.
 """
 
@@ -51,7 +51,7 @@ _KNOWN: Final = KAFKA_NAMES | {option.key for option in BROKER_OPTIONS}
 
 
 def dynamic_problem(given: Mapping[str, str]) -> str:
-    """Return why these cannot be configs of a running broker (INVALID_REQUEST), or an empty string.
+    """Return the reason why these cannot be configs of a running broker (INVALID_REQUEST), or an empty string.
 
     An unknown name is accepted, because it may be a plugin's config.
     """
@@ -72,7 +72,8 @@ def dynamic_problem(given: Mapping[str, str]) -> str:
 
 
 def _overrides_problem(text: str) -> str:
-    """Return why the text is invalid. Hosts must be IP addresses: a serving broker does not wait for a name lookup."""
+    """Return the reason why the text is invalid. Hosts must be IP addresses: a serving broker does not wait for a
+    name lookup."""
     try:
         for host in parse_connections_per_ip(text):
             ip_address(host)

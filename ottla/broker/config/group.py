@@ -91,7 +91,7 @@ _RESET: Final = re.compile(
 
 
 def group_config_problem(own: Mapping[str, str]) -> str:
-    """Return why these cannot be a group's configs (INVALID_CONFIG), or an empty string."""
+    """Return the reason why these cannot be a group's configs (INVALID_CONFIG), or an empty string."""
     for key, given in own.items():
         option = GROUP_OPTIONS.get(key)
         if option is None:

@@ -1,4 +1,4 @@
-"""Values of configs that may stand in a log or a trace. pure
+"""Values of configs that a log or a trace may show. pure
 
 Source: `KafkaConfig.loggableValue`, `Password.HIDDEN` of Kafka 4.3.1: values that may be passwords are hidden, and so
 are those of unknown configs, because a plugin's may be a password.

@@ -21,7 +21,7 @@ class OAuthSettings(NamedTuple):
     """Settings of the check of OAUTHBEARER tokens. Empty means not given; an audience is a list, comma separated."""
 
     validator: str
-    """The class that a Kafka broker checks tokens with, without its package."""
+    """The class with which a Kafka broker checks tokens, without its package."""
     jwks_endpoint_url: str
     jwks_endpoint_refresh_ms: int
     jwks_endpoint_retry_backoff_ms: int
@@ -78,7 +78,8 @@ def unsecured_settings(options: Mapping[str, str]) -> UnsecuredSettings:
 
 
 def oauth_problem(settings: OAuthSettings, options: Mapping[str, str]) -> str:
-    """Return what must be set or installed to check tokens, or an empty string; `options` are the JAAS entry's."""
+    """Return the settings or packages that are missing to check tokens, or an empty string; `options` are the JAAS
+    entry's."""
     if settings.validator == UNSECURED:
         try:
             unsecured_settings(options)

@@ -139,7 +139,7 @@ class Option:
 
 
 def value_text(value: object) -> str:
-    """A value as Kafka writes it."""
+    """Return a value as Kafka writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):

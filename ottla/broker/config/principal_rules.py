@@ -3,7 +3,7 @@
     RULE:PATTERN/REPLACEMENT/[L|U],...,DEFAULT
 
 The first rule whose pattern matches the whole name decides. Source: `SslPrincipalMapper` of Kafka 4.3.1, Java's
-`Matcher.replaceAll`; patterns are Python's, which agree with Java's for what rules use.
+`Matcher.replaceAll`. Patterns are Python's, which agree with Java's in the syntax that rules use.
 """
 
 import re
@@ -79,7 +79,8 @@ def _check_replacement(rule: PrincipalRule) -> PrincipalRule:
 
 
 def _expand_group(match: re.Match[str], digits: str) -> str:
-    """Expand `$` and digits: the longest number that is a group counts. Without such a group, return the text."""
+    """Expand `$` and digits: the longest number of a group counts. If even the first digit is no group, return the
+    text."""
     groups = match.re.groups
     size = 1
     while size < len(digits) and int(digits[: size + 1]) <= groups:

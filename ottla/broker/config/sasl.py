@@ -68,7 +68,7 @@ def parse_jaas_of(key: str, text: str) -> LoginModule:
 
 
 def sasl_settings(config: Config, listener_name: str) -> SaslSettings:
-    """Return the settings in force for a listener. The ValueError says what must be set."""
+    """Return the settings in force for a listener. The ValueError names the missing or invalid option."""
     own = config.listener_options.get(listener_name, {})
     of_listener = _with_own(config, own, "")
     mechanisms = tuple(of_listener.sasl_enabled_mechanisms.split(","))

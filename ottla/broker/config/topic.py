@@ -156,7 +156,7 @@ def topic_config(config: Config, own: Mapping[str, str]) -> TopicConfig:
 
 
 def topic_config_problem(own: Mapping[str, str | None]) -> str:
-    """Return why these configs cannot be a topic's (INVALID_CONFIG), or an empty string."""
+    """Return the reason why these configs cannot be a topic's (INVALID_CONFIG), or an empty string."""
     for key, given in own.items():
         option = _BY_KEY.get(key)
         if option is None:
@@ -177,7 +177,8 @@ def topic_config_problem(own: Mapping[str, str | None]) -> str:
 
 
 def describe_topic(config: Config, own: Mapping[str, str]) -> list[ConfigEntry]:
-    """Every topic config as DescribeConfigs shows it: the topic's own value, then the broker's, then the default."""
+    """Yield every topic config as DescribeConfigs shows it: the topic's own value, then the broker's, then the
+    default."""
     entries = []
     for option in TOPIC_OPTIONS:
         synonyms: list[Synonym] = [(option.key, own[option.key], TOPIC_CONFIG)] if option.key in own else []

@@ -20,7 +20,8 @@ _SECRET: Final = sorted(
 
 
 def known_to_kafka(key: str) -> bool:
-    """Whether Kafka has an option of this name, also for one listener (`listener.name.NAME.[MECHANISM.]OPTION`)."""
+    """Return whether Kafka has an option of this name, also for one listener
+    (`listener.name.NAME.[MECHANISM.]OPTION`)."""
     if key in KAFKA_NAMES:
         return True
     named = of_listener(key)
@@ -30,7 +31,7 @@ def known_to_kafka(key: str) -> bool:
 
 
 def may_be_secret(key: str) -> bool:
-    """Whether an unknown key resembles that of a password."""
+    """Return whether an unknown key resembles that of a password."""
     named = of_listener(key)
     tidy = _tidy(key if named is None else named[1])
     return bool(get_close_matches(tidy, _SECRET, 1, _NEAR)) or _SECRET_WORDS.search(tidy) is not None

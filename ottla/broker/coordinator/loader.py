@@ -25,8 +25,8 @@ class CoordinatorLoader(Generic[S]):
     over turns. A complete shard is added to `shards`, and then `on_load` is awaited with it.
 
     A partition whose log cannot be read to its end has no coordinator (`broken`). With only a part of the records,
-    producers would no longer be fenced and consumers would go back to older offsets. Kafka serves the part that it
-    could read. An offline log is skipped; its error is in the log already.
+    producers would no longer be fenced and consumers would return to older offsets. Kafka serves the part that it could
+    read. An offline log is skipped; its error is in the log already.
     """
 
     def __init__(

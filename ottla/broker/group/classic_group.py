@@ -1,8 +1,8 @@
 """A classic consumer group: its members and its rebalances. pure
 
 Every method takes the time as an argument and returns an `Outcome`: replies to waiting members, and the step to log.
-Membership between two generations is in memory only and changes at once. What the group's last record (`value`) holds
-is changed by `logged` alone, after the step's record was appended. `next_deadline_ms` and `tick` are its timers.
+Membership between two generations is in memory only and changes at once. Only `on_logged` changes the state that the
+group's last record (`value`) holds, after the step's record was appended. `next_deadline_ms` and `tick` are its timers.
 
 Source: `org.apache.kafka.coordinator.group.GroupMetadataManager` (classicGroup...), `classic.ClassicGroup` of Kafka
 4.3.1.
@@ -69,13 +69,15 @@ class ClassicGroup:
         return self.protocol_type == CONSUMERS
 
     def is_subscribed(self, topic: str) -> bool:
-        """Whether a member may read the topic. True for every topic if subscriptions of consumers cannot be read."""
+        """Return whether a member may read the topic. True for every topic if subscriptions of consumers cannot be
+        read."""
         topics = self.subscribed
         return self.is_of_consumers if topics is None else topic in topics
 
     @property
     def subscribed(self) -> set[str] | None:
-        """The topics of all members; None if a member's subscription is not in the format of Kafka's consumers."""
+        """Return the topics of all members; None if a member's subscription is not in the format of Kafka's
+        consumers."""
         return None if self.subscriptions is None else self.subscriptions.topics
 
     @property
@@ -151,13 +153,14 @@ class ClassicGroup:
     # -- join -----------------------------------------------------------------------------------------------------
 
     def accepts(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether the protocols of a member are compatible with those of the group."""
+        """Return whether the protocols of a member are compatible with those of the group."""
         if self.state is ClassicGroupState.EMPTY:
             return bool(protocol_type) and bool(protocols)
         return protocol_type == self.protocol_type and self.roster.shares(protocols)
 
     def can_add(self, member_id: str, max_size: int) -> bool:
-        """Whether this member may join. During a rebalance only joined members count, so the last ones are refused."""
+        """Return whether this member may join. During a rebalance only joined members count, so the last ones are
+        refused."""
         if self.state is ClassicGroupState.EMPTY or len(self.members) < max_size:
             return True
         member = self.members.get(member_id)

@@ -35,7 +35,7 @@ class CommitRow(NamedTuple):
 
 
 class FetchedOffset(NamedTuple):
-    """The committed offset of one partition; offset and leader epoch are -1 when there is none."""
+    """The committed offset of one partition; offset and leader epoch are -1 if none is committed."""
 
     error: ErrorCode
     offset: int = -1
@@ -124,7 +124,8 @@ class OffsetCommits:
         return NO_ERROR
 
     def _is_too_long(self, metadata: str) -> bool:
-        """Whether the metadata is larger than offset.metadata.max.bytes, counted in UTF-16 units as Kafka does."""
+        """Return whether the metadata is larger than offset.metadata.max.bytes, counted in UTF-16 units as Kafka
+        does."""
         if 2 * len(metadata) <= self._metadata_max_chars:
             return False
         return len(metadata.encode("utf-16-le")) // 2 > self._metadata_max_chars

@@ -243,7 +243,7 @@ class GroupCoordinator:
     def leave(
         self, group_id: str, who: Sequence[tuple[str, str | None]], client_reason: str | None = None
     ) -> tuple[ErrorCode, Sequence[ErrorCode]]:
-        """Handle LeaveGroup of (member id, instance id) each: the error of the request, and one per member.
+        """Handle LeaveGroup of (member id, instance id) each: return the error of the request, and one per member.
 
         A static member may leave by its instance id alone.
         """

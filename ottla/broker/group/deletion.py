@@ -1,10 +1,10 @@
-"""DeleteGroups and OffsetDelete: how groups and committed offsets end on request. shell
+"""DeleteGroups and OffsetDelete: the removal of groups and committed offsets on request. shell
 
-Each end is a tombstone in `__consumer_offsets`: of every committed offset, and of every one that is pending in a
-transaction and nothing else, and at last of the group.
+A removal is logged as tombstones in `__consumer_offsets`: one for each committed offset, one for each offset that is
+only pending in a transaction, and at last one for the group.
 
-The work is spread over turns, and what was found before a pause is checked again after it. Until the tombstone of a
-group is logged, requests for the group get an error that makes clients look for the coordinator again.
+The work is spread over turns, and state that was read before a pause is checked again after it. Until the tombstone of
+a group is logged, requests for the group get an error that makes clients find the coordinator again.
 
 Source: `OffsetMetadataManager.deleteOffsets`, `deleteAllOffsets`, `ClassicGroup` of Kafka 4.3.1; KIP-496.
 """
@@ -34,15 +34,15 @@ class GroupDeletion:
         self._deletions: set[Activity[ErrorCode]] = set()
 
     def stop(self) -> None:
-        """End what is under way on its own account."""
+        """Discard the deletions that run independently of their requests."""
         for activity in self._deletions:
             activity.discard()
         self._deletions.clear()
 
     async def delete_group(self, group_id: str) -> ErrorCode:
-        """DeleteGroups: the group must have no members; NONE when it is gone.
+        """Handle DeleteGroups: delete a group without members; return NONE when it is deleted.
 
-        It goes on when the request is discarded: with half of its offsets a group would be read wrong.
+        The deletion continues if the request is discarded: a group with half of its offsets would mislead consumers.
         """
         metadata, error = self._manager.find(group_id)
         if error:
@@ -58,10 +58,10 @@ class GroupDeletion:
         return await self._delete_apart(metadata)
 
     async def _delete_apart(self, metadata: GroupMetadata) -> ErrorCode:
-        """Delete a group in work of its own, which goes on when the request is discarded. The group is not found
-        meanwhile.
+        """Delete a group in an activity of its own, which continues if the request is discarded. Until it ends,
+        look-ups do not find the group.
 
-        If the deletion fails the group is found again. It is not when a stop discards the work: some offsets are
+        If the deletion fails, look-ups find the group again. If a stop discards it, they do not: some offsets are
         deleted.
         """
         wait: Wait[tuple[ErrorCode, Exception | None]] = Wait(self._turns)
@@ -101,9 +101,11 @@ class GroupDeletion:
     async def delete_offsets(
         self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]]
     ) -> tuple[ErrorCode, list[list[ErrorCode]]]:
-        """OffsetDelete of [(topic, [partition])]: the error of the request, and those of each topic's partitions.
+        """Handle OffsetDelete of [(topic, [partition])]: return the error of the request, and those of each topic's
+        partitions.
 
-        Of a group with members only consumers' offsets go, of topics to which none of them has subscribed.
+        In a group with members, offsets are deleted only if the members are consumers and none has subscribed to the
+        topic.
         """
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID, []
@@ -130,7 +132,7 @@ class GroupDeletion:
         ]
 
     async def _ready_group(self, group_id: str) -> tuple[GroupMetadata | None, ErrorCode]:
-        """The group, with what its members read; read on if it changes in between."""
+        """Return the group after its members' subscriptions were read; continue reading if they change meanwhile."""
         metadata, error = self._manager.find(group_id)
         while metadata is not None and not error and not metadata.group.knows_subscriptions:
             await self._tombstones.read_subscriptions(metadata)

@@ -1,6 +1,7 @@
 """Log lines about groups at INFO: members that join or leave, the reasons, and rebalances. pure
 
-A line is a text and its values by name. Names come from clients: each is cut, and of many members only some are named.
+A line is a text and its values by name. Clients choose the names, so each name is cut, and only some of many members
+are named.
 
 Source of the lines: `GroupMetadataManager` of Kafka 4.3.1 (`log.info`); KIP-800 for the reasons that clients give.
 """

@@ -1,4 +1,4 @@
-"""Records of groups in `__consumer_offsets`: batches out, state in. pure"""
+"""Records of groups in `__consumer_offsets`: encode batches, replay batches. pure"""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -55,7 +55,7 @@ def group_batch(group_id: str, value: GroupValue | None, now_ms: int) -> bytearr
 def _batch(
     records: list[tuple[bytes, bytes | None, tuple[()]]], now_ms: int, producer: ProducerIdAndEpoch | None
 ) -> bytearray:
-    """Kafka's coordinators begin at sequence 0 whether or not a producer is behind the batch."""
+    """Build a batch. The base sequence is 0 with and without a producer, as in Kafka's coordinators."""
     if producer is None and len(records) == 1:
         ((key, value, _),) = records
         if value is not None:

@@ -1,4 +1,4 @@
-"""The members of a classic group: who is in, who may join, what they agree on. pure
+"""The members of a classic group, and the leader and the protocol that they elect. pure
 
 Source: `org.apache.kafka.coordinator.group.classic.ClassicGroup`, `ClassicGroupMember` of Kafka 4.3.1.
 """
@@ -16,8 +16,9 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 
 class Moment(NamedTuple):
-    """Now, on both clocks: intervals are monotonic, what is written down is wall time. Neither follows from the other:
-    a suspended machine and a clock that is set move one alone."""
+    """The current time of both clocks: intervals use the monotonic time, stored timestamps the wall time. Neither
+    clock follows from the other: a suspended machine stops one of them, and setting the clock moves only the wall
+    time."""
 
     monotonic_ms: float
     wall_ms: int
@@ -62,11 +63,11 @@ class Member:
 
     @property
     def is_exempt(self) -> bool:
-        """Whether its session cannot expire: it waits for a reply, and knows its member id already."""
+        """Whether the session cannot expire, because the member waits for a reply and knows its member id already."""
         return (self.awaiting_join or self.awaiting_sync) and not self.is_new
 
     def subscription(self, protocol: str | None) -> bytes:
-        """The metadata that the member gave for `protocol`; empty when it has none."""
+        """Return the metadata that the member sent for `protocol`; empty if it sent none."""
         if self._subscription[0] != protocol:
             self._subscription = (
                 protocol,
@@ -75,15 +76,15 @@ class Member:
         return self._subscription[1]
 
     def want(self, protocols: Protocols, timeouts: Timeouts) -> None:
-        """The member joins again with what it wants now."""
+        """Set the protocols and timeouts with which the member joins again."""
         self.protocols, self.timeouts, self._subscription = protocols, timeouts, (None, b"")
 
     def touch(self, now_ms: float) -> None:
-        """Start the session timeout again."""
+        """Restart the session timeout."""
         self.session_deadline_ms = now_ms + self.timeouts.session_ms
 
     def to_record(self, protocol: str | None, assignment: bytes | None = None) -> GroupMember:
-        """Return the member as it is in the group's record, with its own assignment or the one given."""
+        """Return the member for the group's record, with its own assignment or the given one."""
         return GroupMember(
             member_id=self.member_id,
             group_instance_id=self.group_instance_id,
@@ -97,10 +98,10 @@ class Member:
 
 
 class Roster:
-    """The members of one group in the order in which they came.
+    """The members of one group in the order in which they joined.
 
-    `static` maps instance ids to member ids (KIP-345); `pending` holds the ids that were handed out and not used yet,
-    with the time at which they lapse (KIP-394).
+    `static` maps instance ids to member ids (KIP-345). `pending` maps ids that were assigned and not used yet to the
+    time when they expire (KIP-394).
     """
 
     __slots__ = ("_leader", "_supporters", "joined_count", "members", "pending", "static")
@@ -110,23 +111,24 @@ class Roster:
         self.static: dict[str, str] = {}
         self.pending: dict[str, float] = {}
         self._leader: str | None = None
-        # How many members wait for the next generation: a group counts them with each that joins.
+        # The number of members that wait for the next generation. It is a counter, because each JoinGroup reads it.
         self.joined_count = 0
         self._supporters: Counter[str] = Counter()
 
     @property
     def leader(self) -> str | None:
-        """The first member, or the one that was elected. Found at first use, because many members may leave at once."""
+        """The first member, or the elected one. It is found at the first use, because many members may leave at
+        once."""
         if self._leader is None and self.members:
             self._leader = next(iter(self.members))
         return self._leader
 
     def lead(self, member_id: str) -> None:
-        """This member leads."""
+        """Make this member the leader."""
         self._leader = member_id
 
     def add(self, member: Member) -> None:
-        """Take a member in."""
+        """Add a member."""
         self.pending.pop(member.member_id, None)
         self.members[member.member_id] = member
         self._count(member.protocols, 1)
@@ -134,7 +136,7 @@ class Roster:
             self.static[member.group_instance_id] = member.member_id
 
     def remove(self, member_id: str) -> Member | None:
-        """Take a member or a pending id out."""
+        """Remove a member or a pending id."""
         self.pending.pop(member_id, None)
         member = self.members.pop(member_id, None)
         if member is None:
@@ -148,17 +150,17 @@ class Roster:
         return member
 
     def remove_all(self, member_ids: Iterable[str]) -> None:
-        """Take several out."""
+        """Remove several members or pending ids."""
         for member_id in member_ids:
             self.remove(member_id)
 
     def set_joined(self, member: Member, joined: bool) -> None:
-        """Note that a member waits for the next generation, or that it does not."""
+        """Record whether a member waits for the next generation."""
         self.joined_count += joined - member.awaiting_join
         member.awaiting_join = joined
 
     def rename(self, member: Member, new_id: str) -> None:
-        """A static member goes on under a new member id; its old one is fenced from now on."""
+        """Give a static member a new member id. Requests with its old id are fenced from now on."""
         old_id, member.member_id = member.member_id, new_id
         if self.leader == old_id:
             self._leader = new_id
@@ -168,13 +170,13 @@ class Roster:
             self.static[member.group_instance_id] = new_id
 
     def update(self, member: Member, protocols: Protocols, timeouts: Timeouts) -> None:
-        """A member joins again with what it wants now."""
+        """Set the protocols and timeouts with which a member joins again."""
         self._count(member.protocols, -1)
         self._count(protocols, 1)
         member.want(protocols, timeouts)
 
     def error(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID when this is not a member."""
+        """Return UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID if this is not a member, else NONE."""
         if group_instance_id is not None:
             owner = self.static.get(group_instance_id)
             if owner is not None and owner != member_id:
@@ -184,13 +186,14 @@ class Roster:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def shares(self, protocols: Protocols) -> bool:
-        """Whether every member knows one of these protocols."""
+        """Return whether every member supports one of these protocols."""
         return any(self._supporters[name] == len(self.members) for name in _names(protocols))
 
     def choose_protocol(self, restarted: Member | None = None, protocols: Protocols = ()) -> str:
-        """The one with most votes: each member's is the first of its own that all know.
+        """Return the protocol with the most votes. Each member votes for the first of its protocols that all members
+        support.
 
-        `restarted` counts with `protocols` in the place of those that it came with.
+        The member `restarted` votes with `protocols` instead of those with which it joined.
         """
         ballots = [protocols if member is restarted else member.protocols for member in self.members.values()]
         moved = Counter(_names(protocols))
@@ -200,7 +203,8 @@ class Roster:
         return max(votes, key=lambda name: votes[name])
 
     def elect(self) -> bool:
-        """Make sure that the leader is a member that joined; False if no member has joined."""
+        """Elect a member that joined as the leader, unless the leader has joined; return False if no member has
+        joined."""
         if self.leader is not None and self.members[self.leader].awaiting_join:
             return True
         joined = next((member.member_id for member in self.members.values() if member.awaiting_join), None)
@@ -214,7 +218,7 @@ class Roster:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that a member asks for, 0 at least."""
+        """The longest rebalance timeout of the members, at least 0."""
         return max([0, *(member.timeouts.rebalance_ms for member in self.members.values())])
 
     def _count(self, protocols: Protocols, step: int) -> None:

@@ -1,8 +1,8 @@
-"""The groups of this broker: loading them, finding them, logging what changes and applying it. shell
+"""The groups of this broker: load and find them, log their changes and apply them. shell
 
-A group's partition of `__consumer_offsets` is loaded before its groups answer; until then they answer
-COORDINATOR_LOAD_IN_PROGRESS. A partition that cannot be loaded to its end answers NOT_COORDINATOR: half of its offsets
-would send consumers back.
+Until a group's partition of `__consumer_offsets` is loaded, its groups answer COORDINATOR_LOAD_IN_PROGRESS. The groups
+of a partition that cannot be loaded to its end answer NOT_COORDINATOR: with half of the offsets consumers would read
+records again.
 """
 
 import logging
@@ -29,17 +29,17 @@ from ottla.protocol.values import NO_PRODUCER_ID, ProducerIdAndEpoch, Transactio
 log = logging.getLogger(__name__)
 
 SETTLE_US: Final = 0.6
-"""One offset of a transaction that has ended, put among the committed ones or dropped."""
+"""Cost of one pending offset of an ended transaction that is committed or dropped."""
 
 
 Rows = Sequence[tuple[OffsetKey | GroupKey, OffsetValue | GroupValue | None]]
 """Records, by key; None is a tombstone."""
 
 Change = tuple[int, Rows]
-"""What one batch logs: the producer id (NO_PRODUCER_ID outside of transactions), and the records to be applied."""
+"""Content of one batch: the producer id (NO_PRODUCER_ID outside of transactions), and the records to apply."""
 
 APPLIED_BY_GROUP: Final[Change] = (NO_PRODUCER_ID, ())
-"""A step of a group that is here: nothing is to be replayed (`CoordinatorResult.replayRecords` of Kafka)."""
+"""Step of a loaded group: no record is to be replayed (`CoordinatorResult.replayRecords` of Kafka)."""
 
 
 class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
@@ -66,7 +66,7 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
     # ---- called by the runtime
 
     def new_shard(self, partition: StateLog) -> GroupShard:
-        """A shard without groups."""
+        """Return a shard without groups."""
         return GroupShard(partition, self._initial_rebalance_delay_ms, self._clock.now_ms())
 
     async def on_load(self, shard: GroupShard) -> None:
@@ -81,7 +81,7 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
             log.info("Loaded %d groups", count)
 
     def apply(self, shard: GroupShard, change: Change, base_offset: int) -> ErrorCode:
-        """Apply logged records like a replay does."""
+        """Apply logged records as a replay does."""
         producer_id, rows = change
         wall_ms = self._clock.now_ms()
         for offset, (key, value) in enumerate(rows, base_offset):
@@ -89,7 +89,7 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
         return NO_ERROR
 
     def answer_refusal(self, shard: GroupShard, change: Change, error: ErrorCode) -> ErrorCode:
-        """Nothing was logged."""
+        """Do nothing, because nothing was logged."""
         return client_error(error)
 
     # ---- changes
@@ -104,14 +104,14 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
         )
 
     def log_group(self, index: int, group_id: str, value: GroupValue | None) -> ErrorCode:
-        """Log a group that was not there, or the end of one, and apply it; nothing changes when the log refuses."""
+        """Log a new group, or the tombstone of a group, and apply it. Nothing changes if the log refuses it."""
         batch = group_batch(group_id, value, self._clock.now_ms())
         return self.write(self.shards[index], batch, (NO_PRODUCER_ID, ((GroupKey(group_id), value),)))
 
     def log_step(self, metadata: GroupMetadata, step: Step, now: Moment) -> Outcome:
-        """Log what a group that is here has decided, and have it applied by the group itself; what follows.
+        """Log the step of a loaded group, which then applies it; return the outcome.
 
-        Those who wait in it are answered whatever breaks here.
+        The waiting members of the group are answered even if logging fails.
         """
         group, record = metadata.group, step.record
         self._turns.charge(BATCH_US + len(record.members) * STATE_RECORD_US)
@@ -132,7 +132,7 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
     # ---- transactions that have ended
 
     def complete_transaction(self, partition: Partition, marker: TransactionMarker) -> ErrorCode:
-        """Append a marker to an offsets partition, and settle the pending offsets of its producer."""
+        """Append a marker to an offsets partition, and complete the pending offsets of its producer."""
         if partition.index in self.loading:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         error = partition.append_marker(marker).error
@@ -145,13 +145,13 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
         return error
 
     async def complete_all(self, shard: GroupShard) -> None:
-        """Settle what large transactions have left, in shares. None is left when this returns."""
+        """Complete all pending offsets of ended transactions, in shares."""
         while count := shard.settle():
             self._turns.charge(SETTLE_US * count)
             await self._turns.yield_if_due()
 
     def _complete_soon(self, shard: GroupShard) -> None:
-        """Run `settle` in the background."""
+        """Run `complete_all` in the background."""
         if shard.settling:
             return
         shard.settling = True
@@ -171,16 +171,16 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
     # ---- finding
 
     def partition_for(self, group_id: str) -> int:
-        """The partition of `__consumer_offsets` that holds the group, whether FindCoordinator has made it or not."""
+        """Return the partition of `__consumer_offsets` that holds the group. The topic need not exist yet."""
         count = self._partition_count or self._cluster.internal_partition_count(self.topic)
         return self._hashed(group_id, count) if len(group_id) <= LONGEST_KEPT else self._hash(group_id, count)
 
     def groups(self) -> list[GroupMetadata]:
-        """Every group that is loaded."""
+        """Return every loaded group."""
         return [metadata for shard in self.shards.values() for metadata in shard.groups.values()]
 
     def find(self, group_id: str) -> tuple[GroupMetadata | None, ErrorCode]:
-        """The group, if there is one; or why this broker cannot say."""
+        """Return the group, or None if it does not exist; with an error if this broker cannot know."""
         shard = self.shard_of(group_id)
         if not isinstance(shard, GroupShard):
             return None, shard
@@ -197,5 +197,5 @@ class GroupMetadataManager(CoordinatorRuntime[GroupShard, Change, ErrorCode]):
         return {index: partition.log_end_offset for index, partition in found if partition is not None}
 
     def obtain(self, group_id: str) -> GroupMetadata:
-        """The group, created Empty, and not logged, when there is none."""
+        """Return the group. If it does not exist, create it as Empty without logging it."""
         return self.shards[self.partition_for(group_id)].obtain(group_id, self._clock.now_ms())

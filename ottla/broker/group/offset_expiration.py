@@ -1,8 +1,8 @@
 """Expire groups and committed offsets. shell
 
-Each expired offset gets a tombstone in `__consumer_offsets`, and so does the group at the end. A group without members
-and offsets is removed by the next check, whatever its age. Offsets that an open transaction covers stay, and so does
-their group. All of this is done in shares; what was found before a pause is checked again after it.
+Each expired offset gets a tombstone in `__consumer_offsets`, and at last so does the group. The next check removes a
+group without members and offsets, whatever its age. Offsets that an open transaction covers stay, and so does their
+group. The work is done in shares; state that was read before a pause is checked again after it.
 
 Source: `OffsetMetadataManager.cleanupExpiredOffsets`, `ClassicGroup` of Kafka 4.3.1; KIP-211.
 """
@@ -37,7 +37,8 @@ class OffsetExpiration:
         self._retention_ms = retention_ms
 
     async def expire(self) -> None:
-        """Look at every group once. A partition that breaks is left for the next look, the others go on."""
+        """Check every group once. If a partition fails, its groups wait for the next check; the other partitions
+        continue."""
         broken: set[int] = set()
         for metadata in self._manager.groups():
             if metadata.index in broken:
@@ -69,7 +70,8 @@ class OffsetExpiration:
             self._manager.log_group(metadata.index, metadata.group.group_id, None)
 
     async def _may_expire(self, metadata: GroupMetadata) -> bool:
-        """Whether offsets of the group may expire: it has no members, or its consumers' subscriptions are known."""
+        """Return whether offsets of the group may expire: it has no members, or its consumers' subscriptions are
+        known."""
         await self._tombstones.read_subscriptions(metadata)
         group = metadata.group
         if not self._tombstones.is_there(metadata):

@@ -1,13 +1,13 @@
 """The committed and the pending offsets of one group. pure
 
 A plain commit counts at once. An offset that was committed in a transaction is pending until the producer's marker:
-COMMIT makes it the committed one if no later record overtook it in the log, ABORT drops it (KIP-447).
-Order is decided by the offset of the commit's record in `__consumer_offsets`, live and in replay alike.
+COMMIT makes it the committed offset unless a later record in the log has replaced it, ABORT drops it (KIP-447). The
+order is that of the commits' records in `__consumer_offsets`, live and in a replay.
 
 A marker may end a transaction with any number of offsets in any number of groups, and all of them count from the same
-moment. So each of them refers to its transaction; the marker writes the outcome there and nowhere else, and readers go
-by it. To put the offsets of an ended transaction among the committed ones, or to drop them, changes nothing that can be
-read, and is done by and by (`OffsetTransaction.settle`).
+moment. So each offset refers to its transaction, the marker writes the outcome only there, and readers use that
+outcome. Later the offsets of an ended transaction are moved to the committed ones, or dropped, a few at a time. This
+changes no result of a read (`OffsetTransaction.complete_some`).
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ class OffsetAndMetadata(NamedTuple):
 class OffsetTransaction:
     """The transaction of one producer in one partition of `__consumer_offsets`.
 
-    `committed` is None while it is open. `places` are the offsets that are to be settled when it has ended.
+    `committed` is None while it is open. `places` are the offsets to complete after its end.
     """
 
     __slots__ = ("committed", "places", "producer_id")
@@ -39,7 +39,7 @@ class OffsetTransaction:
         self.places: list[tuple[GroupOffsets, TopicPartition]] = []
 
     def complete_some(self, most: int) -> int:
-        """Put so many of its offsets where they belong now that it has ended; how many there were."""
+        """Complete up to this many offsets of the ended transaction; return how many there were."""
         places = self.places
         count = min(most, len(places))
         for _ in range(count):
@@ -51,7 +51,7 @@ class OffsetTransaction:
 class GroupOffsets:
     """The offsets of one group.
 
-    `committed` and `in_transactions` are for this module: what an ended transaction has left may stand in either.
+    `committed` and `in_transactions` are for this module: either may still hold offsets of ended transactions.
     """
 
     __slots__ = ("committed", "in_transactions")
@@ -61,13 +61,13 @@ class GroupOffsets:
         self.in_transactions: dict[TopicPartition, dict[OffsetTransaction, OffsetAndMetadata]] = {}
 
     def commit(self, key: TopicPartition, value: OffsetValue, record_offset: int) -> None:
-        """A commit outside of transactions."""
+        """Record a commit outside of transactions."""
         self.committed[key] = OffsetAndMetadata(value, record_offset)
 
     def commit_pending(
         self, transaction: OffsetTransaction, key: TopicPartition, value: OffsetValue, record_offset: int
     ) -> None:
-        """A commit inside a transaction that is open."""
+        """Record a commit in an open transaction."""
         by_transaction = self.in_transactions.get(key)
         if by_transaction is None:
             by_transaction = self.in_transactions[key] = {}
@@ -80,7 +80,7 @@ class GroupOffsets:
         by_transaction = self.in_transactions.get(key)
         pending = None if by_transaction is None else by_transaction.pop(transaction, None)
         if pending is None:
-            return  # there was a tombstone
+            return  # a tombstone has removed it
         if not by_transaction:
             del self.in_transactions[key]
         if transaction.committed:
@@ -89,12 +89,12 @@ class GroupOffsets:
                 self.committed[key] = pending
 
     def remove(self, key: TopicPartition) -> None:
-        """A tombstone: the committed offset and every pending one of the key are gone."""
+        """Apply a tombstone: remove the committed offset and all pending offsets of the key."""
         self.committed.pop(key, None)
         self.in_transactions.pop(key, None)
 
     def get(self, key: TopicPartition) -> OffsetAndMetadata | None:
-        """The committed offset of a key."""
+        """Return the committed offset of a key."""
         current = self.committed.get(key)
         by_transaction = self.in_transactions.get(key)
         if by_transaction is not None:
@@ -104,12 +104,12 @@ class GroupOffsets:
         return current
 
     def is_unstable(self, key: TopicPartition) -> bool:
-        """Whether an open transaction covers the key."""
+        """Return whether an open transaction covers the key."""
         by_transaction = self.in_transactions.get(key)
         return by_transaction is not None and any(each.committed is None for each in by_transaction)
 
     def pending(self, key: TopicPartition) -> Iterator[tuple[int, int]]:
-        """(producer id, offset) of each open transaction that covers the key."""
+        """Yield (producer id, offset) of each open transaction that covers the key."""
         for transaction, pending in self.in_transactions.get(key, {}).items():
             if transaction.committed is None:
                 yield transaction.producer_id, pending.value.offset
@@ -120,17 +120,17 @@ class GroupOffsets:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is committed or pending. What aborted transactions have left is looked through."""
+        """Whether no offset is committed or pending. Offsets of aborted transactions do not count."""
         return not self.committed and not any(key in self for key in self.in_transactions)
 
     @property
     def at_most(self) -> int:
-        """There are no more keys than this."""
+        """Upper limit of the number of keys."""
         return len(self.committed) + len(self.in_transactions)
 
     def is_older(self, key: TopicPartition, end: int) -> bool | None:
-        """Whether a record before offset `end` is what counts for the key, or may come to count; None if an open
-        transaction with a later one decides that. A tombstone would take the later one along."""
+        """Return whether the key has a committed or pending offset, and all of them have records before offset
+        `end`. None if an open transaction has a later record too: a tombstone would remove that one as well."""
         committed = self.get(key)
         if committed is not None and committed.record_offset >= end:
             return False
@@ -141,18 +141,18 @@ class GroupOffsets:
         return None if any(offset >= end for offset in pending) else True
 
     def places(self) -> Iterator[TopicPartition]:
-        """Iterate over the keys with a committed or a pending offset. A key may occur twice, or have no offset any
-        more."""
+        """Iterate over the keys with a committed or a pending offset. A key may occur twice, or have lost its
+        offset."""
         return chain([*self.committed], [*self.in_transactions])
 
     def some_places(self, most: int) -> list[TopicPartition]:
-        """So many keys at most of `places`, each once, in a step that is as short as that."""
+        """Return the first keys of `places`, at most `most`, each once. The cost depends on `most` only."""
         return list(dict.fromkeys(islice(chain(self.committed, self.in_transactions), most)))
 
     def to_value(
         self,
     ) -> tuple[dict[TopicPartition, OffsetAndMetadata], dict[int, dict[TopicPartition, OffsetAndMetadata]]]:
-        """All that is committed by key, and all that is pending by producer and key: what must equal a replay."""
+        """Return the committed offsets by key, and the pending ones by producer and key, to compare with a replay."""
         pending: dict[int, dict[TopicPartition, OffsetAndMetadata]] = {}
         for key in self.in_transactions:
             for transaction, offset in self.in_transactions[key].items():

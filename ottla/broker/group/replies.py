@@ -58,7 +58,8 @@ class Emptied(NamedTuple):
 
 
 Step = Assigned | Restarted | Emptied
-"""A decision of a group that must be logged first: `record` is the group after it. `logged` applies it."""
+"""A decision of a group that must be logged first: `record` is the group after it. `ClassicGroup.on_logged` applies
+it."""
 
 
 @dataclass(slots=True)

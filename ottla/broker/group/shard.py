@@ -2,7 +2,7 @@
 
 A shard holds the whole state of its partition, so loading it again replaces one object. `apply` replays a record;
 records that the coordinator logs are applied by it too, with two exceptions. A loaded group applies its own next record
-(`ClassicGroup.logged`), and a new marker ends its transaction (`end_transaction`) without being read back. A group
+(`ClassicGroup.on_logged`), and a new marker ends its transaction (`end_transaction`) without being read back. A group
 exists from the first record that names it (also an aborted commit), or from the first request that creates it
 (`obtain`), until its tombstone.
 """
@@ -21,7 +21,7 @@ from ottla.protocol.batch_header import BatchHeader
 from ottla.protocol.internal_topics.offsets_records import GroupKey, GroupValue, OffsetKey, OffsetValue
 
 SETTLED_AT_ONCE: Final = 200
-"""Offsets of an ended transaction that are settled in one step."""
+"""Number of pending offsets of an ended transaction that are completed in one step."""
 
 
 class GroupMetadata:
@@ -50,7 +50,7 @@ class GroupMetadata:
 
 
 class GroupStore:
-    """The groups of partition `index`, by id. `wall_ms` is when it is loaded."""
+    """The groups of partition `index`, by id. `wall_ms` is the time of loading."""
 
     __slots__ = ("_ended", "_initial_delay_ms", "_open", "_wall_ms", "groups", "index")
 
@@ -84,16 +84,16 @@ class GroupStore:
             self._remove_offset(key)
 
     def obtain(self, group_id: str, wall_ms: int) -> GroupMetadata:
-        """The group, created Empty when there is none."""
+        """Return the group; create it as Empty if it does not exist."""
         metadata = self.groups.get(group_id)
         if metadata is None:
             metadata = self.groups[group_id] = GroupMetadata(self._new_group(group_id, wall_ms), self.index)
         return metadata
 
     def end_transaction(self, producer_id: int, commit: bool) -> int:
-        """A marker of `producer_id`: its pending offsets count now, or never.
+        """Apply a marker of `producer_id`: its pending offsets are committed or dropped.
 
-        How many were settled; those of a large transaction are left to `settle`.
+        Return the number of offsets that were completed. Those of a large transaction are left to `settle`.
         """
         transaction = self._open.pop(producer_id, None)
         if transaction is None:
@@ -113,7 +113,7 @@ class GroupStore:
         return not self._ended
 
     def settle(self) -> int:
-        """Settle some offsets of a large transaction that has ended; how many there were."""
+        """Complete some offsets of a large transaction that has ended; return how many there were."""
         if not self._ended:
             return 0
         transaction = self._ended[0]
@@ -148,7 +148,7 @@ class GroupStore:
                 self._forget(metadata)
 
     def _forget(self, metadata: GroupMetadata) -> None:
-        """Drop a group that no log knows any more."""
+        """Drop a group that is in no log any more."""
         metadata.cancel_timer()
         self.groups.pop(metadata.group.group_id, None)
 
@@ -157,7 +157,7 @@ class GroupStore:
 
 
 class GroupShard(GroupStore):
-    """A store with its log. `settling`: the offsets of ended transactions are being settled in the background."""
+    """A store with its log. `settling`: the offsets of ended transactions are being completed in the background."""
 
     __slots__ = ("log", "settling")
 

@@ -2,12 +2,13 @@
 
 Rules
 
-1. A group is created Empty. It is Empty again whenever its last member is gone; only then may it be deleted.
+1. A group is created Empty. It is Empty again when its last member has left; only then may it be deleted.
 2. The first member, a new member, a member that leaves or changes its protocols: PreparingRebalance. Members join.
 3. All members have joined, or the rebalance timeout has passed: a new generation, CompletingRebalance. The leader
    computes the assignment.
 4. The leader's SyncGroup is logged: Stable.
-5. Dead is the end: the group was deleted, and its members get an error that makes them look for the coordinator again.
+5. Dead is the last state: the group was deleted, and its members get an error that makes them find the coordinator
+   again.
 
 Source: `org.apache.kafka.coordinator.group.classic.ClassicGroupState`.
 """
@@ -39,7 +40,7 @@ ALLOWED_PREVIOUS: Final = {
 
 
 def check_transition(group_id: str, current: ClassicGroupState, target: ClassicGroupState) -> ClassicGroupState:
-    """`target` if the move is legal; an illegal move is a bug and raises RuntimeError."""
+    """Return `target` if the transition is valid. An invalid transition is a bug and raises RuntimeError."""
     if current not in ALLOWED_PREVIOUS[target]:
         raise RuntimeError(f"group {group_id}: illegal transition {current.value} -> {target.value}")
     return target

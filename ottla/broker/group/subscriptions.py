@@ -12,7 +12,7 @@ from ottla.protocol.fields import Reader
 
 
 class Subscriptions:
-    """The topics of all members of one generation, read on demand: a member may name very many.
+    """The topics of all members of one generation. They are read on demand, because a member may name very many.
 
     `read` reads some of the names; `topics` reads all that are left.
     """
@@ -24,7 +24,7 @@ class Subscriptions:
         self._topics: set[str] | None = set()
 
     def read(self, most: int) -> bool:
-        """Read the next `most` names; True when it is known that none are left."""
+        """Read the next `most` names; return True when none are left."""
         if self._names is None or self._topics is None:
             self._names = None
             return True
@@ -41,7 +41,7 @@ class Subscriptions:
 
     @property
     def topics(self) -> set[str] | None:
-        """Every topic; None if one of the members does not say its own as Kafka's consumers do."""
+        """Return all topics; None if a member's subscription is not in the format of Kafka's consumers."""
         while not self.read(1_000):
             pass
         return self._topics

@@ -1,4 +1,4 @@
-"""Tombstones of committed offsets, as many at a time as go into one batch. shell"""
+"""Tombstones of committed offsets, written in batches of limited size. shell"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -16,7 +16,7 @@ from ottla.protocol.values import NO_PRODUCER_ID, TopicPartition
 
 KEYS_AT_ONCE: Final = 100
 BATCH_BYTES: Final = 500_000
-"""About the most of a batch of tombstones, below the least that the topic may be set to in earnest."""
+"""Approximate limit of a batch of tombstones, smaller than any max.message.bytes that the topic is likely to have."""
 NAMES_AT_ONCE: Final = 500
 PLACE_US: Final = 0.3
 
@@ -30,7 +30,7 @@ class Tombstones:
         self._clock = clock
 
     def portions(self, group_id: str, keys: Iterable[TopicPartition]) -> Iterator[Sequence[TopicPartition]]:
-        """The keys, as many at a time as go into one batch."""
+        """Yield the keys in portions that fit into one batch."""
         return chunks(keys, keys_at_once(group_id))
 
     def bury(self, metadata: GroupMetadata, keys: Iterable[TopicPartition]) -> ErrorCode:
@@ -44,14 +44,14 @@ class Tombstones:
         return self._manager.write(self._manager.shards[metadata.index], batch, (NO_PRODUCER_ID, rows))
 
     async def read_subscriptions(self, metadata: GroupMetadata) -> None:
-        """Read what the members of a group read, until all of it is known."""
+        """Read the subscriptions of a group's members to the end."""
         while not metadata.group.knows_subscriptions:
             metadata.group.read_subscriptions(NAMES_AT_ONCE)
             self._turns.charge(NAMES_AT_ONCE * PLACE_US)
             await self._turns.yield_if_due()
 
     def is_there(self, metadata: GroupMetadata) -> bool:
-        """Whether the group was not removed meanwhile, and its partition can be asked."""
+        """Return whether the group still exists, and its partition is available."""
         return self._manager.find(metadata.group.group_id) == (metadata, ErrorCode.NONE)
 
 
@@ -62,7 +62,7 @@ def keys_at_once(group_id: str) -> int:
 
 
 def chunks(keys: Iterable[TopicPartition], most: int) -> Iterator[Sequence[TopicPartition]]:
-    """So many keys at a time, each of them once in a chunk."""
+    """Yield the keys in chunks of at most `most`, each key once in a chunk."""
     rest = iter(keys)
     while some := [*islice(rest, most)]:
         yield [*dict.fromkeys(some)]

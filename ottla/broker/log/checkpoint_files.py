@@ -28,7 +28,7 @@ class CheckpointFiles:
         self._renamed = False
 
     def __contains__(self, name: str) -> bool:
-        """Whether the file was written since the start."""
+        """Return whether the file was written since the start."""
         return name in self._written
 
     def write(self, name: str, content: bytes, sync: bool) -> None:

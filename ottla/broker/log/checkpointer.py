@@ -66,7 +66,7 @@ class Checkpointer:
         self._forgotten: set[TopicPartition] = set()
         self._files = CheckpointFiles(disk, clock, directory, failed)
         self._sync: _Sync | None = None
-        # The round in progress: whether there is one, and the partitions found with sealed segments to sync.
+        # The round in progress: whether one is running, and the partitions found with sealed segments to sync.
         self._busy = False
         self._round: Activity[None] | None = None
         self._sealed: list[Partition] = []
@@ -107,7 +107,7 @@ class Checkpointer:
     def forget_on_disk(self, key: TopicPartition) -> None:
         """Remove a deleted partition from the files now, before it is created again.
 
-        Else a crash could leave the new partition with the checkpoints of the deleted one.
+        Without this, a crash could leave the new partition with the checkpoints of the deleted one.
         """
         self.forget(key)
         if key in self._forgotten:
@@ -258,7 +258,8 @@ class Checkpointer:
         self._forgotten.clear()
 
     def _is_current(self, key: TopicPartition, partition: Partition) -> bool:
-        """Whether the entries of a partition are up to date, and its log starts at 0 and so has no start entry."""
+        """Return whether the entries of a partition are up to date, and its log starts at 0 and so has no start
+        entry."""
         log = partition.log
         return (
             self._high_watermarks.get(key, -1) == partition.high_watermark

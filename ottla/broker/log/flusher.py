@@ -1,8 +1,8 @@
 """Group commit: one sync at a time covers everything that was appended before it began. shell
 
-A partition requests a flush after an append that must be on the device. After the requests that have arrived by then,
-or when the running sync has ended, one sync starts for all of these partitions; then their high watermarks advance. So
-all waiting requests share the cost of a sync, and none waits for more than two.
+A partition requests a flush after an append that must be on the device. One sync starts for all partitions with a
+request, when the requests that have arrived by then are handled or the running sync has ended. After it, their high
+watermarks advance. So all waiting requests share the cost of a sync, and each waits for at most two.
 
 A failed sync is never tried again: the kernel may have dropped the pages and marked them clean.
 """

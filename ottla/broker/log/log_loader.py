@@ -191,7 +191,8 @@ class LogLoader:
         self.snapshots = [base for base, suffix in files if suffix == "snapshot"]
 
     def _remove_impossible(self, base: int) -> None:
-        """Remove a segment whose name says an offset that no log reaches, if asked to give up what is damaged."""
+        """Remove a segment whose name says an offset that no log reaches, if the operator allows to give up damaged
+        data."""
         path = f"{self.directory}/{base:020d}.log"
         if not self.start.truncate_damaged:
             raise Damaged(f"{path}: {checkpoints.NO_SUCH_OFFSET}")
@@ -357,10 +358,10 @@ class LogLoader:
         segment.file.sync()
 
     def _is_deleted_before(self, segment: LogSegment) -> bool:
-        """Whether the missing offsets before `segment` were being deleted.
+        """Return whether the missing offsets before `segment` were being deleted.
 
-        The oldest segments are deleted together. A power loss may keep the `.deleted` names of some and restore the
-        old names of others; then these are deleted too.
+        The oldest segments are deleted together. A power loss may keep the `.deleted` names of some and restore the old
+        names of others; then these are deleted too.
         """
         if self.settings.cleanup_compact:
             return False
@@ -368,10 +369,10 @@ class LogLoader:
         return any(name.isdecimal() and self.end_offset <= int(name) < segment.base_offset for name in logs)
 
     def _has_gap_before(self, segment: LogSegment) -> bool:
-        """Whether offsets are missing before `segment`, and the operator allows to cut the log there.
+        """Return whether offsets are missing before `segment`, and the operator allows to cut the log there.
 
-        Only compaction leaves gaps, and deletion of segments below `needed_from_offset`. Raises Damaged for a gap
-        that may not be cut.
+        Only compaction leaves gaps, and deletion of segments below `needed_from_offset`. Raises Damaged for a gap that
+        may not be cut.
         """
         least_offset = max(self.end_offset, self.settings.needed_from_offset)
         if segment.base_offset <= least_offset or self.settings.cleanup_compact:

@@ -109,7 +109,7 @@ class LogManager:
         return [name for name in self._disk.list(self.directory) if checkpoints.parse_directory_name(name) is not None]
 
     def topic_id_on_disk(self, topic: str, index: int) -> bytes | None:
-        """Return the topic id in a partition directory; None if there is none."""
+        """Return the topic id in a partition directory; None if it has none."""
         path = f"{self._path(f'{topic}-{index}')}/{checkpoints.PARTITION_METADATA}"
         try:
             return checkpoints.decode_partition_metadata(self._disk.read(path))
@@ -119,9 +119,9 @@ class LogManager:
     def rename_strays(self, known_ids: Container[bytes], exists: Callable[[str, int], bool]) -> None:
         """Rename the partition directories of unknown topics to `-stray`, which are kept, as in Kafka.
 
-        Such a topic was deleted, and the broker died before it renamed the files. A directory without a topic id
-        belongs to no topic, and would go to the next topic of its name (`LogManager.isStrayReplica`).
-        The directory of an existing partition is checked when it is opened (`_make_or_load`).
+        The topic of such a directory was deleted, and the broker died before it renamed the files. A directory without
+        a topic id belongs to no topic; the next topic of its name would take it over (`LogManager.isStrayReplica`). The
+        directory of an existing partition is checked when it is opened (`_make_or_load`).
         """
         for name in self.partition_dirs():
             topic, index = checkpoints.parse_directory_name(name) or ("", 0)

@@ -102,7 +102,7 @@ def _keep_codec(header: BatchHeader, settings: LogConfig) -> ValidationResult:
 
 
 def is_recompressed(batch: memoryview, settings: LogConfig) -> bool:
-    """Whether the topic sets a codec and the batch has another one. The bytes need not be a valid batch."""
+    """Return whether the topic sets a codec and the batch has another one. The bytes need not be a valid batch."""
     if settings.compression_type == PRODUCER_COMPRESSION or len(batch) < HEADER_SIZE:
         return False
     return read_header(batch).compression != _CODECS[settings.compression_type]
@@ -115,7 +115,7 @@ def _too_large_for_segment(size_bytes: int, settings: LogConfig) -> ValidationFa
 
 
 def _must_validate_records(check: BatchCheck, header: BatchHeader, settings: LogConfig, now_ms: int) -> bool:
-    """Whether a record is probably invalid, so that all records must be validated."""
+    """Return whether a record is probably invalid, so that all records must be validated."""
     if settings.cleanup_compact and check.has_null_key:
         return True
     if header.attributes & TIMESTAMP_TYPE:  # the batch claims LogAppendTime

@@ -18,7 +18,7 @@ T = TypeVar("T")
 LARGE_BYTES: Final = 2 * 1024 * 1024
 """Batches with more bytes of records are recompressed one at a time."""
 SLOW_US: Final = 20_000.0
-"""Calls that take longer go to the workers' queue for slow calls."""
+"""Calls that take longer are passed to the workers' queue for slow calls."""
 
 
 class LongWork:

@@ -15,7 +15,7 @@ from ottla.protocol.properties import read_properties
 _log = getLogger(__name__)
 
 
-# What a string of the protocol holds.
+# The longest string that the protocol can hold.
 _LONGEST_CLUSTER_ID: Final = 2**15 - 1
 
 

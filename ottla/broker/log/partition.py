@@ -81,7 +81,8 @@ class Partition:
         on_failure: Callable[[OSError], None] | None = None,
         flush: Callable[["Partition"], None] | None = None,
     ) -> None:
-        """`on_failure` is called with the error of failed IO. `flush` syncs the log and then calls `complete_flush`."""
+        """Create an open partition. `on_failure` is called with the error of failed IO. `flush` syncs the log and
+        then calls `complete_flush`."""
         self.topic = topic
         self.index = index
         self.topic_id = topic_id
@@ -392,7 +393,7 @@ class Partition:
     # --- producers ------------------------------------------------------------------------------------------------
 
     def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether the producer has a transaction open here, at this epoch."""
+        """Return whether the producer has a transaction open here, at this epoch."""
         return self.log.producer_state.has_ongoing_transaction(producer_id, producer_epoch)
 
     def maybe_start_transaction_verification(

@@ -94,7 +94,7 @@ ACCEPTED = AppendDecision(NO_ERROR)
 
 
 def is_reuse(producer: ProducerStateEntry, base_sequence: int, header: BatchHeader) -> bool:
-    """Whether a transactional batch reuses a sequence from before the last marker of its producer."""
+    """Return whether a transactional batch reuses a sequence from before the last marker of its producer."""
     if producer.epoch != header.producer_epoch or not header.is_transactional or producer.coordinator_epoch < 0:
         return False  # another epoch, or no marker yet
     ended = _ended_sequence(producer)

@@ -228,12 +228,13 @@ class ProducerStateManager:
         )
 
     def _follows_reuse(self, producer: ProducerStateEntry, header: BatchHeader) -> bool:
-        """Whether a batch follows a refused batch with reused sequences, which is the lowest one in verification."""
+        """Return whether a batch follows a refused batch with reused sequences, which is the lowest one in
+        verification."""
         verification = self._verifications[header.producer_id]
         return verification.epoch == header.producer_epoch and is_reuse(producer, verification.lowest_sequence, header)
 
     def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether the producer has an open transaction in this partition, at this epoch."""
+        """Return whether the producer has an open transaction in this partition, at this epoch."""
         producer = self._by_id.get(producer_id)
         return producer is not None and producer.current_txn_first_offset >= 0 and producer.epoch == producer_epoch
 

@@ -69,7 +69,7 @@ class Retention:
         deleter: FileDeleter,
         failed: Callable[[OSError], None],
     ) -> None:
-        """`failed` is called with the error of failed IO; it takes the log directory offline."""
+        """Create the retention. `failed` is called with the error of failed IO; it takes the log directory offline."""
         self._partitions = partitions
         self._disk = disk
         self._clock = clock

@@ -55,7 +55,7 @@ def classify_tail(file: File, bad: BadBatch, least_offset: int) -> TailKind:
 
 
 def _has_lost_page(file: File, position: int) -> bool:
-    """Whether the bad batch has zeros from its start, or from a page boundary, to the end of that page.
+    """Return whether the bad batch has zeros from its start, or from a page boundary, to the end of that page.
 
     A page that was never written leaves these zeros, and so does one that was written before the batch was added to it.
     If the length of the batch is not known, only its header is checked. From the start of the batch, eight zeros are

@@ -62,7 +62,7 @@ def offset_for_timestamp(
 
 
 def max_timestamp_offset(partition: Partition, isolation: FetchIsolation) -> Steps[TimestampOffset | None]:
-    """Find the first record with the largest timestamp, with the results of `offset_for_timestamp`."""
+    """Find the first record with the largest timestamp. The results are those of `offset_for_timestamp`."""
     return _find_in_log(
         partition, lambda has_moved: find_largest_timestamp(partition.log.segments, has_moved), isolation
     )

@@ -86,7 +86,7 @@ class UnifiedLog:
         turns: Turns | None,
         failed: Callable[[OSError], None],
     ) -> None:
-        """`failed` is called with the error of IO in the background, which no caller waits for."""
+        """Create the log. `failed` is called with the error of IO in the background, for which no caller waits."""
         self.directory = loaded.directory
         self.config = settings
         self.segments = loaded.segments
@@ -96,7 +96,7 @@ class UnifiedLog:
         self.log_end_offset = loaded.segments.end_offset
         self.recovery_point = loaded.recovery_point
         self.unsynced = list(loaded.unsynced)
-        # Loading has synced what it found.
+        # Loading has synced the files that it found.
         self.flushed_offset = loaded.segments.end_offset
         self._disk = disk
         self._clock = clock

@@ -45,7 +45,7 @@ def shortage(error: OSError) -> str | None:
 
 
 def as_shortage(error: OSError) -> OSError:
-    """Return `error`, which belongs to a call that changed nothing, as a Shortage if a limit caused it."""
+    """Return `error`, from a call that changed nothing, as a Shortage if a limit caused it."""
     return error if shortage(error) is None else Shortage(error.errno, error.strerror, error.filename)
 
 
@@ -113,7 +113,7 @@ class Descriptors:
         files[file] = None
 
     def hold(self) -> bool:
-        """Let one more file keep its descriptor until `release`; False if half of `limit` are held already.
+        """Keep the descriptor of one more file open until `release`; return False if half of `limit` are held already.
 
         So clients that read slowly, or never, leave the other half to the logs.
         """
@@ -131,7 +131,7 @@ class Descriptors:
         self._open.pop(file, None)
 
     def find(self, call: Callable[[], T]) -> T:
-        """Return the result of a call that needs a descriptor; try once more after closing an idle one.
+        """Return the result of a call that needs a descriptor; try again after closing an idle one.
 
         Raises Shortage if no descriptor is available, and OSError.
         """
@@ -152,7 +152,7 @@ class Descriptors:
             os.close(spare)
 
     def _free_descriptor(self) -> bool:
-        """Close the spare descriptor or that of an idle file; False if there is neither.
+        """Close the spare descriptor or that of an idle file; return False if neither exists.
 
         `add` opens a new spare descriptor later.
         """

@@ -309,7 +309,8 @@ class RealDisk(Timed):
     __slots__ = ("__weakref__", "_writers", "descriptors", "syncs")
 
     def __init__(self, open_files_max: int = 0) -> None:
-        """Keep at most `open_files_max` files from `open` open at once (0: `log_share` of `descriptors.py`)."""
+        """Use the file system. At most `open_files_max` files from `open` are open at once (0: `log_share` of
+        `descriptors.py`)."""
         super().__init__()
         self.descriptors = Descriptors(open_files_max)
         self.syncs = Syncs()

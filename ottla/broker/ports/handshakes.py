@@ -1,8 +1,8 @@
 """Accepted sockets of TLS listeners, until their ClientHello has arrived. shell
 
 A handshake takes a millisecond of the event loop, most of it a signature, and thousands may start at once. So a socket
-is passed to TLS only when the client's first record is complete, and one by one, between other work. A client that
-sends something else than TLS is detected here, before OpenSSL reads it.
+is passed to TLS only when the client's first record is complete, and one by one, between other work. This module
+detects a client that sends something else than TLS, before OpenSSL reads the bytes.
 """
 
 import asyncio

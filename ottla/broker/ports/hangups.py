@@ -11,7 +11,7 @@ _HUNG_UP: Final = getattr(select, "POLLRDHUP", 0)
 
 
 def has_hung_up(descriptor: int, needed_bytes: int) -> bool:
-    """Whether the peer has closed its side and fewer than `needed_bytes` unread bytes are in the socket."""
+    """Return whether the peer has closed its side and fewer than `needed_bytes` unread bytes are in the socket."""
     if descriptor < 0 or not _HUNG_UP:
         return False
     poll = select.poll()

@@ -109,7 +109,7 @@ class Listener:
         acceptor: Acceptor,
         security: Security | None = None,
     ) -> None:
-        """Without `security` connections are not encrypted."""
+        """Accept connections from now on. Without `security` connections are not encrypted."""
         self._loop = loop
         self._sockets = sockets
         self._acceptor = acceptor

@@ -145,7 +145,7 @@ def sync_paths(paths: Sequence[str], kernel: KernelSyncs) -> OSError | None:
                 left.pop()
                 if descriptor is not None:
                     opened.append(descriptor)
-            # Data alone would not do: on ext4 that need not write a new name of a directory.
+            # fdatasync is not enough: on ext4 it need not write a new name of a directory.
             failure = sync_descriptors(opened, kernel, data_only=False)
             failed = failed or failure
         finally:

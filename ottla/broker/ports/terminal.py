@@ -4,7 +4,8 @@ import os
 
 
 def has_terminal() -> bool:
-    """Whether the process has a controlling terminal. A daemon has none; closing the terminal window takes it away."""
+    """Return whether the process has a controlling terminal. A daemon has none; closing the terminal window takes it
+    away."""
     try:
         os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
     except OSError:

@@ -24,7 +24,7 @@ class ThreadWeb:
     __slots__ = ("_from_thread",)
 
     def __init__(self, from_thread: Callable[[Callable[[], None]], None]) -> None:
-        """`from_thread` is `Clock.from_thread`."""
+        """Create the port. `from_thread` is `Clock.from_thread`."""
         self._from_thread = from_thread
 
     def start(self, call: Callable[[], Any], on_end: OnEnd) -> None:

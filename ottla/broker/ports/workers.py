@@ -86,7 +86,7 @@ class ThreadWorkers:
     __slots__ = ("__weakref__", "_from_thread", "_queues", "_started", "_threads_most", "least_us")
 
     def __init__(self, from_thread: Callable[[Callable[[], None]], None]) -> None:
-        """`from_thread` is `Clock.from_thread`."""
+        """Create the port without threads. `from_thread` is `Clock.from_thread`."""
         self.least_us = SHORT_US
         self._from_thread = from_thread
         self._queues: tuple[_Queue, _Queue] = (SimpleQueue(), SimpleQueue())

@@ -1,7 +1,7 @@
 """Decide a change of the quotas of one entity. pure
 
 Source: `ClientQuotaControlManager`, `QuotaConfig` of Kafka 4.3.1; the error texts are Kafka's. Stricter than Kafka: NaN
-is refused, and so is a host name in place of an address, which Kafka looks up in the DNS.
+is refused, and so is a host name instead of an address, which Kafka looks up in the DNS.
 """
 
 from collections.abc import Mapping, Sequence

@@ -32,7 +32,7 @@ class Filter(NamedTuple):
     strict: bool
 
     def matches(self, entity: QuotaEntity) -> bool:
-        """Whether the entity matches the filter."""
+        """Return whether the entity matches the filter."""
         names = dict(entity)
         if self.strict and len(names) != len(self.components):
             return False
@@ -43,7 +43,7 @@ class Filter(NamedTuple):
 
 
 def read_filter(components: Iterable[Component], strict: bool) -> Filter | ApiError:
-    """Return the filter of a request, or an error. Reads at most one component more than there are types."""
+    """Return the filter of a request, or an error. Reads at most one component more than the number of types."""
     found: dict[str, Component] = {}
     for component in components:
         problem = _problem(component, found)

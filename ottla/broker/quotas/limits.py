@@ -19,7 +19,7 @@ USER: Final = "user"
 DEFAULT: Final = None
 """The default entity, in place of a name."""
 NO_NAME: Final = ""
-"""Stands for the name of a type that an entity does not have. No name is empty."""
+"""Marks a type for which an entity has no name. No name is empty."""
 
 Owner = tuple[str, str]
 """The entity that shares one measurement: (user, client id), either of which may be `NO_NAME`."""

@@ -47,7 +47,7 @@ class Sensors(Generic[Meter]):
 
     @property
     def limited(self) -> bool:
-        """Whether there is any quota of this kind."""
+        """Whether any quota of this kind is set."""
         return bool(self._limits)
 
     def set(self, entity: Mapping[str, str | None], limit: float | None) -> None:
@@ -123,7 +123,8 @@ class ClientQuotaManager:
             found[0].record(-value, now_ms)
 
     def most_at_once(self, user: str, client_id: str) -> float | None:
-        """Return what an idle client may take at once without being throttled; None if it is not limited."""
+        """Return the largest amount that an idle client may use at once without being throttled; None if it is not
+        limited."""
         limit = self.sensors.limit(user, client_id)
         return None if limit is None else limit * self._whole_s
 

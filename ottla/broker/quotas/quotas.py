@@ -203,11 +203,12 @@ class RequestQuota:
     # --- for handlers ---------------------------------------------------------------------------------------------
 
     def unthrottled_fetch_bytes(self) -> float | None:
-        """Return how many bytes a fetch may certainly return without being throttled; None if it is not limited."""
+        """Return the number of bytes that a fetch may certainly return without being throttled; None if it is not
+        limited."""
         return self._managers.fetch.most_at_once(self._user, self._client_id)
 
     def may_fetch(self, size_bytes: int) -> bool:
-        """Whether a Fetch may return so many bytes; if not, it returns none and the client is throttled.
+        """Return whether a Fetch may return so many bytes; if not, it returns none and the client is throttled.
 
         A single batch that is larger than the whole window allows is returned, and throttled afterwards. Otherwise the
         client would never get it.

@@ -107,7 +107,7 @@ class TokenBucket:
         self._filled_ms = 0.0
 
     def record(self, value: float, limit: float, now_ms: float) -> None:
-        """Take tokens, even more than there are; `limit` are added per second."""
+        """Take tokens, even more than the bucket holds; `limit` are added per second."""
         self._fill(limit, now_ms)
         self._tokens -= value
 
@@ -123,5 +123,5 @@ class TokenBucket:
 
 
 def round_throttle(throttle_ms: float) -> int:
-    """Round a time to milliseconds, at most what a reply can hold."""
+    """Round a time to milliseconds, at most to the largest throttle time of a reply."""
     return _NEVER_MS if throttle_ms >= _NEVER_MS else round(throttle_ms)

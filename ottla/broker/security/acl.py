@@ -1,8 +1,8 @@
 """Authorization by ACLs, with the decisions of Kafka's StandardAuthorizer. pure
 
 Source: `StandardAuthorizerData` of Kafka 4.3.1, and the default of `Authorizer.authorizeByResourceType`. Super users
-may do everything. Otherwise a matching DENY wins over every ALLOW. Without a match the answer is no, except where no
-entry matches the resource name and `allow.everyone.if.no.acl.found` is true.
+may do everything. For others, a matching DENY takes precedence over every ALLOW. Without a match the operation is
+denied, except where no entry matches the resource name and `allow.everyone.if.no.acl.found` is true.
 
 A decision looks up the name, and one prefix of it for each length that PREFIXED entries have. Its cost does not depend
 on the number of entries. Recent decisions are cached until an entry changes.
@@ -132,13 +132,13 @@ class AclAuthorizer:
     """`Authorizer` by ACL entries, which are added and removed one by one."""
 
     def __init__(self, super_users: Collection[str] = (), allow_everyone_if_no_acl_found: bool = False) -> None:
-        """`super_users` are principals as TYPE:NAME."""
+        """Create an authorizer without entries. `super_users` are principals as TYPE:NAME."""
         self._super_users = frozenset(super_users)
         self._default = allow_everyone_if_no_acl_found
         self.entries: dict[bytes, AccessControlEntryRecord] = {}
         """Entries by id."""
         self._types: dict[int, _Patterns] = {}
-        # Number of entries for each host except the wildcard. Usually there are none, so no look-up by host is needed.
+        # Number of entries for each host except the wildcard. Usually it is empty, so no look-up by host is needed.
         self._hosts: dict[str, int] = {}
         # (resource type, bit of an operation, holder) -> (kind, name) of the patterns with an ALLOW, in order.
         self._allowed: dict[tuple[int, int, _Holder], dict[tuple[int, str], None]] = {}
@@ -164,7 +164,7 @@ class AclAuthorizer:
                 self.remove(record.id)
 
     def has(self, entry: AccessControlEntryRecord) -> bool:
-        """Return whether there is an equal entry."""
+        """Return whether an equal entry exists."""
         resource_type, kind, name, holder, bit = _unpack_entry(entry)
         patterns = self._types.get(resource_type)
         if patterns is None:
@@ -195,7 +195,7 @@ class AclAuthorizer:
             self._allowed.setdefault((resource_type, bit, holder), {})[kind, name] = None
 
     def remove(self, entry_id: bytes) -> None:
-        """Remove the entry with this id, if there is one."""
+        """Remove the entry with this id, if it exists."""
         entry = self.entries.pop(entry_id, None)
         if entry is None:
             return
@@ -225,7 +225,7 @@ class AclAuthorizer:
     # ---- decisions
 
     def authorize(self, session: Session, need: Need, name: str) -> bool:
-        """Whether the client may do this to the resource of that name."""
+        """Return whether the client may perform this operation on the resource of that name."""
         key = (session.principal, session.host, need.operation, need.resource_type, name)
         allowed = self._decisions.get(key)
         if allowed is None:
@@ -235,10 +235,10 @@ class AclAuthorizer:
         return allowed
 
     def authorize_by_resource_type(self, session: Session, need: Need) -> bool:
-        """Whether the client may do this to any resource of that type, there or not.
+        """Return whether the client may perform this operation on any resource of that type, existing or not.
 
-        One name or prefix with an ALLOW is enough, if no DENY covers all of it. The cost is one decision for each
-        name or prefix that a DENY covers.
+        One name or prefix with an ALLOW is enough, if no DENY covers all of it. The cost is one decision for each name
+        or prefix that a DENY covers.
         """
         key = (session.principal, session.host, need.operation, need.resource_type, None)
         allowed = self._decisions.get(key)

@@ -32,7 +32,7 @@ class AclFilter(NamedTuple):
         return ""
 
     def matches(self, entry: AccessControlEntryRecord) -> bool:
-        """Whether an entry matches the filter."""
+        """Return whether an entry matches the filter."""
         return (
             self.resource_type in (_ANY, entry.resource_type)
             and self.principal in (None, entry.principal)

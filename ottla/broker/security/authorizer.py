@@ -14,7 +14,7 @@ from ottla.protocol.internal_topics.security_records import AccessControlEntryRe
 class Need(NamedTuple):
     """A right that an API needs, and the error if the client lacks it.
 
-    `is_quiet`: a missing right is not logged as a denial, because it only decides what the reply shows, or because
+    `is_quiet`: a missing right is not logged as a denial, because it only decides the content of the reply, or because
     another right may be sufficient.
     """
 
@@ -28,10 +28,10 @@ class Authorizer(Protocol):
     """Interface of authorizers, which decide without waiting."""
 
     def authorize(self, session: Session, need: Need, name: str) -> bool:
-        """Whether the client may do this to the resource of that name."""
+        """Return whether the client may perform this operation on the resource of that name."""
 
     def has(self, entry: AccessControlEntryRecord) -> bool:
-        """Return whether there is an equal entry."""
+        """Return whether an equal entry exists."""
 
     def authorize_by_resource_type(self, session: Session, need: Need) -> bool:
-        """Whether the client may do this to any resource of that type, there or not."""
+        """Return whether the client may perform this operation on any resource of that type, existing or not."""

@@ -166,7 +166,8 @@ def _field(data: bytes, at: int) -> tuple[_Field, int]:
 
 
 def why_not(before: CertificateEntry, after: CertificateEntry, *, dn_may_change: bool, san_may_change: bool) -> str:
-    """Return why a certificate must not replace another, or an empty string. It may add alternative names."""
+    """Return the reason why a certificate must not replace another, or an empty string. It may add alternative
+    names."""
     if not dn_may_change and [part.casefold() for part in before.dn] != [part.casefold() for part in after.dn]:
         return (
             f"Keystore DistinguishedName does not match: existing={{DN={','.join(before.dn)}}}, "

@@ -27,7 +27,7 @@ class HashedPasswords:
         self._gate = Gate()
 
     async def problem(self, name: str, password: str) -> str:
-        """Return why this name and password are refused, for the log; an empty string if they are right."""
+        """Return the reason why this name and password are refused, for the log; an empty string if they are right."""
         mechanism = next((each for each in _STRONGEST_FIRST if self._users.has(name, each)), _STRONGEST_FIRST[0])
         credential, is_known = self._users.find(name, mechanism)
         is_right = await self._is_right(mechanism, credential, password.encode())

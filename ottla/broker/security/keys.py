@@ -1,8 +1,8 @@
 """Keys of key sets (JWKS), and the check of a token's signature with them. pure
 
 joserfc does the checks. It is an extra, and is imported only if a listener needs it. Symmetric keys are always ignored,
-because a key that can check such a token can also make one. A key checks only the algorithms of its own kind, so an
-attacker cannot have a public key used as a shared secret.
+because a key that can check their signatures can also make them. A key checks only the algorithms of its own kind, so
+an attacker cannot have a public key used as a shared secret.
 """
 
 import json

@@ -86,7 +86,7 @@ class ListenerTls:
         self._renew(self._settings)
 
     def problem(self, config: Config) -> str:
-        """Return why these options cannot be applied, or an empty string."""
+        """Return the reason why these options cannot be applied, or an empty string."""
         settings = tls_settings(config, self._name)
         if settings == self._settings:
             return ""
@@ -97,7 +97,7 @@ class ListenerTls:
         return ""
 
     def begin(self, start: Callable[[], None]) -> None:
-        """Start a handshake when its turn comes, so that many handshakes do not delay other work."""
+        """Start a handshake in its turn, so that many handshakes do not delay other work."""
 
         def run() -> None:
             self._turns.charge(HANDSHAKE_US)
@@ -128,7 +128,8 @@ class ListenerTls:
             log.info("Listener %s uses its new keystore", self._name)
 
     def _load_renewal(self, settings: TlsSettings) -> ServerTls:
-        """Load the TLS context that replaces the current one. Raises TlsError if it may not."""
+        """Load the TLS context that replaces the current one. Raises TlsError if the certificate may not be replaced
+        by this one."""
         made = self._made(settings)
         problem = why_not(
             self._current.entry,

@@ -47,7 +47,7 @@ class SaslServer(Protocol):
 
 @dataclass(slots=True)
 class LoginCounts:
-    """The logins of one listener since the start, by their end."""
+    """The numbers of logins of one listener since the start, by result."""
 
     logged_in: int = 0
     failed: int = 0

@@ -70,7 +70,8 @@ class PlainServer:
 
 
 def _same(given: str, kept: str) -> bool:
-    """Whether the passwords are equal, in a time that does not depend on them or their lengths (CVE-2021-38153)."""
+    """Return whether the passwords are equal, in a time that does not depend on them or their lengths
+    (CVE-2021-38153)."""
     return hmac.compare_digest(sha256(given.encode()).digest(), sha256(kept.encode()).digest())
 
 

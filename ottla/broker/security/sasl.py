@@ -97,11 +97,11 @@ class Authenticator:
         return self._state is not _State.AUTHENTICATE
 
     def is_login(self, api_key: int) -> bool:
-        """Whether a request belongs to a login, the first or a later one."""
+        """Return whether a request belongs to a login, the first or a later one."""
         return not self._mechanism or api_key in (_HANDSHAKE, _AUTHENTICATE)
 
     def objection(self, api_key: int) -> str:
-        """Return why this request must close the connection, or an empty string."""
+        """Return the reason why this request must close the connection, or an empty string."""
         state = self._state
         if state is _State.COMPLETE:
             if self._expires_ms is None or self._clock.monotonic_ms() <= self._expires_ms:
@@ -124,7 +124,7 @@ class Authenticator:
         )
 
     def on_versions_answered(self) -> None:
-        """Note that ApiVersions was answered without an error, which is allowed once before a login."""
+        """Record that ApiVersions was answered without an error, which is allowed once before a login."""
         if self._state is _State.HANDSHAKE_OR_VERSIONS_REQUEST:
             self._state = _State.HANDSHAKE_REQUEST
 
@@ -220,7 +220,7 @@ class Authenticator:
 
     @property
     def _general_sentence(self) -> str:
-        """The error text for the client. It does not reveal whether the user exists."""
+        """Return the error text for the client. It does not reveal whether the user exists."""
         during = "re-authentication" if self._mechanism else "authentication"
         return f"Authentication failed during {during} due to invalid credentials with SASL mechanism {self._requested}"
 

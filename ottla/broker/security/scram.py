@@ -117,7 +117,7 @@ class ScramUsers:
         self._forms.clear()
 
     def has(self, name: str, mechanism: ScramMechanism) -> bool:
-        """Whether there is a credential of this name."""
+        """Return whether a credential of this name exists."""
         return (name, mechanism) in self._by_name
 
     def find(self, name: str, mechanism: ScramMechanism) -> tuple[UserScramCredentialRecord, bool]:
@@ -138,7 +138,7 @@ class ScramUsers:
             return _FakeForm(MIN_ITERATIONS, 26, True, self._own_secret)
         shapes = Counter((each.iterations, len(each.salt), _is_text(each.salt)) for each in some)
         (shape, _), *_ = shapes.most_common(1)
-        # A secret that is the same after a restart: a salt that changes would show that it is fake.
+        # A secret that is the same after a restart: a salt that changes would reveal a fake credential.
         return _FakeForm(*shape, some[0].server_key)
 
 

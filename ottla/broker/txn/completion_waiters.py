@@ -47,8 +47,8 @@ class CompletionWaiters:
     async def _retry_after_completion(self, transactional_id: str, decide: Decide, decision: Decision) -> Decision:
         """Decide after each marker phase until the answer is not CONCURRENT_TRANSACTIONS or the time is up.
 
-        The first decision may be an abort by InitProducerId itself. Its markers are waited for like those of others.
-        They may be written already when this handler resumes after its record became durable late.
+        The first decision may be an abort by InitProducerId itself. This method waits for its markers as for those of
+        others. They may be written already if the abort's record became durable late and the handler resumes only now.
         """
         monotonic_ms = self._clock.monotonic_ms
         until_ms = monotonic_ms() + self._wait_ms

@@ -156,7 +156,7 @@ class TransactionCoordinator:
     ) -> list[ErrorCode]:
         """Return for each partition, in order, whether it is in the open transaction. For Produce and TxnOffsetCommit.
 
-        Does not suspend. PRODUCER_FENCED is returned as it is; Produce and TxnOffsetCommit send 47 for it.
+        Does not suspend. PRODUCER_FENCED is returned unchanged; Produce and TxnOffsetCommit send 47 instead.
         """
         shard = self.states.shard_of(transactional_id)
         if not isinstance(shard, Shard):
@@ -168,8 +168,8 @@ class TransactionCoordinator:
     async def end(self, transactional_id: str, producer_id: int, epoch: int, commit: bool, *, v2: bool) -> Decision:
         """Handle EndTxn. Returns when the outcome is durable. `v2`: request version 5, which bumps the epoch (KIP-890).
 
-        It does not wait for the marker phase: only a client that has lost the reply repeats EndTxn, and it is in no
-        hurry.
+        It does not wait for the marker phase: only a client that has lost the reply repeats EndTxn, and that client can
+        retry.
         """
         now_ms = self._clock.now_ms()
 

@@ -39,7 +39,7 @@ _S = TransactionStatus
 _E = ErrorCode
 _DONE: Final = End.DONE
 
-# (state, commit) -> what EndTxn 0-4 does.
+# (state, commit) -> the action of EndTxn 0-4.
 END_V1: Final[dict[tuple[TransactionStatus, bool], End | ErrorCode]] = {
     (_S.EMPTY, True): _E.INVALID_TXN_STATE,
     (_S.EMPTY, False): _E.INVALID_TXN_STATE,
@@ -55,7 +55,8 @@ END_V1: Final[dict[tuple[TransactionStatus, bool], End | ErrorCode]] = {
     (_S.COMPLETE_ABORT, False): End.DONE,
 }
 
-# (state, repeated request, commit) -> what EndTxn 5 does. A request is a repetition when the epoch has moved on by it.
+# (state, repeated request, commit) -> the action of EndTxn 5. A request is repeated if its first copy has bumped the
+# epoch.
 END_V2: Final[dict[tuple[TransactionStatus, bool, bool], End | ErrorCode]] = {
     (_S.EMPTY, False, True): _E.INVALID_TXN_STATE,
     (_S.EMPTY, False, False): End.EMPTY_ABORT,

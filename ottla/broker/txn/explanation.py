@@ -11,7 +11,7 @@ from ottla.verdict import OpenTransaction, Standing, Verdict, age_ms, remedies
 
 
 class Explanation(NamedTuple):
-    """A partition at one moment: its open transactions, oldest first, each with the coordinator's state of it."""
+    """A partition at one moment: its open transactions, oldest first, each with the coordinator's state."""
 
     topic: str
     partition: int

@@ -23,8 +23,8 @@ LOOKUP_US: Final = 1.0
 """The cost of checking whether the time of one id is over."""
 TOMBSTONE_BATCH_BYTES: Final = 8192
 ABORTS_AT_ONCE: Final = 64
-"""The records of one batch of tombstones, or of so many aborts, are applied in one turn when they are durable. The next
-ones are logged after that, so that a slow sync does not collect more of them."""
+"""Number of records of one batch of tombstones, or of aborts, that are applied in one turn when they are durable.
+The next ones are logged after that, so that a slow sync does not collect more of them."""
 TOMBSTONE_OVERHEAD_BYTES: Final = 24
 """An upper bound of the framing, key type and lengths of one tombstone."""
 
@@ -50,7 +50,7 @@ class Housekeeping:
             scan.start()
 
     def stop(self) -> None:
-        """Take both timers back; a scan that has paused ends there."""
+        """Cancel both timers; a scan that has yielded ends there."""
         for scan in self._scans:
             scan.stop()
 
@@ -84,7 +84,7 @@ class Housekeeping:
                     expired.append(transactional_id)
                     size_bytes += len(transactional_id.encode()) + TOMBSTONE_OVERHEAD_BYTES
                 if size_bytes >= TOMBSTONE_BATCH_BYTES or turns.is_spent:
-                    # The states were read in this turn and may change in the next: log the tombstones before.
+                    # The states were read in this turn and may change in the next one: log the tombstones now.
                     await await_durable(self._states.forget(shard, expired))
                     expired, size_bytes = [], 0
                 if turns.is_spent:

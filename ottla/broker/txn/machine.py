@@ -151,8 +151,8 @@ def verify_partitions(
 
 
 def is_ending(state: TransactionState | None, transient: TransientState) -> bool:
-    """Whether an outcome is being logged or its markers written. A request can be decided again when Complete is
-    applied."""
+    """Return whether an outcome is being logged or its markers written. A request can be decided again when Complete
+    is applied."""
     if state is None:
         return False
     pending = transient.pending
@@ -160,7 +160,8 @@ def is_ending(state: TransactionState | None, transient: TransientState) -> bool
 
 
 def has_timed_out(state: TransactionState, transient: TransientState, now_ms: int) -> bool:
-    """Whether the coordinator must abort the open transaction. The timeout runs from the first added partition."""
+    """Return whether the coordinator must abort the open transaction. The timeout runs from the first added
+    partition."""
     return (
         state.status is ONGOING
         and transient.pending is None
@@ -170,7 +171,7 @@ def has_timed_out(state: TransactionState, transient: TransientState, now_ms: in
 
 
 def has_expired(state: TransactionState, transient: TransientState, now_ms: int, expiration_ms: int) -> bool:
-    """Whether the transactional id has expired and is to be removed."""
+    """Return whether the transactional id has expired and is to be removed."""
     return state.status in RESTING and transient.pending is None and state.last_update_ms <= now_ms - expiration_ms
 
 
@@ -200,7 +201,7 @@ _EFFECTS: Final[dict[tuple[TransactionStatus | None, TransactionStatus], tuple[E
     (_S.EMPTY, _S.PREPARE_ABORT): (Effect.SEND_MARKERS,),
     (_S.COMPLETE_COMMIT, _S.PREPARE_ABORT): (Effect.SEND_MARKERS,),
     (_S.COMPLETE_ABORT, _S.PREPARE_ABORT): (Effect.SEND_MARKERS,),
-    # A recovered id: nothing is known of the record before.
+    # A recovered id: the previous record is not known.
     (None, _S.ONGOING): (Effect.START_TIMEOUT,),
     (None, _S.PREPARE_COMMIT): (Effect.SEND_MARKERS,),
     (None, _S.PREPARE_ABORT): (Effect.SEND_MARKERS,),
@@ -227,7 +228,7 @@ def check_step(before: TransactionState | None, after: TransactionState) -> None
         sound = (after.producer_epoch == 0 or (same_id and epoch_step in (0, 1))) and after.start_ms == NO_TIMESTAMP
         sound = sound and not after.partitions
     elif after.status is ONGOING:
-        # A fence whose append failed has moved the epoch in memory.
+        # A fence whose append failed has bumped the epoch in memory.
         sound = same_id and epoch_step in (0, 1) and before.partitions.keys() <= after.partitions.keys()
     elif after.status in PREPARED:
         sound = same_id and epoch_step in (0, 1) and after.partitions == before.partitions

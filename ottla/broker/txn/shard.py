@@ -58,6 +58,6 @@ class Shard:
             wait.wake(ended)
 
     def is_dying(self, transactional_id: str) -> bool:
-        """Whether the id's tombstone is being logged."""
+        """Return whether the id's tombstone is being logged."""
         pending = self.transient.get(transactional_id, NO_PENDING).pending
         return pending is not None and pending.status is TransactionStatus.DEAD

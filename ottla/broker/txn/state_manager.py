@@ -56,14 +56,15 @@ class TransactionCluster(ClusterView, Protocol):
         """Return a producer id that was never returned before, or None while none is durable."""
 
     async def producer_ids(self) -> bool:
-        """Wait until there is a producer id. Return False if none can be logged."""
+        """Wait until a producer id is available. Return False if none can be logged."""
 
     def feature(self, name: str) -> int:
         """Return the finalized level of a feature."""
 
 
 class TransactionStateManager(CoordinatorRuntime[Shard, Changes, Decision]):
-    """The shards of `__transaction_state`. Markers go to `sink`, `markers_delay_ms` after the outcome is durable."""
+    """The shards of `__transaction_state`. Markers are passed to `sink`, `markers_delay_ms` after the outcome is
+    durable."""
 
     empty_id = ErrorCode.INVALID_REQUEST
     _cluster: TransactionCluster

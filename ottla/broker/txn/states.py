@@ -1,19 +1,19 @@
-"""The states of a transactional id and the moves between them: the only table. pure
+"""The states of a transactional id and the transitions between them: the only table. pure
 
 Rules
 
-1. A transactional id is in one state. Every change of state is a move of the table below; a move that the table lacks
-   is a bug of the machine and raises `IllegalMove` before anything is logged.
+1. A transactional id is in one state. Every change of state is a transition of the table below; a transition that the
+   table lacks is a bug of the machine and raises `IllegalMove` before anything is logged.
 2. The numbers are those of `__transaction_state` (field TransactionStatus). The names are those of DescribeTransactions
    and ListTransactions.
-3. The outcome of a transaction is decided when PrepareCommit or PrepareAbort is durable. From there the only way is
-   the Complete state of the same outcome, and the markers lie between the two.
-4. While a move is being logged, or a Complete move waits for its markers, the id has a pending state and competing
-   requests are answered CONCURRENT_TRANSACTIONS. Dead and PrepareEpochFence exist as pending states alone: the first
-   is logged as a tombstone, the second is the first half of an abort by the coordinator itself.
-5. Empty, CompleteCommit and CompleteAbort rest: no transaction is open, the id may begin one, be initialised again,
-   or expire. PrepareAbort is reachable from them by the empty abort of transactions V2 (KIP-890) alone, which moves the
-   epoch of a producer that has not added a partition.
+3. The outcome of a transaction is decided when PrepareCommit or PrepareAbort is durable. The only next state is the
+   Complete state of the same outcome. The markers are written between the two.
+4. While a transition is being logged, or a Complete transition waits for its markers, the id has a pending state and
+   competing requests are answered CONCURRENT_TRANSACTIONS. Dead and PrepareEpochFence are only pending states: Dead is
+   logged as a tombstone, PrepareEpochFence is the first half of an abort by the coordinator itself.
+5. In Empty, CompleteCommit and CompleteAbort no transaction is open: the id may begin one, be initialised again, or
+   expire. PrepareAbort may follow them only by the empty abort of transactions V2 (KIP-890), which bumps the epoch of a
+   producer that has not added a partition.
 
 Source: `org.apache.kafka.coordinator.transaction.TransactionState` of Kafka 4.3.1.
 """
@@ -70,7 +70,7 @@ COMPLETION_OF: Final = {
 
 
 class IllegalMove(Exception):
-    """The machine tried a move that the table lacks: a bug, never a client's doing."""
+    """A transition that the table lacks: a bug of the machine, never caused by a client."""
 
 
 def check_move(current: TransactionStatus, target: TransactionStatus) -> None:

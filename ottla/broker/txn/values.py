@@ -22,9 +22,9 @@ NO_PARTITIONS: Final[Partitions] = {}
 class TransactionState(NamedTuple):
     """The durable state of a transactional id. Times are in ms, -1 for none.
 
-    `previous_producer_id` is the producer id before the last move (different only after a rotation), `next_producer_id`
-    the one that the Complete record switches to. `client_version` is 2 if the client uses transactions V2 (KIP-890),
-    else 0.
+    `previous_producer_id` is the producer id before the last transition (different only after a rotation),
+    `next_producer_id` the one that the Complete record switches to. `client_version` is 2 if the client uses
+    transactions V2 (KIP-890), else 0.
     """
 
     producer_id: int
@@ -88,7 +88,8 @@ NEED_PRODUCER_ID: Final = Decision(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 def is_exhausted(epoch: int) -> bool:
-    """Whether the producer id must be replaced before another producer may use it (epoch 32767 is kept for fencing)."""
+    """Return whether the producer id must be replaced before another producer may use it (epoch 32767 is kept for
+    fencing)."""
     return epoch >= MAX_PRODUCER_EPOCH - 1
 
 

@@ -1,8 +1,8 @@
 """Every name at `/metrics`, with its meaning: the only list. frozen
 
-Three vocabularies stand side by side, so that the tools which people have find what they look for. `KAFKA_EXPORTER`
-are the names of danielqsj/kafka_exporter, `JMX` those that jmx_exporter makes of Kafka's own under the rules of Strimzi
-(`..._total`) and of Confluent (`...persec`), and `OWN` those of Ottla alone. `docs/metrics.md` has a row for each.
+The page has three vocabularies, because people's tools look for names of different origin. `KAFKA_EXPORTER` are the
+names of danielqsj/kafka_exporter. `JMX` are the names that jmx_exporter makes of Kafka's own under the rules of Strimzi
+(`..._total`) and of Confluent (`...persec`). `OWN` are the names of Ottla alone. `docs/metrics.md` has a row for each.
 """
 
 from typing import Final
@@ -23,7 +23,7 @@ def _histogram(name: str, meaning: str, *labels: str) -> Family:
 
 
 def _twice(name: str, meaning: str, *labels: str) -> tuple[Family, Family]:
-    """A counter under both names that jmx_exporter may give to Kafka's `<name>PerSec`."""
+    """Return a counter under both names that jmx_exporter may give to Kafka's `<name>PerSec`."""
     also = Family(f"{name}persec", "untyped", f"{meaning} The same as {name}_total.", labels)
     return _counter(f"{name}_total", meaning, *labels), also
 
@@ -284,7 +284,7 @@ STARTED: Final = _gauge("process_start_time_seconds", "When the broker was start
 
 
 def families() -> list[Family]:
-    """All of them, in the order above."""
+    """Return all families, in the order above."""
     found: list[Family] = []
     for value in globals().values():
         if isinstance(value, Family):

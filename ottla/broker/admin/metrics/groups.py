@@ -1,4 +1,4 @@
-"""Series of consumer groups: members, committed offsets, and how far behind they are. free"""
+"""Series of consumer groups: members, committed offsets and lag. free"""
 
 from collections import Counter
 from collections.abc import Callable

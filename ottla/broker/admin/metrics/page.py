@@ -1,4 +1,4 @@
-"""`GET /metrics`: everything that the broker counts, collected when Prometheus asks. free
+"""`GET /metrics`: all counts of the broker, collected when Prometheus sends the request. free
 
 A page is sent while it is written, and writing yields to other work, so its numbers are from a span of some
 milliseconds. Its size is bounded, whatever clients name their topics and groups: the excess is left out and counted.
@@ -35,7 +35,7 @@ class MetricsPage:
 
     @property
     def route(self) -> Route:
-        """The route."""
+        """Return the route."""
         return Route("GET", "/metrics", self._show, "All metrics, as text for Prometheus")
 
     async def _show(self, request: AdminRequest) -> AdminResponse:

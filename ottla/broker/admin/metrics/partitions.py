@@ -105,7 +105,7 @@ class Partitions:
                 yield row, count
 
     def _rates(self, broker: Broker, meters: Meters, at_ms: float) -> Iterator[Row]:
-        """Return the rates. The label `name` comes first, because kafka-ui reads only the first label."""
+        """Return the rates. The label `name` is first, because kafka-ui reads only the first label."""
         for name, total, of in (
             ("BytesInPerSec", broker.metrics.bytes_in, _bytes_in),
             ("BytesOutPerSec", broker.metrics.bytes_out, _bytes_out),

@@ -65,7 +65,8 @@ class Meters:
     """Rates of counters by their names, averaged like Kafka's meters."""
 
     def __init__(self, most: int) -> None:
-        """Forget all meters when there are more names than `most`, because some counters no longer exist."""
+        """Create meters. If there are more names than `most`, all meters are dropped, because some counters no
+        longer exist."""
         self._most = most
         self._known: dict[tuple[str, str], _Meter] = {}
 

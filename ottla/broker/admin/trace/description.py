@@ -159,7 +159,7 @@ class _Describer:
 
     @property
     def count_rows(self) -> int:
-        """The number of rows in the result."""
+        """Return the number of rows in the result."""
         return (MOST_ROWS if self._verbose else FEW_ROWS) - self._left
 
     @property

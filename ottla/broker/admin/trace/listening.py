@@ -111,7 +111,7 @@ class Trace:
 
     @property
     def routes(self) -> Sequence[Route]:
-        """The route."""
+        """Return the route."""
         summary = "Stream decoded requests and replies: one line of JSON for each"
         return (Route("GET", "/v1/trace", self.open, summary, response_schema=_LINE, query=QUERY),)
 
@@ -132,7 +132,8 @@ class Trace:
         return AdminResponse(body=stream, content_type=MEDIA_TYPE, ended=lambda: self._leave(listener))
 
     def on_request(self, frame: memoryview, peer: str, send: SendReply, refuse: Refuse) -> tuple[SendReply, Refuse]:
-        """Copy a request for the listeners, and return the callbacks for its reply (see `tap.OnRequest`)."""
+        """Copy a request for the listeners, and return the callbacks for its reply (see
+        `request_observer.OnRequest`)."""
         try:
             request, listeners = self._keep(frame, peer)
         except Exception as error:  # the client must be served
@@ -208,7 +209,8 @@ class Trace:
         return await self._drive(describe_steps(passed, listener.verbose, self._name_of))
 
     async def _is_about(self, request: TracedRequest, filter: TraceFilter) -> bool:
-        """Whether a request matches the filter. A request that is large or cannot be decoded counts as a match."""
+        """Return whether a request matches the filter. A request that is large or cannot be decoded counts as a
+        match."""
         if filter not in request.verdicts:
             message = None
             if request.held_bytes <= DECODED_BYTES:

@@ -1,7 +1,7 @@
 """The filter of a listener: the requests that it wants to receive. pure
 
-Each request is checked while there are listeners, so the check uses the bytes where it can: an id stands in a body
-after its length. Where another field may have the same bytes, `is_about` decides later, after the body is decoded.
+Each request is checked while there are listeners, so the check uses the bytes where it can: a body contains an id after
+its length. Where another field may have the same bytes, `is_about` decides later, after the body is decoded.
 """
 
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ class TraceFilter(NamedTuple):
     api_key: int | None = None
 
     def may_fit(self, header: RequestHeader, body: memoryview) -> bool:
-        """Whether a request can match, by its bytes."""
+        """Return whether a request can match, by its bytes."""
         if self.api_key is not None and header.api_key != self.api_key:
             return False
         if self.client_id is not None and header.client_id != self.client_id:
@@ -69,7 +69,7 @@ class TraceFilter(NamedTuple):
         return self.transactional_id is not None or self.group is not None
 
     def is_about(self, subject: Subject) -> bool:
-        """Whether a request for which `may_fit` is true matches, by its decoded body."""
+        """Return whether a request for which `may_fit` is true matches, by its decoded body."""
         return (self.transactional_id is None or self.transactional_id in subject.transactional_ids) and (
             self.group is None or self.group in subject.groups
         )
@@ -87,7 +87,7 @@ def read_filter(query: Mapping[str, str]) -> TraceFilter:
 
 
 def _holds(header: RequestHeader, body: memoryview, text: str, api_keys: frozenset[ApiKey]) -> bool:
-    """Whether a string stands somewhere in the body; in a Produce, at the place of the transactional id."""
+    """Return whether the body contains a string anywhere; in a Produce, at the place of the transactional id."""
     if header.api_key not in api_keys:
         return False
     content, written = text.encode(), bytearray()

@@ -74,7 +74,7 @@ class OffsetMap:
         self.latest_offset = max(self.latest_offset, offset)
 
     def is_last(self, key: bytes, offset: int) -> bool:
-        """Whether no record after `offset` has this key, as far as the map reaches."""
+        """Return whether no record after `offset` has this key, as far as the map reaches."""
         return offset >= self._offsets.get(key if len(key) <= _LONG_KEY else _digest(key), -1)
 
 
@@ -140,7 +140,8 @@ def control_type_of(header: BatchHeader, batch: Buffer) -> int | None:
 
 
 def is_last_of_producer(header: BatchHeader, producer: ProducerStateEntry | None) -> bool:
-    """Whether a restart needs this batch to restore the state of its producer; `producer` is the current state."""
+    """Return whether a restart needs this batch to restore the state of its producer; `producer` is the current
+    state."""
     if producer is None:
         return False
     if producer.last_data_offset >= 0:

@@ -38,7 +38,7 @@ class LogCleaner:
         dedupe_buffer_bytes: int,
         long_work: LongWork | None = None,
     ) -> None:
-        """Without `long_work` all work runs on the event loop."""
+        """Create the cleaner. Without `long_work` all work runs on the event loop."""
         self._logs = logs
         self._clock = clock
         self._turns = turns

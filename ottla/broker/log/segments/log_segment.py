@@ -147,7 +147,7 @@ class LogSegment:
     def should_roll(
         self, size_bytes: int, last_offset: int, max_timestamp_ms: int, clock: Clock, settings: LogConfig
     ) -> bool:
-        """Whether this batch must go to a new segment (`LogSegment.shouldRoll`)."""
+        """Return whether this batch must be written to a new segment (`LogSegment.shouldRoll`)."""
         held_bytes = self.size_bytes
         if held_bytes == 0:
             return False
@@ -175,7 +175,7 @@ class LogSegment:
         self._index = None
 
     def has_empty_files(self) -> bool:
-        """Whether the segment is empty and its empty files exist."""
+        """Return whether the segment is empty and its empty files exist."""
         if self.size_bytes:
             return False
         with suppress(FileNotFoundError):
@@ -249,7 +249,7 @@ class LogSegment:
         return batch_size(self.file, position)
 
     def has_no_aborted_txns(self, offset: int) -> bool:
-        """Whether the index in memory shows that no marker from `offset` on ends an aborted transaction."""
+        """Return whether the index in memory shows that no marker from `offset` on ends an aborted transaction."""
         aborted = self._txn_index
         return aborted is not None and (not aborted.entries or aborted.entries[-1].last_offset < offset)
 
@@ -261,7 +261,7 @@ class LogSegment:
     # --- life -----------------------------------------------------------------------------------------------------
 
     def aborted_file_is_sound(self, end_offset: int) -> Steps[bool]:
-        """Whether the `.txnindex` can be read and ends below `end_offset`."""
+        """Return whether the `.txnindex` can be read and ends below `end_offset`."""
         try:
             aborted = (yield from self.load_transaction_index()).entries
         except ProtocolError:
@@ -337,7 +337,7 @@ class LogSegment:
         return index
 
     def first_timestamp_ms(self) -> int:
-        """Return the largest timestamp of the first batch, -1 if there is none."""
+        """Return the largest timestamp of the first batch, -1 if the segment has none."""
         try:
             return read_header(self.file.pread(HEADER_SIZE, 0)).max_timestamp
         except ProtocolError:

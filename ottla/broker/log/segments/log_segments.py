@@ -178,7 +178,7 @@ class LogSegments:
         return found
 
     def has_no_aborted_txns(self, offset: int) -> bool:
-        """Whether the indexes in memory show that no marker from `offset` on ends an aborted transaction."""
+        """Return whether the indexes in memory show that no marker from `offset` on ends an aborted transaction."""
         active = self.active
         return active.has_no_aborted_txns(offset) and (
             offset >= active.base_offset or len(self._segments_with_aborted_txns(offset)) == 1
@@ -263,7 +263,7 @@ class LogSegments:
         return self._segments[:-1]
 
     def holds(self, group: Sequence[LogSegment]) -> bool:
-        """Whether these are consecutive sealed segments of this log."""
+        """Return whether these are consecutive sealed segments of this log."""
         at = bisect_left(self._bases, group[0].base_offset)
         there = self._segments[at : min(at + len(group), len(self._segments) - 1)]
         return len(there) == len(group) and all(a is b for a, b in zip(there, group, strict=True))

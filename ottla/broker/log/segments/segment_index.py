@@ -83,7 +83,7 @@ class SegmentIndex:
             self._last_entry_timestamp_ms = self.max_timestamp_ms
 
     def is_full(self, index_bytes: int) -> bool:
-        """Whether a segment must be rolled because an index has reached `segment.index.bytes`."""
+        """Return whether a segment must be rolled because an index has reached `segment.index.bytes`."""
         return (
             len(self.offsets) >= index_bytes // OFFSET_ENTRY.size
             or len(self._times) // TIME_ENTRY.size >= index_bytes // TIME_ENTRY.size - 1

@@ -30,7 +30,7 @@ class _Entries:
     __slots__ = ("_entry", "_file", "count")
 
     def __init__(self, disk: Disk, path: str, entry: Struct) -> None:
-        """Raises Unsound, FileNotFoundError."""
+        """Check the entries of `file`. Raises Unsound, FileNotFoundError."""
         self._file: File = disk.open(path)
         self._entry = entry
         if self._file.size_bytes % entry.size:
@@ -69,7 +69,8 @@ class StoredIndex:
     __slots__ = ("_disk", "_largest", "_offsets", "_path", "_times", "base_offset")
 
     def __init__(self, disk: Disk, path: str, base_offset: int, log_size_bytes: int) -> None:
-        """`path` is the path of the segment without a suffix. Raises Unsound, FileNotFoundError."""
+        """Open the index files. `path` is the path of the segment without a suffix. Raises Unsound,
+        FileNotFoundError."""
         self._disk = disk
         self._path = path
         self.base_offset = base_offset
@@ -93,7 +94,7 @@ class StoredIndex:
         return self.base_offset + self._last_time()[1]
 
     def is_full(self, index_bytes: int) -> bool:
-        """Whether an index has reached its size limit (`SegmentIndex.is_full`)."""
+        """Return whether an index has reached its size limit (`SegmentIndex.is_full`)."""
         return (
             self._offsets.count >= index_bytes // OFFSET_ENTRY.size
             or self._open_times().count >= index_bytes // TIME_ENTRY.size - 1
