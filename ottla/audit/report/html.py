@@ -173,7 +173,7 @@ class _Report:
         return element("div", "".join(lines), class_=f"finding {one.severity}", id=f"f{at}")
 
     def _with_timelines(self) -> list[tuple[PartitionAudit, list[timeline.Span]]]:
-        """Return partitions with transactions to draw: first those with findings, internal topics only with findings."""
+        """Return partitions with transactions to draw: findings first, and internal topics only with findings."""
         audit = self._audit
         named = names_with_findings(audit.findings)
         drawn = [
