@@ -13,7 +13,7 @@ class FaultPoint(Protocol):
     """A request, marker or disk call at a point where faults can fire."""
 
     def answers_to(self, name: str, value: object) -> bool:
-        """Whether a condition holds, such as `transactional_id`, "tx-1"."""
+        """Return whether a condition holds, such as `transactional_id`, "tx-1"."""
 
 
 class Plan:
@@ -81,7 +81,7 @@ class Plan:
         return len(self._held.get(fault_id, ()))
 
     def watches(self, point: str, api: ApiKey | int | None = None) -> bool:
-        """Whether any fault could fire here. If not, the caller need not decode the request."""
+        """Return whether any fault could fire here. If not, the caller need not decode the request."""
         for fault in self._faults.values():
             if fault.at == point and not fault.is_spent and (fault.api is None or fault.api == api):
                 return True
@@ -109,5 +109,5 @@ class Named:
         self._values = values
 
     def answers_to(self, name: str, value: object) -> bool:
-        """Whether the value of this name is `value`."""
+        """Return whether the value of this name is `value`."""
         return self._values.get(name) == value
