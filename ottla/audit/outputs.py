@@ -73,7 +73,7 @@ def absolute(given: str) -> str:
 def writing(
     given: str, what: str, is_ours: Callable[[str], bool], *, overwrite: bool, alone: bool = True
 ) -> Iterator[Folder]:
-    """Open the folder of a run, which is complete when the block ends; if the block fails, delete what it wrote.
+    """Open the folder of a run, which is complete when the block ends; if the block fails, delete its entries.
 
     `what` names the folder in error texts. `is_ours`: whether a run writes an entry of this name; `alone`: whether the
     folder must have no other entries. Entries of an earlier run are deleted only with `overwrite`. Raises OutputFailed.

@@ -48,7 +48,7 @@ class OttlaSource(DataSource):
     A load of several paths reads the log directories of one cluster as one; each partition must be in one of them.
 
     Views: records, batches, transactions, producers, partitions, transaction_state, group_offsets, segments, damage,
-    hanging. `.schema("offset bigint, key binary")` reads these columns only: what is not named is not decoded. Names
+    hanging. `.schema("offset bigint, key binary")` reads these columns only: other columns are not decoded. Names
     of columns are written in any case.
     """
 

@@ -285,7 +285,7 @@ def sequence(batches: "DataFrame", expiration_ms: int = EXPIRATION_MS) -> "DataF
     topic, partition, segment, position, producerId, producerEpoch, baseOffset, expected, found (sequences; expected
     wraps from 2^31-1 to 0), kind: `sequence gap`, `duplicate sequence`, `sequence not restarted` (a new epoch that does
     not begin at 0). Not reported: the first batch of a producer, gaps that offsets missing from the log explain,
-    producers that were idle for `expiration_ms`, batches of an older epoch (see `zombie`), and what coordinators write.
+    producers that were idle for `expiration_ms`, batches of an older epoch (see `zombie`), and batches of coordinators.
     """
     checked = _with_highest_epoch(_with_missing(batches.where(~F.col("topic").startswith("__")), expiration_ms))
     is_sound = F.col("producerEpoch") >= F.coalesce("highest", F.lit(-1))

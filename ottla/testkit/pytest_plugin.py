@@ -232,7 +232,7 @@ def kafka_group_id() -> str:
 
 @pytest.fixture
 def kafka_producer(ottla_broker: "Broker") -> "Iterator[Callable[..., Any]]":
-    """Factory of producers of the installed client, with short timeouts, closed after the test: `kafka_producer(linger_ms=0)`."""
+    """Factory of producers of the installed client, with short timeouts: `kafka_producer(linger_ms=0)`."""
     from ottla.testkit.kit.clients import Clients
 
     clients = Clients(ottla_broker)

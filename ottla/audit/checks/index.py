@@ -1,8 +1,8 @@
 """Check `index`: recompute the index files of segments from the batches of a walk and compare. shell
 
 A broker trusts these files after a clean stop: a wrong `.txnindex` shows aborted records, a wrong `.index` hides
-records, a wrong `.snapshot` accepts a duplicate. The check skips what the log cannot prove: entries about batches that
-retention or compaction deleted, or that are below the log start, which a start after a crash does not follow again,
+records, a wrong `.snapshot` accepts a duplicate. The check skips cases that the log cannot prove: entries about batches
+that retention or compaction deleted, or below the log start, which a start after a crash does not follow again,
 and producers that a broker has forgotten since.
 """
 

@@ -15,7 +15,7 @@ from ottla.protocol.values import TopicPartition
 from ottla.scan import events
 from ottla.scan.compiled.kernels import Longs
 
-# Kind -> severity, message (with what `_values` gives), action.
+# Kind -> severity, message (with the values of `_values`), action.
 _MESSAGES: dict[int, tuple[Severity, str, str]] = {
     events.SEQUENCE_GAP: (
         "error",

@@ -54,7 +54,7 @@ def cached(
     `**{"isolation.level": "read_uncommitted"}`. Call it for each query: an older DataFrame lacks the records that were
     written later, and its files are deleted a day after the log has changed.
 
-    Raises OptionError, CacheFailed, and what the data source raises (DamagedSegment, UnreadableDirectory, DataLost).
+    Raises OptionError, CacheFailed, and the errors of the data source (DamagedSegment, UnreadableDirectory, DataLost).
     """
     checked = _check_options(path, options)
     root = _root(cache, checked)

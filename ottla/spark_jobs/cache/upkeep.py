@@ -41,7 +41,7 @@ class Part(NamedTuple):
 def up_to_date(root: Path, options: Options, run: Run) -> list[PartitionCache]:
     """Return the partitions that `options` name, after writing their settled records to the cache.
 
-    Raises CacheFailed, and what planning a read raises.
+    Raises CacheFailed, and the errors of planning a read.
     """
     logs = selected_logs(options, UNBOUNDED)
     everything = [log for directory in options.paths for log in list_partitions(directory)]

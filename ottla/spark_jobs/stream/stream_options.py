@@ -72,7 +72,7 @@ def stream_options(given: dict[str, str]) -> StreamOptions:
         raise OptionError(f"option maxOffsetsPerTrigger must be a number above 0, not {most!r}")
     begin: str | int | OffsetsByPartition = starting if starting in (EARLIEST, LATEST) else _offsets(starting)
     if read.starting_ms is not None:
-        # As in Spark's Kafka source, the time comes before the offsets.
+        # As in Spark's Kafka source, the time has priority over the offsets.
         begin = read.starting_ms
     return StreamOptions(read, begin, int(most) if most else None)
 

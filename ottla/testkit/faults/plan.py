@@ -47,7 +47,7 @@ class Plan:
         return fault
 
     def remove(self, fault_id: int) -> Fault | None:
-        """Remove the fault from the plan, and release what it holds."""
+        """Remove the fault from the plan, and release its requests or markers."""
         self.release(fault_id)
         return self._faults.pop(fault_id, None)
 
@@ -56,7 +56,7 @@ class Plan:
         return [fault for fault_id in list(self._faults) if (fault := self.remove(fault_id)) is not None]
 
     def release(self, fault_id: int) -> int:
-        """Release what the fault holds, in order, and return the number. It holds nothing from then on."""
+        """Release the fault, which holds nothing from then on. Return the number of released requests or markers."""
         fault = self._faults.get(fault_id)
         if fault is not None and fault.do == "hold":
             fault.released = True
