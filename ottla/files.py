@@ -1,9 +1,9 @@
-"""Regular files that others wrote: opened without waiting, read up to a limit. shell
+"""Regular files of other programs: opened without waiting, read up to a limit. shell
 
-A FIFO, a device, a socket or a link to one of them stands where a file belongs: opening it may block, reading it may
-never end. A file may be larger than memory. Every reader of small files goes through `read`, every opening through
-`open_regular`; both raise OSError with the path and one line that says what to do. What a user names on the command
-line goes through `read_argument`, which takes a pipe as well.
+In place of a file, a path may be a FIFO, a device, a socket or a link to one of them: opening it may block, reading it
+may never end. A file may be larger than memory. All code reads small files with `read`, and opens files with
+`open_regular`; both raise OSError with the path and one line with the remedy. Files that a user names on the command
+line are read with `read_argument`, which accepts a pipe as well.
 """
 
 import errno
@@ -16,7 +16,7 @@ from typing import Final
 
 _MIB: Final = 1 << 20
 _PIECE_BYTES: Final = 65_536
-# More than Kafka or Ottla ever writes there, by the end of the name. Anything else is text that a person writes.
+# Limits above the largest files that Kafka or Ottla writes, by the end of the name. A person writes all other files.
 _LIMITS: Final = (
     ((".index", ".timeindex", ".txnindex", ".snapshot"), 64 * _MIB),
     (("-checkpoint",), 32 * _MIB),
@@ -33,7 +33,7 @@ _KINDS: Final[tuple[tuple[Callable[[int], bool], str], ...]] = (
 
 
 class UnsuitableFile(OSError):
-    """Error: the path is no regular file, or one that is too large. Its text is one line with the path."""
+    """Error: the path is no regular file, or the file is too large. Its text is one line with the path."""
 
     def __str__(self) -> str:
         return f"{self.filename}: {self.strerror}"
@@ -45,7 +45,7 @@ def limit_of(path: str) -> int:
 
 
 def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
-    """Open a regular file and return its descriptor. Raise OSError for anything else; it never blocks."""
+    """Open a regular file and return its descriptor, without blocking. Raise OSError for anything else."""
     try:
         descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
     except FileNotFoundError:
@@ -80,7 +80,7 @@ def read_descriptor(descriptor: int, path: str, most_bytes: int | None = None) -
 
 
 def read(path: str, most_bytes: int | None = None) -> bytes:
-    """Read a small regular file. Raise OSError if it is no such file."""
+    """Read a small regular file. Raise OSError if it is no regular file, or too large."""
     descriptor = open_regular(path)
     try:
         return read_descriptor(descriptor, path, most_bytes)
@@ -89,7 +89,7 @@ def read(path: str, most_bytes: int | None = None) -> bytes:
 
 
 def read_argument(path: str, most_bytes: int | None = None) -> bytes:
-    """Read a small file that a user names: a pipe too, such as bash makes of `<(command)`, to the end of its writer."""
+    """Read a small file that a user names. Read a pipe, such as bash's `<(command)`, until its writer ends."""
     if not _is_stream(path):
         return read(path, most_bytes)
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -100,7 +100,7 @@ def read_argument(path: str, most_bytes: int | None = None) -> bytes:
 
 
 def _is_stream(path: str) -> bool:
-    """Whether the path is a pipe, a terminal or `/dev/null`, which are read once, to a limit."""
+    """Return whether the path is a pipe, a terminal or `/dev/null`, which can be read only once, up to a limit."""
     try:
         mode = Path(path).stat().st_mode
     except OSError:
@@ -109,7 +109,7 @@ def _is_stream(path: str) -> bool:
 
 
 def refuse_dangling(path: str) -> None:
-    """Raise OSError if the path is a link to nothing: what it should lead to is missing, not absent."""
+    """Raise OSError if the path is a link without a target: the file is not absent, its target is missing."""
     with suppress(FileNotFoundError, NotADirectoryError):
         if stat.S_ISLNK(os.lstat(path).st_mode):
             target = str(Path(path).readlink())
@@ -118,7 +118,7 @@ def refuse_dangling(path: str) -> None:
 
 
 def check_regular(path: str) -> os.stat_result:
-    """Return the status of a regular file. Raise OSError for anything else, a link to nothing included."""
+    """Return the status of a regular file. Raise OSError for anything else, including a link without a target."""
     try:
         found = os.stat(path)  # noqa: PTH116  (a Path costs more than the call)
     except FileNotFoundError:
@@ -148,7 +148,7 @@ def too_large(path: str, size_bytes: int, most_bytes: int) -> OSError:
 
 
 def _circular(error: OSError, path: str) -> OSError:
-    """Return the error, in words that say what to do if a link leads to itself."""
+    """Return the error, with a text that says how to fix a link that leads to itself."""
     if error.errno != errno.ELOOP:
         return error
     return UnsuitableFile(

@@ -1,7 +1,7 @@
-"""Text that a terminal may get: what came from a client or a file moves no cursor and begins no line. pure
+"""Text that is safe for a terminal: text from a client or a file moves no cursor and begins no line. pure
 
-Every command prints names, error texts and contents through `printable`; what is to be pasted into a shell goes through
-`shell_line`. JSON escapes by itself.
+Every command prints names, error texts and contents with `printable`, and command lines to paste into a shell with
+`shell_line`. JSON has its own escapes.
 """
 
 import shlex
@@ -11,7 +11,7 @@ from typing import Final
 
 
 def escape_character(character: str) -> str:
-    """Return the escape of a character that a terminal may not get; any other as it is."""
+    """Return the escape of a character that is unsafe on a terminal; return any other character unchanged."""
     return character if character.isprintable() else character.encode("unicode_escape").decode()
 
 
@@ -32,7 +32,7 @@ def printable(text: str) -> str:
 
 
 def first_names(names: Sequence[str], most: int) -> str:
-    """Return the first `most` names, and how many more there are: `a, b and 4 more`."""
+    """Return the first `most` names, and the number of the others: `a, b and 4 more`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(map(printable, names[:most])) + more
 
@@ -43,9 +43,9 @@ def html_text(text: str) -> str:
 
 
 def shell_word(text: str) -> str:
-    """Return a word for a shell command: quoted, with `$'...'` where a quoted text could not be pasted.
+    """Return a word for a shell command: quoted, with `$'...'` for a text that could not be pasted otherwise.
 
-    No shell passes a NUL on; instead of a word that names something else, the result is one that names nothing.
+    No shell passes on a NUL. For a text with a NUL, the result is a word that is no name.
     """
     if text.isprintable():
         return shlex.quote(text)

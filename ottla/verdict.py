@@ -1,8 +1,8 @@
-"""Verdict on an open transaction from what its partition, its coordinator and the clock say, and its remedies. pure
+"""Verdict on an open transaction from the state of its partition and coordinator and from the clock; remedies. pure
 
-A partition holds a transaction open from its first batch to its marker. During all of this time the coordinator that
-will write the marker lists the partition in the transaction of the id with that producer id: as Ongoing, or as prepared
-with the marker still to be written. If no coordinator does, no marker will come: the transaction is forgotten, and
+A partition holds a transaction open from its first batch to its marker. During this time the coordinator that will
+write the marker lists the partition in the transaction of the id with that producer id: as Ongoing, or as prepared
+with the marker not yet written. If no coordinator does, no marker will be written: the transaction is forgotten, and
 holds the last stable offset until an administrator aborts it. An abort in one partition of a transaction that its
 coordinator still holds tears it. So FORGOTTEN needs proof that every transactional id was seen; a reason to doubt that
 (`gaps`) makes the verdict UNKNOWN, which has no remedy. Rows: docs/decision-tables.md, "The verdict on an open
@@ -21,7 +21,7 @@ from ottla.protocol.values import TopicPartition
 OVERDUE_AFTER_MS: Final = 20_000
 """Two rounds of `transaction.abort.timed.out.transaction.cleanup.interval.ms`: a coordinator needs up to one."""
 SKEW_MS: Final = 5_000
-"""Difference between the clocks of two machines that is not worth a word."""
+"""Difference between the clocks of two machines that is not reported."""
 
 
 class Standing(StrEnum):
@@ -68,7 +68,7 @@ class KnownTransaction(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """`known` is the id with the producer id, also where the transaction is forgotten."""
+    """Verdict and its reason. `known` is the id with the producer id, also if the transaction is forgotten."""
 
     standing: Standing
     reason: str
@@ -76,12 +76,12 @@ class Verdict(NamedTuple):
 
     @property
     def needs_proof(self) -> bool:
-        """Whether it rests on the absence of something, so that the partition has to be read again after it."""
+        """Return whether missing states are the reason, so that the caller must read the partition again afterwards."""
         return self.standing in _NOT_HELD or (self.standing is Standing.UNKNOWN and not self.is_clock)
 
     @property
     def is_clock(self) -> bool:
-        """Whether the coordinator holds the transaction open, and only the clocks leave its time in doubt."""
+        """Return whether the coordinator holds the transaction open, and only the clocks make its age uncertain."""
         return self.standing is Standing.UNKNOWN and self.known is not None
 
 
@@ -93,7 +93,7 @@ def judge(found: OpenTransaction, known: Sequence[KnownTransaction], now_ms: int
     """Return the verdict.
 
     `known`: the states that coordinators have for this producer id. `gaps`: reasons why a coordinator may hold the
-    transaction open without being seen: a broker that does not answer, a right that is missing, a log that is not here.
+    transaction open unseen: a broker that does not answer, a missing right, a missing log.
     """
     verdicts = [_compare(found, each, now_ms) for each in known if each.producer_id == found.producer_id]
     held = [verdict for verdict in verdicts if verdict.standing is not Standing.FORGOTTEN]
@@ -118,7 +118,7 @@ def _compare(found: OpenTransaction, known: KnownTransaction, now_ms: int) -> Ve
         there = "without this partition" if known.partitions else "with nothing left to mark"
         return Verdict(Standing.FORGOTTEN, f"its transactional id is {known.state} {there}", known)
     if found.epoch > known.epoch:
-        # The marker of an older epoch is refused (ProducerAppendInfo.checkProducerEpoch).
+        # A leader refuses the marker of an older epoch (ProducerAppendInfo.checkProducerEpoch).
         return Verdict(Standing.FORGOTTEN, f"its transactional id is at epoch {known.epoch} only", known)
     if prepared:
         return Verdict(
@@ -133,16 +133,16 @@ def _compare(found: OpenTransaction, known: KnownTransaction, now_ms: int) -> Ve
 
 
 def _is_of(found: OpenTransaction, decided_epoch: int) -> bool:
-    """Whether a decision of this epoch was on this transaction, and not on the one before it.
+    """Return whether a decision of this epoch was on this transaction, and not on the previous one.
 
-    With transactions V2 the decision has the epoch after that of the data, and later data have this epoch or a higher
-    one. With V1 both have the same: a partition that never had a marker of the producer never had this one.
+    With transactions V2, the decision has the epoch after that of the data, and later data have this epoch or a higher
+    one. With V1, both have the same epoch: the marker is missing if the partition never had one of the producer.
     """
     return decided_epoch == found.epoch + 1 or (decided_epoch == found.epoch and found.coordinator_epoch < 0)
 
 
 def without_clock(verdict: Verdict) -> Verdict:
-    """Return the verdict on an overdue transaction whose coordinator finds it in time."""
+    """Return the verdict on an overdue transaction that is in time by its coordinator's clock."""
     reason = "in time by the clock of its coordinator, overdue by the one of this machine"
     return verdict._replace(standing=Standing.IN_TIME, reason=reason)
 
@@ -165,7 +165,7 @@ def judge_time(known: KnownTransaction, now_ms: int) -> Verdict:
 
 
 def age_ms(found: OpenTransaction, verdict: Verdict, now_ms: int) -> int:
-    """Return the time since the transaction began for its coordinator, or since its last batch if that forgot it."""
+    """Return the time since the coordinator's start of the transaction, or since its last batch if it is forgotten."""
     known = verdict.known
     if known is None or verdict.standing in _NOT_HELD or known.start_ms < 0:
         return max(0, now_ms - found.last_timestamp_ms)
@@ -183,14 +183,14 @@ RESTORE: Final = "do not abort it, others have committed: restore this partition
 
 
 class Remedy(NamedTuple):
-    """Way to end an open transaction: advice, and a command where one is needed."""
+    """Way to end an open transaction: advice, and a command if one is needed."""
 
     advice: str
     command: str | None = None
 
 
 def remedies(found: OpenTransaction, verdict: Verdict, bootstrap: str, now_ms: int) -> list[Remedy]:
-    """Return the ways to end it, the best first."""
+    """Return the ways to end the transaction, the best first."""
     if verdict.is_clock:
         return [Remedy("set the clock of this machine, or of the coordinator, and ask again")]
     if verdict.standing is Standing.UNKNOWN:
@@ -212,8 +212,8 @@ def remedies(found: OpenTransaction, verdict: Verdict, bootstrap: str, now_ms: i
 def abort_commands(found: OpenTransaction, bootstrap: str) -> list[Remedy]:
     """Return the commands that write an abort marker to this partition: for a forgotten transaction only.
 
-    A marker of a lower coordinator epoch than the last is refused. Before the first it is 0, which is what Kafka's tool
-    makes of -1 and what no coordinator is below.
+    A leader refuses a marker with a lower coordinator epoch than the last marker's. Before the first marker the epoch
+    is 0: Kafka's tool also replaces -1 by 0, and no coordinator has a lower epoch.
     """
     epoch = max(0, found.coordinator_epoch)
     python = ["kafka-python", "admin"]
@@ -233,14 +233,14 @@ def abort_command(place: TopicPartition, start_offset: int, bootstrap: str = "HO
 
 
 def why_command(place: TopicPartition, bootstrap: str = "HOST:PORT") -> str:
-    """Return the command that judges a partition's open transactions by asking the brokers."""
+    """Return the command that explains a partition's open transactions with requests to the brokers."""
     return shell_line(["ottla", "txn", "why", place[0], str(place[1]), "-b", bootstrap])
 
 
 def _fencing_commands(transactional_id: str, bootstrap: str) -> list[Remedy]:
     """Return commands that send InitProducerId: the coordinator aborts the transaction everywhere.
 
-    kafka-python's command line cannot send one, so its producer does.
+    kafka-python's command line cannot send this request, so its producer does.
     """
     name = json.dumps(transactional_id, ensure_ascii=False)  # no single quotes, which the shell's quoting doubles
     settings = f'bootstrap_servers="{bootstrap}", transactional_id={name}'

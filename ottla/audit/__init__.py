@@ -1,1 +1,1 @@
-"""An audit from its arguments to its verdict: list, plan, read in tasks, merge their results, judge. free"""
+"""An audit from its arguments to its verdict: list, plan, read in tasks, merge their results, check them. free"""

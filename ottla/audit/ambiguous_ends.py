@@ -1,4 +1,4 @@
-"""Torn transactions without their decision: tasks return numbers of markers, and look up conflicting ones. shell"""
+"""Find torn transactions without a known decision: tasks number markers, and look up conflicting ones. shell"""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class AmbiguousEnds(NamedTuple):
-    """The markers that were looked up, and findings that have no place."""
+    """Markers that were looked up, and findings without a place."""
 
     markers: Sequence[Marker] = ()
     findings: Sequence[Finding] = ()
@@ -27,7 +27,7 @@ class AmbiguousEnds(NamedTuple):
 def find_ambiguous_ends(
     runner: "Runner", works: Sequence[Work], facts: Mapping[int, Sequence[RangeFacts]]
 ) -> AmbiguousEnds:
-    """Compare the markers of transactions across partitions where no decision is known. Raises AuditFailed."""
+    """Compare the markers of transactions without a known decision across partitions. Raises AuditFailed."""
     import numpy as np
 
     opened = [open_of(row) for parts in facts.values() if parts for row in parts[-1].open_rows]
@@ -63,7 +63,7 @@ def _look_up(work: Work, numbers: "Longs | None") -> list[Marker]:
 
 
 def walk_again(work: Work) -> "Walk":
-    """Return a second walk over a range, on the headers alone."""
+    """Return a second walk over a range, which reads only the headers."""
     from ottla.scan.damage_log import REPORT, DamageLog
     from ottla.scan.partitions import entering
     from ottla.scan.walk import Walk

@@ -16,7 +16,7 @@ from ottla.scan.storage import hide_secrets
 
 
 class Tally(NamedTuple):
-    """Transactions that have batches in the log, and the records in these."""
+    """Counts of the transactions with batches in the log, and of the records in these batches."""
 
     transactions: int
     records: int
@@ -53,11 +53,10 @@ class PartitionAudit(NamedTuple):
 
 
 class Audit(NamedTuple):
-    """An audit of one directory or of those of several brokers of a cluster.
+    """An audit of one directory, or of the directories of several brokers of a cluster.
 
-    `now_ms` is the time that ages are computed from: that of `--as-of`, whose text is in `as_of`. `names`: the
-    transactional ids of producers whose transactions the partitions' `recent` have, as far as they are known. `ended`:
-    the transactions of all partitions, each counted once.
+    Ages are relative to `now_ms`: the time of `--as-of`, whose text is in `as_of`. `names`: the known transactional ids
+    of the producers in the partitions' `recent`. `ended`: the transactions of all partitions, each counted once.
     """
 
     directories: tuple[str, ...]
@@ -82,7 +81,7 @@ class Audit(NamedTuple):
 
     @property
     def longest(self) -> list[PartitionAudit]:
-        """Return every partition once: of several replicas the longest."""
+        """Return every partition once: the longest of several replicas."""
         found: dict[str, PartitionAudit] = {}
         for one in self.partitions:
             other = found.get(one.name)
@@ -92,7 +91,7 @@ class Audit(NamedTuple):
 
     @property
     def replicated(self) -> set[str]:
-        """Names of the partitions that several of the directories have."""
+        """Names of the partitions that are in several directories."""
         many = Counter(one.name for one in self.partitions)
         return {name for name, count in many.items() if count > 1}
 

@@ -17,7 +17,7 @@ _COPIES = "copies"
 _DAY_MS = 86_400_000
 # A smaller number is a date without dashes, or seconds: no broker has written anything before March 1973.
 _FIRST_MS = 100_000_000_000
-# What datetime can show: 1970 to the end of the year 9999.
+# The range of datetime from 1970: to the end of the year 9999.
 _LAST_MS = 253_402_300_799_999
 
 EPILOG = f"Checks: {', '.join(CHECKS)}."
@@ -209,7 +209,7 @@ def as_of(given: str) -> tuple[int | None, dict[TopicPartition, int]]:
 
 
 def ahead(as_of_ms: int | None, since_ms: int | None, now_ms: int) -> list[str]:
-    """Return warnings about times in the future, with which the audit is not what a reader may expect."""
+    """Return warnings about times in the future, which make the results differ from what a reader may expect."""
     warnings = []
     if as_of_ms is not None and as_of_ms > now_ms:
         warnings.append("--as-of is in the future: ages are those at that time, everything else is as it is now")
@@ -219,7 +219,7 @@ def ahead(as_of_ms: int | None, since_ms: int | None, now_ms: int) -> list[str]:
 
 
 def beyond(until_offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> list[str]:
-    """Return warnings about offsets of `--as-of` beyond the log. `ends`: the ends of the logs that were read."""
+    """Return warnings about offsets of `--as-of` above the log end. `ends`: the ends of the logs that were read."""
     return [
         f"--as-of names offset {offset:,} of {topic}:{partition}, which ends at {end:,}: the audit ends there"
         for (topic, partition), offset in until_offsets.items()

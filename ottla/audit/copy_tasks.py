@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ottla.audit.runner import Runner
     from ottla.scan.records import Visibility
 
-# At most this many identities that do not match are kept of a bucket.
+# At most this many identities that do not match are kept for a bucket.
 MOST_KEPT = 10_000
 
 
@@ -61,7 +61,7 @@ def _join(parts: Sequence[Work]) -> Work:
 
 
 class _Named:
-    """A picklable function: the committed records of a partition as rows of identities, and their numbers."""
+    """A picklable function: returns the committed records of a partition as rows of identities, and their counts."""
 
     def __init__(self, pair: Pair, places: Mapping[int, int], sides: Mapping[int, int]) -> None:
         self._pair = pair
@@ -118,7 +118,7 @@ class _Named:
         headers = batch.column("headers")
         flat, parents = pc.list_flatten(headers), pc.list_parent_indices(headers).to_numpy()
         chosen = pc.equal(flat.field("key"), self._pair.header).to_numpy(zero_copy_only=False)
-        # The last header of a name counts, as `Headers.lastHeader` has it.
+        # The last header of a name counts, as in `Headers.lastHeader`.
         rows, last = np.unique(parents[chosen][::-1], return_index=True)
         values = flat.field("value").filter(pa.array(chosen))
         values = values.take(pa.array(len(values) - 1 - last))

@@ -1,6 +1,7 @@
 """Make a Delta table of the Parquet files that tasks have written, by one commit of the driver. shell
 
-Only the log of the table is written here, with delta-rs (the extra `delta`): no jars, and nothing more on executors.
+This module writes only the log of the table, with delta-rs (the extra `delta`): it needs no jars, and executors need
+no further packages.
 """
 
 import importlib.util
@@ -20,7 +21,7 @@ _NAMES = {"region": "AWS_REGION", "endpoint_override": "AWS_ENDPOINT_URL"}
 
 
 def check(path: str) -> None:
-    """Check that a table can be made there, before files of it are written. Raises OutputFailed."""
+    """Check that the folder can become a table, before its files are written. Raises OutputFailed."""
     if importlib.util.find_spec("deltalake") is None:
         raise OutputFailed("the format delta needs deltalake: pip install 'ottla[delta]'")
     if storage.is_remote(path):
@@ -33,7 +34,7 @@ def check(path: str) -> None:
 
 def commit(path: str, schema: "pa.Schema", folders: Sequence[str] = (), *, has_files: bool = True) -> None:
     """Make the Parquet files below `path` a table. `folders`: the columns that folders name. Raises OutputFailed."""
-    # delta-rs warns that binary columns get no statistics, which no user needs.
+    # delta-rs warns that binary columns get no statistics. No user needs the warning.
     os.environ.setdefault("RUST_LOG", "error")
     from deltalake import DeltaTable, convert_to_deltalake
     from deltalake import Schema as DeltaSchema
@@ -68,6 +69,6 @@ def _options(path: str) -> dict[str, str]:
 
 
 def _line(error: Any) -> str:
-    """Return the last cause of an error of delta-rs, which has one line for each."""
+    """Return the last cause of an error of delta-rs, whose text has one line for each cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1].rpartition("↳\x1b[0m ")[2] if lines else type(error).__name__

@@ -29,9 +29,10 @@ MOST_TRIES = 3
 
 
 def audit(arguments: Arguments, open_runner: "Callable[[], AbstractContextManager[Runner]]") -> int:
-    """Audit as `arguments` say, on what `open_runner` gives; returns the exit code.
+    """Audit as `arguments` say, on the runner that `open_runner` opens, and return the exit code.
 
-    This Python has what a worker needs (`scan.needs`). The runner is opened after all arguments are checked.
+    The caller has checked that this Python has a worker's packages (`scan.needs`). The runner is opened after
+    all arguments are checked.
     """
     from ottla.audit import outputs
     from ottla.audit.output_tables import write_tables
@@ -68,7 +69,7 @@ def audit(arguments: Arguments, open_runner: "Callable[[], AbstractContextManage
 
 @contextmanager
 def threads() -> "Iterator[Runner]":
-    """Open the runner of a process without Spark: threads of this process."""
+    """Open a runner without Spark: threads of this process."""
     from ottla.audit.runner import ThreadRunner
 
     yield ThreadRunner(os.cpu_count() or 1)
@@ -148,7 +149,7 @@ def _topics_exist(request: "Request", listed: "list[Listed]") -> None:
 
 
 def _ends(found: "Audit") -> dict[TopicPartition, int]:
-    """Return the log end of each partition, in its longest replica, whether the log was cut there or not."""
+    """Return the log end of each partition in its longest replica, also if `--as-of` cut the log."""
     ends: dict[TopicPartition, int] = {}
     for one in found.partitions:
         place = one.log.topic, one.log.partition
@@ -170,7 +171,7 @@ def _print(found: "Audit", arguments: Arguments) -> None:
 
 
 def _everything(arguments: Arguments) -> bool:
-    """Whether internal topics are shown too, as when the arguments name topics."""
+    """Return whether internal topics are shown too: with `--all`, or if the arguments name topics."""
     return arguments.all or bool(arguments.topics)
 
 
@@ -179,6 +180,6 @@ def _log(what: str) -> None:
 
 
 def report_failure(reason: str) -> int:
-    """Report why there is no audit, and return the exit code."""
+    """Report the reason why the audit failed, and return the exit code."""
     _log(reason)
     return COULD_NOT_RUN

@@ -48,7 +48,7 @@ def judge(
 ) -> Audit:
     """Return the audit of the partitions in `listed`; `limits` are the offsets at which some were cut.
 
-    `changed`: the paths of partitions that changed while they were read, so that they may lack what others have.
+    `changed`: the paths of partitions that changed during the read, so that they may lack markers that others have.
     """
     found: list[Finding] = [*copied, *ambiguous.findings]
     names = Counter(one.log.name for one in listed.values())
@@ -58,7 +58,7 @@ def judge(
     arrived_ms = request.now_ms - hanging.SETTLED_MS
 
     def settled_ms(one: "Listed") -> int:
-        """Return a time in ms; later transactions are not judged by what the partition lacks. NEVER: all are judged."""
+        """Return a time in ms: a missing marker proves nothing about later transactions. NEVER: no limit."""
         return arrived_ms if one.log.path in changed else NEVER
 
     sure = {
@@ -67,7 +67,7 @@ def judge(
     }
     # The marker of another partition may not be written yet.
     there = {index: one._replace(until_ms=min(one.until_ms, arrived_ms)) for index, one in sure.items()}
-    # Coordinators that no longer hold it open have received the confirmation of every marker.
+    # A coordinator that no longer holds a transaction open has received the confirmation of every marker.
     ended_there = sure if known.whole else there
     across_partitions = across.judge(ambiguous.markers, there, known)
     for index, one in listed.items():
@@ -115,7 +115,7 @@ def _gather_transactions(one: "Listed", parts: Sequence[RangeFacts], known: Hist
 
 
 def _there(request: "Request", one: "Listed", parts: Sequence[RangeFacts], until_ms: int) -> across.There:
-    """Return a partition as the others see it. If it was cut at offsets, its open transactions prove nothing."""
+    """Return a partition to compare with others. If it was cut at offsets, its open transactions prove nothing."""
     opened = () if request.until_offsets or not parts else tuple(open_of(row) for row in parts[-1].open_rows)
     return across.There((one.log.topic, one.log.partition), one.log.path, one.log.name, until_ms, opened)
 
@@ -221,7 +221,7 @@ class _Partition:
         return missing
 
     def _transactions(self, missing: gaps.Missing) -> tuple[hanging.OpenFinding, ...]:
-        """Check for torn and hanging transactions. A cut at an offset has no time to compare with the coordinator."""
+        """Check for torn and hanging transactions. A log cut at an offset has no time for the comparison."""
         found = [open_of(row) for row in self._open]
         if self._limit is not None and self._request.until_ms is None:
             return tuple(hanging.leave_undecided(self._place, one, self._known) for one in found)
@@ -266,7 +266,7 @@ class _Partition:
         first = self._log.segments[0].base_offset if self._log.segments else 0
         cleaned_below = self._one.cleaned_below
         if cleaned_below is None:
-            # Where nothing is missing nothing was compacted.
+            # If no offset is missing, compaction removed nothing.
             is_whole = not self._totals[events.MISSING_IN_BATCHES] and not any(len(one.gaps) for one in self._parts)
             cleaned_below = 0 if is_whole else NEVER
         return max(self._log.log_start, first, cleaned_below)

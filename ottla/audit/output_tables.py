@@ -26,7 +26,7 @@ FINDINGS, TRANSACTIONS, PARTITIONS = TABLES = ("findings", "transactions", "part
 
 @contextmanager
 def writing(directory: str, form: str, *, overwrite: bool) -> Iterator[Tables]:
-    """Open tables in a folder, which may hold other things, such as the report. Raises OutputFailed."""
+    """Open tables in a folder, which may contain other files, such as the report. Raises OutputFailed."""
     if form == DELTA:
         delta.check(outputs.absolute(directory))
     with outputs.writing(
@@ -50,7 +50,7 @@ def write_tables(audit: "Audit", tables: Tables) -> None:
         with tables.file(name, "part-0") as file:
             file.add(pa.Table.from_pylist(found, schemas[name]))
     if not outputs.holds_files(tables.folder.below(TRANSACTIONS)):
-        # Without transactions there is a table too: readers need its columns.
+        # Write the table also without transactions: readers need its columns.
         with tables.file(TRANSACTIONS, "part-0") as file:
             file.add(schemas[TRANSACTIONS].empty_table())
     if tables.form == DELTA:
@@ -113,7 +113,7 @@ def _transactions() -> "pa.Schema":
 
 @contextmanager
 def transactions_of(work: "Work") -> "Iterator[TransactionTable | None]":
-    """Open the table of the transactions of one range, if it is wanted: a file, complete when the block ends."""
+    """Open the table of the transactions of one range, if requested: a file that is complete when the block ends."""
     tables = work.settings.output
     if tables is None:
         yield None
@@ -125,7 +125,7 @@ def transactions_of(work: "Work") -> "Iterator[TransactionTable | None]":
 
 
 class TransactionTable:
-    """Writes the transactions of one range that have data in the log."""
+    """Writer of the transactions of one range that have data in the log."""
 
     def __init__(self, work: "Work", file: TableFile) -> None:
         from ottla.scan.transaction_rows import Place

@@ -1,7 +1,7 @@
 """Outputs for tables, exports and reports: local disks, or any URI that `pyarrow.fs` takes. shell
 
-A folder contains UNFINISHED while a run writes to it, and SUCCESS after the run. A file appears when it is complete:
-where files can be renamed it has another name before; an object of a store appears only when it is closed.
+A folder contains UNFINISHED while a run writes to it, and SUCCESS after the run. A file appears when it is complete: a
+file has another name until then where files can be renamed; an object of a store appears only when it is closed.
 """
 
 import errno
@@ -35,7 +35,7 @@ class OutputFailed(OSError):
 
 
 class Folder(NamedTuple):
-    """A folder that a run writes to. The token in UNFINISHED distinguishes it from one of the same name elsewhere."""
+    """A folder that a run writes to. The token in UNFINISHED distinguishes it from one on another machine."""
 
     path: str
     token: str
@@ -49,7 +49,7 @@ class Folder(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """The folder of tables, and their format. Small, because it is sent to tasks."""
+    """The folder of tables, and their format. Small, because tasks receive it."""
 
     folder: Folder
     form: str
@@ -64,7 +64,7 @@ class Tables(NamedTuple):
 
 
 def absolute(given: str) -> str:
-    """Return a path that means the same to every process of this machine, or a URI as it is."""
+    """Return an absolute path, which is the same for every process of this machine; return a URI unchanged."""
     path = storage_path(given)
     return path if storage.is_remote(path) else str(Path(path).absolute())
 
@@ -73,10 +73,10 @@ def absolute(given: str) -> str:
 def writing(
     given: str, what: str, is_ours: Callable[[str], bool], *, overwrite: bool, alone: bool = True
 ) -> Iterator[Folder]:
-    """Open the folder of a run, which is complete when the block ends; if the block fails, delete what it wrote.
+    """Open the folder of a run, which is complete when the block ends; if the block fails, delete its entries.
 
-    `what` names the folder in error texts. `is_ours`: whether a run writes something of this name there; `alone`:
-    whether nothing else may be there. What an earlier run left is deleted only with `overwrite`. Raises OutputFailed.
+    `what` names the folder in error texts. `is_ours`: whether a run writes an entry of this name; `alone`: whether the
+    folder must have no other entries. Entries of an earlier run are deleted only with `overwrite`. Raises OutputFailed.
     """
     folder = Folder(absolute(given), uuid.uuid4().hex)
     label = f"{what}{storage.hide_secrets(folder.path)}"
@@ -121,14 +121,14 @@ def check_here(folder: Folder) -> None:
 
 
 def clear(path: str) -> None:
-    """Delete a folder in the output, if it is there. Raises OutputFailed."""
+    """Delete a folder in the output, if it exists. Raises OutputFailed."""
     with _report_errors(storage.hide_secrets(path)):
         filesystem, place = storage.locate(path)
         storage.translate_errors(path, lambda: filesystem.delete_dir_contents(place, missing_dir_ok=True))
 
 
 def holds_files(path: str) -> bool:
-    """Whether there is anything in the folder. Raises OSError."""
+    """Return whether the folder has any entry. Raises OSError."""
     return bool(_entries(path))
 
 
@@ -136,7 +136,7 @@ def holds_files(path: str) -> bool:
 def new_file(path: str) -> Iterator[Any]:
     """Open an Arrow stream to write to. The file exists after the block has ended, and not if the block fails.
 
-    Arrow cannot abandon an object that it has begun: one that fails is closed and deleted at once. Raises OutputFailed.
+    Arrow cannot abandon an object that was begun: a failed object is closed and deleted at once. Raises OutputFailed.
     """
     with _report_errors(storage.hide_secrets(path)):
         filesystem, place = storage.locate(path)
@@ -171,14 +171,14 @@ def write(path: str, content: bytes) -> None:
 
 
 def check_file(path: str, label: str) -> None:
-    """Check that a file can be written there, before the work for its content begins. Raises OutputFailed.
+    """Check that a file can be written, before the work for its content begins. Raises OutputFailed.
 
     A missing folder is probably misspelt: it is not created.
     """
     if not storage.is_remote(path) and not Path(path).parent.exists():
         raise OutputFailed(f"{label}: there is no folder {Path(path).parent}")
     if storage.is_remote(path) or not Path(path).exists():
-        # Not the file itself: an earlier report stays if this run fails.
+        # Do not open the file itself: an earlier report stays if this run fails.
         probe = storage.join(storage.parent(path), f"_{storage.name_of(path)}.unfinished")
         with _report_errors(label):
             write(probe, b"")
@@ -189,7 +189,7 @@ def check_file(path: str, label: str) -> None:
 
 
 class TableFile:
-    """A file of a table, Parquet or JSON lines, which begins with the first rows: without rows there is none.
+    """A file of a table, Parquet or JSON lines, which is created with the first rows: without rows no file is created.
 
     Use it in a `with`; an error inside leaves no file. `options` are those of Arrow's ParquetWriter.
     """
@@ -206,7 +206,7 @@ class TableFile:
         return self
 
     def add(self, rows: "pa.Table | pa.RecordBatch") -> None:
-        """Write rows, which have the schema of the first ones, as a row group of their own. Raises OutputFailed."""
+        """Write rows, which have the schema of the first rows, as a separate row group. Raises OutputFailed."""
         import pyarrow as pa
 
         if self._file is None:
@@ -233,7 +233,7 @@ class TableFile:
             return
         try:
             if self._writer is not None:
-                # Also if the file is abandoned: a writer that is left open would close itself later, and fail.
+                # Close it also if the file is abandoned: an open writer would close itself later, and fail.
                 _write(self._path, self._writer.close)
         except OutputFailed as failed:
             if error is None:
@@ -284,7 +284,7 @@ def _write(path: str, do: Callable[[], object]) -> None:
 
 @contextmanager
 def _report_errors(label: str) -> Iterator[None]:
-    """Raise errors on one line that begins with `label`, also where a file in it failed."""
+    """Raise errors with a text of one line that begins with `label`, also if a file in the folder failed."""
     try:
         yield
     except OSError as error:

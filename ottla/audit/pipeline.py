@@ -1,4 +1,4 @@
-"""The audit from end to end: list, plan, read in tasks, merge their results, judge. shell"""
+"""The audit from end to end: list, plan, read in tasks, merge their results, check them. shell"""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -20,11 +20,11 @@ from ottla.scan import states
 from ottla.scan.listing import PartitionLog, select_topics
 from ottla.scan.ranges import cut_partition
 
-# A partition is cut for several cores only if it is worth reading its headers twice.
+# A partition is cut for several cores only if it is large enough: cutting reads its headers twice.
 LEAST_CUT_BYTES = TASK_BYTES
-# The first dirty offset if it is not known.
+# The first dirty offset, if it is not known.
 ANYWHERE = 2**62
-# At most this many transactions of a range, and of all, are kept for the timelines of a report.
+# At most this many transactions of a range, and of all ranges, are kept for the timelines of a report.
 MOST_RECENT = 500
 MOST_RECENT_OF_ALL = 200_000
 LARGEST_CUT_BYTES = 1024 * 1024 * 1024
@@ -92,7 +92,7 @@ def _with_decisions(one: Work, known: history.History) -> Work:
 
 
 def _longest(logs: Sequence[PartitionLog], topics: Collection[str]) -> dict[TopicPartition, int]:
-    """Map each partition of these topics to its index in the listing: of several replicas the longest."""
+    """Map each partition of these topics to its index in the listing, that of the longest replica."""
     found: dict[TopicPartition, int] = {}
     for index, log in enumerate(logs):
         other = found.get((log.topic, log.partition))

@@ -1,7 +1,7 @@
-"""Ends of replicas and of the directories of several brokers, which lack everything later. pure
+"""Ends of replicas and of the directories of several brokers, which lack all later records. pure
 
-Brokers of a cluster are not read at one instant, and one that was down, or whose directory was copied earlier, ends
-before the others. What it lacks is not lost.
+Brokers of a cluster are not read at one instant. A directory of a broker that was down, or that was copied earlier,
+ends before the others. The records that it lacks are not lost.
 """
 
 from collections.abc import Mapping, Sequence
@@ -53,14 +53,14 @@ class Reach:
                 self._longest[one.log.name] = index
 
     def until_ms(self, index: int) -> int:
-        """Return the time up to which the directory has everything that was written to the partition."""
+        """Return the time up to which the directory has all writes to the partition."""
         if not self._several:
             return NEVER
         newest = self._newest[self._listed[index].directory]
         return self._latest[index] if self._is_behind(index) else newest
 
     def counts(self, index: int) -> bool:
-        """Whether the partition counts in the totals: of several replicas only the longest does."""
+        """Return whether the totals include the partition: only the longest of several replicas counts."""
         return self._longest[self._listed[index].log.name] == index
 
     def of(self, index: int) -> Reached:
@@ -72,6 +72,6 @@ class Reach:
         return Reached(self.until_ms(index), self._decided_until, still_open)
 
     def _is_behind(self, index: int) -> bool:
-        """Whether another replica of the partition is longer."""
+        """Return whether another replica of the partition is longer."""
         longest = self._longest[self._listed[index].log.name]
         return end_of(self._listed[index], self._facts[index]) < end_of(self._listed[longest], self._facts[longest])

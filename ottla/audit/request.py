@@ -27,8 +27,8 @@ class Request(NamedTuple):
     """Request for an audit.
 
     `topics`: globs (none: all). `until_ms` or `until_offsets` ((topic, partition) -> offset) is `--as-of`, `as_of` its
-    text. `since_ms`: segments that hold nothing later are left out where a snapshot allows it. `output`: where the
-    tables go, of which tasks write the transactions. `copies`: topics of which one holds each record of the other.
+    text. `since_ms`: older segments are left out if a snapshot allows it. `output`: the folder of the tables; tasks
+    write the table of transactions. `copies`: pairs of topics, one of which has each record of the other.
     """
 
     directories: tuple[str, ...]
@@ -48,8 +48,8 @@ class Request(NamedTuple):
 class Listed(NamedTuple):
     """A partition of a directory. `cleaned_below`: its first dirty offset, None if not known.
 
-    `created_ms`: since when it is there under this name, -1 if the cluster's metadata are not at hand.
-    `of_topic`: the number of partitions of its topic, 0 likewise.
+    `created_ms`: when it was created under this name, -1 without the cluster's metadata.
+    `of_topic`: the number of partitions of its topic, 0 without the metadata.
     """
 
     directory: str
@@ -63,7 +63,7 @@ class Listed(NamedTuple):
 def list_everything(request: Request) -> list[Listed]:
     """List the partitions of all directories, as far back as `--since` asks.
 
-    Raises UnreadableDirectory, also where two of them are of different clusters.
+    Raises UnreadableDirectory, also if two directories are of different clusters.
     """
     _check_one_cluster(request.directories)
     listed = [one for directory in request.directories for one in list_all(directory)]
@@ -74,7 +74,7 @@ def list_everything(request: Request) -> list[Listed]:
 
 
 def _check_one_cluster(directories: tuple[str, ...]) -> None:
-    """Refuse directories that name different clusters: their coordinators and producer ids have nothing in common."""
+    """Refuse directories of different clusters: their coordinators and producer ids are unrelated."""
     if len(directories) == 1:
         return
     named = [(cluster_id, directory) for directory in directories if (cluster_id := read_cluster_id(directory))]
@@ -115,13 +115,13 @@ def changed_since(request: Request, listed: Iterable[Listed]) -> frozenset[str]:
         now = {}
     changed = frozenset(one.log.path for one in listed if now.get(one.log.path) != one.log.segments)
     if changed and (len(set(request.directories)) > 1 or storage.is_remote(storage_path(request.directories[0]))):
-        # Only within a local directory are coordinators listed after all other partitions.
+        # Only in a local directory, coordinators are listed after all other partitions.
         return frozenset(one.log.path for one in listed)
     return changed
 
 
 def compacted_meanwhile(listed: Mapping[int, Listed]) -> dict[int, Listed]:
-    """Return `listed` with current first dirty offsets: a broker may have compacted segments before they were read."""
+    """Return `listed` with current first dirty offsets: a broker may have compacted segments after the listing."""
     directories = {one.directory for one in listed.values()}
     now = {each: find_checkpoint(storage.join(storage_path(each), CLEANER_OFFSETS)) or {} for each in directories}
     found = {}
@@ -148,7 +148,7 @@ def later_than(log: PartitionLog, since_ms: int) -> PartitionLog:
 
 
 def _latest_ms(path: str) -> int | None:
-    """Return the time of the last entry, which a roll writes for the largest timestamp of the segment, or None."""
+    """Return the time of the last entry, or None. When a segment is rolled, it is the segment's largest timestamp."""
     try:
         content = storage.read(path)
     except OSError:

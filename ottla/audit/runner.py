@@ -21,15 +21,15 @@ Naming = Callable[[Work], "tuple[Longs, Result]"]
 
 
 class AuditFailed(Exception):
-    """The directory could not be read through; the text is one line."""
+    """The directory could not be read completely; the text is one line."""
 
 
 class FilesVanished(AuditFailed):
-    """A listed file is gone, because the broker deleted or compacted it. After another listing an audit may succeed."""
+    """A listed file is gone, because the broker deleted or compacted it. An audit may succeed after another listing."""
 
 
 class Runner(Protocol):
-    """A runner of a function over pieces of work. `parallelism`: how many run at once."""
+    """A runner of a function over pieces of work. `parallelism`: the number that run at once."""
 
     @property
     def parallelism(self) -> int: ...
@@ -41,7 +41,7 @@ class Runner(Protocol):
     def reduce(
         self, function: Naming, combine: "Callable[[Sequence[Longs]], T]", works: Sequence[Work], label: str
     ) -> tuple[list[T], list[Result]]:
-        """Combine the rows of one hash. `function` returns rows whose first column is a hash, and a result."""
+        """Combine rows with the same hash. `function` returns rows whose first column is a hash, and a result."""
         ...
 
 
@@ -53,13 +53,13 @@ def run(runner: Runner, function: Function, works: Sequence[Work], label: str) -
 
 
 def raise_first_error(results: Sequence[Result]) -> None:
-    """Raise FilesVanished if that is all that went wrong, else AuditFailed with the first other reason."""
+    """Raise FilesVanished if all errors are of vanished files, else AuditFailed with the first other reason."""
     for result in sorted((one for one in results if one.error), key=lambda one: one.has_vanished):
         raise (FilesVanished if result.has_vanished else AuditFailed)(result.error)
 
 
 class Progress:
-    """A progress line on a terminal; nothing where the stream is not a terminal."""
+    """A progress line on a terminal. Other streams get nothing."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -80,7 +80,7 @@ class Progress:
 
     @contextmanager
     def report_compiling(self) -> Iterator[None]:
-        """Report that kernels are compiled, as once on a machine: it takes some seconds without other progress."""
+        """Report that kernels are being compiled, which takes some seconds once on each machine."""
         if not self._watched:
             yield
             return

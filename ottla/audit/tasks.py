@@ -1,6 +1,6 @@
 """Tasks of an audit: each reads its ranges and returns small results. shell
 
-Light to import: an executor that lacks a library must be able to report it.
+The module imports no library: an executor that lacks one must be able to report that.
 """
 
 from collections import Counter
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from ottla.scan.states import States
     from ottla.scan.walk import Step
 
-# At most this many anomalies and gaps are kept of each range; the rest is counted.
+# At most this many anomalies and gaps of each range are kept; the others are only counted.
 MOST_ANOMALIES = 1_000
 MOST_GAPS = 1_000
-# At most this many steps keep counts of their own.
+# At most this many steps have separate counts.
 MOST_APART = 64
 
 _OFFSET_KEY_VALUE = [("offset", True), ("key", True), ("value", True)]
@@ -37,8 +37,8 @@ _OFFSET_KEY_VALUE = [("offset", True), ("key", True), ("value", True)]
 class Settings(NamedTuple):
     """Settings of all tasks of an audit.
 
-    `output`: where the transactions go, or None. `recent`: how many of the newest transactions of each range are kept,
-    for the timelines of a report.
+    `output`: the tables to which the transactions are written, or None. `recent`: the number of newest transactions of
+    each range to keep, for the timelines of a report.
     """
 
     checks: tuple[str, ...]
@@ -52,9 +52,9 @@ class Settings(NamedTuple):
 class Work(NamedTuple):
     """A range to read.
 
-    `log`: only with the first range of a partition, whose entering states may come from a snapshot; `entering`: with
-    the others. `limit`: batches that begin there or later are left out. `decisions`: those of the coordinator for this
-    partition. `names`: transactional ids by producer id, for the table of transactions. `numbers`: those of markers to
+    `log`: set for the first range of a partition, whose entering states may be in a snapshot; `entering`: set for the
+    others. `limit`: batches from this offset on are left out. `decisions`: the coordinator's decisions for this
+    partition. `names`: transactional ids by producer id, for the table of transactions. `numbers`: the markers to
     look up. `longest_ms`: the longest timeout of a transactional id.
     """
 
@@ -74,9 +74,9 @@ class Work(NamedTuple):
 class RangeFacts(NamedTuple):
     """Facts of one range for an audit. Rows have the columns of `scan.events`.
 
-    `first_batch_ms`: of the first batch with a time to go by, -1 without one (`torn.first_ms`). `latest_ms`: the
-    latest time that a broker wrote itself, -1: none. `ends`: the markers without a decision, by which partitions are
-    compared. `shared`: counts of those that cannot be compared (`once.count_markers_by_epoch`).
+    `first_batch_ms`: the time of the first batch with a reliable time, -1 without one (`torn.first_ms`). `latest_ms`:
+    the latest time that a broker set itself, -1 without one. `ends`: the markers without a decision, to compare
+    partitions. `shared`: counts of markers that cannot be compared (`once.count_markers_by_epoch`).
     """
 
     totals: "Longs"
@@ -100,7 +100,7 @@ class RangeFacts(NamedTuple):
 
 
 class Result(NamedTuple):
-    """Result of one piece of work: a value that depends on the function, or the reason why there is none.
+    """Result of one piece of work: a value that depends on the function, or the error.
 
     `has_vanished`: a file that was listed is gone, as when a running broker deletes or compacts.
     """
@@ -123,7 +123,7 @@ def read_history(work: Work) -> Result:
 
 
 def leaving(work: Work) -> Result:
-    """Return the states that leave the range if nothing is known of what came before it."""
+    """Return the states at the end of the range if no states at its start are known."""
     return run_reader(work, lambda: _leaving(work))
 
 
@@ -135,7 +135,7 @@ def cut(work: Work) -> Result:
 def run_reader(
     work: Work, read: "Callable[[], RangeFacts | RangeHistory | States | Longs | list[Marker] | int | None]"
 ) -> Result:
-    """Return the result of `read`, with an error in the result, not raised: no traceback, no retries."""
+    """Return the result of `read`. An error is returned in the result, not raised: no traceback, no retries."""
     part = work.part
     try:
         check_worker()

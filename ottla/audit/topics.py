@@ -1,6 +1,6 @@
 """Topics by the cluster's metadata log, if a directory has one: replicas, age, compaction. shell
 
-`__cluster_metadata-0` is on controllers; a broker that is none has no copy, and then nothing is known.
+`__cluster_metadata-0` is on controllers. Without a copy in the directory, the topics are unknown.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,15 +24,16 @@ from ottla.scan.index_files import batch_positions
 METADATA = "__cluster_metadata"
 _TOPIC_RESOURCE = 2
 _WINDOW_BYTES = 4 << 20
-# Kafka writes none above 8 MiB there (`KafkaRaftClient.MAX_BATCH_SIZE_BYTES`).
+# Kafka writes no batch above 8 MiB to the metadata log (`KafkaRaftClient.MAX_BATCH_SIZE_BYTES`).
 _LARGEST_BATCH_BYTES = 64 << 20
-# Compacted whatever their configuration says.
+# Kafka compacts these topics, whatever their configuration.
 _ALWAYS_COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
 
 class Topics(NamedTuple):
-    """`alone`: partitions that never had a second replica. `compacted`: topics that are or were compacted.
+    """Known topics.
 
+    `alone`: partitions that never had a second replica. `compacted`: topics that are or were compacted.
     `created_ms`: when a partition was created, or its topic created again, if the segments still have the record.
     `counts`: the number of partitions of each topic.
     """
@@ -45,8 +46,8 @@ class Topics(NamedTuple):
     def cleaned_below(self, cleaned: Mapping[TopicPartition, int] | None, topic: str, partition: int) -> int | None:
         """Return the first dirty offset of a partition; None if missing offsets may have been compacted anywhere.
 
-        `cleaned`: the directory's checkpoint, None without one. A replica gets a log as compacted as its leader's, so
-        its own checkpoint proves nothing.
+        `cleaned`: the directory's checkpoint, None without one. A replica fetches records that its leader has compacted
+        already, so its own checkpoint proves nothing.
         """
         if cleaned is None:
             return None
@@ -83,9 +84,9 @@ def read_topics(directory: str) -> Topics:
 
 
 def _batches(path: str, position: int) -> Iterator[tuple[bytes, int, BatchHeader]]:
-    """Yield each batch of a file from `position` on: the bytes that contain it, its place in them, its header.
+    """Yield each batch of a file from `position` on: the bytes that contain it, its position in them, its header.
 
-    The file is read in windows: a metadata segment has up to a GiB. Raises OSError, ProtocolError.
+    The file is read in windows: a metadata segment may have a GiB. Raises OSError, ProtocolError.
     """
     with closing(storage.open_file(path)) as file:
         size_bytes = _WINDOW_BYTES
@@ -95,7 +96,7 @@ def _batches(path: str, position: int) -> Iterator[tuple[bytes, int, BatchHeader
                 yield content, at, header
                 end = at + header.size_bytes
             if not end and (len(content) < size_bytes or size_bytes >= _LARGEST_BATCH_BYTES):
-                return  # it is cut short, or longer than a broker takes
+                return  # the batch is truncated, or longer than a broker accepts
             size_bytes = _WINDOW_BYTES if end else _LARGEST_BATCH_BYTES
             position += end
 
@@ -146,7 +147,7 @@ def _take(
         replicas[key] = max(replicas.get(key, 0), len({*record.replicas, *record.adding_replicas}))
         return key
     elif isinstance(record, PartitionChangeRecord) and (record.replicas or record.adding_replicas):
-        # Moved at least once: its present records came from another replica.
+        # The partition was moved: its present records came from another replica.
         replicas[record.topic_id, record.partition_id] = 2
     elif (
         isinstance(record, ConfigRecord)

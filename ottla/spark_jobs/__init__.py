@@ -1,7 +1,7 @@
 """The Spark data source over segment files, the audit jobs, functions for notebooks (`tables`), and `cached`. free
 
-`from ottla.spark_jobs import transactions, hanging` loads Spark's functions only then, because executors import this.
-Importing it sets the workers' Python to that of this process (`interpreter`).
+`from ottla.spark_jobs import transactions, hanging` loads Spark's functions; a plain import of the package does not,
+because executors import it. The import sets the workers' Python to that of this process (`interpreter`).
 """
 
 from typing import TYPE_CHECKING, Any

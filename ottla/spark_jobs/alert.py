@@ -1,7 +1,7 @@
 """Alerts on hanging transactions while a broker runs: `spark-submit alert.py DIR`. free
 
-A line on stdout when a transaction begins to hang and one when it no longer hangs, each once, also across restarts
-where `--checkpoint` names a folder. `--once` checks a single time in this process, without a JVM; the stream needs
+Print a line when a transaction begins to hang and one when it no longer hangs, each once. With a folder in
+`--checkpoint`, also across restarts. `--once` checks a single time in this process, without a JVM; the stream needs
 Spark. Exit codes: 0 ended by a signal or `--once`, 2 could not run.
 """
 
@@ -43,7 +43,7 @@ ENDED = 0
 ANSWER_SECONDS = 1
 # Beginning of the last line of a Python traceback with an error of Ottla.
 _RAISED = re.compile(r"ottla[\w.]*: ")
-# In the folder of `--checkpoint`: the alerts that `--once` printed, and a folder of Spark for the state of a stream.
+# Entries of the folder of `--checkpoint`: the alerts that `--once` printed, and Spark's folder for a stream's state.
 _PRINTED = "told.json"
 _SPARKS = "offsets"
 
@@ -123,7 +123,7 @@ def _cause(text: str) -> str:
 
 
 def _check_once(arguments: "AlertArguments") -> int:
-    """Print what began and ended since the last check, as a micro-batch of the stream does; return the exit code."""
+    """Print the alerts since the last check, as a micro-batch of the stream does; return the exit code."""
     from ottla.scan import schemas
     from ottla.spark_jobs.stream.alert_rows import alert, changes, keep_first_seen
     from ottla.spark_jobs.stream.stream_options import stream_options

@@ -1,8 +1,8 @@
 """Records to Parquet, written by the tasks that decode them: `spark-submit export.py DIR OUT`, or `main(argv)`. free
 
-Rows never become Spark's. `OUT/topic=T/partition=N/part-<offset>-<position>.parquet` is how Spark, DuckDB and others
-find topic and partition; with `--format delta` it is a Delta table as well. A file appears when it is complete,
-and `_SUCCESS` when all are. Exit codes: 0 done, 2 could not run, 130 interrupted.
+Spark never handles the rows. Spark, DuckDB and others find topic and partition in the file names,
+`OUT/topic=T/partition=N/part-<offset>-<position>.parquet`; with `--format delta`, OUT is also a Delta table. A file
+appears when it is complete, and `_SUCCESS` when all files are. Exit codes: 0 done, 2 could not run, 130 interrupted.
 """
 
 import sys
@@ -44,7 +44,7 @@ class CannotExport(Exception):
 
 
 class FilesVanished(CannotExport):
-    """A segment was deleted after it was listed. Planned again, the export may succeed."""
+    """A segment was deleted after it was listed. The export may succeed if it is planned again."""
 
 
 class Export(NamedTuple):
@@ -67,13 +67,13 @@ class Written(NamedTuple):
 
 def main(argv: list[str] | None = None) -> int:
     """Export as `argv` says; return the exit code."""
-    from ottla.spark_jobs import command_lines  # click: the tasks of an export import this module without it
+    from ottla.spark_jobs import command_lines  # click: an export's tasks import this module without it
 
     return run_command(command_lines.export, argv)
 
 
 def run(arguments: "ExportArguments") -> int:
-    """Export; return the exit code."""
+    """Export as `arguments` say; return the exit code."""
     if missing := cannot_run("the export", on_spark=is_on_spark(arguments.run_on)):
         return _report_failure(missing)
     from ottla.scan.damage_log import REMEDY, DamagedSegment

@@ -1,8 +1,8 @@
 """Run Spark's Python workers with the interpreter of this process, unless another is configured. shell
 
-Spark runs its Python workers, and looks for data sources, in what PYSPARK_PYTHON names, else in the `python3` of the
-path (`PythonUtils.defaultPythonExec`, `SparkContext.pythonExec`). A script that an environment's own interpreter runs,
-without the environment being activated, gets workers without any of the environment's packages that way.
+Spark runs its Python workers, and the search for data sources, with the interpreter in PYSPARK_PYTHON, else with the
+`python3` of the path (`PythonUtils.defaultPythonExec`, `SparkContext.pythonExec`). So a script that runs with the
+interpreter of an environment which is not activated gets workers without the packages of the environment.
 """
 
 import os
@@ -22,8 +22,8 @@ _DRIVER = "PYSPARK_DRIVER_PYTHON"
 def use_this_python() -> None:
     """Set this interpreter for Spark's local workers, and register the data source with a running session.
 
-    A Spark that is not started yet reads an environment variable. The executors' own `python3` on a cluster, and any
-    configured interpreter, stay.
+    If Spark is not started yet, it will read an environment variable. A configured interpreter, and the executors' own
+    `python3` on a cluster, are not changed.
     """
     session = _running_session()
     if session is None:
@@ -42,7 +42,7 @@ def use_this_python() -> None:
 
 
 def _is_configured() -> bool:
-    """Whether a Python is configured, or the `python3` of the path is this one anyway."""
+    """Return whether a Python is configured, or the `python3` of the path is this one."""
     found = shutil.which("python3")
     is_this = found is not None and Path(found).parent == Path(sys.executable).parent
     return is_this or not sys.executable or any(os.environ.get(name) for name in (WORKERS, _DRIVER))
@@ -59,7 +59,7 @@ def _running_session() -> "SparkSession | None":
 
 
 def _register(session: Any, *, again: bool) -> None:
-    """Register the source; not `again` where Spark has found it by itself, which it would log as a replacement."""
+    """Register the source. Without `again`, skip a source that Spark has found itself: it would log a replacement."""
     from ottla.spark_jobs.source import OttlaSource
 
     if again or not session._jsparkSession.sessionState().dataSourceManager().dataSourceExists("ottla"):

@@ -1,6 +1,6 @@
 """Options of Spark's own Kafka source that this one does not have, and their equivalents here. pure"""
 
-# In lower case -> what to do instead.
+# Option in lower case -> the advice to give instead.
 _INSTEAD = {
     "subscribe": "option topics names topics, separated by commas: ledger,audit-*",
     "subscribepattern": "option topics takes globs, separated by commas: ledger,audit-*",
@@ -25,7 +25,7 @@ _STREAM_ONLY = {"maxoffsetspertrigger": "only spark.readStream has it; spark.rea
 
 
 def instead_of(name: str) -> str | None:
-    """Return the equivalent of an option of Spark's Kafka source; None if that has no such option either."""
+    """Return the equivalent of an option of Spark's Kafka source; None if that source lacks the option too."""
     key = name.lower()
     if key.startswith("kafka.") and key not in _INSTEAD:
         return "no broker is used, so settings of Kafka's consumer have no effect"
@@ -33,7 +33,7 @@ def instead_of(name: str) -> str | None:
 
 
 def is_met(name: str, value: str) -> bool:
-    """Whether the option asks for what this source does anyway, so that it is accepted."""
+    """Return whether the option requests the fixed behaviour of this source, so that it is accepted."""
     key, word = name.lower(), value.strip().lower()
     return (key == "includeheaders" and word == "true") or (
         key == "startingoffsetsbytimestampstrategy" and word == "latest"

@@ -1,6 +1,6 @@
 """The options of one read: their names, defaults and values. pure
 
-Light on purpose, as `source.py`. Where Spark's own Kafka source has an option, ours has its name and its meaning.
+The module imports little, as `source.py` does. Options that Spark's Kafka source has too have its names and meanings.
 """
 
 import json
@@ -44,7 +44,7 @@ _ELSEWHERE = {"cache": "ottla.spark_jobs.cached(spark, DIR, CACHE) reads a log f
 # Options that Spark itself adds.
 _SPARKS_OPTIONS = ("path", "paths", "serialization.format")
 
-# The views that an option is for; the other views refuse it.
+# The views that accept an option; the other views refuse it.
 _BOUNDED = {
     "startingOffsets": (schemas.RECORDS, schemas.BATCHES, schemas.SEGMENTS),
     "endingOffsets": (schemas.RECORDS, schemas.BATCHES, schemas.SEGMENTS),
@@ -69,7 +69,7 @@ LOSS_HINT = 'option("failOnDataLoss", "false") continues with the offsets that a
 
 
 class DataLost(Exception):
-    """Requested offsets are gone; the text says which and what to do."""
+    """Requested offsets are gone; the text has the offsets and the remedy."""
 
 
 class OptionError(ValueError):
@@ -99,7 +99,7 @@ class Options(NamedTuple):
 
 
 def read_options(given: dict[str, str]) -> Options:
-    """Check the options. Raises OptionError, which lists what is possible, for each that is not valid."""
+    """Check the options. Raises OptionError, with the possible values, for an invalid option."""
     values = {name: default for name, (default, _) in OPTIONS.items()}
     for name, value in given.items():
         key = _CANONICAL.get(name.lower(), name.lower())
@@ -154,7 +154,7 @@ def _paths(values: dict[str, str]) -> tuple[str, ...]:
 
 
 def check_utf8(paths: tuple[str, ...]) -> None:
-    """Raise OptionError for a path that is not UTF-8: Spark waits forever for a task whose error names it."""
+    """Raise OptionError for a path that is not UTF-8: Spark waits forever for a task whose error contains one."""
     for path in paths:
         name = unquote(path, errors="surrogateescape") if path.startswith("file:") else path
         if any(map(_is_surrogate, name)):
@@ -196,7 +196,7 @@ def _milliseconds(name: str, text: str) -> int | None:
 
 
 def _offsets(name: str, text: str, unbounded: int) -> OffsetsByPartition | None:
-    """Parse `{"topic": {"0": 23}}`; the word, or -2 (-1 at the end) for a partition, leaves it unbounded."""
+    """Parse `{"topic": {"0": 23}}`. The word, or -2 (-1 at the end) for a partition, means no bound."""
     word = "earliest" if unbounded == EARLIEST_OFFSET else "latest"
     if text == word:
         return None
@@ -223,13 +223,13 @@ def offsets_by_partition(name: str, text: str, form: str, words: tuple[int, ...]
 
 
 def check_places(options: "Options", names: set[TopicPartition]) -> None:
-    """Refuse offsets for a partition that is not read, which are a mistake. Raises OptionError."""
+    """Refuse offsets for a partition that is not read. Raises OptionError."""
     for name, given in (("startingOffsets", options.starting_offsets), ("endingOffsets", options.ending_offsets)):
         check_partitions(name, given or {}, names)
 
 
 def check_partitions(option: str, given: OffsetsByPartition, names: set[TopicPartition]) -> None:
-    """Raise OptionError if `given` names a partition that is none of `names`, those that are read."""
+    """Raise OptionError if `given` names a partition that is not in `names`, the partitions to read."""
     unknown = sorted(given.keys() - names)
     if unknown:
         some = ", ".join(f"{topic}-{partition}" for topic, partition in unknown[:5])

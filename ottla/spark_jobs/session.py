@@ -1,4 +1,4 @@
-"""Spark sessions for the audit: a quiet local one, or that of spark-submit with Ottla's code shipped. shell"""
+"""Spark sessions for the audit: a quiet local one, or the session of spark-submit, with Ottla's code shipped. shell"""
 
 import importlib.util
 import os
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parents[2]
-# The packages that an executor needs; it never loads the broker.
+# The packages that an executor needs; an executor never loads the broker.
 SHIPPED = ("ottla/protocol", "ottla/scan", "ottla/audit", "ottla/spark_jobs")
 
 # Hides Spark's own start-up messages; errors still show.
@@ -40,12 +40,12 @@ class NoSpark(Exception):
 
 
 def under_spark_submit() -> bool:
-    """Whether spark-submit started this process, so that a JVM with its settings is there already."""
+    """Return whether spark-submit started this process, so that a JVM with its settings already runs."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def is_on_spark(run_on: str) -> bool:
-    """Whether a job with this `--run-on` runs on Spark: `auto` does if spark-submit started this process."""
+    """Return whether a job with this `--run-on` runs on Spark: `auto` does if spark-submit started this process."""
     return run_on == "spark" or (run_on == "auto" and under_spark_submit())
 
 
@@ -66,7 +66,7 @@ def cannot_run(what: str, *, on_spark: bool) -> str:
 
 @contextmanager
 def session(app_name: str) -> "Iterator[SparkSession]":
-    """Yield the running session, else that of spark-submit, else a local one on all cores. Stop a started one."""
+    """Yield the running session, else that of spark-submit, else a local one on all cores. Stop one that it started."""
     # Under spark-submit Python's warnings go to stdout, between the findings. Nothing here uses pandas.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     from pyspark.sql import SparkSession
@@ -117,7 +117,7 @@ def _start(app_name: str, scratch: Path) -> "SparkSession":
     context = spark.sparkContext
     context.setLogLevel("ERROR")
     if context.master.startswith("local") and not context.master.startswith("local-cluster"):
-        # Workers run on this machine: the files here, with their compiled kernels, need no shipping.
+        # Workers run on this machine and use its files, with their compiled kernels, so nothing is shipped.
         known = context.environment.get("PYTHONPATH")
         context.environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *([known] if known else [])])
     elif not _is_shipped(context.getConf().get("spark.submit.pyFiles") or ""):
@@ -126,7 +126,7 @@ def _start(app_name: str, scratch: Path) -> "SparkSession":
 
 
 def _is_shipped(py_files: str) -> bool:
-    """Whether `--py-files` has the package: Spark takes no second file of one name, and we may run from that one."""
+    """Return whether `--py-files` has the package: Spark refuses a second file of the same name."""
     return not (ROOT / "ottla").is_dir() or any(_has_package(Path(one)) for one in py_files.split(",") if one)
 
 

@@ -1,6 +1,7 @@
 """`spark.read.format("ottla")`: a log directory as tables, as a Python data source. shell
 
-Light on purpose: Spark imports this in every first lookup of a data source, so numba, numpy and Arrow come later.
+The module imports little: Spark imports it in every first lookup of a data source. So numba, numpy and Arrow are
+imported later.
 """
 
 from importlib.util import find_spec
@@ -14,7 +15,7 @@ from ottla.scan.needs import check_planner
 from ottla.spark_jobs.options import OptionError, Options, check_utf8, read_options
 from ottla.spark_jobs.table_options import kept_options, options_of_table, table_schema
 
-# A log has one writer, the broker that leads it.
+# A log has one writer, the broker that is its leader.
 _READ_ONLY = (
     "the ottla source only reads: the broker writes the log directory. To send records to it, write with format kafka "
     "and kafka.bootstrap.servers (the package spark-sql-kafka-0-10); to store the result, write with format parquet or "
@@ -47,7 +48,7 @@ class OttlaSource(DataSource):
     A load of several paths reads the log directories of one cluster as one; each partition must be in one of them.
 
     Views: records, batches, transactions, producers, partitions, transaction_state, group_offsets, segments, damage,
-    hanging. `.schema("offset bigint, key binary")` reads these columns only: what is not named is not decoded. Names
+    hanging. `.schema("offset bigint, key binary")` reads these columns only: other columns are not decoded. Names
     of columns are written in any case.
     """
 
@@ -99,7 +100,7 @@ class OttlaSource(DataSource):
         raise OptionError(_READ_ONLY)
 
     def _options(self) -> Options:
-        """Return the options. Spark asks for the schema of a batch read and of a stream without saying which it is."""
+        """Return the options. Spark requests the schema of a batch read and of a stream in the same way."""
         from ottla.spark_jobs.stream.stream_options import named_for_streams, stream_options
 
         given = dict(self.options)
@@ -113,6 +114,6 @@ def _fields(view: str, schema: StructType) -> list[tuple[str, bool]]:
 
 
 def _written(fields: list[tuple[str, bool]], schema: StructType) -> list[str] | None:
-    """Return the names of columns as the schema has them; None if they are those of the view."""
+    """Return the column names of the schema; None if they equal the names of the view."""
     names = [field.name for field in schema.fields]
     return None if names == [name for name, _ in fields] else names

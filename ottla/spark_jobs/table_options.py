@@ -1,7 +1,7 @@
 """Options of a table in Spark's catalog. pure
 
-Spark passes a Python data source the options of `CREATE TABLE` when it asks for the columns, and none of them when the
-table is read (seen with 4.0 and 4.3). So they go into the metadata of the first column, which the catalog keeps.
+Spark passes the options of `CREATE TABLE` to a Python data source when it requests the columns, and omits them when the
+table is read (seen with 4.0 and 4.3). So the metadata of the first column, which the catalog stores, has the options.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _JSON: dict[str, Any] = {"int": "integer", "bigint": "long"}
 
 
 def options_of_table(given: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the options of a table from what Spark passes when it creates one; None if it creates none."""
+    """Return the options of a table from the options that Spark passes; None if Spark does not create a table."""
     if _PROVIDER not in given:
         return None
     options = {name.removeprefix(_PREFIX): value for name, value in given.items() if name.startswith(_PREFIX)}
@@ -37,7 +37,7 @@ def table_schema(view: str, options: Mapping[str, str]) -> StructType:
 
 
 def kept_options(schema: StructType) -> dict[str, str]:
-    """Return the options that `table_schema` stored; none for a schema of no table."""
+    """Return the options that `table_schema` stored; empty for other schemas."""
     found: dict[str, str] = {}
     for field in schema.fields:
         found.update(field.metadata.get(_METADATA, {}))
@@ -45,7 +45,7 @@ def kept_options(schema: StructType) -> dict[str, str]:
 
 
 def _type(kind: str) -> Any:
-    """Return a type in the JSON of a schema, of the types of views: plain ones, lists of structs and of numbers."""
+    """Return a view's type in the JSON of a schema: a plain type, a list of structs or a list of numbers."""
     if kind.startswith("array<"):
         element = _type(kind.removeprefix("array<").removesuffix(">"))
         return {"type": "array", "elementType": element, "containsNull": True}

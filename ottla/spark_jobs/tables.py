@@ -1,8 +1,8 @@
 """Functions for notebooks, from DataFrame to DataFrame over the views, in Spark SQL alone. free
 
 They work on DataFrames of the views `batches`, `transactions` and `transaction_state` from anywhere: this process, an
-export, several brokers combined. Column names and types are those of the views (docs/data-source.md); what each
-function returns is in its docstring, in order. Rows come in no particular order.
+export, several brokers combined. Column names and types are those of the views (docs/data-source.md); the
+docstring of a function lists the columns that it returns, in order. Rows come in no particular order.
 """
 
 from datetime import datetime
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # The default of Kafka's `producer.id.expiration.ms`.
 EXPIRATION_MS = 86_400_000
-# The files of a running broker are not read at one instant, so younger transactions get no verdict.
+# The files of a running broker are not read at one instant, so transactions younger than this get no verdict.
 SETTLED_MS = 60_000
 
 _LOG = ("topic", "partition")
@@ -29,12 +29,12 @@ _PREPARED = ("PrepareCommit", "PrepareAbort")
 
 
 def transactions(batches: "DataFrame") -> "DataFrame":
-    """Every marker with the transaction that it ends, and the transactions without one.
+    """Return every marker with the transaction that it ends, and the transactions without a marker.
 
     topic, partition, segment (of the marker, or of the first batch), producerId, producerEpoch (of the data), fate
     (committed, aborted, open), firstOffset and lastOffset (of the data; null if the marker ends nothing), markerOffset,
     markerPosition, markerEpoch, coordinatorEpoch (null while open), records, batches, size (bytes), startTime, endTime,
-    durationMs. As the view of this name, but without what only a snapshot or the coordinator's log knows.
+    durationMs. As the view of this name, but without data that only a snapshot or the coordinator's log has.
     """
     before = _by_offset(*_PRODUCER).rowsBetween(Window.unboundedPreceding, -1)
     is_marker = _is_marker()
@@ -80,15 +80,15 @@ def hanging(
     *,
     all_coordinators: bool = False,
 ) -> "DataFrame":
-    """Open transactions with the coordinator's view of them at `as_of` (default: now).
+    """Return open transactions with the coordinator's view of them at `as_of` (default: now).
 
     topic, partition, producerId, producerEpoch, transactionalId, firstOffset, lastOffset, records, ageMs, timeoutMs,
     state (the coordinator's; null if it does not know the producer), verdict: `in time`; `ending` (decided, its marker
     is on its way); `overdue` (open beyond the timeout: its coordinator has to abort it); `forgotten` (the coordinator
-    holds no such transaction open); `decided` (it completed it, the marker never came here); `unverifiable` (no record
-    of a coordinator tells, or it began in the future or too recently), decision (commit, abort; null: none is known).
-    `all_coordinators` says that `transaction_state` has all partitions of `__transaction_state`: only then is a
-    producer that it does not know forgotten. With its history decisions are known. Only `overdue`, `forgotten` and
+    holds no such transaction open); `decided` (it was completed, its marker is missing here); `unverifiable` (no record
+    of a coordinator shows it, or it began in the future or too recently), decision (commit, abort; null: none is
+    known). `all_coordinators` says that `transaction_state` has all partitions of `__transaction_state`: only then is a
+    producer that it does not know forgotten. Decisions are known only with its history. Only `overdue`, `forgotten` and
     `decided` block read_committed consumers for good; abort only what is forgotten.
     """
     now = F.current_timestamp() if as_of is None else F.lit(as_of)
@@ -133,7 +133,7 @@ def _with_coordinator_state(opened: "DataFrame", transaction_state: "DataFrame")
         F.col("startTime").alias("began"),
         F.col("updateTime").alias("moved"),
     )
-    # Several transactional ids may have had a producer id: the one that has it now comes first.
+    # Several transactional ids may have had a producer id. Prefer the id that has it now.
     mine = Window.partitionBy("knownAs").orderBy((F.col("ownerId") == F.col("knownAs")).desc(), "transactionalId")
     states = states.withColumn("rank", F.row_number().over(mine)).where("rank = 1")
     lists = F.exists(
@@ -154,8 +154,8 @@ def _with_undone(
 ) -> "DataFrame":
     """Add the decision whose marker each transaction lacks, where that is certain.
 
-    A decision with a newer epoch than the data belongs to no other transaction. A decision with the epoch of the data
-    may belong to the transaction before, unless the partition has no marker since.
+    A decision with a newer epoch than the data can only belong to this transaction. A decision with the epoch of the
+    data may belong to the previous transaction, unless the last marker in the partition is older than it.
     """
     last = transactions.groupBy(*_PRODUCER).agg(F.max("endTime").alias("lastMarker"))
     first = transactions.groupBy(*_LOG).agg(F.min("endTime").alias("firstMarker"))
@@ -177,14 +177,14 @@ def _with_undone(
 
 
 def torn(transactions: "DataFrame", transaction_state: "DataFrame") -> "DataFrame":
-    """Decisions of the coordinator against the markers: `transaction_state` with option("history", "true").
+    """Compare the coordinator's decisions with the markers: `transaction_state` with option("history", "true").
 
     topic, partition, producerId, producerEpoch, transactionalId, decision (commit, abort; null: none is known),
     decidedAt, marker (commit, abort; null: none is there), markerOffset, kind: `torn` (the marker contradicts the
     decision), `missing` (decided and completed, but without its marker here), `undecided` (a marker that no coordinator
-    decided). A marker belongs to the newest decision of its producer id and epoch that is not later than it. What the
-    coordinator's compacted log, or a partition's log start, cannot prove any more is left out. Markers that compaction
-    took from a compacted topic seem missing.
+    decided). A marker belongs to the newest decision of its producer id and epoch that is not later than it. Cases that
+    the coordinator's compacted log, or a partition's log start, can no longer prove are left out. Markers that
+    compaction removed from a compacted topic seem missing.
     """
     decisions = _decisions(transaction_state)
     markers = transactions.where("markerOffset is not null").select(
@@ -280,12 +280,12 @@ def _last_states(transaction_state: "DataFrame") -> "DataFrame":
 
 
 def sequence(batches: "DataFrame", expiration_ms: int = EXPIRATION_MS) -> "DataFrame":
-    """Data batches whose sequence does not follow that of the producer's batch before.
+    """Return data batches whose sequence does not follow that of the producer's previous batch.
 
     topic, partition, segment, position, producerId, producerEpoch, baseOffset, expected, found (sequences; expected
     wraps from 2^31-1 to 0), kind: `sequence gap`, `duplicate sequence`, `sequence not restarted` (a new epoch that does
     not begin at 0). Not reported: the first batch of a producer, gaps that offsets missing from the log explain,
-    producers that were idle for `expiration_ms`, batches of an older epoch (see `zombie`), and what coordinators write.
+    producers that were idle for `expiration_ms`, batches of an older epoch (see `zombie`), and batches of coordinators.
     """
     checked = _with_highest_epoch(_with_missing(batches.where(~F.col("topic").startswith("__")), expiration_ms))
     is_sound = F.col("producerEpoch") >= F.coalesce("highest", F.lit(-1))
@@ -322,7 +322,7 @@ def sequence(batches: "DataFrame", expiration_ms: int = EXPIRATION_MS) -> "DataF
 
 
 def _with_missing(batches: "DataFrame", expiration_ms: int) -> "DataFrame":
-    """Add to producers' batches: `missingSince` (offsets missing from the log since the last one), `forgotten`."""
+    """Add columns to producers' batches: `missingSince` (offsets missing since the last batch), `forgotten`."""
     of_log, of_producer = _by_offset(*_LOG), _by_offset(*_PRODUCER)
     gap = F.greatest(F.col("baseOffset") - F.lag("lastOffset").over(of_log) - 1, F.lit(0))
     own_clock = F.when(F.col("isControl") | (F.col("timestampType") == 1), F.col("maxTimestamp"))
@@ -348,7 +348,7 @@ def _with_highest_epoch(batches: "DataFrame") -> "DataFrame":
 
 
 def zombie(batches: "DataFrame") -> "DataFrame":
-    """Batches and markers of a producer that was fenced before.
+    """Return batches and markers of producers that were already fenced.
 
     topic, partition, segment, position, producerId, producerEpoch, baseOffset, expected (the highest epoch before; of
     the last kind the coordinator epoch), found, kind: `zombie epoch` (data of an older epoch than data before), `zombie
@@ -380,11 +380,11 @@ def zombie(batches: "DataFrame") -> "DataFrame":
 
 
 def gaps(batches: "DataFrame") -> "DataFrame":
-    """Offsets without a record.
+    """Return offsets without a record.
 
     topic, partition, segment, fromOffset, toOffset (not in it), missing (offsets), kind: `between` batches (missing is
-    all of them), or `inside` a batch, from which compaction took records. What is missing before the first batch of a
-    partition is not reported: only the log start shows whether records should be there.
+    all of them), or `inside` a batch, from which compaction removed records. Offsets missing before the first batch
+    of a partition are not reported: only the log start shows whether records should be there.
     """
     previous = F.lag("lastOffset").over(_by_offset(*_LOG))
     between = batches.withColumn("fromOffset", previous + 1).where(F.col("fromOffset") < F.col("baseOffset"))
@@ -407,7 +407,7 @@ def gaps(batches: "DataFrame") -> "DataFrame":
 
 
 def shape(transactions: "DataFrame") -> "DataFrame":
-    """Statistics of the ended transactions of each partition.
+    """Return statistics of the ended transactions of each partition.
 
     topic, partition, committed, aborted, open (transactions with data), records, size (bytes, without markers),
     abortedShare (of the ended, 0 to 1), recordsMedian, records95, recordsMost, durationMedianMs, duration95Ms,
@@ -435,7 +435,7 @@ def shape(transactions: "DataFrame") -> "DataFrame":
 
 
 def throughput(batches: "DataFrame", interval: str = "1 minute") -> "DataFrame":
-    """Counts of writes in each `interval` (by the batches' largest timestamps), and of the aborted ones among them.
+    """Return counts of writes in each `interval` (by the batches' largest timestamps), and of the aborted ones.
 
     topic, partition, start (timestamp), records, size (bytes), batches, controlBatches, abortedRecords, abortedSize.
     """

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def broker(*, transaction_version: int | None = None, properties: Mapping[str, object] | None = None) -> "OwnBroker":
-    """A broker process of one's own: `with ottla.testkit.broker() as broker:`, or `async with`.
+    """Return a broker process: `with ottla.testkit.broker() as broker:`, or `async with`.
 
-    Its files are in a temporary directory and go with it. `properties` are those of server.properties.
+    Its files are in a temporary directory, which is deleted with it. `properties` are those of server.properties.
     """
     from ottla.testkit.kit.own import OwnBroker
 

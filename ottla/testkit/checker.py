@@ -1,4 +1,4 @@
-"""The checker: a recorded client history against the final logs; names every breach of exactly-once. shell
+"""The checker: compares a recorded client history with the final logs; reports every breach of exactly-once. shell
 
     python -m ottla.testkit.checker HISTORY.jsonl DATA_DIR
 
@@ -27,7 +27,7 @@ anomalies of that transaction are counted apart. Of a history that was recorded 
 the keys that copies name as their source (`sources`; no other is expected to be copied), `repeated` with values that
 several records have, which are named by `unique_name`, and `same` with names that even so are not unique.
 
-Not found: what lies below the log start, reorderings of equal values, and isolation that Kafka does not promise (G0 is
+Not found: anomalies below the log start, reorderings of equal values, and isolation that Kafka does not promise (G0 is
 reported on request, G1b and write skew never).
 """
 
@@ -49,7 +49,7 @@ from ottla.testkit.scanner import ScannedPartition, scan_partition
 OFFSETS_TOPIC = "__consumer_offsets"
 MOST_HISTORY_BYTES = 128 << 20
 OF_BOTH = ("late-offsets", "late-produce")
-"""Causes that hit the transaction of the late request too: what it wrote shares the fate of the one it came into."""
+"""Causes that hit the late request's own transaction too: its records get the fate of the later transaction."""
 
 KINDS = (
     "broken-log",
@@ -92,7 +92,7 @@ def check(
 ) -> list[Anomaly]:
     """Check a history. `partitions` are by "topic/index", those of `__consumer_offsets` among them.
 
-    `logs_only`: acknowledged writes may be gone (a power loss without flushes), so only the logs themselves are judged.
+    `logs_only`: acknowledged writes may be gone (a power loss without flushes), so only the logs are checked.
     """
     story = read_story(entries)
     data = {key: partition for key, partition in partitions.items() if not key.startswith("__")}
@@ -111,7 +111,7 @@ def check(
 
 
 def check_files(history: Path, data_dir: Path) -> list[Anomaly]:
-    """`check` of files: a history and the data directory of a broker that has stopped."""
+    """Run `check` on files: a history and the data directory of a broker that has stopped."""
     lines = files.read_argument(str(history), MOST_HISTORY_BYTES).decode().splitlines()
     entries = [json.loads(line) for line in lines if line.strip()]
     partitions = {}
@@ -145,7 +145,7 @@ def _explain(story: FullHistory, anomalies: Iterable[Anomaly]) -> Iterator[Anoma
 
 
 def report(history: Path, data_dir: Path) -> int:
-    """Print one line per anomaly that `check_files` finds; 1 if one of them has no known cause, else 0."""
+    """Print one line per anomaly that `check_files` finds; return 1 if one of them has no known cause, else 0."""
     found = check_files(history, data_dir)
     for anomaly in found:
         print(printable(str(anomaly)))
@@ -154,7 +154,7 @@ def report(history: Path, data_dir: Path) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Report on the two paths of a command line; the exit code."""
+    """Report on the two paths of a command line; return the exit code."""
     if len(arguments) != 2:
         print("usage: python -m ottla.testkit.checker HISTORY.jsonl DATA_DIR", file=sys.stderr)
         return 2

@@ -1,10 +1,10 @@
-"""Requests that ask for as much as one request can, of every API, made from the schemas. pure
+"""The largest possible requests of every API, built from the schemas. pure
 
     for ask in greedy(api_key, 0, 8, state): ask.message() is a request of version `ask.version`
 
 Each array of a request is filled once in each way of `Fill`, to the limit of entries or of bytes, whichever comes
-first. The other arrays stay empty, and those in its rows have one entry, or are null where null means all. No
-API is named here: what a string means is the schema's entity type, and a number what fields of its name stand for.
+first. The other arrays stay empty, and those in its rows have one entry, or are null where null means all. The
+module names no API: the schema's entity type gives the meaning of a string, and the field's name that of a number.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +20,7 @@ class Fill(StrEnum):
     """Content of a filled array."""
 
     ROWS = "rows"
-    """Different names that exist, and invented ones when there are no more."""
+    """Different names that exist, then invented ones."""
     NEW = "new"
     """Names that do not exist."""
     LONG = "long"
@@ -28,7 +28,7 @@ class Fill(StrEnum):
     REPEATED = "repeated"
     """One name that exists."""
     ALL = "all"
-    """No array is filled: null where it asks for everything, else one row."""
+    """No array is filled: each is null if null means all, else it has one row."""
 
 
 class State(NamedTuple):
@@ -150,7 +150,7 @@ def _fills(field: Any, version: int) -> tuple[Fill, ...]:
 
 
 class _Maker:
-    """Makes the messages of one version."""
+    """Builder of the messages of one version."""
 
     def __init__(self, request: Any, version: int, flags: bool, state: State, max_entries: int, max_bytes: int) -> None:
         self._request = request

@@ -1,4 +1,4 @@
-"""The fixture `kafka_broker`, where no other plugin has one of this name. free"""
+"""The fixture `kafka_broker`, unless another plugin has a fixture of this name. free"""
 
 from typing import TYPE_CHECKING
 

@@ -91,7 +91,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: "pytest.CallInfo[None]") 
 
 @pytest.fixture(scope="session")
 def make_ottla(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> "Iterator[BrokerPool]":
-    """Brokers of other settings: `make_ottla(properties={...})`. One of each is started in a session."""
+    """Brokers with other settings: `make_ottla(properties={...})`. A session starts one for each set of settings."""
     from ottla.testkit.kit.pool import BrokerPool
 
     option = request.config.getoption
@@ -106,7 +106,7 @@ def make_ottla(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture(scope="session")
 def ottla_proc(make_ottla: "BrokerPool") -> "Broker":
-    """The broker that tests share, a process of its own."""
+    """The broker process that tests share."""
     return make_ottla()
 
 
@@ -125,7 +125,7 @@ def ottla_noproc(request: pytest.FixtureRequest) -> "Iterator[Broker]":
 
 @pytest.fixture
 def ottla_broker(request: pytest.FixtureRequest) -> "Iterator[Broker]":
-    """The broker of this test, empty; what the test has left is gone behind it."""
+    """The broker of this test, without topics and groups; those of the test are deleted after it."""
     broker = _broker_of(request)
     broker.begin()
     request.node._ottla_broker = broker
@@ -180,7 +180,7 @@ def ottla_faults(ottla_broker: "Broker") -> "Faults":
 
 @pytest.fixture
 def ottla_proxy(ottla_broker: "Broker") -> "Iterator[ProxiedBroker]":
-    """A proxy in front of the broker of this test, which may be any Kafka: `ottla_proxy.bootstrap` for clients,
+    """A proxy to the broker of this test, which may be any Kafka: `ottla_proxy.bootstrap` for clients,
     `ottla_proxy.faults` of requests and replies. A fault that never fires fails the test."""
     from ottla.testkit.kit.proxied import ProxiedBroker
 
@@ -192,7 +192,7 @@ def ottla_proxy(ottla_broker: "Broker") -> "Iterator[ProxiedBroker]":
 
 @pytest.fixture
 def ottla_ledger(ottla_broker: "Broker") -> "Callable[[], list[LedgerEntry]]":
-    """Every transaction call so far, and how it was answered: call it."""
+    """A function that returns every transactional request so far, with its outcome."""
     _require_control(ottla_broker)
     return ottla_broker.ledger
 
@@ -210,7 +210,7 @@ def kafka_bootstrap_servers(ottla_broker: "Broker") -> str:
 
 @pytest.fixture
 def kafka_topic_factory(ottla_broker: "Broker", request: pytest.FixtureRequest) -> Callable[..., str]:
-    """Makes topics: `kafka_topic_factory(partitions=3, configs={...})` gives the name of a new one."""
+    """Factory of topics: `kafka_topic_factory(partitions=3, configs={...})` returns the name of a new topic."""
 
     def make(name: str | None = None, partitions: int = 1, configs: Mapping[str, str] | None = None) -> str:
         return ottla_broker.create_topic(name or _fresh("topic"), partitions, configs)
@@ -232,7 +232,7 @@ def kafka_group_id() -> str:
 
 @pytest.fixture
 def kafka_producer(ottla_broker: "Broker") -> "Iterator[Callable[..., Any]]":
-    """Makes producers of the installed client, with short timeouts: `kafka_producer(linger_ms=0)`. They are closed."""
+    """Factory of producers of the installed client, with short timeouts: `kafka_producer(linger_ms=0)`."""
     from ottla.testkit.kit.clients import Clients
 
     clients = Clients(ottla_broker)
@@ -242,7 +242,7 @@ def kafka_producer(ottla_broker: "Broker") -> "Iterator[Callable[..., Any]]":
 
 @pytest.fixture
 def kafka_txn_producer(ottla_broker: "Broker") -> "Iterator[Callable[..., Any]]":
-    """Makes transactional producers that are initialised: `kafka_txn_producer("tx-1")`, or with a fresh id."""
+    """Factory of initialised transactional producers: `kafka_txn_producer("tx-1")`, or without an argument."""
     from ottla.testkit.kit.clients import Clients
 
     clients = Clients(ottla_broker)
@@ -252,7 +252,7 @@ def kafka_txn_producer(ottla_broker: "Broker") -> "Iterator[Callable[..., Any]]"
 
 @pytest.fixture
 def kafka_consumer(ottla_broker: "Broker") -> "Iterator[Callable[..., Any]]":
-    """Makes consumers that begin at the start and read what is committed: `kafka_consumer(topic, group_id=...)`."""
+    """Factory of read_committed consumers that begin at the start: `kafka_consumer(topic, group_id=...)`."""
     from ottla.testkit.kit.clients import Clients
 
     clients = Clients(ottla_broker)

@@ -59,13 +59,13 @@ def latest_versions(release: str) -> dict[int, int]:
 
 
 def has_transaction_version(release: str) -> bool:
-    """Whether the release has the feature `transaction.version` (KIP-890)."""
+    """Return whether the release has the feature `transaction.version` (KIP-890)."""
     names = list(_RAISED)
     return names.index(_known(release)) >= names.index(_FIRST_WITH_TRANSACTION_VERSION)
 
 
 def _known(release: str) -> str:
-    """The release of a patch: 2.8 for 2.8.1."""
+    """Return the release of a patch: 2.8 for 2.8.1."""
     name = release if release in _RAISED else release.rpartition(".")[0]
     if name not in _RAISED:
         raise ValueError(f"{release!r} is an unknown release; known are {', '.join(_RAISED)}")

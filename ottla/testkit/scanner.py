@@ -1,7 +1,7 @@
-"""The second scanner: what a partition directory holds, decided by plain code that shares only decompression. free
+"""The second scanner: reads a partition directory with plain code that shares only decompression. free
 
-Tests of the log, the broker and the Spark jobs are held against it, so it imports nothing else of ours and prefers the
-obvious to the fast. Decompression is held against the recorded answers of Apache Kafka (`tests/data/frames`). It reads
+Tests compare the log, the broker and the Spark jobs with it. So it imports nothing else of Ottla, and its code is plain
+rather than fast. Tests compare decompression with recorded answers of Apache Kafka (`tests/data/frames`). It reads
 batches of every magic and codec, decides every transaction, and recomputes the last stable offset and the
 aborted-transaction index. Source: Kafka's KIP-98, `ProducerAppendInfo`, `ProducerStateManager`.
 """
@@ -29,7 +29,7 @@ _SEGMENT = re.compile(r"\d{20}\.log")
 
 @dataclass(frozen=True)
 class ScannedRecord:
-    """A record; timestamps in ms. `fate` is that of its transaction, or PLAIN outside of one."""
+    """A record; timestamps in ms. `fate` is the fate of its transaction, or PLAIN outside of transactions."""
 
     offset: int
     timestamp: int
@@ -77,7 +77,7 @@ class ScannedBatch:
         for record in self.records():
             kind = struct.unpack(">hh", (record.key or b"")[:4])[1]
             return {0: "abort", 1: "commit"}.get(kind)
-        return None  # emptied by compaction: its transaction is gone from the log
+        return None  # compaction removed its records: its transaction is gone from the log
 
     @property
     def coordinator_epoch(self) -> int | None:
@@ -89,7 +89,7 @@ class ScannedBatch:
         return epoch
 
     def records(self, fate: str = PLAIN) -> Iterator[ScannedRecord]:
-        """The records, control records too; all get `fate`."""
+        """Yield the records, including control records; all get `fate`."""
         if not self.record_count:
             return
         if self.magic < 2:
@@ -142,8 +142,8 @@ class Damage:
 class ScannedTransaction:
     """Transaction of a producer in this partition. `marker_offset` is None while it is open.
 
-    `last_stable_offset` is what the aborted-transaction index stores for it: where the partition would be stable if
-    only the other producers counted, at the moment of its marker.
+    `last_stable_offset` is the one that the aborted-transaction index stores for it: the last stable offset at its
+    marker, without this transaction.
     """
 
     producer_id: int
@@ -170,7 +170,7 @@ class ScannedPartition:
 
     @property
     def last_stable_offset(self) -> int:
-        """With everything replicated: the first offset of the earliest open transaction, else the end of the log."""
+        """If all records are replicated: the first offset of the earliest open transaction, else the log end."""
         return min((t.first_offset for t in self.transactions if t.fate == OPEN), default=self.log_end_offset)
 
     @property
@@ -196,18 +196,18 @@ class ScannedPartition:
 
 
 def scan_partition(directory: str | Path) -> ScannedPartition:
-    """All segments of a partition directory, in order."""
+    """Scan all segments of a partition directory, in order."""
     paths = sorted(path for path in Path(directory).iterdir() if _SEGMENT.fullmatch(path.name))
     return scan_segments(paths)
 
 
 def scan_segments(paths: list[Path]) -> ScannedPartition:
-    """The given segment files as one partition; a damaged one is read up to its damage, then the next."""
+    """Scan segment files as one partition. Read a damaged segment up to its damage, then the next one."""
     return scan_contents([(path, path.read_bytes()) for path in paths])
 
 
 def scan_contents(segments: list[tuple[Path, bytes]]) -> ScannedPartition:
-    """`scan_segments` of files that were read before, or never stood on a disk."""
+    """Scan the contents of segment files as `scan_segments` does; the files need not exist."""
     batches: list[ScannedBatch] = []
     damages: list[Damage] = []
     for path, data in segments:
@@ -221,7 +221,7 @@ def scan_contents(segments: list[tuple[Path, bytes]]) -> ScannedPartition:
 
 
 def scan_content(path: Path, data: bytes) -> tuple[list[ScannedBatch], Damage | None]:
-    """The batches of one segment file, by its content, up to its end or its first damage."""
+    """Return the batches in the content of one segment file, up to its end or its first damage."""
     batches: list[ScannedBatch] = []
     position = 0
     while position < len(data):
@@ -275,7 +275,7 @@ def _read_batch(path: Path, data: bytes, position: int) -> tuple[ScannedBatch | 
 
 
 def _read_old_message(path: Path, data: bytes, position: int) -> tuple[ScannedBatch | None, str]:
-    """A message of before Kafka 0.11; its offset is that of the last record in it."""
+    """Return a message from before Kafka 0.11 as a batch. Its offset is the offset of its last record."""
     offset, length = struct.unpack(">qi", data[position : position + 12])
     message = data[position + 12 : position + 12 + max(length, 0)]
     if length < 14:
@@ -308,7 +308,7 @@ def _read_old_message(path: Path, data: bytes, position: int) -> tuple[ScannedBa
 
 
 def _old_records(batch: ScannedBatch, fate: str) -> Iterator[ScannedRecord]:
-    """The message itself, or those that are compressed in it."""
+    """Yield the message itself, or the messages that are compressed in it."""
     ((_, _, key, value),) = _old_messages(batch.payload)
     if not batch.attributes & 0x07:
         yield ScannedRecord(batch.last_offset, batch.max_timestamp, key, value, [], -1, -1, -1, fate)
@@ -322,7 +322,7 @@ def _old_records(batch: ScannedBatch, fate: str) -> Iterator[ScannedRecord]:
 
 
 def _old_messages(data: bytes) -> Iterator[tuple[int, int, bytes | None, bytes | None]]:
-    """(offset, timestamp, key, value) of messages that stand one after the other."""
+    """Yield (offset, timestamp, key, value) of consecutive messages."""
     while data:
         offset, length = struct.unpack(">qi", data[:12])
         message, data = data[12 : 12 + length], data[12 + length :]
@@ -337,7 +337,7 @@ def _old_messages(data: bytes) -> Iterator[tuple[int, int, bytes | None, bytes |
 
 
 def _decide(partition: ScannedPartition) -> None:
-    """Walk the batches once: a marker decides every transactional batch of its producer since the marker before."""
+    """Walk the batches once: a marker decides every transactional batch of its producer since the previous marker."""
     running: dict[int, ScannedTransaction] = {}
     transaction_of: list[ScannedTransaction | None] = []
     for batch in partition.batches:

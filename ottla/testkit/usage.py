@@ -1,4 +1,4 @@
-"""The command line of a program that is described by the docstring of its module. pure"""
+"""The command line of a program whose help text is the docstring of its module. pure"""
 
 import argparse
 from typing import Final
@@ -8,7 +8,7 @@ KINDS: Final = ("pure", "shell", "frozen", "free")
 
 
 def command_line(doc: str | None, prog: str | None = None) -> argparse.ArgumentParser:
-    """A parser whose `--help` shows the docstring, line by line as it stands there, without the word of KINDS."""
+    """Return a parser whose `--help` shows the docstring with its line breaks, without the word of KINDS."""
     first, line_end, rest = (doc or "").partition("\n")
     text, _, last = first.rpartition(" ")
     return argparse.ArgumentParser(

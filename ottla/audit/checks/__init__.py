@@ -1,1 +1,1 @@
-"""The checks of an audit, what the scan knows to findings, and what several of them share. No Spark in here. free"""
+"""The checks of an audit, from results of the scan to findings, and their common parts. They do not use Spark. free"""

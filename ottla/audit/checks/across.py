@@ -1,10 +1,10 @@
-"""Torn transactions without their decision, found by comparing the partitions of a transaction. pure
+"""Find torn transactions without a known decision by comparing the partitions of a transaction. pure
 
 The producer id and marker epoch identify a transaction whose marker has the epoch after that of its data
 (transactions V2, KIP-890, and aborts by fencing): no other transaction has both. So a COMMIT in one partition and an
-ABORT in another prove a torn transaction, and one that is open where others have its marker lacks the marker. Where
-marker and data have the same epoch (V1) many transactions share it, and nothing can be proved: they stay unverifiable.
-Where an open transaction contains data of a newer epoch, the partition lacks the marker of the earlier transaction.
+ABORT in another prove a torn transaction. A transaction that is open in one partition and has a marker in another lacks
+its marker in the first. Many transactions share an epoch where marker and data have the same one (V1): they stay
+unverifiable. If an open transaction has data of a newer epoch, the partition lacks the earlier transaction's marker.
 """
 
 import zlib
@@ -42,14 +42,14 @@ _MESSAGES: dict[int, tuple[Severity, str, str]] = {
 
 
 class Ends(NamedTuple):
-    """Markers as sorted numbers of producer id, marker epoch and kind, packed: about a byte each."""
+    """Markers as sorted numbers of producer id, marker epoch and kind, packed to about a byte each."""
 
     packed: bytes = b""
     many: int = 0
 
 
 def numbers(ended: Longs) -> Longs:
-    """Return a number for each row of a walk's `ended` that names its transaction; its last bit is 1 for a commit."""
+    """Return the number of the transaction of each row of a walk's `ended`; the last bit is 1 for a commit."""
     named = (ended[:, events.ENDED_FIRST_OFFSET] >= 0) & (
         ended[:, events.ENDED_MARKER_EPOCH] == ended[:, events.ENDED_EPOCH] + 1
     )
@@ -74,14 +74,14 @@ def unpack(ends: Ends) -> Longs:
 
 
 def of_open(one: OpenTransaction) -> tuple[int, int]:
-    """Return the numbers that the markers of an open transaction would have: of an abort and of a commit."""
+    """Return the numbers that an abort marker and a commit marker of an open transaction would have."""
     return _number(one.producer_id, one.producer_epoch + 1, 0), _number(one.producer_id, one.producer_epoch + 1, 1)
 
 
 def find_ambiguous(parts: Iterable[Ends], opened: Iterable[OpenTransaction]) -> tuple[Longs, int]:
-    """Return the numbers to look up: of transactions that have both kinds, and of open ones that ended somewhere.
+    """Return the numbers to look up: of transactions with both kinds of marker, and of open ones that ended elsewhere.
 
-    Also return how many transactions with both kinds are beyond the limit of those that are reported.
+    Also return the number of transactions with both kinds that are above the limit of reported ones.
     """
     parts = list(parts)
     awaited = np.unique(np.array([number for one in opened for number in of_open(one)], dtype=np.int64))
@@ -103,7 +103,7 @@ def find_ambiguous(parts: Iterable[Ends], opened: Iterable[OpenTransaction]) -> 
 def report_missing_markers(
     place: TopicPartition, folder: str, anomalies: Longs, left_out: Counter[int], known: History
 ) -> list[Finding]:
-    """Return findings on transactions without a marker, by the epoch that follows; V2 (KIP-890), after fencing."""
+    """Return findings on transactions without a marker, proved by a newer epoch: V2 (KIP-890), or after fencing."""
     return make_findings("torn", _MESSAGES, place, folder, anomalies, left_out, known)
 
 
@@ -130,7 +130,7 @@ def find_markers(partition: int, ended: Longs, needed: Longs) -> list[Marker]:
 
 
 class There(NamedTuple):
-    """A partition of the listing. `until_ms`: what is later is not judged here."""
+    """A partition of the listing. `until_ms`: later markers are not compared with this partition."""
 
     place: TopicPartition
     folder: str
@@ -140,7 +140,7 @@ class There(NamedTuple):
 
 
 def judge(markers: Iterable[Marker], there: Mapping[int, There], known: History) -> dict[int, list[Finding]]:
-    """Return the findings by index of the partition, on markers that were looked up."""
+    """Return the findings on markers that were looked up, by index of the partition."""
     by_transaction: dict[int, list[Marker]] = defaultdict(list)
     for marker in markers:
         by_transaction[marker.number >> 1].append(marker)
@@ -178,7 +178,7 @@ def _torn(number: int, mine: Sequence[Marker], there: Mapping[int, There], known
     sides = [[marker for marker in mine if marker.number & 1 == kind] for kind in (0, 1)]
     if not all(sides) or len({marker.partition for marker in mine}) == 1:
         return []
-    # Most partitions show the decision, if any do.
+    # The kind of marker that most partitions have is probably the decision.
     fewest = min(len(side) for side in sides)
     found = []
     for side, others in (sides, sides[::-1]):
@@ -244,5 +244,5 @@ def _number(producer_id: int, epoch: int, kind: int) -> int: ...
 @overload
 def _number(producer_id: Longs, epoch: Longs, kind: Longs) -> Longs: ...
 def _number(producer_id: int | Longs, epoch: int | Longs, kind: int | Longs) -> int | Longs:
-    """Return one number for the three. Producer ids are allocated in order and stay far below 2^46."""
+    """Return one number for the three arguments. Producer ids are allocated in order and stay far below 2^46."""
     return (producer_id << 17) | (epoch << 1) | kind

@@ -1,8 +1,8 @@
 """Match markers and decisions although clocks differ: a slow one makes a marker older than its decision. pure
 
-Matched by the times as they stand, each marker then falls to the decision before its own, and the last decision of a
-row seems to lack its marker. Clocks differ by about the same for a long time, so a shift of the markers that leaves
-fewer of them, and of the decisions, without a partner is taken for the difference.
+By the times in the log, each marker then matches the decision before its own, and the last decision of a sequence
+seems to lack its marker. Clocks differ by about the same for a long time. So the module shifts the markers by the
+difference that leaves the fewest markers and decisions without a partner.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def find_doubtful_keys(decisions: Longs, ranges: Sequence[Matched]) -> Longs:
 
 
 def matched_again(decisions: Longs, ranges: Sequence[Matched], markers: Longs) -> list[Matched]:
-    """`ranges` with these markers, all of some producers and epochs in offset order, matched by the best shift."""
+    """Return `ranges` with `markers` matched by the best shift: all markers of some producers and epochs, by offset."""
     chosen = np.unique(torn.keys(markers[:, torn.PRODUCER_ID], markers[:, torn.EPOCH]))
     of_decisions = torn.keys(decisions[:, history.PRODUCER_ID], decisions[:, history.EPOCH])
     of_markers = torn.keys(markers[:, torn.PRODUCER_ID], markers[:, torn.EPOCH])
@@ -73,7 +73,7 @@ def best_shift(decisions: Longs, markers: Longs) -> int:
 
 
 def _candidates(times: Longs, ends: Longs) -> list[int]:
-    """Return differences between decisions and the markers at about their place in the row, the smallest first."""
+    """Return time differences between decisions and markers at about the same index, the smallest first."""
     found = {0}
     for ahead in range(-2, 3):
         first, first_end = max(ahead, 0), max(-ahead, 0)
@@ -87,7 +87,7 @@ def _candidates(times: Longs, ends: Longs) -> list[int]:
 
 
 def _misfits(times: Longs, kinds: Longs, markers: Longs, shift: int) -> int:
-    """Return the number of decisions without a marker of their kind, plus that of markers without a decision."""
+    """Return the number of decisions without a marker of their kind, plus the number of markers without a decision."""
     at = np.searchsorted(times, markers[:, torn.END_MS] + shift, side="right") - 1
     fits = (at >= 0) & (kinds[at] == markers[:, torn.FATE])
     return len(times) - len(np.unique(at[fits])) + int(np.count_nonzero(~fits))

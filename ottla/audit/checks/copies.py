@@ -1,7 +1,7 @@
-"""Consume, transform, produce: each committed record of the input has exactly one in the output. pure
+"""Consume, transform, produce: each committed record of the input has exactly one record in the output. pure
 
-Records belong together that have the same key, or the same value of a header. Where several inputs share one, as many
-outputs must.
+Records with the same key, or with the same value of a header, belong together. If several input records have the same
+key or value, as many output records must have it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,7 +28,7 @@ _HEADER = "header:"
 
 
 class Pair(NamedTuple):
-    """Two topics; `header` names the header that identifies a record, None: its key does."""
+    """Two topics; `header` names the header that identifies a record; None: the key identifies it."""
 
     source: str
     target: str

@@ -11,8 +11,8 @@ _OFFSET = re.compile(r"at offset (\d+)")
 
 
 def findings(place: TopicPartition, damaged: Iterable[Damage], torn: Iterable[Damage]) -> list[Finding]:
-    """Return an error for each damaged part, a warning for each batch beyond a limit of ours, and torn tails as
-    information."""
+    """Return an error for each damaged part, a warning for each batch above Ottla's limits, and information on torn
+    tails."""
     found = []
     for one in damaged:
         offset = _OFFSET.search(one.reason)

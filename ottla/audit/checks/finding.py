@@ -1,4 +1,4 @@
-"""The result of a check: a finding, with its place and what to do. pure"""
+"""The result of a check: a finding, with its place and the action to take. pure"""
 
 import json
 from typing import Any, Literal, NamedTuple
@@ -16,7 +16,7 @@ CHECKS = (
 
 
 class Finding(NamedTuple):
-    """A finding. None: does not apply or is not known. `position` is in `file`, in bytes."""
+    """A finding. None: does not apply or is not known. `position` is the position in `file`, in bytes."""
 
     check: str
     severity: Severity
@@ -42,7 +42,7 @@ class Finding(NamedTuple):
         return SEVERITIES.index(self.severity) <= SEVERITIES.index(severity)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the finding as JSON has it: without `file` and `position` where there are none."""
+        """Return the fields of the finding for JSON, without `file` and `position` if they are None."""
         content = self._asdict()
         for key in ("file", "position"):
             if content[key] is None:

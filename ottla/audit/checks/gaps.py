@@ -1,4 +1,4 @@
-"""Offsets that no consumer receives, and why: the protocol explains some, others are lost. pure"""
+"""Offsets that no consumer receives, and the reasons: the protocol explains some, others are lost. pure"""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from ottla.protocol.values import TopicPartition
 from ottla.scan import events
 from ottla.scan.compiled.kernels import Longs
 
-# At most this many are kept of a partition; the others are only counted.
+# At most this many missing ranges of a partition are kept; the others are only counted.
 MOST_REPORTED = 1_000
 
 

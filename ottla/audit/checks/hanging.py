@@ -1,7 +1,7 @@
 """Verdicts on open transactions from files: `ottla.verdict` on the coordinator's last records. pure
 
-A transaction that its coordinator no longer holds open, or holds open beyond its timeout, hangs: it blocks
-read_committed consumers (KIP-664, KIP-890). Where the coordinator's records are not here, no verdict is possible.
+A transaction hangs if its coordinator no longer holds it open, or holds it open beyond its timeout. It then blocks
+read_committed consumers (KIP-664, KIP-890). Without the coordinator's records, no verdict is possible.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,8 +28,8 @@ CHANGED: Final = "the files changed while they were read: audit again"
 class Verdict(StrEnum):
     """Verdict on an open transaction.
 
-    DECIDED, OVERDUE and FORGOTTEN are findings. THEN: of a log that was cut at an offset, where no time is known.
-    BEHIND: it ended in a longer replica.
+    DECIDED, OVERDUE and FORGOTTEN are findings. THEN: the log was cut at an offset, so no time is known.
+    BEHIND: the transaction ended in a longer replica.
     """
 
     IN_TIME = "in time"
@@ -53,15 +53,15 @@ _OF_STANDING: Final = {
 }
 
 
-# A coordinator epoch: files have the markers themselves, which are compared with the decisions.
+# A coordinator epoch. Its value does not matter: the markers in the files are compared with the decisions.
 _SOME_MARKER: Final = 0
 
 
 class OpenFinding(NamedTuple):
     """An open transaction of a partition and the verdict on it. None: not known.
 
-    `age_ms` is negative if it began in the future of the clock that the audit goes by. `reason` says what the verdict
-    rests on.
+    `age_ms` is negative if the transaction began in the future of the audit's clock. `reason` is the reason for the
+    verdict.
     """
 
     topic: str
@@ -83,7 +83,7 @@ class OpenFinding(NamedTuple):
 
     @property
     def is_ahead(self) -> bool:
-        """Whether it began in the future of the clock, so that its age is unknown."""
+        """Return whether the transaction began in the future of the audit's clock, so that its age is unknown."""
         return self.age_ms is not None and self.age_ms < -SKEW_MS
 
     @property
@@ -106,7 +106,10 @@ class OpenFinding(NamedTuple):
 
     @property
     def action(self) -> str:
-        """Action that ends it, or finds out more. The coordinator ends an overdue one everywhere; an abort tears it."""
+        """Action that ends the transaction, or finds out more.
+
+        A coordinator ends an overdue transaction everywhere; an administrator's abort would tear it.
+        """
         place = self.topic, self.partition
         if self.verdict is Verdict.DECIDED and self.decided == "COMMIT":
             return verdict.RESTORE
@@ -129,8 +132,8 @@ def judge(
     """Return the verdict on an open transaction.
 
     `undone`: decisions that lack their marker here, by producer id. `elsewhere`: whether other partitions of the
-    transaction have a commit, None if they have no marker of it either. `settled_ms`: what began later is not judged
-    by what the coordinator does not have; NEVER if the files did not change while they were read.
+    transaction have a commit; None if they have no marker either. `settled_ms`: a transaction that began later gets no
+    verdict from missing coordinator records; NEVER if the files did not change while they were read.
     """
     transactional_id, value = known.state_of(found.producer_id)
     opened = verdict.OpenTransaction(
@@ -166,7 +169,7 @@ def judge(
 
 
 def known_transaction(transactional_id: str, value: TransactionValue) -> KnownTransaction:
-    """Return the last record of an id as a verdict takes it."""
+    """Return the last record of a transactional id in the form that `ottla.verdict` takes."""
     partitions = frozenset((topic, number) for topic, numbers in value.partitions or () for number in numbers)
     return KnownTransaction(
         *(transactional_id, -1, history.STATE_NAMES.get(value.status, "Unknown"), value.producer_id),
@@ -181,12 +184,12 @@ def leave_undecided(place: TopicPartition, found: OpenTransaction, known: Histor
 
 
 def behind(place: TopicPartition, found: OpenTransaction, known: History) -> OpenFinding:
-    """Return the verdict on an open transaction of a replica where a longer replica has its end."""
+    """Return the verdict on an open transaction of a replica if it ended in a longer replica."""
     return leave_undecided(place, found, known)._replace(verdict=Verdict.BEHIND)
 
 
 def findings(checked: Iterable[OpenFinding]) -> list[Finding]:
-    """Return an error for each that hangs, a warning for one of the future, information on one without a verdict."""
+    """Return errors on hanging transactions, warnings on future ones, information on those without a verdict."""
     found = []
     for one in checked:
         if one.is_hanging:

@@ -2,7 +2,7 @@
 
 A decision is a PrepareCommit or PrepareAbort record: its partitions get the marker, with the epoch of the record
 (`TransactionMarkerChannelManager`). The topic is compacted, so below the first dirty offset decisions are missing:
-`known_from_ms` is the time from which on a coordinator's partition still has all of them.
+`known_from_ms` is the time since which a coordinator's partition still has all decisions.
 """
 
 from array import array
@@ -51,7 +51,7 @@ OFFSET = 7
 PENDING = 8
 DECISION_COLUMNS = 9
 
-# `known_from_ms` of a partition of the coordinator whose last offsets are compacted away: nothing is known.
+# `known_from_ms` of a coordinator's partition whose last offsets compaction removed: no decision is certain.
 NEVER = 2**62
 
 
@@ -72,10 +72,10 @@ class RangeHistory(NamedTuple):
 
 
 class HistoryDecoder:
-    """Takes the records of one range in order.
+    """Decoder of the records of one range, in order.
 
-    `cleaned_below`: the first dirty offset, below which offsets that are missing were compacted. `until_ms`: what the
-    coordinator wrote later is left out.
+    `cleaned_below`: the first dirty offset: compaction removed the offsets that are missing below it. `until_ms`: later
+    records of the coordinator are left out.
     """
 
     def __init__(self, coordinator: int, cleaned_below: int, until_ms: int | None = None) -> None:
@@ -159,10 +159,10 @@ class HistoryDecoder:
 class History:
     """The coordinators' history, merged.
 
-    `at_hand`: whether any partition of the topic was read. `directories`: where each was read. `count`: the number of
-    partitions of the topic by the cluster's metadata, 0 if these are not here. `homes`: the partition of each id that
-    was read. `damaged`: partitions of which records may be lost. `doubtful`: those of them that may lack the last state
-    of an id, not only what came first. `unread`: batches of each that could not be read.
+    `at_hand`: whether any partition of the topic was read. `directories`: the directory of each partition. `count`: the
+    number of partitions of the topic by the cluster's metadata, 0 if these are not here. `homes`: the partition of each
+    id that was read. `damaged`: partitions that may have lost records. `doubtful`: the damaged partitions that may lack
+    the last state of an id, not only older states. `unread`: batches of each partition that could not be read.
     """
 
     def __init__(
@@ -200,16 +200,16 @@ class History:
 
     @cached_property
     def longest_timeout_ms(self) -> int:
-        """The longest timeout of an id, without those that never time out; 0 if no id is known."""
+        """The longest timeout of an id, without ids that never time out; 0 if no id is known."""
         timeouts = (state.timeout_ms for state in self.states.values())
         return max((each for each in timeouts if each != NEVER_TIMES_OUT_MS), default=0)
 
     @cached_property
     def whole(self) -> bool:
-        """Whether every partition of the topic was read.
+        """Return whether every partition of the topic was read.
 
-        The metadata say how many there are, or the ids do: `hash % count` is the number of each one's partition, so the
-        count divides all differences of the two.
+        The number of partitions is in the metadata, or follows from the ids: `hash % count` is the partition of an id,
+        so the count divides each difference of hash and partition.
         """
         numbers = sorted(self._known_from_ms)
         many = len(numbers)
@@ -223,7 +223,7 @@ class History:
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """Reasons why a coordinator may hold a producer's transaction open that none of these records has."""
+        """Reasons why a coordinator may hold a transaction open that is in none of these records."""
         if not self.at_hand:
             return (f"the coordinators' records ({TOPIC}) are not here",)
         if self.damaged:
@@ -235,7 +235,7 @@ class History:
         return (f"only partitions {numbers} of {TOPIC} are here{of_all}",)
 
     def doubts(self, transactional_id: str) -> tuple[str, ...]:
-        """Return reasons why the last state of an id that was read may not be its last."""
+        """Return reasons why an id may have a later state than the last one that was read."""
         number = self._homes.get(transactional_id)
         return (self._fault_of(number),) if number is not None and number in self._doubtful else ()
 
@@ -246,7 +246,7 @@ class History:
         return f"{TOPIC}-{number} is damaged, and may have lost its state"
 
     def state_of(self, producer_id: int) -> tuple[str | None, TransactionValue | None]:
-        """The transactional id with this producer id now or just before, and its last state."""
+        """Return the transactional id that has this producer id or had it just before, and its last state."""
         return self._by_producer.get(producer_id, (None, None))
 
     def name_of(self, producer_id: int) -> str | None:
@@ -254,7 +254,7 @@ class History:
         return self.state_of(producer_id)[0] or self._names.get(producer_id)
 
     def names_in(self, decisions: Longs) -> dict[int, str]:
-        """Return the transactional ids by producer id in these decisions."""
+        """Return the transactional ids in these decisions by producer id."""
         first = np.unique(decisions[:, PRODUCER_ID], return_index=True)[1]
         return {int(row[PRODUCER_ID]): self.ids[row[ID]] for row in decisions[first]}
 
@@ -267,14 +267,14 @@ class History:
         return self.decisions[first:end]
 
     def will_mark(self, place: TopicPartition, producer_id: int) -> bool:
-        """Whether the coordinator has decided and still awaits the answer to a marker of the producer there."""
+        """Return whether the coordinator has decided and still awaits the answer to a marker of the producer."""
         mine = self.for_place(place)
         return bool(np.any((mine[:, PRODUCER_ID] == producer_id) & (mine[:, PENDING] == 1)))
 
     def known_from_ms(self, producer_id: int) -> int:
-        """Return the time from which on all decisions on this producer are known.
+        """Return the time since which all decisions on this producer are known.
 
-        NEVER if its coordinator may be elsewhere, or a batch of it could not be read.
+        NEVER if its coordinator may be elsewhere, or a batch of that coordinator's partition could not be read.
         """
         name = self.name_of(producer_id)
         if name is not None and name in self._coordinator_of:
@@ -286,7 +286,7 @@ class History:
 def merge(ranges: Iterable[RangeHistory], cleaned_below: Mapping[int, int], log_starts: Mapping[int, int]) -> History:
     """Return the history from all ranges of the topic, by coordinator partition and offset.
 
-    `cleaned_below` and `log_starts` are by partition of the topic; the latter has every partition that was read.
+    `cleaned_below` and `log_starts` are by partition of the topic; `log_starts` has every partition that was read.
     """
     ids: dict[str, int] = {}
     places: dict[TopicPartition, int] = {}
@@ -328,7 +328,7 @@ def merge(ranges: Iterable[RangeHistory], cleaned_below: Mapping[int, int], log_
 
 
 def _mark_pending(decisions: Longs, ids: Sequence[str], states: Mapping[str, TransactionValue]) -> None:
-    """Mark pending decisions: those that are the last record that the coordinator wrote of the id."""
+    """Mark pending decisions: each is the last record that the coordinator wrote for its transactional id."""
     last = np.full((len(ids), 2), -1, dtype=np.int64)
     for index, name in enumerate(ids):
         state = states.get(name)

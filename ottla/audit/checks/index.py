@@ -1,8 +1,8 @@
 """Check `index`: recompute the index files of segments from the batches of a walk and compare. shell
 
 A broker trusts these files after a clean stop: a wrong `.txnindex` shows aborted records, a wrong `.index` hides
-records, a wrong `.snapshot` accepts a duplicate. The check skips what the log cannot prove: entries about batches that
-retention or compaction deleted, or that are below the log start, which a start after a crash does not follow again,
+records, a wrong `.snapshot` accepts a duplicate. The check skips cases that the log cannot prove: entries about batches
+that retention or compaction deleted, or below the log start, which a start after a crash does not follow again,
 and producers that a broker has forgotten since.
 """
 
@@ -38,7 +38,7 @@ _SNAPSHOT_WORDS: Final = (
 
 
 class IndexCheck:
-    """Comparison of index files with a walk. `add` takes every step of it; then `findings` has the differences."""
+    """Comparison of index files with a walk. `add` takes every step; then `findings` has the differences."""
 
     def __init__(
         self, part: LogRange, entering: states.States, expiration_ms: int = states.DEFAULT_EXPIRATION_MS
@@ -55,7 +55,7 @@ class IndexCheck:
         self._files = storage.Upcoming(_files_of(part))
 
     def add(self, step: Step, walked: Walk) -> None:
-        """Compare what concerns the batches of `step`, the last that `walked` gave."""
+        """Compare the entries on the batches of `step`, the last step of the walk."""
         if step.piece is not self._piece:
             self._open(step.piece)
         if len(step.rows) == 0:
@@ -103,7 +103,7 @@ class IndexCheck:
             self._add(piece, suffix, severity, None, None, found.fault_at, found.fault)
 
     def _compare_offsets(self, step: Step, ends: Longs) -> None:
-        """Check that each entry names the start of a batch, and no offset that comes before that batch."""
+        """Check that each entry names the start of a batch, and no offset before that batch."""
         starts = step.rows[:, headers.POSITION] + step.file_position
         entries = self._offsets.rows
         low, high = np.searchsorted(entries[:, 1], (starts[0], ends[-1]))
@@ -128,9 +128,9 @@ class IndexCheck:
                 self._add(step.piece, ".index", "error", offset, None, entry_at, text)
 
     def _skips(self, step: Step, row: int, offset: int) -> bool:
-        """Whether a look-up above `offset` would start too late, or `offset` is not that of an append from `row` on.
+        """Return whether a look-up above `offset` would start too late, or no batch from `row` on ends at `offset`.
 
-        Brokers before 4.0 wrote the last offset of the whole append, which may hold several batches.
+        Brokers before 4.0 wrote the last offset of the whole append, which may have several batches.
         """
         ends = step.rows[row:, headers.LAST_OFFSET]
         return offset <= int(ends[-1]) and offset not in ends
@@ -155,7 +155,7 @@ class IndexCheck:
             self._compare_largest(step, int(entries[-1, 1]), stamps)
 
     def _compare_largest(self, step: Step, largest: int, stamps: Longs) -> None:
-        """Check that the last entry of a sealed segment has its largest timestamp, by which look-ups skip segments."""
+        """Check that the last entry of a sealed segment has its largest timestamp: look-ups skip segments by it."""
         later = np.flatnonzero(stamps > largest)
         if len(later):
             offset = int(step.rows[later[0], headers.LAST_OFFSET])
@@ -163,7 +163,7 @@ class IndexCheck:
             self._add(step.piece, ".timeindex", "error", offset, None, None, text)
 
     def _compare_entries(self, step: Step) -> None:
-        """Compare entries with the ABORT markers that ended something, one to one, in order."""
+        """Compare entries with the ABORT markers that ended a transaction, one to one, in order."""
         ended = step.ended
         ended = ended[(ended[:, events.ENDED_FATE] == ABORT)]
         entries = self._aborted.rows
@@ -202,9 +202,9 @@ class IndexCheck:
             self._add(piece, ".txnindex", "error", marker, producer_id, at, text)
 
     def _unprovable(self, stored: int, computed: int) -> bool:
-        """Whether batches that are gone explain why a transaction seems to begin later than a file says.
+        """Return whether deleted batches explain that a transaction seems to begin later than a file says.
 
-        Or earlier, as a broker that rebuilds the file begins at the log start.
+        It may also seem to begin earlier, because a broker rebuilds the file from the log start.
         """
         if 0 <= computed < stored:
             return computed < self._part.log_start
@@ -273,7 +273,7 @@ class IndexCheck:
             if column == states.FIRST_OFFSET and self._unprovable(listed, found) and listed >= 0:
                 continue
             if self._holes or stored[states.LAST_OFFSET] < self._first_offset:
-                # Compaction and retention delete the batches that a state came from.
+                # Compaction and retention delete the batches from which the broker derived a state.
                 continue
             return f"{word} {listed}, but {found} in the log"
         return ""
@@ -314,7 +314,7 @@ class IndexCheck:
 
 
 def _files_of(part: LogRange) -> Iterator[str]:
-    """Yield the files that a check of `part` reads, about in its order: after a segment the snapshot at its end."""
+    """Yield the files that a check of `part` reads, in about its order: a segment's files, then the next snapshot."""
     for piece, following in pairwise([*part.pieces, None]):
         assert piece is not None
         for suffix in (".index", ".timeindex", ".txnindex"):
@@ -324,7 +324,7 @@ def _files_of(part: LogRange) -> Iterator[str]:
 
 
 def first_of_each_file(ranges: Iterable[Sequence[Finding]]) -> list[Finding]:
-    """Return the findings of several ranges, of each file no more than a single range reports."""
+    """Return the findings of several ranges, for each file at most as many as a single range reports."""
     counts: Counter[str | None] = Counter()
     found = []
     for one in chain.from_iterable(ranges):

@@ -1,9 +1,9 @@
 """Counts of transactions, each counted once, however many partitions it is in. pure
 
-A marker that carries out a decision of the coordinator is of the transaction of that decision. Without the decision a
-marker of transactions V2 (KIP-890), and one of an abort by fencing, is of the only transaction with its producer id and
-epoch. Many transactions V1 share both. A partition has one marker of each transaction, so there are at least as many
-as the partition with the most markers of that producer id, epoch and kind has; with one partition that is exact.
+A marker that carries out a decision of the coordinator belongs to the transaction of that decision. Without the
+decision, a marker of transactions V2 (KIP-890) or of an abort by fencing belongs to the only transaction with its
+producer id and epoch. Many transactions V1 share both. A partition has one marker of each transaction. So the largest
+number of markers with that producer id, epoch and kind in a partition is a lower bound; with one partition it is exact.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,12 +16,12 @@ from ottla.audit.checks.words import count
 from ottla.scan import events
 from ottla.scan.compiled.kernels import Longs
 
-# A key is the producer id, the epoch of the marker and in its last bit the kind, 1 a commit.
+# A key consists of the producer id, the epoch of the marker and, in the last bit, the kind: 1 is a commit.
 _NO_COUNTS = np.empty((0, 2), dtype=np.int64)
 
 
 class Ended(NamedTuple):
-    """Transactions that ended. One that is not exact is a lower bound. `in_partitions`: once in each partition."""
+    """Number of transactions that ended; a lower bound if not exact. `in_partitions` counts one for each partition."""
 
     many: int = 0
     is_exact: bool = True
@@ -29,14 +29,14 @@ class Ended(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Committed and aborted transactions."""
+    """Counts of committed and of aborted transactions."""
 
     committed: Ended = Ended()
     aborted: Ended = Ended()
 
 
 class Facts(NamedTuple):
-    """Markers of one partition that ended something: its decisions and what its ranges know."""
+    """Markers of one partition that ended a transaction: its decisions and the results of its ranges."""
 
     decisions: Longs
     matched: Sequence[torn.Matched]
@@ -46,7 +46,7 @@ class Facts(NamedTuple):
 
 
 def phrases(outcome: Outcome) -> list[str]:
-    """Return `300 transactions committed (946 ends in partitions)` and the same of aborted ones, if any ended."""
+    """Return `300 transactions committed (946 ends in partitions)` and the same for aborted ones, if any ended."""
     ended = (outcome.committed, "committed"), (outcome.aborted, "aborted")
     return [_phrase(one, how) for one, how in ended] if any(one.in_partitions for one in outcome) else []
 
@@ -76,7 +76,7 @@ def combine(parts: Iterable[Longs]) -> Longs:
 
 
 def without(counts: Longs, keys: Longs) -> Longs:
-    """Return the counts without those of some `torn.keys`."""
+    """Return the counts without the rows of these `torn.keys`."""
     kept: Longs = counts[~np.isin(counts[:, 0] >> 1, keys)]
     return kept
 
@@ -108,7 +108,7 @@ def _outcome(partitions: Sequence[Facts], counted: Longs, uncertain: Longs, kind
 
 
 def _count_by_decision(one: Facts) -> Longs:
-    """Return rows (key, number of the decision's record) for the decisions that ended something in the partition."""
+    """Return rows (key, number of the decision's record) for the decisions that ended data in the partition."""
     rows = np.concatenate([np.empty((0, 3), dtype=np.int64), *(part.carried_out for part in one.matched)])
     found = one.decisions[np.unique(rows[rows[:, 2] < torn.NOWHERE, 0])]
     keys = _keys(found[:, history.PRODUCER_ID], found[:, history.EPOCH], found[:, history.KIND])

@@ -1,13 +1,12 @@
 """Commits that may lack their records: a batch that reused the sequences of an aborted one. pure
 
-A broker answers a batch whose sequences stand in the producer's window as a duplicate, with the offset of the batch
-there (`ProducerStateEntry.findDuplicateBatch`), also where that one was aborted. A client that takes its sequences back
-when it aborts (librdkafka) gets a success for the records of its next transaction, and commits records that are
-nowhere.
+A broker answers a batch whose sequences are in the producer's window as a duplicate, with the offset of the batch in
+the window (`ProducerStateEntry.findDuplicateBatch`), even if that batch was aborted. A client that resets its sequences
+when it aborts (librdkafka) gets a success for records of its next transaction, and commits records that no log has.
 
-In a log this leaves a COMMIT that ends nothing, after an ABORT in the same epoch. That is no proof: an application that
-adds a partition to a transaction, writes nothing there and commits leaves the same. It does not show every case either:
-where the transaction wrote more than the dropped batch, its sequences continue, and the log shows nothing.
+The log then has a COMMIT that ends nothing, after an ABORT in the same epoch. This is no proof: an application that
+adds a partition to a transaction, writes nothing there and commits leaves the same markers. Some cases leave no trace:
+if the transaction wrote more than the dropped batch, its sequences continue.
 """
 
 from collections import Counter
@@ -35,7 +34,7 @@ _MESSAGES: dict[int, tuple[Severity, str, str]] = {
 def findings(
     place: TopicPartition, folder: str, anomalies: Longs, left_out: Counter[int], known: History
 ) -> list[Finding]:
-    """Return findings from a walk's anomalies, and their number in the partition; `left_out` counts those not kept."""
+    """Return findings from a walk's anomalies, and one on their number; `left_out` counts the anomalies not kept."""
     found = make_findings("reused", _MESSAGES, place, folder, anomalies, left_out, known)
     kept = anomalies[anomalies[:, events.ANOMALY_KIND] == events.EMPTY_COMMIT]
     more = left_out[events.EMPTY_COMMIT]
@@ -45,7 +44,7 @@ def findings(
 
 
 def _count(place: TopicPartition, kept: Longs, more: int) -> Finding:
-    """Report their number: the findings that are kept, and `more`."""
+    """Return a finding on the number of anomalies: those in `kept`, and `more`."""
     producers = count(len(set(kept[:, events.ANOMALY_PRODUCER_ID].tolist())), "producer")
     times = kept[:, events.ANOMALY_TIME_MS]
     first, last = (at_time(int(one)).removeprefix("at ") for one in (times.min(), times.max()))

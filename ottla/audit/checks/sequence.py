@@ -15,7 +15,7 @@ from ottla.protocol.values import TopicPartition
 from ottla.scan import events
 from ottla.scan.compiled.kernels import Longs
 
-# Kind -> severity, message (with what `_values` gives), action.
+# Kind -> severity, message (with the values of `_values`), action.
 _MESSAGES: dict[int, tuple[Severity, str, str]] = {
     events.SEQUENCE_GAP: (
         "error",
@@ -43,7 +43,7 @@ _MESSAGES: dict[int, tuple[Severity, str, str]] = {
 def findings(
     place: TopicPartition, folder: str, anomalies: Longs, left_out: Counter[int], known: History
 ) -> list[Finding]:
-    """Return findings from a walk's anomalies; `left_out` counts, by kind, those that were not kept."""
+    """Return findings from a walk's anomalies; `left_out` counts, by kind, the anomalies that were not kept."""
     return make_findings("sequence", _MESSAGES, place, folder, anomalies, left_out, known)
 
 
@@ -87,7 +87,7 @@ def make_findings(
 
 
 def _values(row: Sequence[int]) -> dict[str, object]:
-    """Return the values for messages on an anomaly; of an empty commit also its time, the abort, the aborted batch."""
+    """Return the values for the message on an anomaly; for an empty commit also time, abort, aborted batch."""
     expected, found, last = row[events.ANOMALY_EXPECTED], row[events.ANOMALY_FOUND], row[events.ANOMALY_LAST_OFFSET]
     last_sequence = (expected - 1) & MAX_SEQUENCE
     return {

@@ -1,7 +1,7 @@
 """Statistics of transactions: sizes, durations, aborts, marker overhead, the gain of a larger size. pure
 
-The model is effective throughput = N S / (N T_write + O_tx): N records of S bytes in a transaction, T_write for each,
-O_tx once for each transaction. Durations run from the first batch to the marker, as one partition sees them.
+The model is effective throughput = N S / (N T_write + O_tx): N records of S bytes in a transaction, T_write for each
+record, O_tx for each transaction. A duration is the time from the first batch to the marker in one partition.
 """
 
 from collections.abc import Iterable
@@ -17,18 +17,18 @@ from ottla.protocol.times import duration
 from ottla.scan import events, headers
 from ottla.scan.compiled.kernels import Longs
 
-# Sizes go into a bin per power of two, durations into four.
+# Sizes have one bin per power of two, durations four.
 SIZE_BINS = 32
 DURATION_BINS = 160
 _PER_OCTAVE = 4
 # A bin of fewer transactions is not used for the fit.
 _LEAST = 5
-# Bytes of the batch of a marker, of which one is written for each partition.
+# Bytes of the batch of a marker. Each partition of a transaction gets one.
 _MARKERS_ARE_SMALL = 0.1
 
 
 class Shape(NamedTuple):
-    """Histograms of the transactions of one range, or of all.
+    """Histograms of the transactions of one range, or of all ranges.
 
     `grid`: committed transactions by bin of size and of duration. `records`: their records by bin of size.
     """
@@ -56,7 +56,7 @@ class Shape(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """A shape to be sent: `cells` are rows (index in the grid, transactions) of those that are not empty."""
+    """A shape in compact form: `cells` are rows (index in the grid, transactions) of the bins that are not empty."""
 
     cells: Longs
     records: Longs
@@ -64,19 +64,19 @@ class Packed(NamedTuple):
 
 
 class Model(NamedTuple):
-    """The fitted model: milliseconds, and the bytes of a record."""
+    """The fitted model: times in milliseconds, and the size of a record in bytes."""
 
     write_ms: float
     overhead_ms: float
     record_bytes: float
 
     def bytes_per_second(self, records: float) -> float:
-        """The effective throughput of one producer with transactions of `records` records."""
+        """Return the effective throughput of one producer with transactions of `records` records."""
         return 1000 * records * self.record_bytes / (records * self.write_ms + self.overhead_ms)
 
     @property
     def half_speed_records(self) -> float:
-        """Records in a transaction at which half the time goes into its fixed cost."""
+        """Records in a transaction at which its fixed cost is half of its time."""
         return self.overhead_ms / self.write_ms
 
 

@@ -1,8 +1,8 @@
 """Idle transactional ids and producers, which brokers are about to forget. pure
 
-`transactional.id.expiration.ms`: a coordinator forgets an id without a transaction that long; a producer that comes
-back is refused with INVALID_PRODUCER_ID_MAPPING. `producer.id.expiration.ms`: a partition forgets the sequences of a
-producer, and with them which batches would be duplicates.
+`transactional.id.expiration.ms`: a coordinator forgets an id that has no transaction for that long, and refuses a
+later request of its producer with INVALID_PRODUCER_ID_MAPPING. `producer.id.expiration.ms`: a partition forgets the
+sequences of a producer, and no longer detects its duplicates.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,7 +27,7 @@ MOST_REPORTED = 50
 
 
 class Idle(NamedTuple):
-    """Producers of one partition without a transaction: how many, how many idle beyond the limit and about to be."""
+    """Counts of one partition's producers without a transaction: all, idle beyond the limit, close to the limit."""
 
     producers: int = 0
     expired: int = 0
@@ -36,7 +36,7 @@ class Idle(NamedTuple):
 
 
 def idle_producers(rows: Longs, now_ms: int, expiration_ms: int) -> Idle:
-    """Count idle producers in the states at the end of a partition. Rows known from a snapshot count too."""
+    """Count idle producers in the states at the end of a partition. Producers from a snapshot count too."""
     times = rows[rows[:, states.FIRST_OFFSET] < 0][:, states.LAST_TIMESTAMP]
     if not len(times):
         return Idle()

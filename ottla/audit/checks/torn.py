@@ -1,8 +1,8 @@
-"""Torn transactions: decisions of the coordinator against the markers that a partition has. pure
+"""Torn transactions: compare the decisions of the coordinator with the markers that a partition has. pure
 
 A marker has the producer id and epoch of the decision that it carries out, and is written after it. So it belongs to
-the newest such decision of its time. Matching the n-th marker to the n-th decision instead would call every transaction
-after a lost marker torn.
+the newest earlier decision with this id and epoch. Matching the n-th marker to the n-th decision instead would report
+every transaction after a lost marker as torn.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ POSITION = 7
 DECISION = 8
 MARKER_COLUMNS = 9
 
-# At most this many markers are kept of a range: more of them add nothing.
+# At most this many markers of a range are kept; more would not help.
 MOST_MARKERS = 10_000
 # A marker may seem older than its decision by this much, because the clocks of two brokers differ.
 SKEW_MS = 5_000
@@ -48,7 +48,7 @@ _FEW = 3
 class Matched(NamedTuple):
     """Matches of one range: the decisions of the partition that its markers carry out, and the other markers.
 
-    `carried_out`: rows (index of the decision, number of markers, offset at which what it ended begins or `NOWHERE`).
+    `carried_out`: rows (index of the decision, number of markers, first offset of the ended data or `NOWHERE`).
     """
 
     carried_out: Longs
@@ -60,7 +60,7 @@ class Matched(NamedTuple):
 class MarkerMatcher:
     """Matches the markers of one range, in offset order, to the decisions of its partition.
 
-    Of `decisions` it needs the columns up to UPDATED_MS.
+    `decisions` need only the columns up to UPDATED_MS.
 
     `cleaned_below`: markers below it prove nothing about the transactions there, because compaction deletes markers.
     """
@@ -82,7 +82,7 @@ class MarkerMatcher:
         self._first_marker_ms = -1
 
     def add(self, markers: Longs) -> None:
-        """Add rows of the marker columns; this fills in DECISION."""
+        """Add rows of the marker columns, and set their DECISION."""
         if not len(markers):
             return
         if self._first_marker_ms < 0:
@@ -104,7 +104,7 @@ class MarkerMatcher:
             self._kept += len(self._others[-1])
 
     def _again(self, markers: Longs, decision: Longs, ended: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return a mask of the markers that ended something although an earlier one did so for the same decision."""
+        """Return a mask of the markers that ended data although an earlier marker did so for the same decision."""
         again = ended.copy()
         at = np.flatnonzero(ended)
         mine = decision[at]
@@ -113,14 +113,14 @@ class MarkerMatcher:
         again[at[first & (self._first_offsets[mine] == NOWHERE)]] = False
         at = np.flatnonzero(again)
         following = np.minimum(decision[at] + 1, len(self._decisions) - 1)
-        # A broker with a slow clock may have written it as the marker of the next decision.
+        # A broker with a slow clock may have written the marker for the next decision.
         is_next = (self._keys[following] == self._keys[decision[at]]) & (following > decision[at])
         is_next &= self._decisions[following, history.UPDATED_MS] <= markers[at, END_MS] + SKEW_MS
         again[at[is_next]] = False
         return again
 
     def _newest(self, markers: Longs) -> Longs:
-        """Return the newest decision with producer id and epoch of each marker, not later than it, or -1."""
+        """Return, for each marker, the newest decision with its producer id and epoch that is not later, or -1."""
         none = np.full(len(markers), -1, dtype=np.int64)
         if not len(self._decisions):
             return none
@@ -142,9 +142,9 @@ class MarkerMatcher:
 class Partition(NamedTuple):
     """A partition as this check sees it. `open_from`: first offset of the open transaction by producer id.
 
-    `known_from_offset`: where all markers are still there: the log start, or the first dirty offset. `first_batch_ms`:
-    from when on it was there, -1 if unknown. `lacks_offsets`: offsets are lost or damaged. `created_ms`: when its topic
-    was created, -1 if unknown: decisions before it are on one of the same name that was deleted.
+    `known_from_offset`: no later marker was deleted: the log start, or the first dirty offset. `first_batch_ms`: the
+    earliest time at which it is known to exist, -1 if unknown. `lacks_offsets`: offsets are lost or damaged.
+    `created_ms`: when its topic was created, -1 if unknown: earlier decisions are on a deleted topic of the same name.
     """
 
     place: TopicPartition
@@ -157,9 +157,10 @@ class Partition(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """Limits of the files where those of several brokers are read.
+    """Limits of the files if the audit reads those of several brokers.
 
-    `until_ms`: the partition would have a marker up to then, `decided_until_ms`: the coordinators' log its decision.
+    `until_ms`: the partition has all markers up to this time. `decided_until_ms`: the coordinators' log has all
+    decisions up to this time.
     `still_open`: the open transactions (producer id, first offset) of a longer replica; None: there is none.
     """
 
@@ -172,8 +173,9 @@ EVERYTHING = Reached()
 
 
 class TornResult(NamedTuple):
-    """`undone`: by producer id its last decision, if the marker is not here, so that what it ended is open.
+    """Findings of a partition, and the producers that lack a marker in it.
 
+    `undone`: the last decision by producer id, if its marker is missing, so that its transaction is still open here.
     `lacking`: all producers that lack a marker.
     """
 
@@ -190,7 +192,7 @@ def judge(
     since_ms: int = 0,
     reached: Reached = EVERYTHING,
 ) -> TornResult:
-    """Return the findings of a partition from its ranges, in order, on decisions from `since_ms` to `settled_ms`."""
+    """Return the findings of a partition on decisions from `since_ms` to `settled_ms`. `ranges` are in order."""
     decisions = known.for_place(part.place)
     carried_out = np.zeros(len(decisions), dtype=np.int64)
     first_offsets = np.full(len(decisions), NOWHERE, dtype=np.int64)
@@ -206,7 +208,7 @@ def judge(
     missing = [int(index) for index in np.flatnonzero((carried_out == 0) & settled)]
     _pair_across_clocks(missing, others, decisions)
     undone: list[int] = []
-    # Decisions that may be older than the partition, but an open transaction here may await their markers.
+    # Decisions that may be older than the partition. Still, an open transaction here may await their markers.
     unproven: list[int] = []
     again = [row for row in others if _agrees(row, decisions)]
     others = [row for row in others if not _agrees(row, decisions)]
@@ -254,7 +256,7 @@ def _known_from_ms(part: Partition, first_marker_ms: int) -> int:
 
 
 def _pair_across_clocks(missing: list[int], others: list[Longs], decisions: Longs) -> None:
-    """Remove pairs that match if a marker may have the earlier time of another broker's clock from both lists."""
+    """Remove from both lists the pairs that match if a slow clock made the marker older than its decision."""
     for row in list(others):
         for index in missing:
             decision = decisions[index]
@@ -298,7 +300,7 @@ class _TornFindings:
         )
 
     def add_missing(self, undone: Sequence[int], last: set[int], first_offsets: Longs) -> None:
-        """Report decisions without a marker; `last` are those that an open transaction of their producers awaits."""
+        """Report decisions without a marker. Open transactions of their producers await the markers of `last`."""
         topic, number = self._part.place
         one_by_one = [at for at in undone if not self._part.lacks_offsets or len(undone) <= _FEW]
         for index in one_by_one:
@@ -312,7 +314,7 @@ class _TornFindings:
             self.findings.append(Finding("torn", "error", topic, number, None, None, None, message, action))
 
     def _find_records_without_marker(self, index: int, first_offsets: Longs) -> tuple[int | None, str]:
-        """Return the first offset of the records of a decision without marker, and how the next marker ended them."""
+        """Return the first offset of the records of a decision without marker, and the marker that ended them."""
         if index + 1 < len(self._decisions) and first_offsets[index + 1] < NOWHERE:
             mine, following = self._decisions[index], self._decisions[index + 1]
             if (mine[[history.PRODUCER_ID, history.EPOCH]] == following[[history.PRODUCER_ID, history.EPOCH]]).all():
@@ -423,16 +425,16 @@ class _TornFindings:
 
 
 def keys(producer_ids: Longs, epochs: Longs) -> Longs:
-    """Return one number for producer id and epoch: ids are allocated in order and stay far below 2^47."""
+    """Return one number for each producer id and epoch: ids are allocated in order and stay far below 2^47."""
     return (producer_ids << 16) | (epochs & 0xFFFF)
 
 
 def first_ms(rows: Longs, ended: Longs, longest_ms: int, *, is_internal: bool) -> int:
     """Return the earliest time at which a partition is known to exist, by the first rows of a walk that show it, or -1.
 
-    Timestamps of producers may be anything, such as the time of an event. A broker's own time is reliable: of a marker,
-    of a batch with LogAppendTime, of an internal topic; and the start of a transaction that took no longer than
-    `longest_ms`, the longest timeout of all ids.
+    Producers may set any timestamp, such as the time of an event. The times that a broker sets are reliable: those of
+    markers, of batches with LogAppendTime, and of internal topics. So is the start of a transaction that took no longer
+    than `longest_ms`, the longest timeout of all ids.
     """
     own = is_internal | (rows[:, headers.CONTROL_TYPE] != headers.NOT_CONTROL)
     own |= (rows[:, headers.ATTRIBUTES] & TIMESTAMP_TYPE) != 0

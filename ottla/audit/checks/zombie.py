@@ -1,7 +1,7 @@
 """Writes of producers and coordinators that had been fenced. pure
 
-`ProducerAppendInfo.checkProducerEpoch`: a leader refuses every older epoch, so these are in the log although it should
-have been impossible, or came with another replica's log.
+`ProducerAppendInfo.checkProducerEpoch`: a leader refuses every older epoch, so a batch with an older epoch
+should be impossible, or came with another replica's log.
 """
 
 from collections import Counter
@@ -33,5 +33,5 @@ _MESSAGES: dict[int, tuple[Severity, str, str]] = {
 def findings(
     place: TopicPartition, folder: str, anomalies: Longs, left_out: Counter[int], known: History
 ) -> list[Finding]:
-    """Return findings from a walk's anomalies; `left_out` counts, by kind, those that were not kept."""
+    """Return findings from a walk's anomalies; `left_out` counts, by kind, the anomalies that were not kept."""
     return make_findings("zombie", _MESSAGES, place, folder, anomalies, left_out, known)

@@ -29,7 +29,7 @@ def sizes(shape: Shape) -> str:
 
 
 def aborts(ended: Sequence[tuple[str, int, int]]) -> str:
-    """Draw bars of both. `ended`: (producer, committed, aborted), the most aborts first."""
+    """Draw bars of committed and aborted transactions. `ended`: (producer, committed, aborted), most aborts first."""
     most = max((committed + aborted for _, committed, aborted in ended), default=0)
     if not most:
         return ""

@@ -10,7 +10,7 @@ NARROWEST = 12
 
 
 class Layout(NamedTuple):
-    """Widths of columns, what stands between them, and which of them are aligned to the right."""
+    """Widths of the columns, the gap between them, and the columns that are aligned to the right."""
 
     widths: Sequence[int]
     gap: str
@@ -21,7 +21,7 @@ class Layout(NamedTuple):
         return sum(self.widths) + len(self.gap) * (len(self.widths) - 1)
 
     def lines(self, cells: Sequence[str], separator: str = " ") -> Iterator[str]:
-        """Yield the lines of a row; `separator` is where a cell that is too long is broken if possible."""
+        """Yield the lines of a row; a cell that is too long is broken at `separator` if possible."""
         folded = [fold(cell, width, separator) for cell, width in zip(cells, self.widths, strict=True)]
         for line in zip_longest(*folded, fillvalue=""):
             padded = zip(line, self.widths, self.numeric, strict=True)
@@ -32,9 +32,9 @@ class Layout(NamedTuple):
 def lay_out(
     heads: Sequence[str], cells: Sequence[Sequence[str]], numeric: Sequence[bool], width: int, breaks: str = "_"
 ) -> Layout:
-    """Return a layout that fits into `width`, as far as numbers and parts of heads do.
+    """Return a layout that fits into `width`, unless numbers and parts of heads are too wide.
 
-    Where a line would be too long heads are folded (after `breaks`), then columns are closer, then texts are folded.
+    If a line would be too long, heads are folded (after `breaks`), then the gap is reduced, then texts are folded.
     """
     needed = [max(map(len, column)) for column in zip(*cells, strict=True)]
     folded = [max(map(len, fold(head, 0, breaks))) for head in heads]

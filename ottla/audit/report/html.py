@@ -18,7 +18,7 @@ from ottla.scan.storage import hide_secrets
 
 # At most this many findings, timelines and producers are shown; `--format json` and the tables have all.
 MOST_FINDINGS = 200
-# At most this many of one check are unfolded, the others are one click away.
+# At most this many findings of one check are unfolded; a click shows the others.
 MOST_OPEN = 5
 MOST_OPEN_ROWS = 200
 MOST_TIMELINES = 40
@@ -49,7 +49,7 @@ _HEADS = [
 
 
 def render(audit: Audit, everything: bool = True) -> str:
-    """Return the whole document; without `everything` internal topics that are in order are one line."""
+    """Return the whole document. Internal topics without findings are one line unless `everything` is set."""
     report = _Report(audit, everything)
     return page(audit.title, report.parts())
 
@@ -147,7 +147,7 @@ class _Report:
             if not mine:
                 continue
             number = element("span", f"{many[check]:,}", class_="many")
-            # A single one is not worth a click.
+            # Do not fold a single finding.
             open_ones = MOST_OPEN if len(mine) > MOST_OPEN + 1 else len(mine)
             parts += [element("h3", f"{check} {number}", id=check), *mine[:open_ones]]
             if mine[open_ones:]:
@@ -173,7 +173,7 @@ class _Report:
         return element("div", "".join(lines), class_=f"finding {one.severity}", id=f"f{at}")
 
     def _with_timelines(self) -> list[tuple[PartitionAudit, list[timeline.Span]]]:
-        """Return partitions with transactions to draw: those with findings first, internal topics only with some."""
+        """Return partitions with transactions to draw: findings first, and internal topics only with findings."""
         audit = self._audit
         named = names_with_findings(audit.findings)
         drawn = [
@@ -303,7 +303,7 @@ class _Report:
 
 
 def _action(action: str) -> list[str]:
-    """Return an action as markup. A command line is an element of its own."""
+    """Return an action as markup. A command line is a separate element."""
     advice, command = split_action(action)
     return [element("p", f"→ {escape(advice or 'run:')}")] + ([_command(command)] if command else [])
 

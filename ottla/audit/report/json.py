@@ -1,4 +1,4 @@
-"""An audit for programs: a finding a line, and the rows of its tables. pure"""
+"""An audit for programs: one finding per line, and the rows of its tables. pure"""
 
 import json
 from collections.abc import Iterator
@@ -9,13 +9,13 @@ from ottla.audit.report import open_now
 
 
 def lines(audit: Audit) -> str:
-    """Return one JSON object a line: the findings, then open transactions that are none."""
+    """Return one JSON object per line: the findings, then the open transactions that are no findings."""
     opened = (json.dumps(one, ensure_ascii=False) for one in open_now.json_lines(audit))
     return "".join(f"{line}\n" for line in (*(one.line() for one in audit.findings), *opened))
 
 
 def partition_rows(audit: Audit) -> Iterator[dict[str, Any]]:
-    """Yield the rows of the table `partitions`; names as in the view of the data source."""
+    """Yield the rows of the table `partitions`, with the column names of that view of the data source."""
     return map(_partition_row, audit.partitions)
 
 

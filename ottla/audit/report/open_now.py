@@ -1,4 +1,4 @@
-"""Open transactions of an audit: since when, the offsets that each withholds, and the readers that wait. pure"""
+"""Open transactions of an audit: their ages, the offsets that each withholds, and the readers that wait. pure"""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from ottla.audit.checks.words import count, name_producer
 from ottla.protocol.times import utc
 from ottla.verdict import why_command
 
-# Readers of committed records wait in partitions of users. Here groups wait for their offsets.
+# Readers of committed records wait in other partitions. In this one, groups wait for their offsets.
 _OFFSETS = "__consumer_offsets"
 
 
@@ -31,12 +31,12 @@ class OpenRow(NamedTuple):
 
     @property
     def command(self) -> str:
-        """A command line that asks the brokers what holds back this partition."""
+        """A command line that asks the brokers for the transaction that blocks this partition."""
         return why_command((self.open.topic, self.open.partition))
 
 
 class Waiting(NamedTuple):
-    """Counts of open transactions and of what waits for them. Each transaction, partition and offset counts once."""
+    """Counts of open transactions, and of partitions and offsets that wait for them. Each counts once."""
 
     transactions: int
     partitions: int
@@ -51,7 +51,7 @@ def open_rows(audit: Audit) -> list[OpenRow]:
 
 
 def waiting(audit: Audit) -> Waiting:
-    """Return what waits. A producer has one open transaction at a time, so its id and epoch name it."""
+    """Return the counts. A producer has one open transaction at a time, so its id and epoch identify it."""
     held = [one for one in audit.longest if any(_is_open(each) for each in one.open_transactions)]
     names = {
         (each.producer_id, each.producer_epoch) for one in held for each in one.open_transactions if _is_open(each)
@@ -78,7 +78,7 @@ def commands(rows: Sequence[OpenRow]) -> list[str]:
 
 
 def json_lines(audit: Audit) -> Iterator[dict[str, Any]]:
-    """Yield what JSON has of open transactions that are no findings: the fields of a finding, and two more."""
+    """Yield the open transactions that are no findings for JSON: the fields of a finding, and two more."""
     for row in open_rows(audit):
         one = row.open
         if one.is_hanging:

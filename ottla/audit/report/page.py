@@ -1,6 +1,6 @@
-"""The frame of the HTML report: its style sheet, and words that become markup. pure
+"""The frame of the HTML report: its style sheet, and conversion of text to markup. pure
 
-Everything is in the one file: no fonts, scripts or images from elsewhere. Colours follow the reader's light or dark.
+Everything is in one file, without external fonts, scripts or images. Colours follow the reader's light or dark theme.
 """
 
 from collections.abc import Iterable, Sequence
@@ -93,7 +93,7 @@ def page(title: str, parts: Iterable[str]) -> str:
 
 
 def element(name: str, content: str, **attributes: object) -> str:
-    """Return an element. `content` is markup. `class_` and `for_` stand for attributes that Python keeps for itself."""
+    """Return an element. `content` is markup. `class_` and `for_` set attributes whose names Python reserves."""
     attrs = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"' for key, value in attributes.items())
     return f"<{name}{attrs}>{content}</{name}>"
 

@@ -1,4 +1,4 @@
-"""An audit as text for a terminal: the verdict first, then tables, findings, and what to do. pure"""
+"""An audit as text for a terminal: the verdict first, then tables, findings, and actions. pure"""
 
 import re
 import textwrap
@@ -27,7 +27,7 @@ _CHART_SIZES = [10**power for power in range(6)]
 _CHART_BAR = 40
 # A command line is at the end of an action, alone or after a colon.
 _COMMAND = re.compile(r"(?:^|(?<=: ))(?:kafka-[a-z-]+\.sh|kafka-python|ottla txn) .*$")
-# What a check finds, for the verdict.
+# Names of the findings of a check, for the verdict.
 _NOUNS = {
     "damage": "damaged place",
     "unread": "batch that was not checked",
@@ -55,9 +55,9 @@ _PLURALS = {
 
 
 def text_report(audit: Audit, *, everything: bool, colour: bool, width: int | None = None) -> str:
-    """The report. Internal topics and information are left out unless they have findings or `everything` is asked for.
+    """Return the report. Internal topics without findings, and information, are left out unless `everything` is set.
 
-    `width`: of the terminal; None where there is none, then it is 120.
+    `width`: the width of the terminal; None, without a terminal, means 120.
     """
     style = Style(colour)
     width = width or _WIDEST_PROSE
@@ -98,7 +98,7 @@ def _title(audit: Audit, style: Style, width: int) -> str:
 
 
 def verdict(audit: Audit) -> tuple[str, Severity | Literal["clean", "waiting"]]:
-    """Return the audit in one sentence, and how bad it is. "waiting": nothing is wrong, but transactions are open."""
+    """Return the audit in one sentence, and its severity. "waiting": nothing is wrong, but transactions are open."""
     wrong = audit.at_least("warning")
     if not wrong:
         if not any(one.batches for one in audit.partitions):
@@ -114,7 +114,7 @@ def verdict(audit: Audit) -> tuple[str, Severity | Literal["clean", "waiting"]]:
 
 
 def _without_findings(audit: Audit) -> tuple[str, Literal["clean", "waiting"]]:
-    """Return the verdict without findings, which claims no more than the selected checks can prove."""
+    """Return the verdict if there are no findings. It claims only what the selected checks can prove."""
     checked_all = {"hanging", "damage"} <= set(audit.checks)
     by_some = f"othing found by {', '.join(audit.checks)}"
     waits = open_now.waiting(audit)
@@ -135,7 +135,7 @@ def _without_findings(audit: Audit) -> tuple[str, Literal["clean", "waiting"]]:
 
 
 def _has_nothing_to_compare(audit: Audit) -> bool:
-    """Whether markers or decisions had nothing to be compared with."""
+    """Return whether the directories lack the decisions or the markers for a comparison."""
     return any(one.check == "torn" for one in audit.findings)
 
 
@@ -151,7 +151,7 @@ def _partitions(audit: Audit, everything: bool, style: Style, width: int) -> str
 
 
 def split_internal(audit: Audit, everything: bool) -> tuple[list[PartitionAudit], list[PartitionAudit]]:
-    """Return the partitions to show and the hidden ones: internal topics in order, if not everything is shown."""
+    """Return the partitions to show and the hidden ones: internal topics without findings, if not `everything`."""
     named = names_with_findings(audit.findings)
     hidden = [
         one
@@ -190,7 +190,7 @@ def _open_transactions(audit: Audit, style: Style, width: int) -> str:
     return "\n".join(out)
 
 
-# A narrow terminal leaves out the last ones.
+# The last parts are left out on a narrow terminal.
 _OPEN_HEADS = ("transactional id", "open since", "topic", "partition", "withheld", "verdict", "first offset", "records")
 _OPEN_NUMERIC = (False, False, False, True, True, False, True, True)
 _OPEN_AT_LEAST = 6
@@ -234,7 +234,7 @@ def _findings(findings: Sequence[Finding], style: Style, width: int) -> str:
 
 
 def split_action(action: str) -> tuple[str, str]:
-    """Return what an action says, and the command line at its end, or an empty string where there is none."""
+    """Return the text of an action, and the command line at its end; an empty string without one."""
     found = _COMMAND.search(action)
     return (action[: found.start()].rstrip(), found[0]) if found else (action, "")
 

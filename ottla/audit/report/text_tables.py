@@ -14,7 +14,7 @@ Cell = str | int | None
 
 
 class Style:
-    """Colours, or none."""
+    """Colours of the text, or none."""
 
     def __init__(self, colour: bool) -> None:
         self._colour = colour
@@ -24,7 +24,7 @@ class Style:
 
 
 class Head(NamedTuple):
-    """A column: its group, two lines of its head, whether it is a count, which sums up and whose zero is a dot."""
+    """A column: its group, two lines of its head, and whether it is a count, with a sum and a dot for zero."""
 
     group: str
     first: str
@@ -55,7 +55,7 @@ _SHORTEST_TOPIC = 12
 
 
 def partition_table(rows: Sequence[PartitionAudit], replicated: set[str], style: Style, width: int) -> str:
-    """Return a line per partition and a sum. A last stable offset below the log end is marked.
+    """Return one line per partition, and a sum. A last stable offset below the log end is marked.
 
     Partitions in `replicated` are in several directories, so their line names the directory.
     """
@@ -93,7 +93,7 @@ def _cells(one: PartitionAudit) -> list[Cell]:
 
 
 def _fitting(cells: list[list[str]], width: int) -> tuple[list[int], int]:
-    """Return the columns that fit into `width`, and the width of the topics, which are folded before columns go."""
+    """Return the columns that fit into `width`, and the width of the topics, which are folded first."""
     kept = list(range(len(_HEADS)))
     topic = _widths(cells, kept)[_TOPIC]
     for dropped in ((), *_DROPPED):

@@ -27,7 +27,7 @@ _LEAST_SHARE = 0.1
 
 
 class Span(NamedTuple):
-    """A transaction. `end` is the marker's offset, of an open one the log end. Times in ms, -1: not known."""
+    """A transaction. `end` is the marker's offset, or the log end while it is open. Times in ms, -1: not known."""
 
     fate: str
     producer: str
@@ -39,7 +39,7 @@ class Span(NamedTuple):
 
 
 class Axis(NamedTuple):
-    """From values to percent of the picture's width."""
+    """Conversion of values to percent of the picture's width."""
 
     low: float
     high: float
@@ -74,8 +74,8 @@ def spans_of(one: PartitionAudit, names: "Callable[[int], str]", now_ms: int) ->
 def drawn_from(one: PartitionAudit, spans: Sequence[Span]) -> int:
     """Return the start of the axis of offsets: the log start, or the first span.
 
-    It is the first span if transactions that are not drawn come before it, or so many plain records that the spans
-    would be hard to see.
+    It is the first span if earlier transactions are not drawn, or if so many plain records are before it that the
+    spans would be hard to see.
     """
     first, end = min(span.first for span in spans), max(one.log_end, *(span.end + 1 for span in spans))
     all_drawn = sum(span.fate != "open" for span in spans) >= one.committed.transactions + one.aborted.transactions
@@ -85,7 +85,7 @@ def drawn_from(one: PartitionAudit, spans: Sequence[Span]) -> int:
 def over_offsets(
     one: PartitionAudit, spans: Sequence[Span], marks: Sequence[tuple[int, str, str]], begin: int | None = None
 ) -> str:
-    """Draw offsets from `begin` on, or the first span. `marks`: (offset, id of the finding, its message)."""
+    """Draw spans over offsets from `begin` or the first span on. `marks`: (offset, id of the finding, its message)."""
     first = min(span.first for span in spans) if begin is None else begin
     axis = Axis(first, max(one.log_end, *(span.end + 1 for span in spans)))
     picture = _Picture(axis, spans, lambda span: (span.first, span.end + 1))
@@ -104,7 +104,7 @@ def over_time(one: PartitionAudit, spans: Sequence[Span], now_ms: int) -> str:
         return ""
     ended = [span.end_ms for span in timed if span.fate != "open"]
     starts = [span.start_ms for span in timed]
-    # A transaction that is open for long would squeeze all others to the right, so the axis ends with the log.
+    # With a transaction that is open for long, the other spans would be too narrow. So the axis ends with the log.
     high = max([*ended, *starts])
     low = min(starts)
     axis = Axis(low, high + max(1, (high - low) // 50))
@@ -116,7 +116,7 @@ def over_time(one: PartitionAudit, spans: Sequence[Span], now_ms: int) -> str:
 
 
 class _Picture:
-    """Spans in lanes: a span that begins after the end of a lane's last one goes into that lane."""
+    """Spans in lanes: a span that begins after the end of a lane's last span is drawn in that lane."""
 
     def __init__(self, axis: Axis, spans: Sequence[Span], ends: "Callable[[Span], tuple[int, int]]") -> None:
         self._axis = axis
@@ -175,7 +175,7 @@ class _Picture:
 
 
 def _tick_labels(ticks: Sequence[tuple[float, str]], y: int) -> list[str]:
-    """Return as many labels as have room on a wide page; those without room on a phone have a class of their own.
+    """Return as many labels as fit on a wide page; those that do not fit on a phone have a separate class.
 
     `ticks`: (percent of the width, text), evenly spaced.
     """
@@ -198,7 +198,7 @@ def _tick_labels(ticks: Sequence[tuple[float, str]], y: int) -> list[str]:
 
 
 def _stable_label(x: float, text: str) -> str:
-    """The words at the dashed line: to one side of it, also of a finding's triangle there, where a phone has room."""
+    """Return the label of the dashed line, next to it and to a finding's triangle, on the side that fits on a phone."""
     wide = 100 * (len(text) * LETTER_PX + 8) / PHONE_PX
     if x + wide <= 100:
         at, aside, side = x, 8, "start"
@@ -221,7 +221,7 @@ def _hover_text(span: Span) -> str:
 
 
 def _round_steps(low: float, high: float, count: int = 8) -> list[float]:
-    """Return round numbers between the two, about as many as wanted."""
+    """Return round numbers between the two, about as many as requested."""
     step = 1.0
     while (high - low) / step > count:
         step *= 2.5 if str(step)[0] == "2" else 2

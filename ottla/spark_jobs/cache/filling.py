@@ -1,6 +1,6 @@
 """Decode a range of a segment and write it as Parquet, in a task. shell
 
-A file gets its name when it is complete, and only if the segment still has the records that the name stands for. Two
+A file gets its name when it is complete, and only if the segment still has the records that the name identifies. Two
 tasks that write the same range at once write the same content under the same name.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # Spark's own default: it is fast to read.
 COMPRESSION = "snappy"
 COLUMNS = tuple(name for name in schemas.VIEWS[schemas.RECORDS] if name not in IN_FOLDERS)
-# Dictionaries for keys and values that repeat; for others Arrow gives the dictionary up after a megabyte.
+# Dictionaries help keys and values that repeat; for others, Arrow drops the dictionary after a megabyte.
 _OPTIONS = parquet_options(COLUMNS, COMPRESSION, unique=("offset", "sequence"))
 
 
@@ -43,7 +43,7 @@ class Fill(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """Result of a task: the piece, or None if the segment is damaged or was replaced; `error`: why writing failed."""
+    """Result of a task: the piece, or None if the segment is damaged or was replaced; `error`: the reason."""
 
     piece: Piece | None
     error: str = ""

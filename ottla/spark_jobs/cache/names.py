@@ -1,9 +1,9 @@
-"""Names of the files of a cache, which are all that a cache knows of them. frozen
+"""Names of the files of a cache, which contain all that a cache knows about the files. frozen
 
 `DIR/records-v1/topic=T/partition=N/BASE-START-END-IDENTITY-SIZE-ABORTED.parquet` has the records of the batches at
 positions [START, END) of the segment with base offset BASE that no aborted transaction wrote. SIZE and ABORTED are the
-bytes of this file and of the one with the aborted records, `BASE-START-END-IDENTITY-ABORTED-aborted.parquet`; 0: there
-are none, and no such file. A file has its name when it is complete. IDENTITY is that of `ranges.identity`. Spark
+bytes of this file and of the one with the aborted records, `BASE-START-END-IDENTITY-ABORTED-aborted.parquet`; 0: no
+records and no file. A file has its name when it is complete. IDENTITY is the result of `settled_ranges.identity`. Spark
 ignores names that begin with `_`: incomplete files, `_unused-NAME` next to a file that is not needed, `_seen.json`.
 """
 
@@ -14,7 +14,7 @@ FOLDER = "records-v1"
 UNUSED = "_unused-"
 SEEN = "_seen.json"
 SUFFIX = ".parquet"
-# Spark reads a folder of this name as null, but not if a letter of it is escaped.
+# Spark reads a folder of this name as null, but not if one of its letters is escaped.
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 _NAME = re.compile(r"(\d{20})-(\d+)-(\d+)-([0-9a-f]{32})-(\d+)-(\d+)\.parquet\Z")
@@ -41,7 +41,7 @@ class Piece(NamedTuple):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Return its files, with the bytes that each must have."""
+        """Return the files of the piece, with the size in bytes that each must have."""
         aborted = {self.aborted_name: self.aborted_bytes} if self.aborted_bytes else {}
         return {self.name: self.size_bytes} | aborted
 
@@ -51,7 +51,7 @@ class Piece(NamedTuple):
 
 
 def piece_of(name: str) -> Piece | None:
-    """Return the piece whose committed records are in the file of that name."""
+    """Return the piece whose committed records are in the file of this name."""
     found = _NAME.match(name)
     if found is None:
         return None

@@ -32,7 +32,7 @@ class PartitionCache:
         read_filter: "ReadFilter",
         fates: "PartitionFates",
     ) -> None:
-        """Create it. `narrowed`: `log` with only the segments that the query reads."""
+        """Create the object. `narrowed`: `log` with only the segments that the query reads."""
         self.log, self.read_filter, self.fates = log, read_filter, fates
         self.folder = root.joinpath(*folder_names(log.topic, log.partition))
         self._narrowed = narrowed
@@ -43,7 +43,7 @@ class PartitionCache:
         self._seen = Seen(self.folder)
 
     def lay_out(self, *, verify: bool) -> None:
-        """Find the settled ranges. `verify`: from every batch. Raises OSError if the folder is not usable."""
+        """Find the settled ranges. `verify`: read every batch. Raises OSError if the folder is not usable."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._names = _sizes(self.folder)
         for piece in filter(None, map(piece_of, sorted(self._names))):
@@ -74,7 +74,7 @@ class PartitionCache:
         return fills
 
     def add(self, piece: Piece) -> None:
-        """Add a piece that a task wrote. Raises FileNotFoundError if it is not here."""
+        """Add a piece that a task wrote. Raises FileNotFoundError if this machine lacks its file."""
         sizes = {name: (self.folder / name).stat().st_size for name in piece.sizes}
         self._names |= sizes
         self._know(piece, sizes)
@@ -92,7 +92,7 @@ class PartitionCache:
         take_away(self.folder, self._names, needed, lambda base: base in read or base not in bases)
 
     def valid(self) -> list[tuple[SettledRange, Piece]]:
-        """Return the pieces that a query reads: without a gap, up to `covered`."""
+        """Return the pieces that a query reads: consecutive ones, up to `covered`."""
         found = []
         for settled_range, name in self._settled_ranges:
             piece = self._piece(settled_range, name)
@@ -103,7 +103,7 @@ class PartitionCache:
 
     @property
     def covered(self) -> int:
-        """Return the offset below which everything that the query wants is in the cache."""
+        """Offset below which the cache has all records that the query needs."""
         valid = self.valid()
         if len(valid) < len(self._settled_ranges):
             return self._settled_ranges[len(valid)][0].first_offset
@@ -112,7 +112,7 @@ class PartitionCache:
         return max(self.fates.last_stable_offset, self.log.log_start)
 
     def _layout(self, segment: "SegmentFile", limit: int, *, verify: bool) -> Layout | None:
-        """Return the stored layout if the file is the same, else a new one; None if the file is gone or changes."""
+        """Return the stored layout if the file is unchanged, else a new one; None if the file is gone."""
         try:
             state = state_of(segment.path, limit)
             noted = self._seen.settled_ranges(segment.base_offset, state)
@@ -140,7 +140,7 @@ class PartitionCache:
 
 
 def forget_partitions(root: Path, logs: "Iterable[PartitionLog]") -> None:
-    """Release the files of partitions that are not among `logs`, which are all of the log. Raises OSError."""
+    """Mark the files of partitions that are not in `logs`, the whole directory, as not needed. Raises OSError."""
     known = {folder_names(log.topic, log.partition) for log in logs}
     for folder in root.glob("topic=*/partition=*"):
         if (folder.parent.name, folder.name) not in known:
@@ -148,7 +148,7 @@ def forget_partitions(root: Path, logs: "Iterable[PartitionLog]") -> None:
 
 
 def _sizes(folder: Path) -> dict[str, int]:
-    """Return the files of a folder, with their bytes."""
+    """Return the files of a folder, with their sizes in bytes."""
     sizes = {}
     for path in folder.iterdir():
         # A file that another query was writing may have been renamed.

@@ -1,7 +1,7 @@
-"""`cached(spark, DIR, cache)`: the records of a log from Parquet files, which it writes where they are missing. free
+"""`cached(spark, DIR, cache)`: the records of a log from Parquet files. It writes missing files first. free
 
-Spark reads the valid files itself, without Python. Records that are not settled, or cannot be cached, come from the
-data source.
+Spark reads the valid files itself, without Python. The data source reads the records that are not settled, or cannot
+be cached.
 """
 
 import json
@@ -54,7 +54,7 @@ def cached(
     `**{"isolation.level": "read_uncommitted"}`. Call it for each query: an older DataFrame lacks the records that were
     written later, and its files are deleted a day after the log has changed.
 
-    Raises OptionError, CacheFailed, and what the data source raises (DamagedSegment, UnreadableDirectory, DataLost).
+    Raises OptionError, CacheFailed, and the errors of the data source (DamagedSegment, UnreadableDirectory, DataLost).
     """
     checked = _check_options(path, options)
     root = _root(cache, checked)
@@ -156,7 +156,7 @@ def _within(topic: str, partition: int, first: int, end: int) -> "Column":
 def _read(spark: "SparkSession", root: Path, files: Sequence[str], options: Options) -> "DataFrame":
     from pyspark.sql import functions as F
 
-    # Not the session's settings: every file must be read, and times must be those of the log.
+    # These override the session's settings: every file must be read, and times must not be converted.
     reader = spark.read.options(
         basePath=str(root), ignoreCorruptFiles="false", ignoreMissingFiles="false", datetimeRebaseMode="CORRECTED"
     )

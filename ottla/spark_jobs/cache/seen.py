@@ -1,8 +1,8 @@
-"""Ranges of segment files as they were last read, so that an unchanged file is not read again. shell
+"""Stored ranges of segment files, so that an unchanged file is not read again. shell
 
 A file is the same while its device, inode, size and ctime are: no program can set the ctime, and every write, rename
 and change of length changes it. A file that changed just before it was read is not stored, because it may change again
-within the same tick of the clock. One error remains possible: a clock that is set back and gives a file the very same
+within the same tick of the clock. One error remains possible: a clock that is set back may give a file the same
 nanosecond again. The stored ranges only save reading, so they may be lost.
 """
 
@@ -24,7 +24,7 @@ MOST_BYTES = 64 << 20
 
 
 class State(NamedTuple):
-    """A segment file, and the offset below which it was laid out."""
+    """State of a segment file, and the offset below which it was divided into ranges."""
 
     device: int
     inode: int
@@ -74,7 +74,7 @@ class Seen:
         self._noted = {base: noted for base, noted in self._noted.items() if base in base_offsets}
 
     def save(self) -> None:
-        """Raises OSError."""
+        """Store the ranges. Raises OSError."""
         if self._is_changed:
             written = self._path.with_name(f"_{uuid.uuid4().hex}")
             written.write_text(json.dumps(self._noted), encoding="utf-8")

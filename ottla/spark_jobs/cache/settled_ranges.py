@@ -1,7 +1,7 @@
 """Ranges of a segment, which the headers of their batches identify. shell
 
-A header has the CRC of its batch, its offsets, its place and its producer. So two ranges with the same headers have
-the same records, and which of these are visible follows from the aborted transactions that overlap with the range.
+A header has the CRC of its batch, its offsets, its position and its producer. So two ranges with the same headers have
+the same records. The aborted transactions that overlap with the range determine which records are visible.
 """
 
 import hashlib
@@ -34,14 +34,14 @@ class SettledRange(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The settled part of a segment, in consecutive `settled_ranges`, except where some of it is damaged."""
+    """The settled part of a segment, in consecutive `settled_ranges`; none if a part is damaged."""
 
     settled_ranges: tuple[SettledRange, ...]
     is_sound: bool
 
 
 def aborted_in(settled_range: SettledRange, aborted: Longs) -> Longs:
-    """Return the aborted ranges, sorted, cut to the range: their other offsets do not matter."""
+    """Return the aborted ranges, sorted and cut to the settled range."""
     some = aborted[(aborted[:, 2] >= settled_range.first_offset) & (aborted[:, 1] < settled_range.end_offset)].copy()
     some[:, 1] = np.maximum(some[:, 1], settled_range.first_offset)
     some[:, 2] = np.minimum(some[:, 2], settled_range.end_offset)
@@ -58,14 +58,14 @@ def identity(settled_range: SettledRange, aborted: Longs) -> str:
 def lay_out(log: PartitionLog, segment: SegmentFile, limit: int, aborted: Longs, candidates: Sequence[Piece]) -> Layout:
     """Divide the batches below offset `limit` into ranges: first those of `candidates` that match the segment.
 
-    The rest is combined with as many of them as are not larger, so that a growing segment has few ranges.
+    The rest is combined with the last of these while they are not larger, so that a growing segment has few ranges.
     Raises OSError.
     """
     damage = DamageLog(REPORT)
     kept: list[SettledRange] = []
     end = segment.size_bytes
     if candidates:
-        # Check the records too: the cache must not hide a bit that flipped since and makes the log unreadable.
+        # Check the records too: the cache must not hide that a flipped bit has made the log unreadable.
         found, end = _digests(_iter_settled(log, segment, limit, damage, check_crc=True), segment, candidates)
         kept = _chain([found[one.start, one.end] for one in candidates if _is(one, found, aborted)])
     at = kept[-1].end if kept else 0
@@ -130,7 +130,7 @@ def _iter_settled(
 def _digests(
     all_rows: Iterable[Longs], segment: SegmentFile, candidates: Sequence[Piece]
 ) -> tuple[dict[tuple[int, int], SettledRange], int]:
-    """Return the present range at the positions of each candidate, and the end of the last row."""
+    """Return the current range at the positions of each candidate, and the end position of the last row."""
     digests = {(one.start, one.end): _Digest(segment.base_offset, one.start) for one in candidates}
     read_to = 0
     for rows in all_rows:
@@ -149,7 +149,7 @@ def _is(piece: Piece, found: dict[tuple[int, int], SettledRange], aborted: Longs
 
 
 def _chain(settled_ranges: Iterable[SettledRange]) -> list[SettledRange]:
-    """Return consecutive ranges from the start of the segment; the longest where several begin together."""
+    """Return consecutive ranges from the start of the segment; the longest if several begin at one position."""
     longest: dict[int, SettledRange] = {}
     for one in settled_ranges:
         if one.start not in longest or one.end > longest[one.start].end:

@@ -1,7 +1,7 @@
-"""Files of a cache that are not needed: deleted when no query can be reading them any more. shell
+"""Deletion of the files of a cache that are not needed, when no query can be reading them any more. shell
 
 A query that does not need a file puts `_unused-NAME` next to it; a query that needs the file removes the mark. So a
-file is deleted when no query has needed it for a day, between a first and a last query that did not.
+query deletes the file if an earlier query has marked it a day before, and no query between them needed it.
 """
 
 import time

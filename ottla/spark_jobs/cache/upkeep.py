@@ -21,7 +21,7 @@ from ottla.spark_jobs.views.planning import fates_of, filter_of, narrowed_log, s
 if TYPE_CHECKING:
     from ottla.spark_jobs.cache.filling import Fill
 
-# Writes the given ranges, and returns the result of each, in their order.
+# A function that writes ranges, and returns the result of each, in order.
 Run = Callable[[Sequence["Fill"]], list[Filled]]
 
 
@@ -30,7 +30,7 @@ class CacheFailed(Exception):
 
 
 class Part(NamedTuple):
-    """Files of a cache, and the offsets in them that are wanted, if not all of them are."""
+    """Files of a cache, and the offsets to read from them, if not all."""
 
     topic: str
     partition: int
@@ -41,7 +41,7 @@ class Part(NamedTuple):
 def up_to_date(root: Path, options: Options, run: Run) -> list[PartitionCache]:
     """Return the partitions that `options` name, after writing their settled records to the cache.
 
-    Raises CacheFailed, and what planning a read raises.
+    Raises CacheFailed, and the errors of planning a read.
     """
     logs = selected_logs(options, UNBOUNDED)
     everything = [log for directory in options.paths for log in list_partitions(directory)]
@@ -64,7 +64,7 @@ def up_to_date(root: Path, options: Options, run: Run) -> list[PartitionCache]:
 
 
 def _fill(caches: Sequence[PartitionCache], run: Run) -> None:
-    """Write what is missing. Raises CacheFailed, OSError."""
+    """Write the missing pieces. Raises CacheFailed, OSError."""
     fills = [(cache, one) for cache in caches for one in cache.to_fill()]
     if not fills:
         return
@@ -100,7 +100,7 @@ def parts(caches: Sequence[PartitionCache], *, committed_only: bool) -> Iterator
 def live_options(caches: Sequence[PartitionCache], options: Options) -> dict[str, str] | None:
     """Return options of the data source for the records that are not in the cache, up to the listed end of the log.
 
-    None if nothing is left.
+    None if the cache has all records.
     """
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}

@@ -34,13 +34,13 @@ def alert(one: "OpenFinding", now_ms: int) -> Alert:
 
 
 def keep_first_seen(before: Sequence[Alert], now: Sequence[Alert]) -> list[Alert]:
-    """Return the alerts of `now`, each as it is in `before` if it is there."""
+    """Return the alerts of `now`; an alert that `before` has too is returned as in `before`."""
     known = {_identity(one): one for one in before}
     return [known.get(_identity(one), one) for one in now]
 
 
 def changes(before: Sequence[Alert], after: Sequence[Alert]) -> list[Alert]:
-    """Return the rows of what began and ended, with all columns of view `hanging`."""
+    """Return a row for each alert that began or ended, with all columns of view `hanging`."""
     old, new = ({_identity(one): one for one in alerts} for alerts in (before, after))
     began = [{**one, "event": BEGAN} for identity, one in new.items() if identity not in old]
     return began + [{**one, "event": ENDED} for identity, one in old.items() if identity not in new]

@@ -31,11 +31,11 @@ class AlertStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.written: list[str] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return a position without alerts: the first micro-batch reports what hangs already."""
+        """Return a position without alerts: the first micro-batch reports the transactions that hang already."""
         return {"hanging": []}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return what hangs now, each as it was first reported. Return `start` itself if nothing changed."""
+        """Return the transactions that hang now, each as first reported. Return `start` itself if nothing changed."""
         now = self._look() if self._only_one is None else self._only_one
         return {"hanging": keep_first_seen(start["hanging"], now)}
 

@@ -36,7 +36,7 @@ def from_json(content: Mapping[str, Any]) -> Positions:
 
 
 def starting(start: Positions, end: Positions) -> dict[TopicPartition, int]:
-    """Return the offsets to begin at on the way to `end`: none of a topic that was created again in between."""
+    """Return the offsets at which the read up to `end` begins; none for a topic that was created again in between."""
     return {
         (topic, partition): offset
         for (topic, partition), offset in start.offsets.items()
@@ -47,7 +47,7 @@ def starting(start: Positions, end: Positions) -> dict[TopicPartition, int]:
 def limit_offsets(
     start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], most: int
 ) -> dict[TopicPartition, int]:
-    """Return `end` reduced towards `start` to at most about `most` offsets, an equal share of each partition's."""
+    """Return `end` reduced towards `start` to about `most` offsets at most, by the same ratio in each partition."""
     sizes = {place: max(last - start.get(place, 0), 0) for place, last in end.items()}
     total = sum(sizes.values())
     if total <= most:

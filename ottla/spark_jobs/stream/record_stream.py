@@ -70,7 +70,7 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 offset = begin.get(place, EARLIEST_OFFSET)
             else:
                 offset = LATEST_OFFSET if begin == LATEST else EARLIEST_OFFSET
-            # Without a record that is as late, Spark's source fails or begins at the end; its strategy option decides.
+            # If all records are older, Spark's source fails or begins at the end, depending on its strategy option.
             words = {EARLIEST_OFFSET: log.log_start, LATEST_OFFSET: ends.get(place, 0)}
             found[place] = self._log_end(place) if offset == NO_OFFSET else words.get(offset, offset)
             if found[place] < log.log_start:
@@ -154,7 +154,7 @@ class RecordStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             _log.warning("damaged segment, not read: %s", one)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Forget everything below `end`, which the sink has."""
+        """Forget all state below `end`, which the sink has stored."""
         if self._directory is not None:
             for place, offset in from_json(end).offsets.items():
                 if place in self._directory.partitions:

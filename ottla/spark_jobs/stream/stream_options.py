@@ -1,4 +1,4 @@
-"""The options of a streaming read: those of a batch read that make sense, and Spark's names for the rest. pure"""
+"""The options of a streaming read: the applicable ones of a batch read, and Spark's names for the others. pure"""
 
 from typing import NamedTuple
 
@@ -28,8 +28,8 @@ _FORM = 'earliest, latest or JSON such as {"ledger": {"0": 23, "1": -2, "2": -1}
 class StreamOptions(NamedTuple):
     """Options of a streaming read.
 
-    `starting`: a word, a time in ms, or offsets by partition with -2 and -1 for the words (all others begin at the
-    log start). `max_offsets`: None, no limit.
+    `starting`: a word, a time in ms, or offsets by partition, with -2 and -1 for the words (all other partitions begin
+    at the log start). `max_offsets`: None means no limit.
     """
 
     read: Options
@@ -38,7 +38,7 @@ class StreamOptions(NamedTuple):
 
 
 def named_for_streams(given: dict[str, str]) -> str:
-    """Return the option that only a stream has, with its value if the value is the reason; empty without one."""
+    """Return the first option that only a stream has, or whose value only a stream accepts; empty without one."""
     lower = {name.lower(): value for name, value in given.items()}
     if _MOST in lower:
         return "maxOffsetsPerTrigger"
@@ -52,12 +52,12 @@ def named_for_streams(given: dict[str, str]) -> str:
 
 
 def stream_options(given: dict[str, str]) -> StreamOptions:
-    """Check the options. Raises OptionError, which lists what is possible."""
+    """Check the options. Raises OptionError, with the possible values."""
     lower = {name.lower(): (name, value) for name, value in given.items()}
     view = lower.get("view", ("", schemas.RECORDS))[1]
     for key, (name, _) in lower.items():
         if key in _BATCH_ONLY:
-            # Spark also asks for the schema of a batch read here, and does not say which it is.
+            # Spark requests the schema of a batch read in the same way.
             stream = named_for_streams(given)
             why = f"{stream} is for spark.readStream: remove one" if stream else "a stream continues from its position"
             raise OptionError(f"option {_BATCH_ONLY[key]} is for spark.read{' and' if stream else ';'} {why}")
@@ -72,7 +72,7 @@ def stream_options(given: dict[str, str]) -> StreamOptions:
         raise OptionError(f"option maxOffsetsPerTrigger must be a number above 0, not {most!r}")
     begin: str | int | OffsetsByPartition = starting if starting in (EARLIEST, LATEST) else _offsets(starting)
     if read.starting_ms is not None:
-        # As in Spark's Kafka source, the time comes before the offsets.
+        # As in Spark's Kafka source, the time has priority over the offsets.
         begin = read.starting_ms
     return StreamOptions(read, begin, int(most) if most else None)
 

@@ -1,4 +1,4 @@
-"""Find the transactions that hang now: each check reads what was appended since the last one. shell"""
+"""Find the transactions that hang now. Each check reads only the records appended since the last one. shell"""
 
 from collections.abc import Mapping
 
@@ -47,10 +47,10 @@ class Watch:
         self._decided: dict[tuple[TopicPartition, int], Longs] = {}
 
     def find_hanging(self, now_ms: int) -> list[OpenFinding]:
-        """Return what hangs at `now_ms`, by topic, partition and offset. Raises UnreadableDirectory, OSError.
+        """Return the transactions that hang at `now_ms`, by place and offset. Raises UnreadableDirectory, OSError.
 
-        The coordinators' log is read after the partitions, because it must contain their open transactions. Partitions
-        with a hanging transaction are read again after it, because that may have ended meanwhile. So no clock matters.
+        The coordinators' log is read after the partitions, because it must contain their open transactions. Then the
+        partitions with a hanging transaction are read again, because it may have ended meanwhile. So no clock matters.
         """
         self._update()
         known = self._history()
@@ -83,8 +83,8 @@ class Watch:
     ) -> Mapping[int, Longs]:
         """Return by producer id the decision whose marker an open transaction lacks, if that is certain.
 
-        A decision with a newer epoch belongs to no other transaction. A decision with the epoch of the data may belong
-        to the transaction before, unless the partition has no marker since.
+        A decision with a newer epoch can only belong to this transaction. A decision with the epoch of the data may
+        belong to the previous transaction, unless the last marker in the partition is older than it.
         """
         decision = self._decided.get((place, one.producer_id))
         if decision is None or decision[history.EPOCH] < one.producer_epoch:

@@ -19,10 +19,10 @@ ROWS_PER_BATCH = 16_384
 
 
 class ViewReader(DataSourceReader):
-    """Reader of one view. `fields`: (name, nullable) of the columns asked for, any subset in any order.
+    """Reader of one view. `fields`: (name, nullable) of the requested columns, any subset in any order.
 
-    pushFilters is not overridden: with Spark's default settings a reader that does fails every query, and with filter
-    push-down on, Spark gives what it plans to every other use of the DataFrame (docs/decisions/filters.md).
+    pushFilters is not overridden: with Spark's default settings a reader that overrides it fails every query, and with
+    filter push-down on, Spark reuses its plan for every other use of the DataFrame (docs/decisions/filters.md).
     """
 
     view: ClassVar[str]
@@ -35,7 +35,7 @@ class ViewReader(DataSourceReader):
         self.written: list[str] | None = None
 
     def wants(self, *columns: str) -> bool:
-        """Whether any of the columns is requested."""
+        """Return whether any of the columns is requested."""
         return any(name in columns for name, _ in self.fields)
 
     def arrow_schema(self) -> "pa.Schema":
@@ -83,7 +83,7 @@ def rename_columns(batches: Iterator[Any], written: Sequence[str] | None) -> Ite
 class PushedReader(DataSourceReader):
     """A view's reader that takes filters: they narrow its bounds, and Spark applies them again.
 
-    The rows are correct as long as nothing else reads the DataFrame: Spark keeps the tasks of the last filters for all.
+    The rows are correct only for a DataFrame with one query: Spark uses the tasks of the last filters for all queries.
     """
 
     def __init__(self, inner: ViewReader) -> None:

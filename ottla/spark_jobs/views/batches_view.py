@@ -42,7 +42,7 @@ FATES = ("none", "committed", "aborted", "open")
 
 
 class BatchReader(ViewReader):
-    """Reader of batch headers; fates are planned when they are asked for."""
+    """Reader of batch headers. It plans fates only if they are requested."""
 
     view = schemas.BATCHES
 
@@ -125,7 +125,7 @@ class _Columns:
         return self._rows[:, self._plain[name]] if name in self._plain else self._made[name]()
 
     def _time(self, column: int, where: "npt.NDArray[Any] | None" = None) -> Any:
-        """Return a column of times: null where there is no timestamp, or not `where`."""
+        """Return a column of times: null without a timestamp, or where `where` is false."""
         import numpy as np
 
         found = self._rows[:, column]
@@ -170,7 +170,7 @@ class _Columns:
 
 
 def _words(names: tuple[str, ...], index: Any, nulls: Any = None) -> Any:
-    """Return a string column from the numbers of its words."""
+    """Return a string column; `index` has the number of each row's word in `names`."""
     import pyarrow as pa
 
     return pa.DictionaryArray.from_arrays(pa.array(index, pa.int32(), mask=nulls), list(names)).cast(pa.string())

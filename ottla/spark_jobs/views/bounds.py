@@ -1,6 +1,6 @@
 """Bounds of a query, which save reading: from Spark's filters that compare a column with literals. pure
 
-A bound only leaves out what cannot match: Spark applies its filters again to what is returned.
+A bound only leaves out rows that cannot match: Spark applies its filters again to the returned rows.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Span(NamedTuple):
-    """Integers in [low, end), and among `values` unless that is None."""
+    """Integers in [low, end), and in `values` unless that is None."""
 
     low: int = _LEAST
     end: int = _MOST
@@ -37,17 +37,17 @@ class Span(NamedTuple):
 
     @property
     def first(self) -> int:
-        """Return the least number that can be in it."""
+        """Lower bound of the numbers in the span."""
         return max(self.low, min(self.values)) if self.values else self.low
 
     @property
     def last_end(self) -> int:
-        """Return the least number above all that can be in it."""
+        """Exclusive upper bound of the numbers in the span."""
         return min(self.end, max(self.values) + 1) if self.values else self.end
 
 
 class Bounds(NamedTuple):
-    """The filters of one query. `topics`: these only; `prefix`: what the topic's name begins with; times in ms."""
+    """The filters of one query. `topics`: only these; `prefix`: the beginning of the topic's name; times in ms."""
 
     topics: frozenset[str] | None = None
     prefix: str = ""
@@ -58,7 +58,7 @@ class Bounds(NamedTuple):
     producer_id: Span = Span()
 
     def allows(self, topic: str, partition: int) -> bool:
-        """Whether the partition can have rows."""
+        """Return whether the partition can have rows."""
         return (
             (self.topics is None or topic in self.topics)
             and topic.startswith(self.prefix)

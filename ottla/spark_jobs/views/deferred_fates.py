@@ -1,8 +1,8 @@
-"""Visibility of batches, determined by each task itself where that would take the driver too long. shell
+"""Visibility of batches, determined by each task itself if that would take the driver too long. shell
 
-Spark asks for tasks in one Python process of the driver, without a context that could run any. Fates that the indexes
-do not have need a walk over headers there, which is fine for a second or two. If it takes longer, each task gets the
-end of its partition and finds the fates. Tasks of one partition find the same: they list it again up to that end only.
+Spark requests the tasks in one Python process of the driver, which cannot run tasks itself. Fates that are not in the
+indexes need a walk over headers in this process. If that takes longer than some seconds, each task gets the end of its
+partition and finds the fates. Tasks of a partition find the same fates: they list it again only up to that end.
 """
 
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ from ottla.spark_jobs.views.planned_range import PlannedRange
 if TYPE_CHECKING:
     from ottla.scan.fates import PartitionFates
 
-# The driver reads the headers of at most this many bytes, in a few seconds; tasks read those of more.
+# The driver reads the headers of at most this many bytes, in a few seconds; above that, tasks read them.
 DRIVER_BYTES = 4 * 1024 * 1024 * 1024
 REMOTE_DRIVER_BYTES = 256 * 1024 * 1024
-# Each task of a partition that must be walked from its start walks it, so such a partition gets few tasks.
+# If a partition must be walked from its start, each of its tasks walks it. So it gets few tasks.
 TASKS_OF_A_WALK = 4
 # A worker gets its tasks in the order of their partitions, so a few results suffice.
 _KEPT_FATES = 4
@@ -30,7 +30,7 @@ _KEPT_FATES = 4
 class DeferredFates(NamedTuple):
     """A partition whose fates its tasks find. `known_end`: the partition as listed, without the segments in between.
 
-    `query` differs for each query, so that none uses the fates of another: the files may have changed.
+    `query` is different for each query, so that no query uses the fates of another: the files may have changed.
     """
 
     query: str
@@ -46,18 +46,18 @@ class DeferredFates(NamedTuple):
 
 
 def defer_fates(query: str, log: PartitionLog, options: Options, *, to_log_end: bool) -> DeferredFates:
-    """Return the deferred fates of a partition. `log` is all of it."""
+    """Return the deferred fates of a partition. `log` is the whole partition."""
     end = log._replace(segments=log.segments[-1:], snapshots=log.snapshots[-1:])
     return DeferredFates(query, end, options.on_damage, options.verify, to_log_end)
 
 
 def is_walked_whole(log: PartitionLog, options: Options) -> bool:
-    """Whether the indexes cannot determine the fates, as far as the listing shows it."""
+    """Return whether the listing shows that the indexes cannot determine the fates."""
     return options.verify or options.on_damage == REPORT or _indexed_below(log) is None
 
 
 def are_for_tasks(logs: Sequence[PartitionLog], options: Options) -> bool:
-    """Whether the fates of all `logs` need a longer walk than the driver should make."""
+    """Return whether the fates of all `logs` need a longer walk than the driver should make."""
     least = REMOTE_DRIVER_BYTES if are_remote(logs) else DRIVER_BYTES
     return sum(_walked_bytes(log, options) for log in logs) > least
 

@@ -37,12 +37,12 @@ def partitions_of(options: Options, patterns: tuple[str, ...], *, warn: bool) ->
 
 
 def in_order(found: dict[str, list[PartitionLog]]) -> list[PartitionLog]:
-    """Return the partitions of all directories, by topic and partition."""
+    """Return the partitions of all directories, sorted by topic and partition."""
     return sorted((log for logs in found.values() for log in logs), key=lambda log: (log.topic, log.partition))
 
 
 def _check_one_cluster(directories: tuple[str, ...]) -> None:
-    """Refuse two clusters, whose topics and producer ids may be equal. Copies may lack the file with the cluster id."""
+    """Refuse directories of two clusters: equal topics and producer ids are unrelated. Copies may lack a cluster id."""
     ids = {directory: read_cluster_id(directory) for directory in directories}
     named = {cluster: directory for directory, cluster in ids.items() if cluster}
     if len(named) > 1:

@@ -16,7 +16,7 @@ from ottla.spark_jobs.views.query_tasks import PartitionTask
 
 
 class Commit(NamedTuple):
-    """A record of an offset; `value` is None for a tombstone. `fate` of its transaction: none outside of one."""
+    """A record of an offset; `value` is None for a tombstone. `fate`: of its transaction; none outside of one."""
 
     record: StoredRecord
     key: OffsetKey
@@ -67,9 +67,9 @@ class GroupOffsetsReader(ViewReader):
 
 
 def current(commits: Iterator[Commit]) -> Iterator[Commit]:
-    """Yield the records from which a broker answers OffsetFetch: of each key the valid one with the highest offset.
+    """Yield the records from which a broker answers OffsetFetch: the valid record of each key with the highest offset.
 
-    A marker makes an offset of its transaction current only if no later record did so before
+    A marker makes an offset of its transaction current only if no later record is current already
     (`OffsetMetadataManager.replayEndTransactionMarker`), so the order of the markers does not matter.
     """
     last = {commit.key: commit for commit in commits if commit.fate in ("none", "committed")}

@@ -39,7 +39,7 @@ _COLUMNS = ("segment", "offset", "timestamp", "producerId", "producerEpoch", "ke
 
 
 def stored_records(log: PartitionLog, on_damage: str) -> Iterator[StoredRecord]:
-    """Yield every data record of the partition in offset order, whatever the fate of its transaction."""
+    """Yield every data record of the partition in offset order, also of open and aborted transactions."""
     from ottla.scan.ranges import cut_partition
     from ottla.scan.records import RecordScan, uncommitted_visibility
 
@@ -82,7 +82,7 @@ def transaction_states(
 ) -> Iterator[tuple[StoredRecord, str, TransactionValue | None]]:
     """Yield (record, transactional id, value or None for a tombstone). Unknown types and versions are skipped.
 
-    As the coordinator does when it loads the partition (`TransactionStateManager.loadTransactionMetadata`).
+    The coordinator does the same when it loads the partition (`TransactionStateManager.loadTransactionMetadata`).
     """
     for record in stored_records(log, on_damage):
         try:

@@ -19,7 +19,7 @@ _INDEXED = _LISTED | {"logEnd", "lastStableOffset", "openTransactions"}
 
 
 class PartitionReader(ViewReader):
-    """Sizes come from the listing, the end of the log from its indexes and tail; only counts need every header."""
+    """Reader of partitions. Sizes are in the listing, the log end in indexes and tail; only counts need all headers."""
 
     view = schemas.PARTITIONS
 

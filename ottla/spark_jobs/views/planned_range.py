@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class PlannedRange(NamedTuple):
-    """A range, the filter of its records and, for the views that need fates, what is visible or open in it.
+    """A range, the filter of its records and, for the views that need fates, its visible and open batches.
 
     `opened`: (producer id, first offset) of the open transactions, by producer id.
     """
@@ -21,7 +21,7 @@ class PlannedRange(NamedTuple):
     opened: tuple[tuple[int, int], ...] = ()
 
     def with_fates(self, log: "PartitionLog", fates: "PartitionFates", *, to_log_end: bool) -> "PlannedRange":
-        """Add the fates of the partition. `to_log_end`: those after the last stable offset as well."""
+        """Add the fates of the partition. `to_log_end`: also after the last stable offset."""
         from ottla.scan.records import visibility, visible_in
 
         visible = visibility(fates, committed_only=True)

@@ -1,6 +1,6 @@
-"""Plan what a query reads of a log directory: partitions, segments, positions in them, and tasks of these. shell
+"""Plan the read of a query: partitions, segments, positions in segments, and tasks for these. shell
 
-Segments are left out by their base offsets and, as parts of segments are, by their indexes (`scan.narrowing`).
+Base offsets and indexes show which segments can be left out; indexes also show it for parts (`scan.narrowing`).
 """
 
 import logging
@@ -43,9 +43,9 @@ _log = logging.getLogger("ottla.spark_jobs")
 
 
 def selected_logs(options: Options, bounds: Bounds, topic: str = "", *, warn: bool = True) -> list[PartitionLog]:
-    """Return the partitions that options and filters leave; those of `topic` if it is given. Raises OptionError.
+    """Return the partitions that options and filters select, or those of `topic` if given. Raises OptionError.
 
-    `warn`: log the patterns of `topics` that match none, as streams do once.
+    `warn`: log the patterns of `topics` that match no topic; streams do this once.
     """
     patterns = (topic,) if topic else topic_patterns(options.topics)
     found = partitions_of(options, patterns, warn=warn and not topic)
@@ -62,7 +62,7 @@ def selected_logs(options: Options, bounds: Bounds, topic: str = "", *, warn: bo
 
 
 def _check_starts(options: Options, logs: Sequence[PartitionLog]) -> None:
-    """Check for starts below the log start, which are gone, as in Spark's Kafka source. Raises DataLost, or logs it."""
+    """Check for start offsets below the log start, as Spark's Kafka source does. Raises DataLost, or logs it."""
     for log in logs:
         first = (options.starting_offsets or {}).get((log.topic, log.partition), log.log_start)
         if first < log.log_start:
@@ -74,7 +74,7 @@ def _check_starts(options: Options, logs: Sequence[PartitionLog]) -> None:
 
 
 def filter_of(log: PartitionLog, options: Options, bounds: Bounds) -> "ReadFilter":
-    """Return the filter that options and filters make for one partition."""
+    """Return the filter for one partition, from the options and Spark's filters."""
     from ottla.scan.records import ReadFilter
 
     first, end = bounds.offset.first, bounds.offset.last_end
@@ -94,7 +94,7 @@ def filter_of(log: PartitionLog, options: Options, bounds: Bounds) -> "ReadFilte
 
 
 def narrowed_log(log: PartitionLog, filters: "ReadFilter", bounds: Bounds) -> PartitionLog:
-    """Return `log` with only the segments that can have wanted records."""
+    """Return `log` with only the segments that can have matching records."""
     if filters.producer_ids == () or filters.first_offset >= filters.end_offset:
         return log._replace(segments=())
     kept = [
@@ -156,7 +156,7 @@ def _plan_filters(
 def _cut(
     logs: Sequence[PartitionLog], walked: Sequence[PartitionLog], least_tasks: int
 ) -> "list[tuple[LogRange, ...]]":
-    """Group ranges into tasks of about equal size; those that are `walked` by each of their tasks in few tasks."""
+    """Group ranges into tasks of about equal size; partitions in `walked`, which each task walks, get few tasks."""
     from ottla.scan.ranges import cut_partition, pack, plan_tasks
 
     whole = {(log.topic, log.partition) for log in walked}
@@ -187,8 +187,8 @@ def plan_partitions(options: Options, bounds: Bounds) -> list[PartitionTask]:
 def plan_walks(options: Options, bounds: Bounds) -> list[WalkTask]:
     """Return tasks of snapshot ranges, small ones together.
 
-    A partition that was compacted stays one range, because a snapshot has more than the log. All partitions do where
-    damage is skipped, or with `verify`, which uses nothing but the batches.
+    A partition that was compacted stays one range, because a snapshot has more than the log. All partitions stay one
+    range if damage is skipped, or with `verify`, which uses only the batches.
     """
     from ottla.scan.snapshot_ranges import SnapshotRange, cut_at_snapshots
 
@@ -219,7 +219,7 @@ def _together(ones: Iterable[T], size_bytes: Callable[[T], int]) -> Iterator[lis
 
 
 def fates_of(logs: Sequence[PartitionLog], options: Options, *, counted: bool = False) -> "list[PartitionFates]":
-    """Return the fates of whole partitions: from their indexes, or from a scan where these are not enough.
+    """Return the fates of whole partitions: from their indexes, or from a scan if these are not enough.
 
     When damage is reported, fates must not come from batches that the tasks will skip, so CRCs are checked here too.
     """

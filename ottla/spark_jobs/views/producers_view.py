@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class ProducerReader(ViewReader):
-    """Reader of the newest snapshot and the log after it, as when a broker starts; `verify` walks all of the log.
+    """Reader of the newest snapshot and the log after it, as when a broker starts; `verify` walks the whole log.
 
-    A snapshot lacks the producers that the broker had forgotten by then, whose batches the log may still have.
+    A snapshot lacks producers that the broker had forgotten, although the log may still have their batches.
     """
 
     view = schemas.PRODUCERS

@@ -39,7 +39,7 @@ class PartitionTask(Task):
 
 
 class WalkTask(Task):
-    """A task that follows producers through ranges, each on its own."""
+    """A task that follows producers through ranges, separately in each range."""
 
     def __init__(self, ranges: "Sequence[SnapshotRange]") -> None:
         self.ranges = tuple(ranges)

@@ -1,4 +1,4 @@
-"""Registry of the readers by view. No reader loads more than Spark's own classes before it has to. free"""
+"""Registry of the readers by view. A reader loads only Spark's own classes until it needs others. free"""
 
 from ottla.scan import schemas
 from ottla.spark_jobs.options import Options

@@ -32,7 +32,7 @@ class SegmentsReader(ViewReader):
     view = schemas.SEGMENTS
 
     def plan(self) -> list[PartitionTask]:
-        """Return tasks of many segments, or of a size whose headers are read quickly."""
+        """Return tasks of many segments each, or, if headers are needed, of about equal size."""
         tasks: list[PartitionTask] = []
         batch: list[PartitionLog] = []
         count = size = 0

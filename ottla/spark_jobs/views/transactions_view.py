@@ -21,7 +21,7 @@ _COUNTED = ("lastOffset", "records", "batches", "size", "startTime", "durationMs
 class TransactionReader(ViewReader):
     """Reader of transactions. It walks large partitions in ranges, whose open transactions come from snapshots.
 
-    The task that has its marker returns a transaction, the last task returns an open one.
+    The task with the marker of a transaction returns it. The last task returns open transactions.
     """
 
     view = schemas.TRANSACTIONS

@@ -61,7 +61,7 @@ class Operation:
 
     @property
     def sent(self) -> list[tuple[str, str]]:
-        """(key, value) of each record that a send asked to write."""
+        """(key, value) of each record of a send."""
         return [(key, value) for _send, key, value in self.invoke["mops"]]
 
     @property

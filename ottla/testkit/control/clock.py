@@ -70,7 +70,7 @@ class MovableClock:
 
     @property
     def frozen(self) -> bool:
-        """Whether the clock is stopped."""
+        """Return whether the clock is stopped."""
         return self._frozen is not None
 
     @property

@@ -37,7 +37,7 @@ class JournalEntry:
         self.ended_after: int | None = None
         """Number of the last request received when this one ended. Times are too coarse to give an order."""
         self.kept = True
-        """Whether it is still in the journal."""
+        """Return whether it is still in the journal."""
         self.reason = ""
         """The reason if the connection was closed instead of a reply."""
         self.faults: list[int] = []

@@ -38,12 +38,12 @@ def kept_parts(exchange: Exchange, parts: Sequence[Part]) -> Sequence[Part]:
 
 
 def has_secret_reply(exchange: Exchange) -> bool:
-    """Whether the journal keeps only the header of the reply."""
+    """Return whether the journal keeps only the header of the reply."""
     return exchange.api_key in _SECRET
 
 
 def _changes_a_secret(exchange: Exchange) -> bool:
-    """Whether it sets a config value that Kafka would not log (`loggable.py`), or cannot be read."""
+    """Return whether it sets a config value that Kafka would not log (`loggable.py`), or cannot be read."""
     if exchange.api_key not in _OF_CONFIGS:
         return False
     try:

@@ -147,7 +147,7 @@ class CaseRun:
         return self.broker.clock.now_ms()
 
     def ask(self, api_key: ApiKey, version: int, **fields: Any) -> Any:
-        """Return the reply, after retries until the broker is ready. Raises Refused."""
+        """Send a request until the broker is ready, and return the reply. Raises Refused."""
         return self.send_on(Request(api_key, version, message(api_key, version, **fields)))
 
     def send_on(self, ask: Request) -> Any:

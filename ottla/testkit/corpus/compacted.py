@@ -1,4 +1,4 @@
-"""Cases of compacted logs, cleaned by the broker's own cleaner; the scripts list what it must remove. free"""
+"""Cases of compacted logs, cleaned by the broker's own cleaner; the scripts list the offsets to remove. free"""
 
 from ottla.protocol.records import NewRecord
 from ottla.testkit.corpus.case import Case

@@ -59,7 +59,7 @@ class Exchange:
             return frozenset()
 
     def answers_to(self, name: str, value: object) -> bool:
-        """Whether a condition of a fault holds. Topic and partition are checked separately."""
+        """Return whether a condition of a fault holds. Topic and partition are checked separately."""
         if name == "client_id":
             return self.client_id == value
         if name == "transactional_id":

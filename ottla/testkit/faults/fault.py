@@ -78,11 +78,11 @@ class Fault:
     seen: int = 0
     hits: int = 0
     released: bool = False
-    """Whether the fault was released: it holds nothing from then on."""
+    """Return whether the fault was released: it holds nothing from then on."""
 
     @property
     def is_spent(self) -> bool:
-        """Whether the fault can no longer fire."""
+        """Return whether the fault can no longer fire."""
         return self.released or (self.times is not None and self.hits >= self.times)
 
     def count_match(self) -> bool:

@@ -13,7 +13,7 @@ class FaultPoint(Protocol):
     """A request, marker or disk call at a point where faults can fire."""
 
     def answers_to(self, name: str, value: object) -> bool:
-        """Whether a condition holds, such as `transactional_id`, "tx-1"."""
+        """Return whether a condition holds, such as `transactional_id`, "tx-1"."""
 
 
 class Plan:
@@ -47,7 +47,7 @@ class Plan:
         return fault
 
     def remove(self, fault_id: int) -> Fault | None:
-        """Remove the fault from the plan, and release what it holds."""
+        """Remove the fault from the plan, and release its requests or markers."""
         self.release(fault_id)
         return self._faults.pop(fault_id, None)
 
@@ -56,7 +56,7 @@ class Plan:
         return [fault for fault_id in list(self._faults) if (fault := self.remove(fault_id)) is not None]
 
     def release(self, fault_id: int) -> int:
-        """Release what the fault holds, in order, and return the number. It holds nothing from then on."""
+        """Release the fault, which holds nothing from then on. Return the number of released requests or markers."""
         fault = self._faults.get(fault_id)
         if fault is not None and fault.do == "hold":
             fault.released = True
@@ -81,7 +81,7 @@ class Plan:
         return len(self._held.get(fault_id, ()))
 
     def watches(self, point: str, api: ApiKey | int | None = None) -> bool:
-        """Whether any fault could fire here. If not, the caller need not decode the request."""
+        """Return whether any fault could fire here. If not, the caller need not decode the request."""
         for fault in self._faults.values():
             if fault.at == point and not fault.is_spent and (fault.api is None or fault.api == api):
                 return True
@@ -109,5 +109,5 @@ class Named:
         self._values = values
 
     def answers_to(self, name: str, value: object) -> bool:
-        """Whether the value of this name is `value`."""
+        """Return whether the value of this name is `value`."""
         return self._values.get(name) == value

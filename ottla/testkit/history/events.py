@@ -1,7 +1,7 @@
 """Each request and its reply as one JSON object. pure
 
 Records are summarized; those of small batches are listed with key and value. Bytes that are not UTF-8 are
-`{"base64": ...}`, as in what `ottla dump` prints.
+`{"base64": ...}`, as in the output of `ottla dump`.
 """
 
 from base64 import b64encode

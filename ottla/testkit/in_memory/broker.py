@@ -25,7 +25,7 @@ class BrokerInMemory:
     """A broker from start to stop. `bugs` are unexpected exceptions."""
 
     def __init__(self, disk: MemoryDisk, schedule: Schedule, config: Config) -> None:
-        """Raises what the broker raises when it cannot start."""
+        """Raise the broker's error if it cannot start."""
         self.disk = disk
         self.schedule = schedule
         self.bugs: list[Exception] = []

@@ -1,7 +1,7 @@
 """In-memory files, with the effects of a kill and of a power loss. free
 
-A kill keeps all writes. A power loss keeps what was synced, and a random part of the rest that the file system may have
-written: see `tree.py` for names and `power.py` for bytes.
+A kill keeps all writes. A power loss keeps synced data, and a random part of the other data that the file system may
+have written: see `tree.py` for names and `power.py` for bytes.
 """
 
 from collections import Counter
@@ -140,7 +140,7 @@ class MemoryDisk:
         self.met: Counter[str] = Counter()
         self.errors = DiskErrors(self.met)
         self.under_way: tuple[Inode, Sequence[Buffer]] | None = None
-        """An append that was called and has not written yet."""
+        """The append that has begun and has not written yet."""
         self.charge: Callable[[float], None] = ignore_cost
         self._defer = defer
         self._tree = Tree()
@@ -320,10 +320,10 @@ class MemoryDisk:
         yield from ()
         return {}
 
-    # --- what the simulation does
+    # --- methods for the simulation
 
     def fill(self, files: Mapping[str, bytes]) -> None:
-        """Put files and their directories on the device, without calls of the disk port."""
+        """Add files and their directories to the device, without calls of the disk port."""
         for path, content in files.items():
             steps = path.split("/")[1:-1]
             directory = self._tree.root
@@ -342,7 +342,7 @@ class MemoryDisk:
         return {path: bytes(inode.data) for path, inode in self._tree.files().items()}
 
     def sync_inodes(self, inodes: Sequence[Inode]) -> None:
-        """Settle files."""
+        """Record that the content of files is on the device."""
         self.charge(SYNC_US)
         self.errors.call("sync")
         self.ports.call("sync")
@@ -352,7 +352,7 @@ class MemoryDisk:
         self.ports.call("sync")
 
     def lose_power(self, kind: PowerLoss = PowerLoss.JOURNAL) -> None:
-        """Lose the power: keep only what is on the device."""
+        """Lose the power: keep only the data that is on the device."""
         self._syncs.clear()
         in_order = kind is PowerLoss.JOURNAL
         if in_order:

@@ -1,4 +1,4 @@
-"""A disk that fails: which of its calls, with which error, how often. free"""
+"""Errors of a disk: the calls that fail, the error, and the number of failures. free"""
 
 import errno
 import os
@@ -41,7 +41,7 @@ def draw_bad_disk(random: Random) -> BadDisk:
     calls, number = random.choice(_KINDS)
     times = 1 if random.random() < 0.5 else FOR_EVER
     if number == errno.EMFILE and times > 1:
-        times = random.randrange(2, MOST_SHORT)  # it ends by itself, so the test need not mend the disk
+        times = random.randrange(2, MOST_SHORT)  # this error ends by itself, so the test need not mend the disk
     most_skipped = 12 if "append" in calls else 2  # the other calls are rare
     return BadDisk(frozenset(calls), number, int(random.random() ** 2 * most_skipped), times)
 

@@ -24,7 +24,7 @@ class Event:
 
 
 class Schedule:
-    """Events in order of their time, those of one time in the order in which they were planned."""
+    """Events in order of their time. Events of one time are in the order in which they were planned."""
 
     __slots__ = ("_count", "_heap", "now_ms")
 
@@ -84,7 +84,7 @@ class VirtualClock:
         return self._schedule.after(delay_ms, lambda: self._fire("timer", callback))
 
     def from_thread(self, callback: Callable[[], None]) -> None:
-        """The world calls this in an event of its own."""
+        """Run the callback of a thread. The simulation calls this in a separate event."""
         self._fire("thread", callback)
 
     def next_turn(self, callback: Callable[[], None]) -> None:

@@ -13,7 +13,7 @@ KEPT_SHARES: Final = (0.0, 0.3, 0.7, 1.0)
 
 
 class Inode:
-    """The content of a file, and what of it is on the device."""
+    """The content of a file, and the part of it that is on the device."""
 
     __slots__ = ("data", "durable", "modified_ms", "replaced", "steps")
 
@@ -66,7 +66,7 @@ class Directory:
 
 Node: TypeAlias = Inode | Directory
 Entries: TypeAlias = dict[str, Node | None]
-"""What some names lead to from now on (None: to nothing); one change is there as a whole or not at all."""
+"""New targets of some names (None: no target). A change takes effect as a whole or not at all."""
 
 
 class Tree:
@@ -74,7 +74,7 @@ class Tree:
 
     def __init__(self) -> None:
         self.root = Directory()
-        # Changes that no sync has committed, as (directory, what the names led to before).
+        # Changes that no sync has committed, as (directory, earlier targets of the names).
         self.journal: list[tuple[Directory, Entries]] = []
 
     def find(self, path: str) -> Node | None:

@@ -23,7 +23,7 @@ class Generation(NamedTuple):
     end_txn: int
     txn_offset_commit: int
     adds_by_itself: bool
-    """Whether partitions join by AddPartitionsToTxn; in the second generation Produce itself adds them."""
+    """Return whether partitions join by AddPartitionsToTxn; in the second generation Produce itself adds them."""
 
 
 V1: Final = Generation("v1", produce=11, end_txn=3, txn_offset_commit=3, adds_by_itself=True)

@@ -214,7 +214,7 @@ class Broker:
     def wait_until_lag_zero(self, group: str, *, topics: Iterable[str] = (), timeout_s: float = WAIT_S) -> None:
         """Wait until the group has committed an offset after every record, and has done so in each of these topics.
 
-        An open transaction with offsets of the group is waited for. The TimeoutError shows the remaining lag.
+        Also wait for an open transaction with offsets of the group. The TimeoutError shows the remaining lag.
         """
         expected = {(topic, index) for topic in topics for index in range(self._partitions(topic))}
         deadline = time.monotonic() + timeout_s
@@ -235,7 +235,7 @@ class Broker:
     def _holds_records(self, topic: str, partition: int) -> bool:
         return next(self.wire.read(topic, partition, "read_committed"), None) is not None
 
-    # ---- what should be
+    # ---- assertions
 
     def assert_committed(self, topic: str, values: Iterable[bytes | str]) -> None:
         """Assert that the topic has exactly these committed values, in any order, each as often as given.
@@ -309,7 +309,7 @@ class Broker:
         hanging = "".join(map(_hanging_line, self.hanging_transactions()))
         return (opened and f"\nopen transactions:{opened}") + (hanging and f"\nhanging transactions:{hanging}")
 
-    # ---- what happened
+    # ---- requests and operations of the clients
 
     def ledger(self) -> list[LedgerEntry]:
         """Return every transactional request since `begin` with its outcome, in the order of the requests."""
@@ -422,7 +422,7 @@ def _known(each: Transaction) -> KnownTransaction:
 
 
 def _is_hanging(found: OpenProducer, known: Sequence[KnownTransaction]) -> bool:
-    """Whether no coordinator will end the transaction. The remaining time does not matter here, so no clock is read."""
+    """Return whether no coordinator will end the transaction. Reads no clock: the remaining time does not matter."""
     opened = OpenTransaction(*found, last_timestamp_ms=-1)
     return judge(opened, known, 0, ()).standing in (Standing.FORGOTTEN, Standing.DECIDED)
 

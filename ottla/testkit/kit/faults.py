@@ -155,7 +155,7 @@ class OnDisk(_At):
 
 
 class Faults:
-    """The faults of one broker, or of the proxy in front of one."""
+    """The faults of one broker, or of a proxy to a broker."""
 
     def __init__(self, registry: FaultRegistry, process: BrokerProcess | None = None) -> None:
         self._registry = registry

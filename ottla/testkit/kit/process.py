@@ -24,7 +24,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
 }
-"""Settings that differ from a production broker: a test waits for no second member, and has few groups and ids."""
+"""Settings that differ from a production broker: tests do not wait for a second member, and have few groups and ids."""
 
 
 class BrokerFailed(RuntimeError):

@@ -12,7 +12,7 @@ from ottla.testkit.proxying import ProxyServer
 
 
 class ProxiedBroker:
-    """A broker with a proxy before it, `with ProxiedBroker("kafka:9092") as proxy:`. Clients use `proxy.bootstrap`."""
+    """A proxy to a broker, `with ProxiedBroker("kafka:9092") as proxy:`. Clients use `proxy.bootstrap`."""
 
     def __init__(self, upstream: str) -> None:
         self.server = ProxyServer(upstream)

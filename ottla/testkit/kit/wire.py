@@ -53,7 +53,7 @@ class Transaction(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether it has begun and not ended."""
+        """Return whether the transaction has begun and not ended."""
         return self.state in ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 

@@ -34,7 +34,7 @@ _SASL_WITH_HEADERS: Final = 1
 
 
 def names_brokers(api_key: int, version: int) -> bool:
-    """Whether replies of this API and version can have addresses."""
+    """Return whether replies of this API and version can have addresses."""
     first, _ = _ARRAYS.get(api_key, (None, ""))  # type: ignore[call-overload]
     return first is not None and version >= first
 

@@ -238,7 +238,7 @@ def _striking(plan: Plan, point: str, exchange: Exchange) -> list[Fault]:
 
 
 def _is_answered(exchange: Exchange) -> bool:
-    """Whether the request gets a reply; Produce with acks=0 does not."""
+    """Return whether the request gets a reply; Produce with acks=0 does not."""
     if exchange.api_key != ApiKey.PRODUCE:
         return True
     _, body = parse_request_header(memoryview(exchange.frame))

@@ -59,7 +59,7 @@ class Pending:
         self._changed.set()
 
     def end(self) -> None:
-        """Record that no more requests will come."""
+        """Record that no more requests will arrive."""
         self._ended = True
         self._changed.set()
 
