@@ -69,15 +69,13 @@ class ClassicGroup:
         return self.protocol_type == CONSUMERS
 
     def is_subscribed(self, topic: str) -> bool:
-        """Return whether a member may read the topic. True for every topic if subscriptions of consumers cannot be
-        read."""
+        """Return whether a member may read the topic. True for all topics if a subscription cannot be read."""
         topics = self.subscribed
         return self.is_of_consumers if topics is None else topic in topics
 
     @property
     def subscribed(self) -> set[str] | None:
-        """Return the topics of all members; None if a member's subscription is not in the format of Kafka's
-        consumers."""
+        """Return the topics of all members; None if a subscription is not in the format of Kafka's consumers."""
         return None if self.subscriptions is None else self.subscriptions.topics
 
     @property
@@ -159,8 +157,7 @@ class ClassicGroup:
         return protocol_type == self.protocol_type and self.roster.shares(protocols)
 
     def can_add(self, member_id: str, max_size: int) -> bool:
-        """Return whether this member may join. During a rebalance only joined members count, so the last ones are
-        refused."""
+        """Return whether this member may join. During a rebalance only joined members count."""
         if self.state is ClassicGroupState.EMPTY or len(self.members) < max_size:
             return True
         member = self.members.get(member_id)

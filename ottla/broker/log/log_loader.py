@@ -191,8 +191,7 @@ class LogLoader:
         self.snapshots = [base for base, suffix in files if suffix == "snapshot"]
 
     def _remove_impossible(self, base: int) -> None:
-        """Remove a segment whose name says an offset that no log reaches, if the operator allows to give up damaged
-        data."""
+        """Remove a segment with an impossible offset as its name, if the operator gives up damaged data."""
         path = f"{self.directory}/{base:020d}.log"
         if not self.start.truncate_damaged:
             raise Damaged(f"{path}: {checkpoints.NO_SUCH_OFFSET}")
