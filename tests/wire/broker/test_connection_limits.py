@@ -136,4 +136,4 @@ def test_beyond_the_quota_of_its_address_a_connection_is_refused(serve):
     for client in (control, *clients):
         client.close()
     assert served.end() == 0
-    assert "has a quota (connection_creation_rate)" in served.process.stderr.read()
+    assert "has reached its quota connection_creation_rate" in served.process.stderr.read()
