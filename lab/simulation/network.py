@@ -84,7 +84,7 @@ class Transport:
 
     def resume_reading(self) -> None:
         self._link.reading = True
-        self._link.deliver_delayed()
+        self._link.deliver_delayed_data()
 
 
 class Link:
@@ -135,9 +135,9 @@ class Link:
             return
         self._arrived = number + 1
         self._held.append(piece)
-        self.deliver_delayed()
+        self.deliver_delayed_data()
 
-    def deliver_delayed(self) -> None:
+    def deliver_delayed_data(self) -> None:
         while self._held and self.reading and self.open_to_broker:
             piece = self._held.pop(0)
             self._host.note(self.name, piece)

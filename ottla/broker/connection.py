@@ -184,7 +184,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._turns.event(self._serve)
         if self._busy or self._put_off:
             self._limit_pipelining()
-        self._inbox.return_shared()
+        self._inbox.return_shared_memory()
 
     def eof_received(self) -> bool:
         if self._broken or self._outbox.is_encrypted:  # a TLS connection cannot be half closed
@@ -335,7 +335,7 @@ class Connection(asyncio.BufferedProtocol):
             try:
                 frame = inbox.next_frame()
             except ProtocolError as error:
-                if self._dispatcher.detect_foreign(self.session.peer, inbox.first_bytes):
+                if self._dispatcher.detect_non_kafka(self.session.peer, inbox.first_bytes):
                     self._end_after_refusal()
                 else:
                     self._refuse(str(error))
@@ -373,7 +373,7 @@ class Connection(asyncio.BufferedProtocol):
             self._holds_frame = False
             self._inbox.release()
             if self._memory is not None:
-                self._memory.on_frame_handled()
+                self._memory.on_frame_end()
 
     def _receive_large(self) -> None:
         """Continue to read a large request if there is memory for it, or as soon as there is."""

@@ -59,7 +59,7 @@ class ConnectionMemory:
         reservation, self._reservation = self._reservation, None
         return reservation
 
-    def on_frame_handled(self) -> None:
+    def on_frame_end(self) -> None:
         """Keep the receive buffer after its frame was handled, as a reservation that is released when another request
         waits."""
         kept_bytes = self._inbox.capacity_bytes

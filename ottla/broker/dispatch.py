@@ -15,7 +15,7 @@ from ottla.broker.api.refusals import record_refusal
 from ottla.broker.api.sasl_authenticate import handle_token
 from ottla.broker.costs import COPY_BYTE_US, FIRST_USE_US, FREED_ENTRY_US, REQUEST_BYTE_US, REQUEST_ENTRY_US, REQUEST_US
 from ottla.broker.memory import ENTRY_BYTES, Memory, Reservation, TooLarge, decoded_bytes
-from ottla.broker.non_kafka import foreign_protocol
+from ottla.broker.non_kafka import describe_non_kafka
 from ottla.broker.ports.clock import Clock
 from ottla.broker.quotas.quotas import Measured, RequestQuota
 from ottla.broker.request_observer import Refuse, Send
@@ -77,10 +77,10 @@ class Dispatcher:
         """The clock of the broker."""
         return self._broker.clock
 
-    def detect_foreign(self, peer: str, first: bytes) -> bool:
+    def detect_non_kafka(self, peer: str, first: bytes) -> bool:
         """Return whether the bytes begin another protocol than Kafka's. If so, log it, at most once a minute and
         address."""
-        reason = foreign_protocol(first)
+        reason = describe_non_kafka(first)
         broker = self._broker
         if reason is not None and broker.non_kafka.is_log_due(
             peer.rpartition(":")[0], reason, broker.clock.monotonic_ms()

@@ -10,8 +10,8 @@ _TLS_HANDSHAKE: Final = b"\x16\x03"
 _HTTP: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN", b"TRAC", b"PRI ")
 
 
-def foreign_protocol(first: bytes) -> str | None:
-    """Return which other protocol the bytes begin, with advice, or None. No Kafka frame has such a size."""
+def describe_non_kafka(first: bytes) -> str | None:
+    """Return the protocol that the bytes begin, with advice; None for Kafka's. No Kafka frame has such a size."""
     if first.startswith(_TLS_HANDSHAKE):
         return (
             "a TLS handshake arrived on a listener without TLS: give the client security.protocol=PLAINTEXT, or the "
@@ -22,8 +22,8 @@ def foreign_protocol(first: bytes) -> str | None:
     return None
 
 
-def foreign_to_tls(first: bytes) -> str:
-    """Return which protocol other than TLS the bytes begin, with advice."""
+def describe_non_tls(first: bytes) -> str:
+    """Return the protocol, other than TLS, that the bytes begin, with advice."""
     if first.startswith(_HTTP):
         return "an HTTP request arrived on a listener with SSL: this port is for Kafka clients"
     return (
@@ -32,7 +32,7 @@ def foreign_to_tls(first: bytes) -> str:
     )
 
 
-class ForeignClients:
+class NonKafkaClients:
     """The addresses of clients with another protocol, and the time when each was last logged."""
 
     __slots__ = ("_logged_ms",)

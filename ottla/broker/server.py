@@ -72,7 +72,7 @@ class BrokerParts:
         """Return the broker's disk."""
         return RealDisk(open_files_max)
 
-    def on_assembled(self, assembly: Assembly) -> None:
+    def on_assembly(self, assembly: Assembly) -> None:
         """Do nothing by default. Called when the broker is built, before it accepts connections."""
 
 
@@ -135,7 +135,7 @@ class Server:
         self.broker = self._assembly.broker
         if isinstance(turns, MeasuredTurns):
             self.broker.metrics.measure(real_clock.monotonic_ms, turns.time)
-        self._parts.on_assembled(self._assembly)
+        self._parts.on_assembly(self._assembly)
         _load_codecs()
         try:
             if self._admin is not None and self._admin_settings is not None:

@@ -405,9 +405,9 @@ class Turns:
     def _begin_share(self) -> None:
         self._renewing = False
         self._share_began_us = self.charged_us
-        self._resume_yielded([len(rank) for rank in self._resting], [True] * len(RANKS))
+        self._resume_handlers([len(rank) for rank in self._resting], [True] * len(RANKS))
 
-    def _resume_yielded(self, due: list[int], unserved: list[bool]) -> None:
+    def _resume_handlers(self, due: list[int], unserved: list[bool]) -> None:
         """Run one yielded handler and the work that it wakes, then the next, until the budget is spent (see `RANKS`).
 
         `due` is the number of each rank that may run in this pass (a handler that yields again waits for the next one).
@@ -425,7 +425,7 @@ class Turns:
         due[chosen] -= 1
         unserved[chosen] = False
         self._guard(self._resting[chosen].popleft())
-        self._ready.append(lambda: self._resume_yielded(due, unserved))
+        self._ready.append(lambda: self._resume_handlers(due, unserved))
 
     def _guard(self, work: Callable[[], None]) -> None:
         try:

@@ -256,7 +256,7 @@ def _remedy(error: BaseException) -> str:
     return _REMEDIES[code] if code is not None else ""
 
 
-def make_aborted(transactional_id: str, error: BaseException) -> TransactionAborted:
+def make_abort_error(transactional_id: str, error: BaseException) -> TransactionAborted:
     """Return the outcome of a transaction that was aborted because of `error`. The producer is usable."""
     retriable = not is_hopeless(error)
     advice = "Run it again" if retriable else f"Running it again would fail again: first {_remedy(error)}"

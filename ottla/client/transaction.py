@@ -18,7 +18,7 @@ from ottla.client.errors import (
     fatal,
     is_hopeless,
     is_of_a_record,
-    make_aborted,
+    make_abort_error,
     unconfirmed_abort,
 )
 from ottla.client.libraries import State, view_of
@@ -283,7 +283,7 @@ class Transaction:
             except Exception as failure:
                 return await self._close(client.last_error or failure, since=cause)
         if client.state is State.READY:
-            return await self._rewound(make_aborted(client.transactional_id, cause))
+            return await self._rewound(make_abort_error(client.transactional_id, cause))
         return await self._close(client.last_error or cause, since=cause)
 
     async def _close(self, error: BaseException, since: BaseException | None = None) -> TransactionError:

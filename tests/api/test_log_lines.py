@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from ottla.broker.non_kafka import AGAIN_MS, MOST_ADDRESSES, ForeignClients
+from ottla.broker.non_kafka import AGAIN_MS, MOST_ADDRESSES, NonKafkaClients
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.testkit.in_memory.furnish import message
@@ -229,7 +229,7 @@ def test_a_stranger_is_told_of_once_a_minute(lone, new_lines):
 
 
 def test_so_many_addresses_are_remembered_and_no_more():
-    strangers = ForeignClients()
+    strangers = NonKafkaClients()
     assert all(strangers.is_log_due(str(number), "TLS", 0.0) for number in range(MOST_ADDRESSES + 1))
     assert not strangers.is_log_due("1", "TLS", 1.0) and not strangers.is_log_due(str(MOST_ADDRESSES), "TLS", 1.0)
     assert strangers.is_log_due("0", "TLS", 1.0)  # the one that was dropped

@@ -21,7 +21,7 @@ async def handle(broker: Broker, request: Request) -> Reply:
     reply = answer(broker, request, _list_served_apis(), broker.cluster.image.features)
     authenticator = request.session.authenticator
     if authenticator is not None and not reply.error_code:
-        authenticator.on_versions_answered()
+        authenticator.on_api_versions()
     return reply
 
 

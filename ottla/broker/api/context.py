@@ -9,7 +9,7 @@ from ottla.broker.events import Events
 from ottla.broker.log.long_work import LongWork
 from ottla.broker.memory import MOST_MEMORY_BYTES, Memory, ReplyReservation, Reservation
 from ottla.broker.metrics import Metrics
-from ottla.broker.non_kafka import ForeignClients
+from ottla.broker.non_kafka import NonKafkaClients
 from ottla.broker.ports.workers import DeferredWorkers, Workers
 from ottla.broker.quotas.quotas import QuotaManagers, RequestQuota, windows_of
 from ottla.broker.request_observer import RequestObserver
@@ -60,7 +60,7 @@ class Broker:
     """Long work on batches may hold a quarter of `memory_bytes` in addition. Without `workers` it runs in turns."""
     metrics: Metrics = field(default_factory=Metrics)
     observer: RequestObserver = field(init=False, default_factory=RequestObserver)
-    non_kafka: ForeignClients = field(init=False, default_factory=ForeignClients)
+    non_kafka: NonKafkaClients = field(init=False, default_factory=NonKafkaClients)
     events: Events | None = field(init=False, default=None)
     """The event history, or None without an admin port."""
     tls_problem: "Callable[[Config], str]" = field(init=False, default=_no_problem)

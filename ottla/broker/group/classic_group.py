@@ -358,7 +358,7 @@ class ClassicGroup:
         for member in silent:
             outcome.add(self._drop(member.member_id))
         if silent:
-            outcome.add(self._went(now, lines.describe_silent([each.member_id for each in silent])))
+            outcome.add(self._went(now, lines.describe_silence([each.member_id for each in silent])))
         if self._sync_deadline_ms <= now_ms:
             late = [member_id for member_id in self.members if member_id in self._unsynced]
             self.roster.remove_all(late)

@@ -85,7 +85,7 @@ def left(member_ids: Sequence[str], client_reason: str | None) -> str:
     return f"{_some(member_ids)} left on LeaveGroup{_reason_suffix(client_reason)}"
 
 
-def describe_silent(member_ids: Sequence[str]) -> str:
+def describe_silence(member_ids: Sequence[str]) -> str:
     return f"{_some(member_ids)} sent no heartbeat in time, and failed"
 
 

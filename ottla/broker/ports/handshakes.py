@@ -77,14 +77,14 @@ class Security(Protocol):
     def report_failure(self, peer: str, reason: str) -> None:
         """Report a client whose handshake failed."""
 
-    def report_foreign(self, peer: str, first: bytes) -> None:
+    def report_non_tls(self, peer: str, first: bytes) -> None:
         """Report a client that sent something else than TLS; `first` are its first bytes."""
 
 
 class Greeting:
-    """A socket that waits for a ClientHello. It makes one call at its end: `on_hello`, `on_foreign` or `on_end`.
+    """A socket that waits for a ClientHello. It makes one call at its end: `on_hello`, `on_non_tls` or `on_end`.
 
-    `on_hello`: the first TLS record is complete. `on_foreign`: the client sent something else. `on_end`: none came.
+    `on_hello`: the first TLS record is complete. `on_non_tls`: the client sent something else. `on_end`: none came.
     """
 
     def __init__(
@@ -92,13 +92,13 @@ class Greeting:
         loop: asyncio.AbstractEventLoop,
         accepted: socket.socket,
         on_hello: Callable[[], None],
-        on_foreign: Callable[[bytes], None],
+        on_non_tls: Callable[[bytes], None],
         on_end: Callable[[str], None],
     ) -> None:
         self._loop = loop
         self._socket = accepted
         self._on_hello = on_hello
-        self._on_foreign = on_foreign
+        self._on_non_tls = on_non_tls
         self._on_end = on_end
         self._expected_bytes = 1
         self._ends_at = loop.time() + HELLO_S
@@ -132,7 +132,7 @@ class Greeting:
             self._on_end("it closed the connection before a TLS handshake")
         elif first[0] != _HANDSHAKE:
             self.discard()
-            self._on_foreign(first)
+            self._on_non_tls(first)
         elif (record_bytes := _record_bytes(first)) > _MOST_BYTES:
             self.discard()
             self._on_end("its first TLS record is too large")

@@ -227,15 +227,15 @@ class Listener:
             end(reason)
             security.report_failure(peer, reason)
 
-        def foreign(first: bytes) -> None:
+        def report_non_tls(first: bytes) -> None:
             end("no TLS")
-            security.report_foreign(peer, first)
+            security.report_non_tls(peer, first)
 
         def begin() -> None:
             if self._greetings.pop(accepted, None) is not None:  # else the listener was closed meanwhile
                 self._start(protocol, accepted, peer)
 
-        self._greetings[accepted] = Greeting(self._loop, accepted, lambda: security.begin(begin), foreign, leave)
+        self._greetings[accepted] = Greeting(self._loop, accepted, lambda: security.begin(begin), report_non_tls, leave)
 
 
 def _close_with_error(protocol: asyncio.BaseProtocol, accepted: socket.socket, error: OSError) -> None:

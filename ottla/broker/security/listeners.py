@@ -10,7 +10,7 @@ from ottla.broker.config.principal_rules import mapped_name, parse_principal_rul
 from ottla.broker.config.tls import TlsSettings, tls_settings
 from ottla.broker.costs import HANDSHAKE_US
 from ottla.broker.log_limiter import LogLimiter, describe_repeats
-from ottla.broker.non_kafka import ForeignClients, foreign_to_tls
+from ottla.broker.non_kafka import NonKafkaClients, describe_non_tls
 from ottla.broker.ports.clock import Clock
 from ottla.broker.ports.key_files import stamp
 from ottla.broker.security.certificates import distinguished_name, why_not
@@ -31,7 +31,7 @@ class ListenerTls:
     """TLS of one listener. A change that fails is logged, and the previous certificate stays in use."""
 
     def __init__(
-        self, config: Config, listener: Listener, turns: Turns, clock: Clock, non_kafka: ForeignClients
+        self, config: Config, listener: Listener, turns: Turns, clock: Clock, non_kafka: NonKafkaClients
     ) -> None:
         """Load keys and certificates. Raises TlsError if that fails."""
         self._name = listener.name
@@ -112,9 +112,9 @@ class ListenerTls:
             explanation = _explain(reason)
             log.warning("Listener %s: no TLS with %s: %s%s", self._name, peer, explanation, describe_repeats(times))
 
-    def report_foreign(self, peer: str, first: bytes) -> None:
+    def report_non_tls(self, peer: str, first: bytes) -> None:
         """Log a client that does not speak TLS."""
-        protocol = foreign_to_tls(first)
+        protocol = describe_non_tls(first)
         if self._non_kafka.is_log_due(peer.rpartition(":")[0], protocol, self._clock.monotonic_ms()):
             log.warning("Closing the connection of %s: %s", peer, protocol)
 

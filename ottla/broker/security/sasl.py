@@ -123,7 +123,7 @@ class Authenticator:
             f"Unexpected Kafka request of type {_api_name(api_key)} during SASL {_TEXT.get(state, 'authentication')}."
         )
 
-    def on_versions_answered(self) -> None:
+    def on_api_versions(self) -> None:
         """Record that ApiVersions was answered without an error, which is allowed once before a login."""
         if self._state is _State.HANDSHAKE_OR_VERSIONS_REQUEST:
             self._state = _State.HANDSHAKE_REQUEST

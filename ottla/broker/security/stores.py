@@ -48,7 +48,7 @@ def key_store(settings: TlsSettings) -> KeyStore:
     return KeyStore(_from_pkcs12(content, settings.ssl_keystore_password, option, settings.ssl_keystore_location), "")
 
 
-def read_trusted(settings: TlsSettings) -> str:
+def read_ca_certificates(settings: TlsSettings) -> str:
     """Return the CA certificates for clients as PEM; empty text selects those of this machine. Raises TlsError."""
     if settings.ssl_truststore_certificates:
         return _blocks(settings.ssl_truststore_certificates, "ssl.truststore.certificates", keys=False)

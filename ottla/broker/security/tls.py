@@ -11,7 +11,7 @@ from ottla.broker.config.tls import TlsSettings
 from ottla.broker.ports.handshakes import ServerContext
 from ottla.broker.ports.key_files import as_file
 from ottla.broker.security.certificates import CertificateEntry, certificate_entry
-from ottla.broker.security.stores import KeyStore, TlsError, key_store, read_trusted
+from ottla.broker.security.stores import KeyStore, TlsError, key_store, read_ca_certificates
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENTS: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
@@ -65,7 +65,7 @@ def _entry(store: KeyStore) -> CertificateEntry:
 
 
 def _load_truststore(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    certificates = read_trusted(settings)
+    certificates = read_ca_certificates(settings)
     if not certificates:
         context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
         return

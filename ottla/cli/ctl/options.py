@@ -27,7 +27,7 @@ def keep(context: click.Context, **given: str | None) -> None:
     context.meta[_IN_FRONT] = {name: value for name, value in given.items() if value is not None}
 
 
-def _first_given(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+def _choose_option(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     """Return the value of the command line, after or before the command; else of the environment, else the default."""
     name = parameter.name or ""
     if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
@@ -45,7 +45,7 @@ def add_admin_options(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="FILE",
             type=click.Path(),
             envvar="OTTLA_ADMIN_TOKEN_FILE",
-            callback=_first_given,
+            callback=_choose_option,
             help=f"{_TOKEN_HELP}  [env: OTTLA_ADMIN_TOKEN_FILE]",
         ),
         click.option(
@@ -55,7 +55,7 @@ def add_admin_options(command: Callable[..., Any]) -> Callable[..., Any]:
             default="http://127.0.0.1:9644",
             show_default=True,
             envvar="OTTLA_ADMIN",
-            callback=_first_given,
+            callback=_choose_option,
             help=f"{_ADMIN_HELP}  [env: OTTLA_ADMIN]",
         ),
     ):

@@ -16,8 +16,8 @@ grows by `GROWTH` when it is full, so four bytes cannot allocate 100 MiB, nor a 
 frames in a row or by `trim()`.
 
 The connections of one loop share the memory that receives small frames (`SharedMemory`), because only one of them
-receives at a time. `return_shared()`, once per receive, copies an incomplete frame to the connection's own memory. So a
-connection that only waits for the next request has no memory.
+receives at a time. `return_shared_memory()`, once per receive, copies an incomplete frame to the connection's own
+memory. So a connection that only waits for the next request has no memory.
 
 Header rules: KIP-482 and `org.apache.kafka.common.requests.RequestHeader`. Version 1 of the request header ends with a
 client id of int16 length; version 2 (for flexible requests) appends tagged fields, and its client id keeps the int16
@@ -161,7 +161,7 @@ class ReceiveBuffer:
 
     `small_limit_bytes` bounds requests other than Produce as soon as their key has arrived. With None only
     `limit_bytes` applies (for clients, whose frames start with a correlation id). With `shared`, the receiver calls
-    `return_shared()` after `next_frame()` has returned None.
+    `return_shared_memory()` after `next_frame()` has returned None.
     """
 
     __slots__ = (
@@ -238,7 +238,7 @@ class ReceiveBuffer:
     def get_buffer(self, sizehint: int = -1) -> memoryview:
         """Return writable memory for the next receive, never empty. `sizehint` is asyncio's and is ignored."""
         if self._borrows:
-            self.return_shared()
+            self.return_shared_memory()
         capacity = len(self._own)
         if not capacity and self._shared is not None:
             borrowed = self._shared.borrow()
@@ -263,7 +263,7 @@ class ReceiveBuffer:
         else:
             self._end += nbytes
 
-    def return_shared(self) -> None:
+    def return_shared_memory(self) -> None:
         """Return the shared memory, except that of unreleased frames. Copy an incomplete frame to own memory."""
         if not self._borrows:
             if self._own:
@@ -413,7 +413,7 @@ class SharedMemory:
         self.start = 0
         """Position at which the next receive begins, after the unreleased frames."""
         self.filled = False
-        """Whether a connection has received bytes and not yet called `return_shared()`."""
+        """Whether a connection has received bytes and not yet called `return_shared_memory()`."""
 
     def borrow(self) -> memoryview | None:
         """Return memory to receive into; None while `filled`, because another connection's receive led to this one."""

@@ -37,7 +37,7 @@ class Control(BrokerParts):
     def disk(self, open_files_max: int) -> Disk:
         return SteeredDisk(open_files_max, self.plan)
 
-    def on_assembled(self, assembly: Assembly) -> None:
+    def on_assembly(self, assembly: Assembly) -> None:
         self.assembly = assembly
         broker = assembly.broker
         SteeredMarkers(broker, self.plan)

@@ -19,7 +19,7 @@ from ottla.client.errors import (
     choose_error,
     fatal,
     is_of_a_record,
-    make_aborted,
+    make_abort_error,
     unconfirmed_abort,
 )
 from ottla.protocol.errors import ErrorCode
@@ -41,7 +41,7 @@ ERRORS = {
 
 @pytest.mark.parametrize(("error", "code"), ERRORS.values(), ids=ERRORS)
 def test_a_record_that_cannot_be_sent_is_not_to_be_run_again(error, code):
-    outcome = make_aborted("tx-1", error)
+    outcome = make_abort_error("tx-1", error)
     assert is_of_a_record(error)
     assert (outcome.code, outcome.retriable) == (code, False)
 
@@ -49,13 +49,15 @@ def test_a_record_that_cannot_be_sent_is_not_to_be_run_again(error, code):
 @pytest.mark.parametrize("number", [-188, -190], ids=["_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"])
 def test_librdkafkas_names_for_a_missing_topic_are_the_same_error(number):
     confluent = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
-    outcome = make_aborted("tx-1", confluent.KafkaException(confluent.KafkaError(number)))
+    outcome = make_abort_error("tx-1", confluent.KafkaException(confluent.KafkaError(number)))
     assert (outcome.code, outcome.retriable) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False)
 
 
 def test_records_that_librdkafka_did_not_deliver_for_an_unknown_reason_are_not_to_be_run_again():
     confluent = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
-    outcome = make_aborted("tx-1", confluent.KafkaException(confluent.KafkaError(-149, "1 message(s) failed delivery")))
+    outcome = make_abort_error(
+        "tx-1", confluent.KafkaException(confluent.KafkaError(-149, "1 message(s) failed delivery"))
+    )
     assert (outcome.code, outcome.retriable) == (None, False)
     assert "1 message(s) failed delivery" in str(outcome)
     assert "on_delivery=block.on_delivery" in str(outcome)
@@ -64,7 +66,7 @@ def test_records_that_librdkafka_did_not_deliver_for_an_unknown_reason_are_not_t
 @pytest.mark.parametrize("code", _REMEDIES, ids=lambda code: code.name)
 def test_what_would_fail_again_says_what_to_do_first(code):
     """No error of this kind suggests another run, or only another producer."""
-    for outcome in (make_aborted("tx-1", for_code(code)()), fatal("tx-1", for_code(code)())):
+    for outcome in (make_abort_error("tx-1", for_code(code)()), fatal("tx-1", for_code(code)())):
         assert (outcome.code, outcome.retriable) == (code, False)
         assert _REASONS[code] in str(outcome)
         assert f"would fail again: first {_REMEDIES[code]}" in str(outcome)

@@ -35,7 +35,7 @@ class Line:
                 break  # one at a time, as a connection
             self.got.append(bytes(frame))
             self.buffer.release()
-        self.buffer.return_shared()
+        self.buffer.return_shared_memory()
         return data[taken:]
 
     def let_go(self):
@@ -46,7 +46,7 @@ class Line:
         while (frame := self.buffer.next_frame()) is not None:
             self.got.append(bytes(frame))
             self.buffer.release()
-        self.buffer.return_shared()
+        self.buffer.return_shared_memory()
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -105,7 +105,7 @@ def test_while_one_must_wait_little_is_received_of_the_next_ones():
         assert buffer.next_frame() is None
         buffer.may_grow = False
         buffer.shrink()
-        buffer.return_shared()
+        buffer.return_shared_memory()
         assert received < buffer.capacity_bytes <= received + frames.SMALLEST_BYTES
 
 
@@ -145,7 +145,7 @@ def test_a_receive_inside_another_has_memory_of_its_own():
     assert bytes(outer.next_frame()) == b"outer"
     assert inner.got == [b"inner"]
     outer.release()
-    outer.return_shared()
+    outer.return_shared_memory()
 
 
 def test_frames_that_are_held_for_long_do_not_hold_the_memory_of_all():

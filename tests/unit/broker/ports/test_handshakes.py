@@ -60,7 +60,7 @@ class Security:
     def report_failure(self, peer, reason):
         self.reasons.append(reason)
 
-    def report_foreign(self, peer, first):
+    def report_non_tls(self, peer, first):
         self.strangers.append(first)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.config import Listener, from_flags, load_config
-from ottla.broker.non_kafka import ForeignClients
+from ottla.broker.non_kafka import NonKafkaClients
 from ottla.broker.security.listeners import CHECK_MS, ListenerTls
 from ottla.broker.security.stores import TlsError
 from tests.lone import Lone
@@ -31,7 +31,7 @@ def config(keystore, *flags):
 
 
 def made(lone, keystore):
-    return ListenerTls(config(keystore), LISTENER, lone.turns, lone.clock, ForeignClients())
+    return ListenerTls(config(keystore), LISTENER, lone.turns, lone.clock, NonKafkaClients())
 
 
 def replace(keystore, other):
@@ -130,7 +130,7 @@ def test_what_clients_did_wrong_is_explained_and_seldom_told(lone, keystore, cap
     tls = made(lone, keystore)
     for _ in range(1000):
         tls.report_failure("10.0.0.1:5", "[SSL: PEER_DID_NOT_RETURN_A_CERTIFICATE] peer did not return a certificate")
-        tls.report_foreign("10.0.0.1:5", b"\x00\x00\x00\x10")
+        tls.report_non_tls("10.0.0.1:5", b"\x00\x00\x00\x10")
     assert len(caplog.messages) == 2
     assert "it presents no certificate, and ssl.client.auth is required" in caplog.messages[0]
     assert "it does not use TLS on a listener with SSL" in caplog.messages[1]

@@ -7,7 +7,7 @@ import pytest
 
 from ottla.broker.config import from_flags, from_properties, load_config
 from ottla.broker.config.tls import tls_settings
-from ottla.broker.security.stores import TlsError, key_store, read_trusted
+from ottla.broker.security.stores import TlsError, key_store, read_ca_certificates
 from ottla.broker.security.tls import openssl_name, server_tls
 from tests.certificates import PASSWORD
 
@@ -66,8 +66,8 @@ def test_pem_in_the_options_themselves(certificates, line):
 def test_a_truststore_of_pkcs12_holds_what_one_of_pem_holds(certificates):
     of_pem = settings(truststore_type="PEM", truststore_location=certificates.ca)
     of_pkcs12 = settings(truststore_type="PKCS12", truststore_location=certificates.pkcs12(with_key=False))
-    assert read_trusted(of_pem) == read_trusted(of_pkcs12) == certificates.ca.read_text()
-    assert read_trusted(settings()) == ""
+    assert read_ca_certificates(of_pem) == read_ca_certificates(of_pkcs12) == certificates.ca.read_text()
+    assert read_ca_certificates(settings()) == ""
 
 
 def test_versions_are_those_that_are_enabled(certificates):
